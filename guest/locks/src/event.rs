@@ -1,0 +1,123 @@
+//! Lock events: what the slow paths count, under the names that Linux uses.
+
+/// One lock event; its discriminant indexes an array of [`Event::COUNT`] counters.
+///
+/// The order is fixed: new events are appended. Three identities hold when no lock is being taken, and the tests
+/// check them:
+///
+/// - native queue: acquisitions = fast + `lock_pending` + `lock_slowpath`;
+/// - paravirtual queue: acquisitions = fast + `pv_lock_stealing` + `lock_slowpath`;
+/// - `pv_wait_early` <= `pv_wait_node`, `pv_wait_again` <= `pv_wait_head`, `pv_kick_wake` <= `pv_kick_unlock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Event {
+    /// Slots probed by inserts into the hash table; by habit reported per `pv_kick_unlock`.
+    PvHashHops,
+    /// Kicks sent by an unlock that found a sleeping head.
+    PvKickUnlock,
+    /// Kicks that could be matched to the return of a wait.
+    PvKickWake,
+    /// Ticks spent inside [`kick`](crate::Platform::kick); reported per `pv_kick_unlock`.
+    PvLatencyKick,
+    /// Ticks from a kick to the return of the wait that it ended; reported per `pv_kick_wake`.
+    PvLatencyWake,
+    /// Acquisitions that overtook the queue.
+    PvLockStealing,
+    /// A waiter that was not head woke up and still was not.
+    PvSpuriousWakeup,
+    /// The head slept more than once for one acquisition.
+    PvWaitAgain,
+    /// Sleeps begun before the threshold because the predecessor was not running.
+    PvWaitEarly,
+    /// Sleeps of a queue head.
+    PvWaitHead,
+    /// Sleeps of a waiter that was not head.
+    PvWaitNode,
+    /// Acquisitions through the pending bit.
+    LockPending,
+    /// Acquisitions through the queue.
+    LockSlowpath,
+    /// Queue entries at the second nesting level of a CPU.
+    LockUseNode2,
+    /// Queue entries at the third nesting level.
+    LockUseNode3,
+    /// Queue entries at the fourth nesting level.
+    LockUseNode4,
+    /// All nodes of the CPU were in use: the lock was taken by spinning instead.
+    LockNoNode,
+}
+
+impl Event {
+    /// All events, in the order of their discriminants.
+    pub const ALL: [Self; 17] = [
+        Self::PvHashHops,
+        Self::PvKickUnlock,
+        Self::PvKickWake,
+        Self::PvLatencyKick,
+        Self::PvLatencyWake,
+        Self::PvLockStealing,
+        Self::PvSpuriousWakeup,
+        Self::PvWaitAgain,
+        Self::PvWaitEarly,
+        Self::PvWaitHead,
+        Self::PvWaitNode,
+        Self::LockPending,
+        Self::LockSlowpath,
+        Self::LockUseNode2,
+        Self::LockUseNode3,
+        Self::LockUseNode4,
+        Self::LockNoNode,
+    ];
+
+    /// How many events there are. At most 64, so that a set of events fits a `u64`.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The names, indexed like the counters.
+    pub const NAMES: [&'static str; Self::COUNT] = {
+        let mut names = [""; Self::COUNT];
+        let mut i = 0;
+        while i < Self::COUNT {
+            names[i] = Self::ALL[i].name();
+            i += 1;
+        }
+        names
+    };
+
+    /// The index of this event's counter.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name under which Linux users know this event.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PvHashHops => "pv_hash_hops",
+            Self::PvKickUnlock => "pv_kick_unlock",
+            Self::PvKickWake => "pv_kick_wake",
+            Self::PvLatencyKick => "pv_latency_kick",
+            Self::PvLatencyWake => "pv_latency_wake",
+            Self::PvLockStealing => "pv_lock_stealing",
+            Self::PvSpuriousWakeup => "pv_spurious_wakeup",
+            Self::PvWaitAgain => "pv_wait_again",
+            Self::PvWaitEarly => "pv_wait_early",
+            Self::PvWaitHead => "pv_wait_head",
+            Self::PvWaitNode => "pv_wait_node",
+            Self::LockPending => "lock_pending",
+            Self::LockSlowpath => "lock_slowpath",
+            Self::LockUseNode2 => "lock_use_node2",
+            Self::LockUseNode3 => "lock_use_node3",
+            Self::LockUseNode4 => "lock_use_node4",
+            Self::LockNoNode => "lock_no_node",
+        }
+    }
+}
+
+const _: () = {
+    assert!(Event::COUNT <= 64);
+    let mut i = 0;
+    while i < Event::COUNT {
+        assert!(Event::ALL[i].index() == i, "ALL is in the order of the discriminants");
+        i += 1;
+    }
+};

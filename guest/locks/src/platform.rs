@@ -1,0 +1,81 @@
+//! What a lock needs from the machine below it.
+//!
+//! A kernel implements [`Platform`] once. The methods keep the names that kernel people use for them:
+//! `wait` is `pv_wait`, `kick` is `pv_kick`, `is_preempted` is `vcpu_is_preempted`. Every call is statically
+//! dispatched, so a method with an empty body costs nothing.
+
+use crate::{Event, Point};
+
+/// The CPU, its clock and its hypervisor, as seen by a lock.
+///
+/// # What the locks rely on
+///
+/// Exclusion rests on one promise only: [`cpu`](Platform::cpu) names the calling CPU, and the caller is not
+/// moved to another CPU between entering `lock` and leaving it (nor, for locks whose token is not `()`, before
+/// `unlock` returns). Progress rests on a second one: [`wait`](Platform::wait) and [`kick`](Platform::kick)
+/// never lose a kick. Everything else is a hint or a measurement.
+pub trait Platform: Sync {
+    /// Index of the calling CPU, below the `CPUS` of every domain that this platform serves.
+    fn cpu(&self) -> usize;
+
+    /// One round of a spin loop: the CPU's pause instruction, or a scheduling point of a model checker.
+    fn pause(&self);
+
+    /// Monotonic ticks, in the unit of [`spin_threshold`](Platform::spin_threshold).
+    fn now(&self) -> u64;
+
+    /// How many ticks a paravirtual waiter spins before it sleeps.
+    fn spin_threshold(&self) -> u64;
+
+    /// `pv_wait`: may put the calling CPU to sleep while `still()` holds.
+    ///
+    /// Checks `still()` itself before it sleeps, and may return for no reason at all; the caller always
+    /// looks again. A [`kick`](Platform::kick) of this CPU that follows that check, or precedes it unconsumed,
+    /// must end the sleep or prevent it. With interrupts, the check and the halt must be one step: see
+    /// case T11 at [`Point::BeforeSleep`].
+    fn wait(&self, still: impl Fn() -> bool);
+
+    /// `pv_kick`: ends the sleep of `cpu`; latched for its next [`wait`](Platform::wait) if it does not sleep.
+    fn kick(&self, cpu: usize);
+
+    /// `vcpu_is_preempted`: whether the host has probably taken `cpu` off its physical CPU.
+    ///
+    /// May be stale in both directions; no lock here depends on it for more than speed.
+    fn is_preempted(&self, cpu: usize) -> bool;
+
+    /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
+    fn yield_to(&self, cpu: Option<usize>);
+
+    /// Adds `n` to the calling CPU's counter for `event`.
+    fn count(&self, event: Event, n: u64);
+
+    /// Tells the host what the calling CPU is doing: a store to shared memory, if anything.
+    ///
+    /// Locks announce [`Activity::Waiter`] and [`Activity::Head`] from their slow paths, and nothing else.
+    #[inline(always)]
+    fn announce(&self, activity: Activity) {
+        _ = activity;
+    }
+
+    /// A named place inside a slow path where a test may take the CPU away.
+    ///
+    /// The default is empty and inlined, so that a measured lock contains nothing of it.
+    #[inline(always)]
+    fn point(&self, point: Point) {
+        _ = point;
+    }
+}
+
+/// What a CPU is doing, in the eyes of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Activity {
+    /// Nothing that concerns a lock. Set by the user of the lock.
+    Other = 0,
+    /// Owns a lock. Set by the user of the lock.
+    Holder = 1,
+    /// Waits for a lock, behind others or in no particular order. Set by the lock.
+    Waiter = 2,
+    /// Waits for a lock and is the next to be served. Set by the lock.
+    Head = 3,
+}

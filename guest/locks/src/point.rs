@@ -1,0 +1,70 @@
+//! Named places inside the slow paths where losing the CPU is most likely to hurt.
+
+/// A place where a test, or a hypervisor, may deschedule the CPU; see [`Platform::point`](crate::Platform::point).
+///
+/// Each names the race that it makes likely. The races are numbered as in the literature of this project:
+/// T1 to T18 are bugs that some lock once had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Point {
+    /// A node is claimed and not yet initialised. T6: an interrupt here must not claim the same node.
+    NodeClaimed,
+    /// The tail names this node, and the predecessor does not know yet. T5: everything a predecessor may touch
+    /// must be initialised by now.
+    TailPublished,
+    /// The pending bit is set and the owner has not left. T7: newcomers must not wait for this CPU without bound.
+    PendingSet,
+    /// A waiter has published HALTED and not yet looked at its hand-over flag. T1: one of the two sides
+    /// must see the other.
+    HaltedPublished,
+    /// The next node has been made head, and its state has not been looked at. T1, and T2: the new head may
+    /// already have registered itself.
+    HandedOver,
+    /// The head spins with the pending bit set, which forbids stealing. The one state that does not heal by itself
+    /// when the head is descheduled (D2).
+    HeadSpinning,
+    /// The head has registered in the hash table, and the lock word does not say so yet. T3.
+    HeadHashed,
+    /// An unlock has found the lock word SLOW and not yet searched the table. T3: it must find the entry.
+    SlowSeen,
+    /// A slow unlock has taken the entry out of the table, and the lock is still held.
+    EntryRemoved,
+    /// A slow unlock has released the lock, and the head is not kicked. T4: the lock's memory may be gone.
+    SlowReleased,
+    /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost.
+    BeforeSleep,
+}
+
+impl Point {
+    /// All points, in the order of their discriminants.
+    pub const ALL: [Self; 11] = [
+        Self::NodeClaimed,
+        Self::TailPublished,
+        Self::PendingSet,
+        Self::HaltedPublished,
+        Self::HandedOver,
+        Self::HeadSpinning,
+        Self::HeadHashed,
+        Self::SlowSeen,
+        Self::EntryRemoved,
+        Self::SlowReleased,
+        Self::BeforeSleep,
+    ];
+
+    /// The name by which an experiment file refers to this point.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NodeClaimed => "node-claimed",
+            Self::TailPublished => "tail-published",
+            Self::PendingSet => "pending-set",
+            Self::HaltedPublished => "halted-published",
+            Self::HandedOver => "handed-over",
+            Self::HeadSpinning => "head-spinning",
+            Self::HeadHashed => "head-hashed",
+            Self::SlowSeen => "slow-seen",
+            Self::EntryRemoved => "entry-removed",
+            Self::SlowReleased => "slow-released",
+            Self::BeforeSleep => "before-sleep",
+        }
+    }
+}
