@@ -1,0 +1,39 @@
+//! How long a waiter spins before it sleeps.
+
+use crate::{Platform, sync::MODELLED};
+
+/// Rounds between two looks at the clock.
+///
+/// A round is one pause instruction, 40 to 140 cycles on current x86; reading the clock each time would make the
+/// rounds longer, and rarer looks would blur a threshold of a few microseconds.
+const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
+
+/// One bounded spin: patience lasts [`Platform::spin_threshold`] ticks.
+///
+/// The bound is a time and not a number of rounds because the length of a round varies by a factor of four
+/// between processors, while what it is weighed against (a halt, a kick, a slice) does not.
+pub(crate) struct Patience<'a, P> {
+    platform: &'a P,
+    since: u64,
+    rounds: u32,
+}
+
+impl<'a, P: Platform> Patience<'a, P> {
+    /// Starts the clock.
+    pub(crate) fn new(platform: &'a P) -> Self {
+        Self { platform, since: platform.now(), rounds: 0 }
+    }
+
+    /// Whether this is one of every `n` rounds, the first included.
+    pub(crate) fn every(&self, n: u32) -> bool {
+        self.rounds.is_multiple_of(n)
+    }
+
+    /// Pauses for one round; `false` when patience is over.
+    pub(crate) fn pause(&mut self) -> bool {
+        self.platform.pause();
+        self.rounds = self.rounds.wrapping_add(1);
+        !self.rounds.is_multiple_of(CLOCK_EVERY)
+            || self.platform.now().wrapping_sub(self.since) < self.platform.spin_threshold()
+    }
+}

@@ -1,0 +1,207 @@
+//! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping heads.
+
+use super::table::{Line, Table};
+use crate::{
+    Platform,
+    sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
+    wake::{self, KickStamp},
+};
+
+/// How deeply one CPU can be nested in slow paths and still queue: task, soft interrupt, interrupt, NMI.
+pub const LEVELS: usize = 4;
+
+/// The memory that all queue spinlocks of one kernel share.
+///
+/// `CPUS` bounds [`Platform::cpu`]. `LINES` sizes the table in which sleeping queue heads are found, at
+/// four entries a line: a power of two, at least `CPUS` and at least 64.
+#[derive(Debug)]
+pub struct QSpinDomain<P, const CPUS: usize, const LINES: usize = 64> {
+    platform: P,
+    cpus: [PerCpu; CPUS],
+    table: [Line; LINES],
+}
+
+impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
+    const_unless_loom! {
+        /// The memory of `CPUS` CPUs, none of which waits.
+        pub const fn new(platform: P) -> Self {
+            const {
+                assert!(LINES.is_power_of_two());
+                // A CPU sleeps at the head of at most one queue for each level: with as many lines as CPUs the table
+                // cannot fill. The model checkers run with a few CPUs and a single line.
+                assert!(MODELLED || (LINES >= CPUS && LINES >= 64));
+            }
+            Self { platform, cpus: array![PerCpu::new(); CPUS], table: array![Line::new(); LINES] }
+        }
+    }
+
+    /// The platform that serves these locks.
+    pub const fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// The same memory with its sizes forgotten, so that the slow paths exist once for each platform.
+    #[inline(always)]
+    pub(super) fn shared(&self) -> Shared<'_, P> {
+        Shared { platform: &self.platform, cpus: &self.cpus, table: Table::new(&self.table) }
+    }
+}
+
+/// A view of a [`QSpinDomain`] of any size.
+#[derive(Debug)]
+pub struct Shared<'a, P> {
+    pub(super) platform: &'a P,
+    cpus: &'a [PerCpu],
+    table: Table<'a>,
+}
+
+impl<P> Clone for Shared<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Shared<'_, P> {}
+
+impl<'a, P> Shared<'a, P> {
+    pub(super) fn cpu(self, cpu: usize) -> &'a PerCpu {
+        &self.cpus[cpu]
+    }
+
+    pub(super) fn node(self, code: Code) -> &'a Node {
+        &self.cpus[code.cpu()].nodes[code.level()]
+    }
+}
+
+impl<P: Platform> Shared<'_, P> {
+    /// Registers `code` as the sleeping head of the queue at `word`.
+    pub(super) fn register(self, word: &AtomicU32, code: Code) {
+        self.table.insert(self, word, code);
+    }
+
+    /// Takes the sleeping head of the queue at `word` out of the table.
+    pub(super) fn deregister(self, word: &AtomicU32) -> Code {
+        self.table.remove(self, word)
+    }
+
+    /// Sleeps while `still` holds, or less.
+    pub(super) fn sleep(self, cpu: usize, still: impl Fn() -> bool) {
+        wake::sleep(self.platform, &self.cpus[cpu].own.kicked, still);
+    }
+
+    /// Ends the sleep of `cpu`.
+    pub(super) fn kick(self, cpu: usize) {
+        wake::kick(self.platform, &self.cpus[cpu].own.kicked, cpu);
+    }
+}
+
+/// Names a node: (CPU + 1) * [`LEVELS`] + level. The same number stands in the tail and in `next`, where 0 is
+/// nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(u32);
+
+impl Code {
+    pub(super) const fn new(cpu: usize, level: usize) -> Self {
+        Self(((cpu + 1) * LEVELS + level) as u32)
+    }
+
+    /// The node that a tail or a link names, if any.
+    pub(super) fn from_raw(raw: u32) -> Option<Self> {
+        (raw != 0).then_some(Self(raw))
+    }
+
+    pub(super) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn cpu(self) -> usize {
+        self.0 as usize / LEVELS - 1
+    }
+
+    pub(super) const fn level(self) -> usize {
+        self.0 as usize % LEVELS
+    }
+}
+
+/// One CPU's share of the domain.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct PerCpu {
+    /// One line, which neighbours in a queue write.
+    nodes: [Node; LEVELS],
+    own: Own,
+}
+
+/// The line that this CPU writes, but for the stamp of a kick.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Own {
+    /// How many slow paths this CPU is in. Written by this CPU only.
+    depth: AtomicU32,
+    kicked: KickStamp,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<PerCpu>() == 128 && core::mem::offset_of!(PerCpu, own) == 64);
+
+impl PerCpu {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self {
+                nodes: array![Node::new(); LEVELS],
+                own: Own { depth: AtomicU32::new(0), kicked: KickStamp::new() },
+            }
+        }
+    }
+
+    /// Enters a slow path; returns how many this CPU was in before.
+    pub(super) fn enter(&self) -> usize {
+        // Relaxed, and not one step: only this CPU writes it, and an interrupt in between leaves it as it found it.
+        let depth = self.own.depth.load(Relaxed);
+        self.own.depth.store(depth + 1, Relaxed);
+        // T6: an interrupt from here on finds the node taken. Without the fence the compiler may initialise the node
+        // first, and the interrupt would then use it in between.
+        compiler_fence(SeqCst);
+        depth as usize
+    }
+
+    /// Leaves a slow path.
+    pub(super) fn leave(&self) {
+        // The last access to the node stays before the count says that it is free.
+        compiler_fence(SeqCst);
+        // Relaxed: as in `enter`.
+        self.own.depth.store(self.own.depth.load(Relaxed) - 1, Relaxed);
+    }
+
+    /// The node of a nesting level, if that many nest.
+    pub(super) fn node(&self, level: usize) -> Option<&Node> {
+        self.nodes.get(level)
+    }
+}
+
+/// A waiter in a queue. Initialised by its own CPU, then written by neighbours.
+#[derive(Debug)]
+#[cfg_attr(not(any(loom, shuttle)), repr(align(16)))]
+pub struct Node {
+    /// Code of the successor, 0 while none is known. Written by the successor.
+    pub(super) next: AtomicU32,
+    /// 1 once this waiter is head. Written by the predecessor.
+    pub(super) locked: AtomicU32,
+    /// Paravirtual only: see [`pv`](super::pv).
+    pub(super) state: AtomicU8,
+}
+
+impl Node {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self { next: AtomicU32::new(0), locked: AtomicU32::new(0), state: AtomicU8::new(super::pv::RUNNING) }
+        }
+    }
+
+    /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
+    pub(super) fn init(&self) {
+        self.next.store(0, Relaxed);
+        self.locked.store(0, Relaxed);
+        self.state.store(super::pv::RUNNING, Relaxed);
+    }
+}

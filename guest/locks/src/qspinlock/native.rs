@@ -1,0 +1,90 @@
+//! The native lock: pending bit, then queue, all spinning.
+
+use super::{
+    Mode, Word,
+    domain::{Code, Node, Shared},
+    try_lock,
+    word::{LOCKED_MASK, LOCKED_PENDING, PENDING},
+};
+use crate::{
+    Activity, Event, Platform, Point,
+    sync::{AtomicU32, MODELLED, Ordering::*},
+};
+
+/// How often N1 looks at the word. On x86 a hand-over is shorter than this, unless its CPU has been preempted.
+const PENDING_LOOPS: u32 = if MODELLED { 1 } else { 512 };
+
+/// Fair and spinning: for CPUs that are always there.
+#[derive(Debug)]
+pub enum Native {}
+
+impl super::sealed::Sealed for Native {}
+
+impl Mode for Native {
+    /// N1 to N6: waits in the pending bit, if that is free.
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, mut seen: u32) -> bool {
+        let platform = shared.platform;
+
+        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: but not for ever, for
+        // others may take the pending bit each time before this CPU looks.
+        let mut loops = PENDING_LOOPS;
+        while seen == PENDING && loops > 0 {
+            platform.pause();
+            // Relaxed: N3 acquires.
+            seen = word.load(Relaxed);
+            loops -= 1;
+        }
+
+        // N2
+        if seen & !LOCKED_MASK == 0 {
+            // N3: (0,0,x) -> (0,1,x)
+            let old = W::set_pending(word);
+            if old & !LOCKED_MASK == 0 {
+                platform.announce(Activity::Head);
+                platform.point(Point::PendingSet);
+                // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has acquired.
+                if old & LOCKED_MASK != 0 {
+                    while word.load(Acquire) & LOCKED_MASK != 0 {
+                        platform.pause();
+                    }
+                }
+                // N6: (*,1,0) -> (*,0,1). A plain store can do, for nobody else can take the lock: the fast path sees pending,
+                // newcomers see it and queue, and the head waits for it to go.
+                W::pending_to_locked(word);
+                platform.count(Event::LockPending, 1);
+                return true;
+            }
+            // N4: somebody came first. The bit may be theirs.
+            if old & PENDING == 0 {
+                W::clear_pending(word);
+            }
+        }
+        platform.count(Event::LockSlowpath, 1);
+        false
+    }
+
+    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, _: &P) -> bool {
+        try_lock(word)
+    }
+
+    fn wait_node<P: Platform>(_: Shared<'_, P>, _: Code, _: &Node, _: &Node) {}
+
+    /// Q5: waits for the owner and for the pending CPU to leave.
+    fn wait_head<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, _: Code, _: &Node) -> u32 {
+        loop {
+            // Acquire: pairs with unlock.
+            let seen = word.load(Acquire);
+            if seen & LOCKED_PENDING == 0 {
+                return seen;
+            }
+            shared.platform.pause();
+        }
+    }
+
+    fn kick_node<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: Code, _: &Node) {}
+
+    #[inline(always)]
+    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
+        W::unlock(word);
+    }
+}

@@ -1,0 +1,211 @@
+//! The layout of x86 kernels: locked and pending are bytes, the tail is a 16-bit half.
+//!
+//! # Why this is sound although widths mix
+//!
+//! Rust code never accesses the word other than as one `AtomicU32`. What the assembly does to a part of it is, for
+//! all other CPUs, one atomic read-modify-write of the whole word that changes only that part:
+//!
+//! - a LOCKed operation on a part owns the whole line while it reads and writes;
+//! - a plain store to a part merges into the line in one step when it leaves the store buffer, and a later 32-bit
+//!   load on the same CPU does not complete before that, since a partly overlapping store cannot be forwarded. It is
+//!   what a relaxed or releasing read-modify-write could do, only cheaper: later accesses to *other* memory may pass
+//!   it. x86 keeps stores in order, which makes each of them a release.
+//!
+//! So each function below names the 32-bit operation of [`Whole`](super::Whole) that it stands for. Each `asm!`
+//! block clobbers memory, which keeps the compiler from moving accesses across it.
+
+#![expect(unsafe_code, reason = "byte and 16-bit accesses to a 32-bit atomic exist only in assembly")]
+
+use core::arch::asm;
+
+use super::word::{LOCKED, PENDING, SLOW, Word, sealed};
+use crate::sync::{AtomicU32, Ordering::*};
+
+/// The layout for x86-64 and fewer than 2^14 CPUs: unlock is one byte store.
+#[derive(Debug)]
+pub enum Packed {}
+
+impl sealed::Sealed for Packed {}
+
+/// Offset of the locked byte, and of the half {pending, locked}.
+const LOCKED_AT: usize = 0;
+/// Offset of the pending byte.
+const PENDING_AT: usize = 1;
+/// Offset of the tail half.
+const TAIL_AT: usize = 2;
+/// The half {pending, locked} of a held lock.
+const HALF_LOCKED: u16 = LOCKED as u16;
+/// The half {pending, locked} of a lock that is free to its spinning head.
+const HALF_PENDING: u16 = PENDING as u16;
+
+/// Stands for a read-modify-write that replaces byte `AT` by `VALUE`: relaxed, or releasing.
+#[inline(always)]
+fn store_byte<const AT: usize, const VALUE: u8>(word: &AtomicU32) {
+    // SAFETY: `word` is valid for four bytes and `AT` is below four; the module documentation says why the access may
+    // race with 32-bit atomics.
+    unsafe {
+        asm!(
+            "mov byte ptr [{word} + {at}], {value}",
+            word = in(reg) word.as_ptr(), at = const AT, value = const VALUE,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Stands for a compare-exchange (sequentially consistent) of byte 0; returns the byte it found.
+#[inline(always)]
+fn compare_exchange_locked<const OLD: u8, const NEW: u8>(word: &AtomicU32) -> u8 {
+    let found;
+    // SAFETY: as in `store_byte`.
+    unsafe {
+        asm!(
+            "lock cmpxchg byte ptr [{word} + {at}], {new}",
+            word = in(reg) word.as_ptr(), at = const LOCKED_AT, new = in(reg_byte) NEW,
+            inout("al") OLD => found,
+            options(nostack),
+        );
+    }
+    found
+}
+
+impl Word for Packed {
+    const TAIL_SHIFT: u32 = 16;
+
+    /// `fetch_or(PENDING)`, but for the fields next to the bit it returns a later load.
+    ///
+    /// x86 has no fetch-or; the compiler's replacement is a compare-exchange loop, which starves under contention
+    /// (T8). `bts` reports the old pending bit only. The load may be trusted for the rest: a locked byte or tail that
+    /// was there before the bit is seen, because a LOCKed operation precedes the load. One that came after it is
+    /// as good as one from before: with a tail this CPU takes its bit back and queues, and for a locked byte it
+    /// waits. If the load sees the locked byte already cleared, it has acquired from that unlock.
+    #[inline(always)]
+    fn set_pending(word: &AtomicU32) -> u32 {
+        let was_pending: u8;
+        // SAFETY: as in `store_byte`; the bit offset stays within the word.
+        unsafe {
+            asm!(
+                "lock bts dword ptr [{word}], {bit}",
+                "setc {was_pending}",
+                word = in(reg) word.as_ptr(), bit = const PENDING.trailing_zeros(), was_pending = out(reg_byte) was_pending,
+                options(nostack),
+            );
+        }
+        let rest = word.load(Acquire) & !PENDING;
+        rest | (u32::from(was_pending) * PENDING)
+    }
+
+    /// `fetch_or(PENDING, Relaxed)`.
+    #[inline(always)]
+    fn announce_spinning(word: &AtomicU32) {
+        store_byte::<PENDING_AT, 1>(word);
+    }
+
+    /// `fetch_and(!PENDING, Relaxed)`.
+    #[inline(always)]
+    fn clear_pending(word: &AtomicU32) {
+        store_byte::<PENDING_AT, 0>(word);
+    }
+
+    /// `fetch_sub(PENDING - LOCKED, Relaxed)`: one 16-bit store changes both.
+    #[inline(always)]
+    fn pending_to_locked(word: &AtomicU32) {
+        // SAFETY: as in `store_byte`; an `AtomicU32` is aligned for the 16-bit access.
+        unsafe {
+            asm!(
+                "mov word ptr [{word} + {at}], {value}",
+                word = in(reg) word.as_ptr(), at = const LOCKED_AT, value = const HALF_LOCKED,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// A compare-exchange loop that replaces the tail, in one instruction that cannot fail. An exchange with memory is
+    /// LOCKed by itself.
+    #[inline(always)]
+    fn swap_tail(word: &AtomicU32, code: u32) -> u32 {
+        let mut tail = code as u16;
+        // SAFETY: as in `pending_to_locked`.
+        unsafe {
+            asm!(
+                "xchg word ptr [{word} + {at}], {tail:x}",
+                word = in(reg) word.as_ptr(), at = const TAIL_AT, tail = inout(reg) tail,
+                options(nostack, preserves_flags),
+            );
+        }
+        u32::from(tail)
+    }
+
+    /// `fetch_or(LOCKED, Relaxed)`, where the byte is 0 or 1 before.
+    #[inline(always)]
+    fn set_locked(word: &AtomicU32) {
+        store_byte::<LOCKED_AT, { LOCKED as u8 }>(word);
+    }
+
+    /// `fetch_and(!LOCKED_MASK, Release)`.
+    #[inline(always)]
+    fn unlock(word: &AtomicU32) {
+        store_byte::<LOCKED_AT, 0>(word);
+    }
+
+    /// A compare-exchange of the word in which only the locked byte counts.
+    #[inline(always)]
+    fn steal(word: &AtomicU32, _: u32) -> bool {
+        compare_exchange_locked::<0, { LOCKED as u8 }>(word) == 0
+    }
+
+    /// A compare-exchange of the word in which only pending and locked count.
+    #[inline(always)]
+    fn spinning_to_locked(word: &AtomicU32) -> bool {
+        let found: u16;
+        // Relaxed: spares the line while the lock is held; the exchange is what acquires.
+        if word.load(Relaxed) & u32::from(u8::MAX) != 0 {
+            return false;
+        }
+        // SAFETY: as in `pending_to_locked`.
+        unsafe {
+            asm!(
+                "lock cmpxchg word ptr [{word} + {at}], {new:x}",
+                word = in(reg) word.as_ptr(), at = const LOCKED_AT, new = in(reg) HALF_LOCKED,
+                inout("ax") HALF_PENDING => found,
+                options(nostack),
+            );
+        }
+        found == HALF_PENDING
+    }
+
+    /// `fetch_or(SLOW, AcqRel)`, where the byte is 0 or 1 before.
+    #[inline(always)]
+    fn swap_slow(word: &AtomicU32) -> u32 {
+        let mut byte = SLOW as u8;
+        // SAFETY: as in `store_byte`.
+        unsafe {
+            asm!(
+                "xchg byte ptr [{word} + {at}], {byte}",
+                word = in(reg) word.as_ptr(), at = const LOCKED_AT, byte = inout(reg_byte) byte,
+                options(nostack, preserves_flags),
+            );
+        }
+        u32::from(byte)
+    }
+
+    /// `fetch_or(SLOW, Relaxed)`, where the byte is 1 before.
+    #[inline(always)]
+    fn mark_slow(word: &AtomicU32) {
+        store_byte::<LOCKED_AT, { SLOW as u8 }>(word);
+    }
+
+    /// `fetch_sub(SLOW - LOCKED, Relaxed)`.
+    #[inline(always)]
+    fn unmark_slow(word: &AtomicU32) {
+        store_byte::<LOCKED_AT, { LOCKED as u8 }>(word);
+    }
+
+    /// A compare-exchange of the word in which only the locked byte counts.
+    #[inline(always)]
+    fn try_unlock(word: &AtomicU32) -> Result<(), u32> {
+        match compare_exchange_locked::<{ LOCKED as u8 }, 0>(word) {
+            1 => Ok(()),
+            found => Err(u32::from(found)),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The paravirtual locks: waiters that have spun long enough sleep, and are kicked.
+//!
+//! # Who sleeps where
+//!
+//! A waiter that is not head sleeps on the `state` of its own node, the head on the locked byte of the lock.
+//! The owner wakes neither when it hands over the queue: it registers the sleeping new head in the
+//! [table](super::table), so that one kick at unlock does for both.
+//!
+//! | state | meaning | set by |
+//! |---|---|---|
+//! | [`RUNNING`] | does not sleep | the waiter |
+//! | [`HALTED`] | sleeps, or is about to, and is not head | the waiter |
+//! | [`HASHED`] | stands in the table, or will before the lock is released | the head; the owner, from HALTED |
+//!
+//! # Steps
+//!
+//! ```text
+//! P0  wait_node   spin for `locked`; state := HALTED; sleep unless `locked`; HALTED -> RUNNING; again
+//! P1  wait_head   pending := 1; spin for the lock; pending := 0
+//! P2              register (lock, node), once
+//! P3              locked byte := SLOW; if that found 0, the lock is ours
+//! P4              state := HASHED; sleep while SLOW; again from P1
+//! K1  kick_node   HALTED -> HASHED, by the owner that has just made the next node head
+//! K2              if so: locked byte := SLOW, and register (lock, next)
+//! U1  unlock      locked byte 1 -> 0; or, if it is SLOW:
+//! U2              take the entry out, release, kick
+//! ```
+//!
+//! # Races
+//!
+//! ```text
+//! T1  waiter, P0                       owner, Q8 and K1
+//!     state := HALTED                  next.locked := 1
+//!     full fence (A)                   full fence (B)
+//!     sleep unless locked              state: HALTED -> HASHED, else return
+//! ```
+//! With both fences, one of them sees the other's store: the waiter does not sleep, or the owner registers it.
+//! Without either of them both may look too early, and nobody ever kicks the waiter. The owner's fence has to be explicit,
+//! for a compare-exchange that fails orders nothing.
+//!
+//! ```text
+//! T2  owner, K1                        new head
+//!     next.locked := 1
+//!     (preempted)                      registers itself, publishes its state, sleeps
+//!     state: HALTED -> HASHED
+//! ```
+//! A head publishes HASHED, never HALTED: the owner's exchange fails, and the lock is not registered twice.
+//!
+//! ```text
+//! T3  head, P2 and P3                  unlock, U1 and U2
+//!     insert into the table            finds SLOW
+//!     release (in the swap)            acquire fence
+//!     locked byte := SLOW              searches the table
+//! ```
+
+use super::{
+    Mode, Word,
+    domain::{Code, Node, Shared},
+    try_lock,
+    word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK},
+};
+use crate::{
+    Event, Platform, Point,
+    patience::Patience,
+    sync::{AtomicU32, Ordering::*, fence},
+};
+
+/// The waiter does not sleep.
+pub(super) const RUNNING: u8 = 0;
+/// The waiter sleeps and is not head.
+pub(super) const HALTED: u8 = 1;
+/// The waiter is head, and in the table.
+pub(super) const HASHED: u8 = 2;
+
+/// Rounds between two looks at the predecessor's state.
+const PREV_CHECK: u32 = 256;
+
+/// What distinguishes the paravirtual locks of different years.
+pub trait Policy: super::sealed::Sealed + 'static {
+    /// Newcomers may take a free lock past the queue while its head does not spin.
+    const STEALING: bool;
+
+    /// A waiter sleeps at once if its predecessor does.
+    const WAIT_EARLY: bool;
+}
+
+/// Today's paravirtual lock: queued, but stealing is allowed while the head of the queue sleeps.
+#[derive(Debug)]
+pub enum Pv {}
+
+impl super::sealed::Sealed for Pv {}
+
+impl Policy for Pv {
+    const STEALING: bool = true;
+    const WAIT_EARLY: bool = true;
+}
+
+/// The paravirtual lock as first posted in its sixteenth version, in 2015: strictly first come, first served.
+#[derive(Debug)]
+pub enum V16 {}
+
+impl super::sealed::Sealed for V16 {}
+
+impl Policy for V16 {
+    const STEALING: bool = false;
+    const WAIT_EARLY: bool = false;
+}
+
+impl<T: Policy> Mode for T {
+    /// There is no lane for a pending CPU: the bit says that the head spins.
+    fn lock_unqueued<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: u32) -> bool {
+        false
+    }
+
+    /// With stealing: (*,0,0) -> (*,0,1), for as long as there is a queue whose head does not spin.
+    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> bool {
+        if !T::STEALING {
+            return try_lock(word);
+        }
+        loop {
+            // Relaxed: `steal` is what acquires.
+            let seen = word.load(Relaxed);
+            if seen & LOCKED_PENDING == 0 && W::steal(word, seen) {
+                platform.count(Event::PvLockStealing, 1);
+                return true;
+            }
+            if seen & TAIL_MASK == 0 || seen & PENDING != 0 {
+                return false;
+            }
+            platform.pause();
+        }
+    }
+
+    /// P0. Relaxed throughout, but for T1: the acquiring wait of Q4 follows.
+    fn wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node) {
+        let platform = shared.platform;
+        loop {
+            let Some(early) = spin_for_locked::<T, P>(platform, node, prev) else { return };
+            node.state.store(HALTED, Relaxed);
+            platform.point(Point::HaltedPublished);
+            // T1, fence A; pairs with fence B in `kick_node`.
+            fence(SeqCst);
+            if node.locked.load(Relaxed) == 0 {
+                platform.count(Event::PvWaitNode, 1);
+                if early {
+                    platform.count(Event::PvWaitEarly, 1);
+                }
+                shared.sleep(code.cpu(), || node.state.load(Relaxed) == HALTED);
+            }
+            // Fails if the owner has made it HASHED, and then stays so: the entry is in the table, or will be.
+            _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed);
+            if node.locked.load(Relaxed) == 0 {
+                platform.count(Event::PvSpuriousWakeup, 1);
+            }
+        }
+    }
+
+    /// P1 to P4.
+    fn wait_head<W: Word, P: Platform>(
+        word: &AtomicU32,
+        shared: Shared<'_, P>,
+        code: Code,
+        node: &Node,
+    ) -> u32 {
+        let platform = shared.platform;
+        platform.count(Event::LockSlowpath, 1);
+        // Relaxed: only this CPU reads or writes the state of a head, but for the owner that has registered it, before
+        // which it did not wake.
+        let mut registered = node.state.load(Relaxed) == HASHED;
+        let mut sleeps = 0;
+        loop {
+            // Relaxed: successors read it to decide whether to sleep early.
+            node.state.store(RUNNING, Relaxed);
+
+            // P1
+            if let Some(seen) = spin_for_lock::<T, W, P>(word, platform) {
+                return seen;
+            }
+
+            if !registered {
+                // P2
+                shared.register(word, code);
+                registered = true;
+                platform.point(Point::HeadHashed);
+                // P3: (*,0,x) -> (*,0,3). T3: the release in it publishes the entry.
+                if W::swap_slow(word) == 0 {
+                    // (*,0,3) -> (*,0,1): the owner left between P1 and P3, and this CPU owns the lock.
+                    W::unmark_slow(word);
+                    shared.deregister(word);
+                    // Relaxed: the swap has acquired.
+                    return word.load(Relaxed) | LOCKED;
+                }
+            }
+
+            // P4. T2: HASHED, lest the owner that made this CPU head registers it once more.
+            node.state.store(HASHED, Relaxed);
+            platform.count(Event::PvWaitHead, 1);
+            if sleeps > 0 {
+                platform.count(Event::PvWaitAgain, 1);
+            }
+            sleeps += 1;
+            shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
+        }
+    }
+
+    /// K1 and K2.
+    fn kick_node<W: Word, P: Platform>(
+        word: &AtomicU32,
+        shared: Shared<'_, P>,
+        next: Code,
+        next_node: &Node,
+    ) {
+        // T1, fence B; pairs with fence A in `wait_node`.
+        fence(SeqCst);
+        // K1. Relaxed: the fence orders it, and nothing is read through it.
+        if next_node.state.compare_exchange(HALTED, HASHED, Relaxed, Relaxed).is_ok() {
+            // K2: (*,*,1) -> (*,*,3). In this order or the other: this CPU is the one that unlocks.
+            W::mark_slow(word);
+            shared.register(word, next);
+        }
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>) {
+        // U1: (*,*,1) -> (*,*,0)
+        if let Err(locked) = W::try_unlock(word) {
+            unlock_slow::<W, P>(word, shared, locked);
+        }
+    }
+}
+
+/// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor does not
+/// run.
+fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Node) -> Option<bool> {
+    let mut patience = Patience::new(platform);
+    loop {
+        // Relaxed: Q4 acquires.
+        if node.locked.load(Relaxed) != 0 {
+            return None;
+        }
+        // Relaxed: a hint. Reading the predecessor's node is safe at any time, for nodes are never freed.
+        if T::WAIT_EARLY && patience.every(PREV_CHECK) && prev.state.load(Relaxed) != RUNNING {
+            return Some(true);
+        }
+        if !patience.pause() {
+            return Some(false);
+        }
+    }
+}
+
+/// P1: spins for the lock. `Some` with the word as last seen, locked if this took the lock.
+fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Option<u32> {
+    let mut patience = Patience::new(platform);
+    if !T::STEALING {
+        loop {
+            // Acquire: pairs with unlock. Nobody else can take the lock, so Q6 or Q7 will.
+            let seen = word.load(Acquire);
+            if seen & LOCKED_MASK == 0 {
+                return Some(seen);
+            }
+            if !patience.pause() {
+                return None;
+            }
+        }
+    }
+    // (*,0,*) -> (*,1,*)
+    W::announce_spinning(word);
+    platform.point(Point::HeadSpinning);
+    loop {
+        // (*,1,0) -> (*,0,1)
+        if W::spinning_to_locked(word) {
+            // Relaxed: only tells Q6 whether somebody has queued behind.
+            return Some(word.load(Relaxed) | LOCKED);
+        }
+        if !patience.pause() {
+            // (*,1,*) -> (*,0,*)
+            W::clear_pending(word);
+            return None;
+        }
+    }
+}
+
+/// U2: (*,*,3) -> (*,*,0), and kicks the head.
+#[cold]
+#[inline(never)]
+fn unlock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, locked: u32) {
+    let platform = shared.platform;
+    // T14: a lock that is not held has no entry to look for; say what happened instead.
+    assert!(locked == SLOW, "unlock of a lock whose locked byte is {locked}: not held, or overwritten");
+    platform.point(Point::SlowSeen);
+    // T3: pairs with the release in `swap_slow`. The failed exchange orders nothing.
+    fence(Acquire);
+    let head = shared.deregister(word);
+    platform.point(Point::EntryRemoved);
+    // T4: the next owner may free the lock's memory. From here on, only the domain is touched.
+    W::unlock(word);
+    platform.point(Point::SlowReleased);
+    shared.kick(head.cpu());
+}

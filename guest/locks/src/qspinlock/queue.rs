@@ -1,0 +1,110 @@
+//! The queue, which native and paravirtual locks share.
+
+use super::{
+    Mode, Word,
+    domain::{Code, Node, Shared},
+    word::{LOCKED, LOCKED_MASK},
+};
+use crate::{
+    Activity, Event, Platform, Point,
+    sync::{AtomicU32, Ordering::*},
+};
+
+/// Acquires a lock whose word was `seen` when it was not free.
+#[cold]
+#[inline(never)]
+pub(super) fn lock_slow<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
+    let platform = shared.platform;
+    platform.announce(Activity::Waiter);
+    if M::lock_unqueued::<W, P>(word, shared, seen) {
+        return;
+    }
+
+    // Q0, Q9: the node is this CPU's from `enter` to `leave`.
+    let cpu = platform.cpu();
+    let per_cpu = shared.cpu(cpu);
+    let level = per_cpu.enter();
+    match per_cpu.node(level) {
+        Some(node) => queue::<M, W, P>(word, shared, Code::new(cpu, level), node),
+        // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its own stack.
+        None => {
+            platform.count(Event::LockNoNode, 1);
+            while !M::try_enter::<W, P>(word, platform) {
+                platform.pause();
+            }
+        }
+    }
+    per_cpu.leave();
+}
+
+/// Q1 to Q8: acquires the lock through the queue.
+fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, code: Code, node: &Node) {
+    let platform = shared.platform;
+    platform.point(Point::NodeClaimed);
+
+    // Q1
+    match code.level() {
+        1 => platform.count(Event::LockUseNode2, 1),
+        2 => platform.count(Event::LockUseNode3, 1),
+        3 => platform.count(Event::LockUseNode4, 1),
+        _ => {}
+    }
+    node.init();
+
+    // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
+    if M::try_enter::<W, P>(word, platform) {
+        return;
+    }
+
+    // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
+    let prev = W::swap_tail(word, code.raw());
+    platform.point(Point::TailPublished);
+
+    // Q4
+    if let Some(prev) = Code::from_raw(prev) {
+        let prev = shared.node(prev);
+        // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this node.
+        prev.next.store(code.raw(), Release);
+        M::wait_node(shared, code, node, prev);
+        // Acquire: pairs with the hand-over in Q8. It makes the previous head's claim of the lock, which may be a plain
+        // store (Q7), visible to Q5.
+        while node.locked.load(Acquire) == 0 {
+            platform.pause();
+        }
+    }
+
+    // Q5: (*,x,y) -> (*,0,0), or (*,0,1) if the mode has claimed the lock already.
+    platform.announce(Activity::Head);
+    let seen = M::wait_head::<W, P>(word, shared, code, node);
+
+    // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets pending
+    // makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
+    if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
+        && word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
+    {
+        return;
+    }
+
+    // Q7: (*,*,0) -> (*,*,1). A plain store can do, for nobody else can take the lock: the fast path and Q2 see the
+    // tail, a pending CPU sees it too and queues, and there is one head.
+    W::set_locked(word);
+
+    // Q8
+    let next = await_next(platform, node);
+    let next_node = shared.node(next);
+    // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
+    next_node.locked.store(1, Release);
+    platform.point(Point::HandedOver);
+    M::kick_node::<W, P>(word, shared, next, next_node);
+}
+
+/// Q8: the successor of a node that is not the last one; its link is on the way.
+fn await_next<P: Platform>(platform: &P, node: &Node) -> Code {
+    loop {
+        // Acquire: pairs with the link in Q4.
+        if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
+            return next;
+        }
+        platform.pause();
+    }
+}

@@ -1,0 +1,138 @@
+//! The hash table from a lock to the sleeping head of its queue.
+//!
+//! Unlock knows the lock, not the queue: nothing points to the head. So a head that goes to sleep stores
+//! (lock, node) here and writes SLOW into the lock word, and the unlock that finds SLOW takes the entry out
+//! again.
+//!
+//! Invariant: one entry for each lock whose word is SLOW, or about to be, and none for any other lock. It holds
+//! because a queue has one head, and because the head and the owner that registers a head on its behalf agree through the
+//! node's state which of them does it (T2 in [`pv`](super::pv)).
+//!
+//! A search starts at the first of the four entries of the line that the lock's address hashes to, and goes on
+//! from there to the end of the table and around. There is always a free entry (see
+//! [`QSpinDomain::new`](super::QSpinDomain::new)), and an unlock finds what it looks for, so neither failure can
+//! happen in a sound kernel: both panic, with a census of the table.
+
+use core::{fmt, ptr};
+
+use super::domain::{Code, Shared};
+use crate::{
+    Event, Platform,
+    sync::{AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
+};
+
+/// Entries in a line.
+const WIDTH: usize = 4;
+
+/// A cache line of the table.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Line([Entry; WIDTH]);
+
+#[derive(Debug)]
+struct Entry {
+    /// Address of the lock word; 0: the entry is free.
+    lock: AtomicUsize,
+    /// Code of the head. Belongs to whoever took or may remove the entry.
+    node: AtomicU32,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    const_unless_loom! {
+        pub(super) const fn new() -> Self {
+            Self(array![Entry { lock: AtomicUsize::new(0), node: AtomicU32::new(0) }; WIDTH])
+        }
+    }
+}
+
+/// A table of any size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table<'a>(&'a [Line]);
+
+impl<'a> Table<'a> {
+    pub(super) fn new(lines: &'a [Line]) -> Self {
+        Self(lines)
+    }
+
+    /// All entries, in the order in which a search for `lock` visits them.
+    fn search(self, lock: usize) -> impl Iterator<Item = &'a Entry> {
+        // Multiplication by 2^64 / phi spreads addresses that differ in few bits over the upper half.
+        let hash = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let (before, after) = self.0.split_at(hash as usize % self.0.len());
+        after.iter().chain(before).flat_map(|line| &line.0)
+    }
+
+    /// Registers `code` as the head of the queue at `word`.
+    pub(super) fn insert<P: Platform>(self, shared: Shared<'_, P>, word: &AtomicU32, code: Code) {
+        let lock = ptr::from_ref(word).addr();
+        for (hops, entry) in (1..).zip(self.search(lock)) {
+            // Acquire: pairs with the release in `remove`, so that the store to `node` below comes after the load of `node`
+            // there.
+            if entry.lock.compare_exchange(0, lock, Acquire, Relaxed).is_ok() {
+                // Relaxed: the unlock that looks for it has first seen SLOW, which is published after this.
+                entry.node.store(code.raw(), Relaxed);
+                shared.platform.count(Event::PvHashHops, hops);
+                return;
+            }
+        }
+        panic!("the table of sleeping queue heads is full\n{}", self.census(shared));
+    }
+
+    /// Takes out the head of the queue at `word`.
+    pub(super) fn remove<P: Platform>(self, shared: Shared<'_, P>, word: &AtomicU32) -> Code {
+        let lock = ptr::from_ref(word).addr();
+        for entry in self.search(lock) {
+            // Relaxed: the caller has acquired from whoever made the entry, or made it itself.
+            if entry.lock.load(Relaxed) == lock {
+                // Relaxed: as above.
+                let code = entry.node.load(Relaxed);
+                // Release: pairs with the acquire in `insert`.
+                entry.lock.store(0, Release);
+                return Code::from_raw(code).expect("an entry names a node");
+            }
+        }
+        panic!(
+            "lock {lock:#x} is slow and has no entry in the table of sleeping queue heads\n{}",
+            self.census(shared)
+        );
+    }
+
+    fn census<P>(self, shared: Shared<'a, P>) -> Census<'a, P> {
+        Census { table: self, shared }
+    }
+}
+
+/// Who sleeps at the head of which queue, for the message of a panic.
+struct Census<'a, P> {
+    table: Table<'a>,
+    shared: Shared<'a, P>,
+}
+
+impl<P> fmt::Display for Census<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.table.0.iter().flat_map(|line| &line.0);
+        let mut used = 0;
+        // Relaxed, here and below: a snapshot of what other CPUs go on changing.
+        for (slot, entry) in entries.clone().enumerate().filter(|(_, entry)| entry.lock.load(Relaxed) != 0) {
+            used += 1;
+            let lock = entry.lock.load(Relaxed);
+            let Some(code) = Code::from_raw(entry.node.load(Relaxed)) else {
+                writeln!(f, "entry {slot}: lock {lock:#x}, being made")?;
+                continue;
+            };
+            let node = self.shared.node(code);
+            writeln!(
+                f,
+                "entry {slot}: lock {lock:#x}, CPU {}, level {}, state {}, head {}",
+                code.cpu(),
+                code.level(),
+                node.state.load(Relaxed),
+                node.locked.load(Relaxed),
+            )?;
+        }
+        write!(f, "{used} of {} entries in use", entries.count())
+    }
+}
