@@ -1,0 +1,20 @@
+//! The guest: a kernel that takes locks, and nothing else.
+//!
+//! Every vCPU is entered at [`haltkick_start`] in 64-bit mode, in ring 0 or ring 3 as the VMM chose, with tables,
+//! segments and stack already set up. vCPU 0 measures what the others rely on and lets them start.
+#![no_std]
+#![no_main]
+
+mod console;
+mod exceptions;
+mod hypercall;
+mod locks;
+mod oracle;
+mod panic;
+mod percpu;
+mod platform;
+mod registry;
+mod time;
+mod workloads;
+
+mod entry;

@@ -1,0 +1,78 @@
+//! The calling vCPU's own data, found through GS; and the shared data of all, found through the boot block.
+#![expect(unsafe_code, reason = "turns addresses that the VMM promised into references, in this one place")]
+
+use core::arch::asm;
+use core::ptr::null;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use haltkick_hypercalls::{BootBlock, CPU_OFFSET, Control, Oracle, SELF_OFFSET, VcpuArea};
+
+/// Set once by each vCPU at entry, always to the same value.
+static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(null::<BootBlock>().cast_mut());
+
+/// Remembers the boot block.
+///
+/// # Safety
+/// `boot` must be the address that the VMM passed at entry: a [`BootBlock`] that never changes.
+pub(crate) unsafe fn init(boot: *const BootBlock) {
+    // Relaxed: every vCPU stores the same value before it loads it.
+    BOOT.store(boot.cast_mut(), Ordering::Relaxed);
+}
+
+/// The settings of this run.
+#[inline(always)]
+pub(crate) fn boot() -> &'static BootBlock {
+    // SAFETY: `init` ran first on this vCPU and its caller vouched for the pointer.
+    unsafe { &*BOOT.load(Ordering::Relaxed) }
+}
+
+/// Index of the calling vCPU.
+#[inline(always)]
+pub(crate) fn cpu() -> usize {
+    let cpu: u32;
+    // SAFETY: GS base is the address of this vCPU's area (contract of the entry); the field never changes.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) cpu, const CPU_OFFSET, options(nostack, preserves_flags, pure, readonly));
+    }
+    cpu as usize
+}
+
+/// The calling vCPU's area.
+#[inline(always)]
+pub(crate) fn this() -> &'static VcpuArea {
+    let area: *const VcpuArea;
+    // SAFETY: as in `cpu`; `Identity::this` is the address of the area itself, which lives as long as the guest.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) area, const SELF_OFFSET, options(nostack, preserves_flags, pure, readonly));
+        &*area
+    }
+}
+
+/// The area of vCPU `cpu`.
+#[inline(always)]
+pub(crate) fn area(cpu: usize) -> &'static VcpuArea {
+    debug_assert!(cpu < boot().vcpus as usize);
+    // SAFETY: the VMM laid out `vcpus` areas without gaps from `vcpu_areas` on.
+    unsafe { &*(boot().vcpu_areas.0 as *const VcpuArea).add(cpu) }
+}
+
+/// The measuring window.
+#[inline(always)]
+pub(crate) fn control() -> &'static Control {
+    // SAFETY: the VMM laid out a `Control` there.
+    unsafe { &*(boot().control.0 as *const Control) }
+}
+
+/// What watches over lock `lock`.
+#[inline(always)]
+pub(crate) fn oracle(lock: usize) -> &'static Oracle {
+    debug_assert!(lock < boot().lock_count as usize);
+    // SAFETY: the VMM laid out `lock_count` oracles there.
+    unsafe { &*(boot().oracles.0 as *const Oracle).add(lock) }
+}
+
+/// Adds to a counter that only this vCPU writes. No LOCK prefix: the reader may see any earlier value.
+#[inline(always)]
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}

@@ -1,0 +1,81 @@
+//! The lock crate's `Platform`, made of hypercalls and shared memory.
+
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT,
+};
+use haltkick_locks::{Activity, Event, Platform};
+
+use crate::{hypercall, percpu, time};
+
+/// This guest, as a lock sees it.
+pub(crate) struct Guest;
+
+impl Platform for Guest {
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        percpu::cpu()
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        spin_loop();
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        time::now()
+    }
+
+    #[inline(always)]
+    fn spin_threshold(&self) -> u64 {
+        percpu::boot().spin_threshold_ticks
+    }
+
+    /// A kick after `still` said yes is latched by the VMM, so the sleep cannot miss it (locks.md T1, T11 are the
+    /// ways to get this wrong in a kernel that halts).
+    #[inline]
+    fn wait(&self, still: impl Fn() -> bool) {
+        if still() {
+            hypercall::wait();
+        }
+    }
+
+    #[inline]
+    fn kick(&self, cpu: usize) {
+        hypercall::kick(cpu as u32);
+    }
+
+    #[inline(always)]
+    fn is_preempted(&self, cpu: usize) -> bool {
+        // Relaxed: a hint, stale in both directions by the time it is used.
+        percpu::boot().flags & BOOT_PREEMPTED_HINT != 0
+            && percpu::area(cpu).steal.preempted.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn yield_to(&self, cpu: Option<usize>) {
+        hypercall::yield_to(cpu.map(|cpu| cpu as u32));
+    }
+
+    #[inline(always)]
+    fn count(&self, event: Event, n: u64) {
+        percpu::add(&percpu::this().results.lock_events[event as usize], n);
+    }
+
+    #[inline(always)]
+    fn announce(&self, activity: Activity) {
+        // Relaxed: the VMM reads it when this vCPU has stopped.
+        percpu::this().activity.state.store(activity as u32, Ordering::Relaxed);
+    }
+}
+
+// The two crates number the activities alike, so that announcing one is a store and nothing else.
+const _: () = {
+    assert!(Activity::Other as u32 == ACTIVITY_OTHER);
+    assert!(Activity::Holder as u32 == ACTIVITY_HOLDER);
+    assert!(Activity::Waiter as u32 == ACTIVITY_WAITER);
+    assert!(Activity::Head as u32 == ACTIVITY_HEAD);
+};

@@ -1,0 +1,168 @@
+//! The image's tables: which locks and workloads there are, by name, and the code of every pair.
+//!
+//! The descriptors lie in sections of their own so that the VMM can list them without running the image; a
+//! descriptor's position is the index by which the VMM asks for it.
+#![expect(unsafe_code, reason = "places statics into sections that the VMM reads from the file")]
+
+use haltkick_hypercalls::{
+    ABI_VERSION, Descriptor, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS,
+    NOTE_OWNER, NOTE_TYPE,
+};
+use haltkick_locks::Event;
+
+use crate::exceptions;
+use crate::locks::GuestLock;
+use crate::workloads::{critical_section, selftest};
+
+/// The workloads for one form of one lock, in the order of [`WORKLOADS`].
+pub(crate) type Form = [fn(); WORKLOAD_COUNT];
+
+/// One lock's code. A form that it lacks is `None`.
+pub(crate) struct LockCode {
+    pub(crate) native: Option<Form>,
+    pub(crate) paravirt: Option<Form>,
+}
+
+const fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let (mut field, text) = ([0; N], text.as_bytes());
+    assert!(text.len() < N, "a table entry's text is too long");
+    let mut i = 0;
+    while i < text.len() {
+        field[i] = text[i];
+        i += 1;
+    }
+    field
+}
+
+const fn descriptor(name: &str, summary: &str, flags: u32) -> Descriptor {
+    Descriptor { name: padded(name), summary: padded(summary), flags, reserved: 0 }
+}
+
+macro_rules! count {
+    () => { 0 };
+    ($head:literal $($tail:literal)*) => { 1 + count!($($tail)*) };
+}
+
+macro_rules! workloads {
+    ($($name:literal, $summary:literal, $flags:expr, $module:ident::$function:ident;)*) => {
+        const WORKLOAD_COUNT: usize = count!($($name)*);
+
+        #[used]
+        #[unsafe(link_section = ".haltkick.workloads")]
+        static WORKLOADS: [Descriptor; WORKLOAD_COUNT] = [$(descriptor($name, $summary, $flags)),*];
+
+        const fn form<L: GuestLock>() -> Form {
+            [$($module::$function::<L>),*]
+        }
+    };
+}
+
+workloads! {
+    "critical-section", "lock, work for --hold, unlock, work for --think", 0, critical_section::run;
+    "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
+    "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
+    "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
+    "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
+}
+
+macro_rules! form_of {
+    (-) => {
+        None
+    };
+    ($lock:ident) => {
+        Some(form::<$lock>())
+    };
+}
+
+macro_rules! flag_of {
+    ($flag:ident, -) => {
+        0
+    };
+    ($flag:ident, $lock:ident) => {
+        $flag
+    };
+}
+
+macro_rules! locks {
+    ($($name:literal, $summary:literal, $flags:expr, native $native:tt, paravirt $paravirt:tt;)*) => {
+        const LOCK_COUNT: usize = count!($($name)*);
+
+        #[used]
+        #[unsafe(link_section = ".haltkick.locks")]
+        static LOCKS: [Descriptor; LOCK_COUNT] = [$(descriptor(
+            $name, $summary, $flags | flag_of!(HAS_NATIVE, $native) | flag_of!(HAS_PARAVIRT, $paravirt),
+        )),*];
+
+        /// The code of every lock, in the order of the descriptors.
+        pub(crate) static CODE: [LockCode; LOCK_COUNT] = [$(LockCode {
+            native: form_of!($native),
+            paravirt: form_of!($paravirt),
+        }),*];
+    };
+}
+
+use crate::locks::{Mcs, NoLock, QspinlockNative, QspinlockParavirt, Tas, Ticket};
+
+locks! {
+    "none", "no lock at all: what the hardware could do", IS_LOCK_FREE, native NoLock, paravirt -;
+    "tas", "test and test-and-set, unfair", 0, native Tas, paravirt -;
+    "ticket", "two counters, first come first served", 0, native Ticket, paravirt -;
+    "mcs", "queue of per-CPU nodes, first come first served", 0, native Mcs, paravirt -;
+    "qspinlock", "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", 0,
+        native QspinlockNative, paravirt QspinlockParavirt;
+}
+
+const fn event_names() -> [[u8; 32]; Event::NAMES.len()] {
+    let mut names = [[0; 32]; Event::NAMES.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = padded(Event::NAMES[i]);
+        i += 1;
+    }
+    names
+}
+
+const _: () = assert!(Event::NAMES.len() <= LOCK_EVENTS);
+
+#[used]
+#[unsafe(link_section = ".haltkick.events")]
+static EVENTS: [[u8; 32]; Event::NAMES.len()] = event_names();
+
+/// An ELF note: sizes, type, owner padded to four bytes, descriptor.
+#[repr(C)]
+struct Note {
+    owner_bytes: u32,
+    descriptor_bytes: u32,
+    kind: u32,
+    owner: [u8; NOTE_OWNER.len().next_multiple_of(4)],
+    abi_version: u32,
+    vector_stub_bytes: u32,
+    vector_stubs: Unaligned,
+}
+
+/// A pointer that an ELF note holds at four-byte alignment.
+#[repr(C, packed(4))]
+struct Unaligned(*const u8);
+
+// SAFETY: an address in a note that only the VMM's loader reads.
+unsafe impl Sync for Unaligned {}
+
+#[used]
+#[unsafe(link_section = ".note.haltkick")]
+static NOTE: Note = Note {
+    owner_bytes: NOTE_OWNER.len() as u32,
+    descriptor_bytes: size_of::<ImageNote>() as u32,
+    kind: NOTE_TYPE,
+    owner: {
+        let mut owner = [0; NOTE_OWNER.len().next_multiple_of(4)];
+        let mut i = 0;
+        while i < NOTE_OWNER.len() {
+            owner[i] = NOTE_OWNER[i];
+            i += 1;
+        }
+        owner
+    },
+    abi_version: ABI_VERSION,
+    vector_stub_bytes: exceptions::STUB_BYTES,
+    vector_stubs: Unaligned(&raw const exceptions::STUBS),
+};

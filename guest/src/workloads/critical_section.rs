@@ -1,0 +1,67 @@
+//! Lock, work, unlock, work: for as long as the VMM lets it.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{
+    ACTIVITY_HOLDER, ACTIVITY_OTHER, Histogram, WINDOW_CLOSED, WINDOW_OPEN, histogram_bucket,
+};
+
+use crate::locks::GuestLock;
+use crate::oracle;
+use crate::percpu::{add, boot, control, cpu, this};
+use crate::time::{iterations, now, work};
+
+/// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.
+pub(crate) fn run<L: GuestLock>() {
+    let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
+    let locks = boot().lock_count as usize;
+    let (results, activity, window) = (&this().results, &this().activity, &control().window);
+    let mut index = cpu() % locks;
+    loop {
+        let asked = now();
+        activity.lock.store(index as u32, Ordering::Relaxed);
+        activity.since_tsc.store(asked, Ordering::Relaxed);
+        let token = L::lock(index);
+        let had = now();
+        if L::EXCLUDES {
+            // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
+            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            oracle::enter(index);
+            work(hold);
+            oracle::leave(index);
+        } else {
+            work(hold);
+        }
+        L::unlock(index, token);
+        let left = now();
+        if L::EXCLUDES {
+            activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+        }
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => {
+                add(&results.acquisitions, 1);
+                record(&results.wait, had - asked);
+                record(&results.hold, left - had);
+            }
+            WINDOW_CLOSED => return,
+            _ => {}
+        }
+        work(think);
+        index += 1;
+        if index == locks {
+            index = 0;
+        }
+    }
+}
+
+/// Counts `ticks`. Plain loads and stores: the histogram belongs to this vCPU.
+#[inline]
+fn record(histogram: &Histogram, ticks: u64) {
+    let bucket = &histogram.buckets[histogram_bucket(ticks)];
+    bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    add(&histogram.sum, ticks);
+    if ticks > histogram.max.load(Ordering::Relaxed) {
+        histogram.max.store(ticks, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,4 @@
+//! What the vCPUs do. One file each; `registry` gives them their names.
+
+pub(crate) mod critical_section;
+pub(crate) mod selftest;

@@ -1,0 +1,63 @@
+//! Workloads that fail on purpose, so that users and tests see what is reported.
+#![expect(unsafe_code, reason = "reads through a null pointer, which is the point")]
+
+use core::fmt::Write;
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED};
+
+use crate::console::Console;
+use crate::locks::GuestLock;
+use crate::percpu::{boot, control, cpu, this};
+use crate::time::{iterations, work};
+use crate::{oracle, workloads::critical_section};
+
+/// vCPU 0 panics; the others do as usual.
+pub(crate) fn panic<L: GuestLock>() {
+    if cpu() == 0 {
+        let _ = writeln!(Console, "selftest-panic: vCPU 0 is about to panic");
+        panic!("this is what a panic looks like");
+    }
+    critical_section::run::<L>();
+}
+
+/// The last vCPU reads address 0x10, which is never mapped; the others do as usual.
+pub(crate) fn exception<L: GuestLock>() {
+    if cpu() + 1 == boot().vcpus as usize {
+        // SAFETY: not safe at all; the page fault that follows is what this workload is for. Inline assembly, so
+        // that the compiler does not know that it reads.
+        unsafe { core::arch::asm!("mov {0}, [{0}]", inout(reg) 0x10_u64 => _, options(nostack, readonly)) }
+    }
+    critical_section::run::<L>();
+}
+
+/// vCPU 0 keeps the lock for ever.
+pub(crate) fn hang<L: GuestLock>() {
+    const SECTIONS_BEFORE: u32 = 100;
+    if cpu() == 0 {
+        for _ in 0..SECTIONS_BEFORE {
+            let token = L::lock(0);
+            oracle::enter(0);
+            oracle::leave(0);
+            L::unlock(0, token);
+        }
+        let _token = L::lock(0);
+        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        oracle::enter(0);
+        loop {
+            spin_loop();
+        }
+    }
+    critical_section::run::<L>();
+}
+
+/// Nobody takes the lock, everybody enters the section.
+pub(crate) fn exclusion<L: GuestLock>() {
+    let hold = iterations(boot().hold_ns);
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        oracle::enter(0);
+        work(hold);
+        oracle::leave(0);
+    }
+}

@@ -1,0 +1,414 @@
+//! The contract between the Haltkick guest and its VMM. Definitions only; both sides compile this file.
+//!
+//! Read it top to bottom: version, how an image introduces itself, ports, the boot block, the window,
+//! the per-vCPU shared area. Every field says who writes it. A line (64 bytes) written by one side is never
+//! written by the other, and lines of different writers are 128 bytes apart (adjacent-line prefetch), because
+//! false sharing on the `preempted` flag is one of the things this project measures.
+//!
+//! Shared fields are atomics so that both sides may look at them at any time. The VMM believes none of what the
+//! guest writes beyond the figure it prints.
+#![no_std]
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+// ---------------------------------------------------------------------------------------------------------
+// Version
+
+/// Version of everything in this file. The VMM refuses an image that was built for another one.
+pub const ABI_VERSION: u32 = 1;
+
+/// Most vCPUs a guest can have (KVM's own limit on x86-64).
+pub const MAX_VCPUS: usize = 1024;
+
+/// Most locks that a workload can spread its sections over.
+pub const MAX_LOCKS: u32 = 256;
+
+// ---------------------------------------------------------------------------------------------------------
+// How an image introduces itself: one ELF note and two tables
+
+/// Owner name of the ELF note (with its terminating zero, as ELF notes have it).
+pub const NOTE_OWNER: [u8; 9] = *b"Haltkick\0";
+
+/// Type of the ELF note that holds an [`ImageNote`].
+pub const NOTE_TYPE: u32 = 1;
+
+/// Descriptor of the ELF note. Addresses are guest-virtual, which equals guest-physical.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImageNote {
+    /// [`ABI_VERSION`] of the image.
+    pub abi_version: u32,
+    /// Size of one vector stub in bytes; stub n is at `vector_stubs + n * vector_stub_bytes`.
+    pub vector_stub_bytes: u32,
+    /// Address of 256 interrupt and exception stubs.
+    pub vector_stubs: u64,
+}
+
+/// ELF section with one [`Descriptor`] per lock, in the order of the lock's index.
+pub const LOCKS_SECTION: &str = ".haltkick.locks";
+
+/// ELF section with one [`Descriptor`] per workload, in the order of the workload's index.
+pub const WORKLOADS_SECTION: &str = ".haltkick.workloads";
+
+/// What an image says of one of its locks or workloads. The VMM lists these and passes the index back.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    /// Name on the command line, zero-padded UTF-8.
+    pub name: [u8; 32],
+    /// One line for `haltkick list`, zero-padded UTF-8.
+    pub summary: [u8; 120],
+    /// [`HAS_NATIVE`] and its siblings.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The lock has a native form (`--pv off`).
+pub const HAS_NATIVE: u32 = 1 << 0;
+/// The lock has a paravirtual form (`--pv on`).
+pub const HAS_PARAVIRT: u32 = 1 << 1;
+/// The lock excludes nobody: the measure of the ideal, exempt from the exclusion check.
+pub const IS_LOCK_FREE: u32 = 1 << 2;
+/// The workload ends by failing on purpose.
+pub const IS_SELFTEST: u32 = 1 << 3;
+
+// ---------------------------------------------------------------------------------------------------------
+// Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
+
+/// First port, and the granularity of the block: ports lie within the I/O bitmap that ring 3 is given.
+pub const PORT_BASE: u16 = 0x500;
+/// Sleep until the next kick. A kick that came since the last wait is latched and ends it at once.
+pub const PORT_WAIT: u16 = 0x500;
+/// Wake vCPU EAX; latched if it does not sleep.
+pub const PORT_KICK: u16 = 0x504;
+/// Give up the rest of the slice, to vCPU EAX or to anyone ([`YIELD_TO_ANY`]).
+pub const PORT_YIELD: u16 = 0x508;
+/// This vCPU has nothing more to do. EAX is zero.
+pub const PORT_EXIT: u16 = 0x50c;
+/// The guest gives up. EAX is zero; the reason is in [`VcpuArea::report`].
+pub const PORT_PANIC: u16 = 0x510;
+/// An exception without a handler of its own. EAX is zero; the frame is in [`VcpuArea::report`].
+pub const PORT_EXCEPTION: u16 = 0x514;
+/// One byte of text for the console, in AL.
+pub const PORT_CONSOLE: u16 = 0x518;
+/// The boot vCPU is done with what only it does; the others may start. EAX is zero.
+pub const PORT_BOOTED: u16 = 0x51c;
+/// Last port (inclusive) that ring 3 may use.
+pub const PORT_LAST: u16 = 0x53f;
+
+/// Argument of [`PORT_YIELD`]: to whoever is next.
+pub const YIELD_TO_ANY: u32 = u32::MAX;
+
+// ---------------------------------------------------------------------------------------------------------
+// Boot block: written by the VMM before the first entry, constant afterwards
+
+/// A guest address. The host cannot dereference it: it must go through its guest-memory map.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GuestAddress(pub u64);
+
+/// Settings of a run. Its address is the first argument (RDI) of the guest's entry point; the vCPU's index is
+/// the second (RSI). GS base is the address of the vCPU's [`VcpuArea`], RSP the top of its stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BootBlock {
+    /// [`ABI_VERSION`] of the VMM.
+    pub abi_version: u32,
+    /// Number of vCPUs, 1 to [`MAX_VCPUS`].
+    pub vcpus: u32,
+    /// Number of pCPUs that they share.
+    pub pcpus: u32,
+    /// Index into the image's lock table.
+    pub lock: u32,
+    /// Index into the image's workload table.
+    pub workload: u32,
+    /// [`BOOT_PARAVIRT`] and its siblings.
+    pub flags: u32,
+    /// Number of locks that the workload spreads its sections over.
+    pub lock_count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Address of vCPU 0's [`VcpuArea`]; the others follow without gaps.
+    pub vcpu_areas: GuestAddress,
+    /// Address of the [`Control`] block.
+    pub control: GuestAddress,
+    /// Address of `lock_count` [`Oracle`]s.
+    pub oracles: GuestAddress,
+    /// TSC ticks per millisecond (so: kHz).
+    pub tsc_khz: u64,
+    /// Work inside a critical section, in nanoseconds.
+    pub hold_ns: u64,
+    /// Work between two critical sections, in nanoseconds.
+    pub think_ns: u64,
+    /// Iterations of the work loop per 2^20 ns, or 0: measure it at boot and write [`Control::work_rate`].
+    pub work_rate: u64,
+    /// How long a paravirtual waiter spins before it sleeps, in TSC ticks.
+    pub spin_threshold_ticks: u64,
+    /// Seed of everything random in the guest.
+    pub seed: u64,
+}
+
+/// Use the lock's paravirtual form.
+pub const BOOT_PARAVIRT: u32 = 1 << 0;
+/// `vcpu_is_preempted` reads the flag; else it always says no.
+pub const BOOT_PREEMPTED_HINT: u32 = 1 << 1;
+
+// ---------------------------------------------------------------------------------------------------------
+// Control block: the measuring window, and what the boot vCPU found out
+
+/// One per guest. The window line is read by every vCPU in every round and written twice in a run.
+#[repr(C, align(128))]
+pub struct Control {
+    /// Host-written: [`WINDOW_WARMUP`], then [`WINDOW_OPEN`], then [`WINDOW_CLOSED`].
+    pub window: AtomicU32,
+    _pad: [u8; 124],
+    /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: iterations of the work loop per 2^20 ns.
+    pub work_rate: AtomicU64,
+    /// Guest-written: TSC at which vCPU 0 began its workload, and so took its first lock.
+    pub workload_tsc: AtomicU64,
+    /// Guest-written: vCPUs that have reached their workload.
+    pub started: AtomicU32,
+    _pad2: [u8; 108],
+}
+
+/// Work, but count nothing yet.
+pub const WINDOW_WARMUP: u32 = 0;
+/// Count.
+pub const WINDOW_OPEN: u32 = 1;
+/// Count nothing more. The VMM stops the vCPUs where they are; a vCPU that sees this may leave.
+pub const WINDOW_CLOSED: u32 = 2;
+
+/// What guards the guards, one per lock, written only by the lock's holder with plain stores.
+#[repr(C, align(128))]
+pub struct Oracle {
+    /// vCPU inside the section plus one, or zero. Found non-zero at entry: exclusion is broken.
+    pub owner: AtomicU32,
+    /// Times that an entering vCPU found another one inside.
+    pub overlaps: AtomicU32,
+    /// Incremented by load, add, store in every section: must equal the sum of [`Results::entered`].
+    pub entered: AtomicU64,
+    _pad: [u8; 112],
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Per-vCPU shared area
+
+/// KVM's steal-time record (MSR 0x4b564d03), 64 bytes. Host-written: by KVM where KVM does, else by the VMM.
+#[repr(C, align(64))]
+pub struct StealTime {
+    /// Nanoseconds that the vCPU was runnable but not on a pCPU.
+    pub steal_ns: AtomicU64,
+    /// Odd while the record is being updated.
+    pub version: AtomicU32,
+    /// Zero.
+    pub flags: AtomicU32,
+    /// Non-zero: the vCPU was taken off its pCPU while it was running and is not back yet.
+    pub preempted: AtomicU8,
+    _pad: [u8; 47],
+}
+
+/// What else the host tells of a vCPU. Host-written.
+#[repr(C, align(64))]
+pub struct HostLine {
+    /// Times that the vCPU was taken off a pCPU while it was running.
+    pub generation: AtomicU64,
+    /// TSC at which the present slice ends, 0 when there is none.
+    pub slice_end_tsc: AtomicU64,
+    _pad: [u8; 48],
+}
+
+/// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
+#[repr(C, align(128))]
+pub struct Identity {
+    /// Guest address of this area, so that `mov rax, gs:[SELF_OFFSET]` yields it.
+    pub this: GuestAddress,
+    /// Index of the vCPU.
+    pub cpu: u32,
+    _pad: [u8; 116],
+}
+
+/// Offset of [`Identity::this`] from the GS base.
+pub const SELF_OFFSET: usize = 128;
+/// Offset of [`Identity::cpu`] from the GS base.
+pub const CPU_OFFSET: usize = 136;
+
+/// What the vCPU is doing, for attribution. Guest-written.
+#[repr(C, align(128))]
+pub struct Activity {
+    /// One of [`ACTIVITY_OTHER`] and its siblings.
+    pub state: AtomicU32,
+    /// Index of the lock that `state` speaks of.
+    pub lock: AtomicU32,
+    /// TSC at the last change of `state` to waiting.
+    pub since_tsc: AtomicU64,
+    _pad: [u8; 112],
+}
+
+/// Neither holds nor waits for a lock.
+pub const ACTIVITY_OTHER: u32 = 0;
+/// Holds a lock.
+pub const ACTIVITY_HOLDER: u32 = 1;
+/// In a lock's slow path, not first in its queue (or the lock has no queue).
+pub const ACTIVITY_WAITER: u32 = 2;
+/// First in a lock's queue.
+pub const ACTIVITY_HEAD: u32 = 3;
+
+/// Number of slots for lock events; their names are the lock crate's, found in the image's `EVENTS_SECTION`.
+pub const LOCK_EVENTS: usize = 64;
+
+/// ELF section with one 32-byte zero-padded name per lock event, in the order of the slots.
+pub const EVENTS_SECTION: &str = ".haltkick.events";
+
+/// What the vCPU counted inside the window. Guest-written.
+#[repr(C, align(128))]
+pub struct Results {
+    /// Sections entered since boot, window or not: the exclusion check needs them all.
+    pub entered: AtomicU64,
+    /// Sections completed inside the window (for a workload without locks: operations).
+    pub acquisitions: AtomicU64,
+    /// Lock events since boot, in the slots of the image's event table.
+    pub lock_events: [AtomicU64; LOCK_EVENTS],
+    /// Time from asking to having, inside the window, in TSC ticks.
+    pub wait: Histogram,
+    /// Time from having to having released, inside the window, in TSC ticks.
+    pub hold: Histogram,
+}
+
+/// Why the vCPU gave up. Guest-written before [`PORT_PANIC`] or [`PORT_EXCEPTION`].
+#[repr(C, align(128))]
+pub struct Report {
+    /// Exception: vector. Panic: line.
+    pub code: AtomicU64,
+    /// Exception: error code (0 where the vector has none).
+    pub error_code: AtomicU64,
+    /// Exception: instruction pointer.
+    pub rip: AtomicU64,
+    /// Exception: code segment, whose low two bits are the ring.
+    pub cs: AtomicU64,
+    /// Exception: flags.
+    pub rflags: AtomicU64,
+    /// Exception: stack pointer.
+    pub rsp: AtomicU64,
+    /// Exception: CR2, meaningful for vector 14.
+    pub cr2: AtomicU64,
+    /// Panic: bytes used in `file`.
+    pub file_len: AtomicU32,
+    /// Panic: bytes used in `message`.
+    pub message_len: AtomicU32,
+    /// Panic: source file, UTF-8.
+    pub file: [AtomicU8; 128],
+    /// Panic: message, UTF-8, cut where it does not fit.
+    pub message: [AtomicU8; 320],
+}
+
+/// Everything that one vCPU and the VMM share. vCPU n's is at `vcpu_areas + n * size_of::<VcpuArea>()`.
+#[repr(C, align(4096))]
+pub struct VcpuArea {
+    /// Host-written.
+    pub steal: StealTime,
+    /// Host-written.
+    pub host: HostLine,
+    /// Constant.
+    pub identity: Identity,
+    /// Guest-written.
+    pub activity: Activity,
+    /// Guest-written.
+    pub report: Report,
+    /// Guest-written.
+    pub results: Results,
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Histograms: log2-linear, 16 steps per octave (each at most 6.25 % wide)
+
+/// Steps per octave.
+pub const HISTOGRAM_STEPS: u64 = 16;
+/// Buckets: values from 0 to 2^40 - 1 ticks (minutes); larger ones fall into the last.
+pub const HISTOGRAM_BUCKETS: usize = ((40 - 4 + 1) * HISTOGRAM_STEPS) as usize;
+
+/// Counts per bucket. Guest-written, without atomic read-modify-write: one vCPU, one histogram.
+#[repr(C)]
+pub struct Histogram {
+    /// Values seen in each bucket.
+    pub buckets: [AtomicU32; HISTOGRAM_BUCKETS],
+    /// Largest value seen.
+    pub max: AtomicU64,
+    /// Sum of the values seen.
+    pub sum: AtomicU64,
+}
+
+/// The bucket that counts `value`.
+#[inline]
+#[must_use]
+pub const fn histogram_bucket(value: u64) -> usize {
+    if value < HISTOGRAM_STEPS {
+        return value as usize;
+    }
+    let octave = 63 - value.leading_zeros() as u64; // at least 4
+    let step = (value >> (octave - 4)) - HISTOGRAM_STEPS;
+    let bucket = ((octave - 3) * HISTOGRAM_STEPS + step) as usize;
+    if bucket < HISTOGRAM_BUCKETS { bucket } else { HISTOGRAM_BUCKETS - 1 }
+}
+
+/// The smallest value that `bucket` counts. Partner of [`histogram_bucket`].
+#[must_use]
+pub const fn histogram_lower_bound(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < HISTOGRAM_STEPS {
+        return bucket;
+    }
+    let octave = bucket / HISTOGRAM_STEPS + 3;
+    (HISTOGRAM_STEPS + bucket % HISTOGRAM_STEPS) << (octave - 4)
+}
+
+// ---------------------------------------------------------------------------------------------------------
+// Layout: what the other side relies on
+
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<StealTime>() == 64);
+    assert!(offset_of!(StealTime, preempted) == 16);
+    assert!(size_of::<HostLine>() == 64);
+    assert!(offset_of!(VcpuArea, identity) + offset_of!(Identity, this) == SELF_OFFSET);
+    assert!(offset_of!(VcpuArea, identity) + offset_of!(Identity, cpu) == CPU_OFFSET);
+    assert!(offset_of!(VcpuArea, activity).is_multiple_of(128));
+    assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
+    assert!(size_of::<VcpuArea>() == 8192);
+    assert!(align_of::<VcpuArea>() == 4096);
+    assert!(size_of::<Control>() == 256);
+    assert!(offset_of!(Control, work_rate) == 128);
+    assert!(size_of::<Oracle>() == 128);
+    assert!(size_of::<Descriptor>() == 160);
+    assert!(size_of::<ImageNote>() == 16);
+    assert!(size_of::<BootBlock>() == 104);
+    assert!(
+        histogram_bucket(0) == 0
+            && histogram_bucket(16) == 16
+            && histogram_bucket(u64::MAX) == HISTOGRAM_BUCKETS - 1
+    );
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bucket_holds_its_lower_bound_and_nothing_below() {
+        for bucket in 0..HISTOGRAM_BUCKETS {
+            let lower = histogram_lower_bound(bucket);
+            assert_eq!(histogram_bucket(lower), bucket);
+            if lower > 0 {
+                assert_eq!(histogram_bucket(lower - 1), bucket - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_at_most_a_sixteenth_wide() {
+        for bucket in HISTOGRAM_STEPS as usize..HISTOGRAM_BUCKETS - 1 {
+            let (low, high) = (histogram_lower_bound(bucket), histogram_lower_bound(bucket + 1));
+            assert!((high - low) * HISTOGRAM_STEPS <= low, "bucket {bucket}: {low}..{high}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Builds the guest image for `x86_64-unknown-none` and hands its path to the crate, which embeds it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-none";
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("vmm/ lies in the workspace").to_owned();
+    for input in ["guest", "hypercalls", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", root.join(input).display());
+    }
+
+    let out_dir = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // A target directory of its own: the outer cargo holds the lock of the usual one while this runs.
+    let target_dir = out_dir.join("guest");
+    let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets CARGO"));
+    cargo
+        .current_dir(&root)
+        .args(["build", "--locked", "--package", "haltkick-guest", "--profile", "guest", "--target", TARGET])
+        .arg("--target-dir")
+        .arg(&target_dir)
+        // Flags and wrappers of the outer build (clippy, a model checker's cfg) are not for the guest. Its own:
+        // a static image below 2 GiB.
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Crelocation-model=static\u{1f}-Ccode-model=small")
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let output = cargo.output().expect("cargo can be run, since it runs this");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        if stderr.contains("can't find crate for `core`") {
+            println!(
+                "cargo::error=the guest needs the target {TARGET}: run `just setup` (rustup target add {TARGET})"
+            );
+        }
+        panic!("building the guest failed:\n{stderr}");
+    }
+    let image = target_dir.join(TARGET).join("guest/haltkick-guest");
+    println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
+}

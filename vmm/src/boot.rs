@@ -1,0 +1,145 @@
+//! The state in which a vCPU starts: 64-bit mode, paging on, tables in place, first instruction the image's entry.
+//!
+//! Section numbers are those of the Intel SDM, volume 3.
+
+use haltkick_hypercalls::{GuestAddress, PORT_LAST};
+use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
+
+use crate::config::Ring;
+use crate::image::Image;
+use crate::memory::{GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORY, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES};
+
+// Selectors, in the places where Linux has them: some KVM back ends (PVM) run user code under Linux' own.
+const KERNEL_CODE: u16 = 0x10;
+const KERNEL_DATA: u16 = 0x18;
+const USER_DATA: u16 = 0x28 | 3;
+const USER_CODE: u16 = 0x30 | 3;
+const TASK_STATE: u16 = 0x40;
+
+/// Descriptors of a flat 64-bit segment (3.4.5): present, DPL, code or data, accessed.
+const fn flat_segment(code: bool, dpl: u64) -> u64 {
+    const PRESENT: u64 = 1 << 47;
+    const NOT_SYSTEM: u64 = 1 << 44;
+    const LONG_MODE: u64 = 1 << 53;
+    const GRANULAR_4GIB: u64 = 1 << 55 | 0xf << 48 | 0xffff;
+    let kind = if code { 0xb << 40 | LONG_MODE } else { 0x3 << 40 | 1 << 54 };
+    PRESENT | NOT_SYSTEM | GRANULAR_4GIB | kind | dpl << 45
+}
+
+/// Writes what all vCPUs share: page tables, GDT and IDT.
+pub(crate) fn write_tables(memory: &Memory, image: &Image) {
+    const PRESENT_WRITABLE_USER: u64 = 0b111;
+    const LARGE: u64 = 1 << 7;
+    memory.write(PML4, &(PAGE_DIRECTORY_POINTERS | PRESENT_WRITABLE_USER).to_le_bytes());
+    memory.write(PAGE_DIRECTORY_POINTERS, &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes());
+    // From the second large page on: the first stays unmapped, so that null pointers fault.
+    for page in 1..memory.size() / LARGE_PAGE {
+        let entry = page * LARGE_PAGE | LARGE | PRESENT_WRITABLE_USER;
+        memory.write(PAGE_DIRECTORY + page * 8, &entry.to_le_bytes());
+    }
+
+    for (selector, descriptor) in [
+        (KERNEL_CODE, flat_segment(true, 0)),
+        (KERNEL_DATA, flat_segment(false, 0)),
+        (USER_DATA & !3, flat_segment(false, 3)),
+        (USER_CODE & !3, flat_segment(true, 3)),
+    ] {
+        memory.write(GDT + u64::from(selector), &descriptor.to_le_bytes());
+    }
+
+    for vector in 0..256 {
+        let handler = image.vector_stubs + vector * image.vector_stub_bytes;
+        memory.write(IDT + vector * 16, &interrupt_gate(vector, handler));
+    }
+}
+
+/// A 64-bit interrupt gate (6.14.1) that always changes to the stack IST1. Vector 3 is open to ring 3.
+fn interrupt_gate(vector: u64, handler: u64) -> [u8; 16] {
+    const PRESENT_GATE: u64 = 0x8e << 40;
+    const IST1: u64 = 1 << 32;
+    let dpl = if vector == 3 { 3 << 45 } else { 0 };
+    let low = handler & 0xffff
+        | u64::from(KERNEL_CODE) << 16
+        | IST1
+        | PRESENT_GATE
+        | dpl
+        | (handler >> 16 & 0xffff) << 48;
+    let mut gate = [0; 16];
+    gate[..8].copy_from_slice(&low.to_le_bytes());
+    gate[8..].copy_from_slice(&(handler >> 32).to_le_bytes());
+    gate
+}
+
+/// Writes vCPU `vcpu`'s TSS (7.7): the exception stack, and an I/O bitmap that opens all ports up to the last
+/// hypercall to ring 3 (the VMM answers for those that are none).
+pub(crate) fn write_task_state(memory: &Memory, vcpu: u32) {
+    const RSP0: usize = 4;
+    const IST1: usize = 36;
+    const IO_MAP_BASE: usize = 102;
+    const IO_MAP: usize = 104;
+    const _: () = assert!(IO_MAP + PORT_LAST as usize / 8 + 2 <= TSS_BYTES as usize);
+    let mut tss = [0; TSS_BYTES as usize];
+    let stack = memory.ring0_stack_top(vcpu).to_le_bytes();
+    tss[RSP0..RSP0 + 8].copy_from_slice(&stack);
+    tss[IST1..IST1 + 8].copy_from_slice(&stack);
+    tss[IO_MAP_BASE..IO_MAP_BASE + 2].copy_from_slice(&(IO_MAP as u16).to_le_bytes());
+    // The byte after the last one of the bitmap must have all bits set (Intel SDM vol. 1, 19.5.2).
+    tss[IO_MAP + PORT_LAST as usize / 8 + 1] = 0xff;
+    memory.write(Memory::tss_address(vcpu), &tss);
+}
+
+fn segment(selector: u16, code: bool, ring: u8) -> kvm_segment {
+    kvm_segment {
+        selector,
+        limit: u32::MAX,
+        type_: if code { 0xb } else { 0x3 },
+        present: 1,
+        dpl: ring,
+        s: 1,
+        l: u8::from(code),
+        db: u8::from(!code),
+        g: 1,
+        ..Default::default()
+    }
+}
+
+/// Turns a vCPU's reset state into the start state for `ring`.
+pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32, gs_base: GuestAddress) {
+    const CR0_PE_MP_ET_NE_WP_PG: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
+    const CR4_PAE: u64 = 1 << 5;
+    const EFER_LME_LMA: u64 = 1 << 10 | 1 << 8;
+    let (code, data, level) = match ring {
+        Ring::Ring0 => (KERNEL_CODE, KERNEL_DATA, 0),
+        Ring::Ring3 | Ring::Auto => (USER_CODE, USER_DATA, 3),
+    };
+    sregs.cs = segment(code, true, level);
+    let data = segment(data, false, level);
+    (sregs.ds, sregs.es, sregs.ss, sregs.fs, sregs.gs) = (data, data, data, data, data);
+    sregs.gs.base = gs_base.0;
+    sregs.tr = kvm_segment {
+        selector: TASK_STATE,
+        base: Memory::tss_address(vcpu),
+        limit: TSS_BYTES as u32 - 1,
+        type_: 0xb, // 64-bit TSS, busy
+        present: 1,
+        ..Default::default()
+    };
+    (sregs.gdt.base, sregs.gdt.limit) = (GDT, TASK_STATE + 15);
+    (sregs.idt.base, sregs.idt.limit) = (IDT, 256 * 16 - 1);
+    sregs.cr0 = CR0_PE_MP_ET_NE_WP_PG;
+    sregs.cr3 = PML4;
+    sregs.cr4 = CR4_PAE;
+    sregs.efer = EFER_LME_LMA;
+}
+
+/// The general registers at the entry: the two arguments, and a stack aligned as after a call.
+pub(crate) fn registers(memory: &Memory, image: &Image, vcpu: u32, boot_block: GuestAddress) -> kvm_regs {
+    kvm_regs {
+        rip: image.entry,
+        rdi: boot_block.0,
+        rsi: u64::from(vcpu),
+        rsp: memory.stack_top(vcpu) - 8,
+        rflags: 2,
+        ..Default::default()
+    }
+}

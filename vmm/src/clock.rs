@@ -1,0 +1,88 @@
+//! Host time, and the measuring window in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// CPU time of the whole process.
+pub(crate) fn process_cpu_time() -> Duration {
+    Duration::from_nanos(nanoseconds(ClockId::ProcessCPUTime))
+}
+
+/// When the window opened and closed. Read by the schedulers to clip what they account for to the window.
+#[derive(Debug)]
+pub(crate) struct WindowTimes {
+    open_ns: AtomicU64,
+    close_ns: AtomicU64,
+}
+
+impl WindowTimes {
+    /// Not open yet.
+    pub(crate) const fn new() -> Self {
+        Self { open_ns: AtomicU64::new(u64::MAX), close_ns: AtomicU64::new(u64::MAX) }
+    }
+
+    // Relaxed throughout: an accountant that sees the change a moment late misjudges that moment only.
+
+    /// The window is open from now on.
+    pub(crate) fn open(&self) {
+        self.open_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// The window is closed from now on.
+    pub(crate) fn close(&self) {
+        self.close_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// The part of `from_ns..to_ns` that lies in the window, in nanoseconds.
+    pub(crate) fn overlap_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let from = from_ns.max(self.open_ns.load(Ordering::Relaxed));
+        to_ns.min(self.close_ns.load(Ordering::Relaxed)).saturating_sub(from)
+    }
+
+    /// Whether `at_ns` lies in the window.
+    pub(crate) fn contains(&self, at_ns: u64) -> bool {
+        self.open_ns.load(Ordering::Relaxed) <= at_ns && at_ns < self.close_ns.load(Ordering::Relaxed)
+    }
+
+    /// Its length, once closed.
+    pub(crate) fn length(&self) -> Duration {
+        let length =
+            self.close_ns.load(Ordering::Relaxed).saturating_sub(self.open_ns.load(Ordering::Relaxed));
+        Duration::from_nanos(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_before_the_window_and_after_it_does_not_count() {
+        let window = WindowTimes { open_ns: AtomicU64::new(100), close_ns: AtomicU64::new(200) };
+        assert_eq!(window.overlap_ns(0, 50), 0);
+        assert_eq!(window.overlap_ns(50, 150), 50);
+        assert_eq!(window.overlap_ns(120, 130), 10);
+        assert_eq!(window.overlap_ns(150, 250), 50);
+        assert_eq!(window.overlap_ns(200, 250), 0);
+        assert!(!window.contains(99) && window.contains(100) && !window.contains(200));
+    }
+
+    #[test]
+    fn a_window_that_never_opened_contains_nothing() {
+        let window = WindowTimes::new();
+        assert_eq!(window.overlap_ns(0, u64::MAX), 0);
+        assert!(!window.contains(u64::MAX - 1));
+    }
+}

@@ -1,0 +1,156 @@
+//! From what the guest and the scheduler left behind to an [`Outcome`].
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use haltkick_hypercalls::{HISTOGRAM_BUCKETS, Histogram, IS_LOCK_FREE};
+
+use crate::config::{RunConfig, Sched};
+use crate::error::RunError;
+use crate::exits::Exit;
+use crate::guest_run::GuestRun;
+use crate::image::Image;
+use crate::machine::Machine;
+use crate::outcome::{ByActivity, Outcome, PreemptedSource, TicksHistogram, VcpuOutcome};
+use crate::sched::Finished;
+use crate::supervise::Observed;
+
+/// Everything that is known when the threads have ended.
+pub(crate) struct Facts<'a> {
+    pub(crate) config: &'a RunConfig,
+    pub(crate) image: &'a Image,
+    pub(crate) machine: &'a Machine,
+    pub(crate) guest: &'a GuestRun<'a>,
+    /// Index of the lock.
+    pub(crate) lock: u32,
+    pub(crate) observed: Observed,
+    pub(crate) finished: Vec<Finished>,
+    /// TSC at the start of the run.
+    pub(crate) start_tsc: u64,
+}
+
+/// The time stamp counter, which the guest shares.
+pub(crate) fn read_tsc() -> u64 {
+    #[expect(unsafe_code, reason = "an instruction without a safe form")]
+    // SAFETY: every x86-64 CPU that has KVM has a TSC, and Linux lets user space read it.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+/// Checks the run and sums it up.
+pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
+    let lost_updates = check_exclusion(facts)?;
+    let control = facts.guest.memory.control();
+    let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
+        let mut sum = ByActivity::default();
+        facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
+        sum
+    };
+    let exact = facts.config.sched == Sched::Vmm;
+    let start_ticks = control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.start_tsc);
+    Ok(Outcome {
+        ring: facts.machine.ring,
+        ring_reason: facts.machine.ring_reason.clone(),
+        tsc_khz: facts.machine.tsc_khz,
+        work_rate: control.work_rate.load(Ordering::Relaxed),
+        start_up: Duration::from_nanos(
+            (u128::from(start_ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz)) as u64,
+        ),
+        window: facts.guest.window.length(),
+        cpu_time: facts.observed.cpu_time,
+        lost_updates,
+        wait: sum_histograms(facts, |results| &results.wait),
+        hold: sum_histograms(facts, |results| &results.hold),
+        lock_events: lock_events(facts),
+        vm_exits: vm_exits(&facts.finished),
+        preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
+        preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
+        preempted_source: preempted_source(facts),
+        vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
+        console: facts.guest.console(),
+    })
+}
+
+/// The oracles' verdict. The vCPUs were stopped where they were, so one that was just entering may have counted on
+/// the lock's side and not on its own: the plain counter may exceed the sum by one per lock, never fall short of it.
+fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
+    if facts.image.locks[facts.lock as usize].flags & IS_LOCK_FREE != 0 {
+        return Ok(None);
+    }
+    let memory = facts.guest.memory;
+    let oracles = (0..facts.config.lock_count).map(|lock| memory.oracle(lock));
+    let overlaps: u64 =
+        oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
+    let counted: u64 = oracles.map(|oracle| oracle.entered.load(Ordering::Relaxed)).sum();
+    let entered: u64 =
+        (0..facts.config.vcpus).map(|vcpu| memory.area(vcpu).results.entered.load(Ordering::Relaxed)).sum();
+    let lost = entered.saturating_sub(counted);
+    if overlaps > 0 || lost > 0 {
+        return Err(RunError::ExclusionViolated(format!(
+            "lock `{}`: {overlaps} times two vCPUs were inside at once, {lost} of {entered} updates lost",
+            facts.config.lock
+        )));
+    }
+    Ok(Some(lost))
+}
+
+fn sum_histograms(
+    facts: &Facts<'_>,
+    field: fn(&haltkick_hypercalls::Results) -> &Histogram,
+) -> TicksHistogram {
+    let mut sum = TicksHistogram { buckets: vec![0; HISTOGRAM_BUCKETS], max: 0, sum: 0 };
+    for vcpu in 0..facts.config.vcpus {
+        let histogram = field(&facts.guest.area(vcpu).results);
+        for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
+            *total += u64::from(count.load(Ordering::Relaxed));
+        }
+        sum.max = sum.max.max(histogram.max.load(Ordering::Relaxed));
+        sum.sum = sum.sum.saturating_add(histogram.sum.load(Ordering::Relaxed));
+    }
+    sum
+}
+
+fn lock_events(facts: &Facts<'_>) -> Vec<(String, u64)> {
+    let total = |slot: usize| {
+        let of = |vcpu| facts.guest.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
+        (0..facts.config.vcpus).map(of).fold(0, u64::wrapping_add)
+    };
+    facts.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
+}
+
+fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
+    let total = |kind: usize| finished.iter().map(|vcpu| vcpu.exits[kind]).sum();
+    Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
+}
+
+fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
+    match (facts.config.sched, &facts.machine.steal_time_refused) {
+        (Sched::Vmm, _) => PreemptedSource::Vmm,
+        (Sched::Host, Some(refusal)) => PreemptedSource::Unavailable(refusal.clone()),
+        (Sched::Host, None) if facts.observed.preempted_flag_seen => PreemptedSource::Kvm,
+        (Sched::Host, None) => PreemptedSource::Unavailable(
+            "KVM accepts the steal-time page, but the flag was never seen set in this run".into(),
+        ),
+    }
+}
+
+fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
+    let results = &facts.guest.area(vcpu.id).results;
+    let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
+    let (run_ns, steal_ns) = match facts.config.sched {
+        Sched::Vmm => (Some(vcpu.account.run_ns), Some(vcpu.account.steal_ns)),
+        Sched::Host => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
+            (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
+            _ => (None, None),
+        },
+    };
+    VcpuOutcome {
+        acquisitions: results.acquisitions.load(Ordering::Relaxed),
+        run_ns,
+        steal_ns,
+        preemptions: vcpu.account.preemptions,
+        waits: vcpu.account.waits,
+        kicks: vcpu.account.kicks,
+    }
+}

@@ -1,0 +1,70 @@
+//! What a run is to do. Values are checked by [`RunConfig::check`] before anything is created.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The privilege ring that the guest runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ring {
+    /// Measure which ring this host's KVM runs natively; ring 0 if both are.
+    Auto,
+    /// Kernel mode.
+    #[serde(rename = "0")]
+    Ring0,
+    /// User mode.
+    #[serde(rename = "3")]
+    Ring3,
+}
+
+/// Who decides which vCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sched {
+    /// One pinned runner thread per pCPU multiplexes the vCPUs; a timer signal ends the slice.
+    Vmm,
+    /// One thread per vCPU, pinned to the set of pCPUs; the host's scheduler decides.
+    Host,
+}
+
+/// One cell: a guest, how it is scheduled, what it does and for how long.
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.
+    pub cpus: Vec<u32>,
+    /// Privilege ring of the guest.
+    pub ring: Ring,
+    /// Who schedules.
+    pub sched: Sched,
+    /// Length of a slice under [`Sched::Vmm`].
+    pub slice: Duration,
+    /// Name of the lock, from the image's table.
+    pub lock: String,
+    /// Use the lock's paravirtual form.
+    pub pv: bool,
+    /// Let `vcpu_is_preempted` read the flag.
+    pub preempted_hint: bool,
+    /// How long a paravirtual waiter spins before it sleeps.
+    pub spin_threshold: Duration,
+    /// Name of the workload, from the image's table.
+    pub workload: String,
+    /// Work inside a critical section.
+    pub hold: Duration,
+    /// Work between critical sections.
+    pub think: Duration,
+    /// Number of locks the sections are spread over.
+    pub lock_count: u32,
+    /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.
+    pub work_rate: Option<u64>,
+    /// Time between the start of the last vCPU and the opening of the window.
+    pub warmup: Duration,
+    /// Length of the measuring window.
+    pub window: Duration,
+    /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
+    pub watchdog: Option<Duration>,
+    /// Seed of everything random.
+    pub seed: u64,
+}

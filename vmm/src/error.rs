@@ -1,0 +1,77 @@
+//! Why a run ended without an outcome. `bench` maps each kind to an exit code.
+
+use std::path::PathBuf;
+
+/// Why a run ended without an outcome. Every message is one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The request makes no sense; exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// The host lacks something; exit code 4. Says what and how to get it.
+    #[error("{0}")]
+    HostLacks(String),
+    /// The guest image cannot be used; exit code 2.
+    #[error("guest image {path}: {reason}", path = path.display())]
+    Image {
+        /// Where the image came from.
+        path: PathBuf,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
+    /// The guest panicked; exit code 5.
+    #[error("guest panicked on vCPU {vcpu} at {file}:{line}: {message}")]
+    GuestPanic {
+        /// The vCPU that panicked.
+        vcpu: u32,
+        /// The panic's message.
+        message: String,
+        /// Source file of the panic.
+        file: String,
+        /// Line of the panic.
+        line: u64,
+    },
+    /// The guest took an exception that it does not handle; exit code 5.
+    #[error(
+        "guest exception on vCPU {vcpu}: {name} (vector {vector}, error code {error_code:#x}) at {location}{detail}"
+    )]
+    GuestException {
+        /// The vCPU that took it.
+        vcpu: u32,
+        /// Mnemonic of the vector, such as `#PF`.
+        name: &'static str,
+        /// Vector.
+        vector: u64,
+        /// Error code.
+        error_code: u64,
+        /// Instruction pointer, as symbol+offset where known.
+        location: String,
+        /// For `#PF`: the address.
+        detail: String,
+    },
+    /// The guest or KVM ended the vCPU in a way that the VMM does not expect; exit code 5.
+    #[error("guest failed on vCPU {vcpu}: {reason}")]
+    GuestFailed {
+        /// The vCPU.
+        vcpu: u32,
+        /// What happened and where.
+        reason: String,
+    },
+    /// Two vCPUs were inside one critical section, or updates were lost; exit code 5.
+    #[error("mutual exclusion violated: {0}")]
+    ExclusionViolated(String),
+    /// Nothing moved for the watchdog's time, or all vCPUs sleep; exit code 6.
+    #[error("no progress: {0}")]
+    NoProgress(String),
+    /// A request to stop (Ctrl-C) came; exit code 130.
+    #[error("interrupted")]
+    Interrupted,
+    /// A system call failed that should not; exit code 1.
+    #[error("{what}: {source}")]
+    System {
+        /// The call and what it was for.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}

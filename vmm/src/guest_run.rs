@@ -1,0 +1,186 @@
+//! What the threads of one run share, and what any vCPU's exit means to the run as a whole.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use haltkick_hypercalls::VcpuArea;
+
+use crate::clock::WindowTimes;
+use crate::error::RunError;
+use crate::exits::Exit;
+use crate::image::Image;
+use crate::memory::Memory;
+use crate::vcpu::{Vcpu, reason_name};
+
+/// Most console text that is kept: the guest is not trusted to stop.
+const CONSOLE_LIMIT: usize = 1 << 20;
+
+/// One run, as seen by all of its threads.
+pub(crate) struct GuestRun<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) image: &'a Image,
+    pub(crate) window: WindowTimes,
+    /// Under the VMM's scheduler: the length of a slice.
+    pub(crate) slice: Duration,
+    stopping: AtomicBool,
+    failure: Mutex<Option<RunError>>,
+    console: Mutex<String>,
+}
+
+impl<'a> GuestRun<'a> {
+    pub(crate) fn new(memory: &'a Memory, image: &'a Image, slice: Duration) -> Self {
+        Self {
+            memory,
+            image,
+            window: WindowTimes::new(),
+            slice,
+            stopping: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            console: Mutex::new(String::new()),
+        }
+    }
+
+    pub(crate) fn area(&self, vcpu: u32) -> &VcpuArea {
+        self.memory.area(vcpu)
+    }
+
+    /// Whether vCPUs are to stop where they are. Whoever sets this kicks every thread afterwards.
+    pub(crate) fn stopping(&self) -> bool {
+        // Acquire pairs with the release in `stop`.
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Every vCPU is to stop where it is. The caller kicks the threads.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Ends the run with `error`, unless it already failed: the first failure is the one that explains.
+    pub(crate) fn fail(&self, error: RunError) {
+        lock(&self.failure).get_or_insert(error);
+    }
+
+    /// The failure, taken out.
+    pub(crate) fn take_failure(&self) -> Option<RunError> {
+        lock(&self.failure).take()
+    }
+
+    /// Whether something failed.
+    pub(crate) fn failed(&self) -> bool {
+        lock(&self.failure).is_some()
+    }
+
+    /// What the guest wrote.
+    pub(crate) fn console(&self) -> String {
+        lock(&self.console).clone()
+    }
+
+    /// Serves an exit that means the same under every scheduler. `false`: the vCPU must not be entered again.
+    pub(crate) fn serve(&self, vcpu: &Vcpu, exit: Exit) -> bool {
+        match exit {
+            Exit::Console(byte) => {
+                let mut console = lock(&self.console);
+                if console.len() < CONSOLE_LIMIT {
+                    console.push(if byte.is_ascii() { char::from(byte) } else { '\u{fffd}' });
+                }
+                true
+            }
+            Exit::Panic => self.fail_with(self.panic_report(vcpu.id)),
+            Exit::Exception => self.fail_with(self.exception_report(vcpu.id)),
+            Exit::Halt | Exit::Shutdown | Exit::Unexpected { .. } => {
+                self.fail_with(self.surprise(vcpu, exit))
+            }
+            Exit::Interrupted | Exit::Wait | Exit::Kick(_) | Exit::Yield(_) | Exit::Booted | Exit::Left => {
+                true
+            }
+        }
+    }
+
+    fn fail_with(&self, error: RunError) -> bool {
+        self.fail(error);
+        false
+    }
+
+    fn panic_report(&self, vcpu: u32) -> RunError {
+        let report = &self.area(vcpu).report;
+        let text = |bytes: &[std::sync::atomic::AtomicU8], used: u32| {
+            let bytes: Vec<u8> =
+                bytes.iter().take(used as usize).map(|byte| byte.load(Ordering::Relaxed)).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        RunError::GuestPanic {
+            vcpu,
+            message: text(&report.message, report.message_len.load(Ordering::Relaxed)),
+            file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
+            line: report.code.load(Ordering::Relaxed),
+        }
+    }
+
+    fn exception_report(&self, vcpu: u32) -> RunError {
+        const PAGE_FAULT: u64 = 14;
+        let report = &self.area(vcpu).report;
+        let vector = report.code.load(Ordering::Relaxed);
+        let detail = if vector == PAGE_FAULT {
+            format!(", address {:#x}", report.cr2.load(Ordering::Relaxed))
+        } else {
+            String::new()
+        };
+        RunError::GuestException {
+            vcpu,
+            name: vector_name(vector),
+            vector,
+            error_code: report.error_code.load(Ordering::Relaxed),
+            location: self.image.describe(report.rip.load(Ordering::Relaxed)),
+            detail,
+        }
+    }
+
+    fn surprise(&self, vcpu: &Vcpu, exit: Exit) -> RunError {
+        let what = match exit {
+            Exit::Halt => "HLT, which this guest never does".to_owned(),
+            Exit::Shutdown => "triple fault".to_owned(),
+            Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
+            other => format!("{other:?}"),
+        };
+        let at = match vcpu.fd.get_regs() {
+            Ok(registers) => self.image.describe(registers.rip),
+            Err(error) => format!("an unknown place ({error})"),
+        };
+        RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
+    }
+}
+
+/// A mutex whose data stays usable after a panic of another thread: the run is over then anyway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).
+fn vector_name(vector: u64) -> &'static str {
+    const NAMES: [&str; 22] = [
+        "#DE",
+        "#DB",
+        "NMI",
+        "#BP",
+        "#OF",
+        "#BR",
+        "#UD",
+        "#NM",
+        "#DF",
+        "coprocessor",
+        "#TS",
+        "#NP",
+        "#SS",
+        "#GP",
+        "#PF",
+        "reserved",
+        "#MF",
+        "#AC",
+        "#MC",
+        "#XM",
+        "#VE",
+        "#CP",
+    ];
+    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
+}

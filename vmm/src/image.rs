@@ -1,0 +1,261 @@
+//! The guest image: an ELF file with a note, a lock table and a workload table. Nothing in it is believed unchecked.
+
+use std::path::{Path, PathBuf};
+
+use haltkick_hypercalls::{
+    ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE,
+    WORKLOADS_SECTION,
+};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, elf};
+
+use crate::error::RunError;
+use crate::memory::IMAGE_BASE;
+
+/// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
+const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
+
+/// A lock or a workload that an image offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name on the command line.
+    pub name: String,
+    /// One line of explanation.
+    pub summary: String,
+    /// Flags of `haltkick_hypercalls::Descriptor`.
+    pub flags: u32,
+}
+
+/// A part of the image that goes to guest memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A function or variable of the image.
+#[derive(Clone, Debug)]
+pub(crate) struct Symbol {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) name: String,
+}
+
+/// A parsed and checked guest image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Where it came from, for messages.
+    pub path: PathBuf,
+    /// Its locks, in the order of their index.
+    pub locks: Vec<Entry>,
+    /// Its workloads, in the order of their index.
+    pub workloads: Vec<Entry>,
+    /// Its lock events, in the order of their slots.
+    pub events: Vec<String>,
+    pub(crate) entry: u64,
+    pub(crate) end: u64,
+    pub(crate) vector_stubs: u64,
+    pub(crate) vector_stub_bytes: u64,
+    pub(crate) segments: Vec<Segment>,
+    /// Sorted by address.
+    pub(crate) symbols: Vec<Symbol>,
+}
+
+impl Image {
+    /// The image that was built with this library.
+    ///
+    /// # Panics
+    /// If the build embedded something else: a test of this crate parses it.
+    #[must_use]
+    pub fn embedded() -> Self {
+        parse(Path::new("(embedded)"), include_bytes!(env!("HALTKICK_GUEST_IMAGE")))
+            .expect("the embedded image was built with this library")
+    }
+
+    /// Reads and checks an image.
+    ///
+    /// # Errors
+    /// [`RunError::Image`] when the file cannot be read, is no image, or was built for another ABI version.
+    pub fn from_file(path: &Path) -> Result<Self, RunError> {
+        let bytes =
+            std::fs::read(path).map_err(|error| image_error(path, format!("cannot be read: {error}")))?;
+        parse(path, &bytes)
+    }
+
+    /// The bytes of the embedded image, as an ELF file for other tools (`perf kvm --guestvmlinux`, gdb).
+    #[must_use]
+    pub fn embedded_elf() -> &'static [u8] {
+        include_bytes!(env!("HALTKICK_GUEST_IMAGE"))
+    }
+
+    /// `symbol+offset` for an address in the image, else the bare address.
+    #[must_use]
+    pub fn describe(&self, address: u64) -> String {
+        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
+        match self.symbols[..after].iter().rev().find(|symbol| address < symbol.address + symbol.size.max(1))
+        {
+            Some(symbol) => format!("{}+{:#x} ({address:#x})", symbol.name, address - symbol.address),
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+fn image_error(path: &Path, reason: impl Into<String>) -> RunError {
+    RunError::Image { path: path.to_owned(), reason: reason.into() }
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Image, RunError> {
+    let error = |reason: &str| image_error(path, reason);
+    const NOT_AN_IMAGE: &str =
+        "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
+    let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| error(NOT_AN_IMAGE))?;
+    let endian = header.endian().map_err(|_| error(NOT_AN_IMAGE))?;
+    if header.e_machine.get(endian) != elf::EM_X86_64 || header.e_type.get(endian) != elf::ET_EXEC {
+        return Err(error(NOT_AN_IMAGE));
+    }
+    let program_headers =
+        header.program_headers(endian, bytes).map_err(|_| error("has broken program headers"))?;
+
+    let note = find_note(endian, program_headers, bytes)
+        .ok_or_else(|| error("has no Haltkick note: it is not a Haltkick guest"))?;
+    if note.abi_version != ABI_VERSION {
+        let reason = format!(
+            "was built for ABI version {}, this haltkick speaks version {ABI_VERSION}: rebuild the image",
+            note.abi_version
+        );
+        return Err(image_error(path, reason));
+    }
+
+    let (segments, end) = load_segments(path, endian, program_headers, bytes)?;
+    let inside = |address: u64, size: u64| {
+        address >= IMAGE_BASE && address.checked_add(size).is_some_and(|last| last <= end)
+    };
+    let entry = header.e_entry.get(endian);
+    let stub_bytes = u64::from(note.vector_stub_bytes);
+    if !inside(entry, 1) || !inside(note.vector_stubs, stub_bytes.saturating_mul(256)) {
+        return Err(error("has an entry point or vector stubs outside its own memory"));
+    }
+
+    let file = object::File::parse(bytes).map_err(|_| error("has broken section headers"))?;
+    Ok(Image {
+        path: path.to_owned(),
+        locks: descriptors(path, &file, LOCKS_SECTION)?,
+        workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
+        events: events(path, &file)?,
+        entry,
+        end,
+        vector_stubs: note.vector_stubs,
+        vector_stub_bytes: stub_bytes,
+        segments,
+        symbols: symbols(&file),
+    })
+}
+
+fn find_note(
+    endian: Endianness,
+    headers: &[elf::ProgramHeader64<Endianness>],
+    bytes: &[u8],
+) -> Option<ImageNote> {
+    headers.iter().find_map(|header| {
+        let mut notes = header.notes(endian, bytes).ok()??;
+        while let Ok(Some(note)) = notes.next() {
+            let owner = &NOTE_OWNER[..NOTE_OWNER.len() - 1];
+            if note.name() == owner
+                && note.n_type(endian).0 == NOTE_TYPE
+                && note.desc().len() == size_of::<ImageNote>()
+            {
+                let word = |at: usize| note.desc()[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+                let vector_stubs = u64::from(word(8)?) | u64::from(word(12)?) << 32;
+                return Some(ImageNote { abi_version: word(0)?, vector_stub_bytes: word(4)?, vector_stubs });
+            }
+        }
+        None
+    })
+}
+
+/// The loadable segments with their zero-filled tails left out (guest memory starts zeroed), and the end of all.
+fn load_segments(
+    path: &Path,
+    endian: Endianness,
+    headers: &[elf::ProgramHeader64<Endianness>],
+    bytes: &[u8],
+) -> Result<(Vec<Segment>, u64), RunError> {
+    let (mut segments, mut end) = (Vec::new(), IMAGE_BASE);
+    for header in headers.iter().filter(|header| header.p_type(endian) == elf::PT_LOAD) {
+        let (address, size) = (header.p_vaddr(endian), header.p_memsz(endian));
+        let data = header
+            .data(endian, bytes)
+            .map_err(|()| image_error(path, "is cut short: a segment is missing"))?;
+        let last = address.checked_add(size).filter(|&last| address >= IMAGE_BASE && last <= IMAGE_END);
+        let (Some(last), true) = (last, data.len() as u64 <= size) else {
+            let reason =
+                format!("has a segment at {address:#x} that is not within {IMAGE_BASE:#x}..{IMAGE_END:#x}");
+            return Err(image_error(path, reason));
+        };
+        end = end.max(last);
+        segments.push(Segment { address, bytes: data.to_vec() });
+    }
+    if segments.is_empty() {
+        return Err(image_error(path, "has nothing to load"));
+    }
+    Ok((segments, end))
+}
+
+fn section<'a>(
+    path: &Path,
+    file: &object::File<'a>,
+    name: &str,
+    record: usize,
+) -> Result<&'a [u8], RunError> {
+    let data = file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
+    if data.is_empty() || data.len() % record != 0 {
+        return Err(image_error(path, format!("has no section {name} of {record}-byte records")));
+    }
+    Ok(data)
+}
+
+fn text(field: &[u8]) -> String {
+    let used = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..used]).into_owned()
+}
+
+fn descriptors(path: &Path, file: &object::File<'_>, name: &str) -> Result<Vec<Entry>, RunError> {
+    use std::mem::offset_of;
+    let records = section(path, file, name, size_of::<Descriptor>())?.chunks_exact(size_of::<Descriptor>());
+    Ok(records
+        .map(|record| {
+            let flags = offset_of!(Descriptor, flags);
+            Entry {
+                name: text(&record[offset_of!(Descriptor, name)..offset_of!(Descriptor, summary)]),
+                summary: text(&record[offset_of!(Descriptor, summary)..flags]),
+                flags: u32::from_le_bytes([
+                    record[flags],
+                    record[flags + 1],
+                    record[flags + 2],
+                    record[flags + 3],
+                ]),
+            }
+        })
+        .collect())
+}
+
+fn events(path: &Path, file: &object::File<'_>) -> Result<Vec<String>, RunError> {
+    let names: Vec<_> = section(path, file, EVENTS_SECTION, 32)?.chunks_exact(32).map(text).collect();
+    if names.len() > LOCK_EVENTS {
+        return Err(image_error(path, format!("has more than {LOCK_EVENTS} lock events")));
+    }
+    Ok(names)
+}
+
+fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
+    let mut symbols: Vec<_> = file
+        .symbols()
+        .filter(|symbol| symbol.is_definition() && symbol.address() >= IMAGE_BASE)
+        .filter_map(|symbol| {
+            let name = format!("{:#}", rustc_demangle::demangle(symbol.name().ok()?));
+            Some(Symbol { address: symbol.address(), size: symbol.size(), name })
+        })
+        .collect();
+    symbols.sort_by_key(|symbol| symbol.address);
+    symbols
+}

@@ -1,0 +1,34 @@
+//! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
+//!
+//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
+//! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
+//! ring runs natively), `machine` (all of that as KVM knows it), `vcpu` (KVM_RUN, here and nowhere else), `exits`
+//! (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and what the guest may know of
+//! it), `supervise` (the window and the watchdog), `collect` (the outcome).
+
+mod account;
+mod boot;
+mod clock;
+mod collect;
+mod config;
+mod error;
+mod exits;
+mod guest_run;
+mod image;
+mod machine;
+mod memory;
+mod outcome;
+mod ring;
+mod run;
+mod sched;
+mod signal;
+mod supervise;
+mod vcpu;
+
+pub use config::{Ring, RunConfig, Sched};
+pub use error::RunError;
+pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
+pub use image::{Entry, Image};
+pub use outcome::{ByActivity, Outcome, PreemptedSource, TicksHistogram, VcpuOutcome};
+pub use run::run;
+pub use sched::affinity::allowed_cpus;

@@ -1,0 +1,198 @@
+//! A guest as KVM knows it: memory, vCPUs in their start state, one clock.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use haltkick_hypercalls::{ABI_VERSION, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress};
+use kvm_bindings::{
+    KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Kvm, VmFd};
+
+use crate::boot;
+use crate::config::{Ring, RunConfig, Sched};
+use crate::error::RunError;
+use crate::image::Image;
+use crate::memory::Memory;
+use crate::ring;
+use crate::vcpu::Vcpu;
+
+/// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
+const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
+const STEAL_TIME_ENABLE: u64 = 1;
+
+/// A guest that is ready to start.
+pub(crate) struct Machine {
+    /// Taken out by the schedulers, in order of their index.
+    pub(crate) vcpus: Vec<Vcpu>,
+    _vm: VmFd,
+    // After the VM, so that it outlives it while the struct is dropped.
+    pub(crate) memory: Memory,
+    pub(crate) ring: Ring,
+    pub(crate) ring_reason: String,
+    pub(crate) tsc_khz: u64,
+    /// Under the host's scheduler: why KVM does not keep the steal-time record, if it refused.
+    pub(crate) steal_time_refused: Option<String>,
+}
+
+/// Turns an error of a system call into one that says what it was for.
+pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> RunError + '_ {
+    move |error| RunError::System { what: what.to_owned(), source: error.into() }
+}
+
+/// Opens `/dev/kvm`.
+pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
+    let kvm = Kvm::new().map_err(|error| {
+        let advice = match io::Error::from(error).kind() {
+            io::ErrorKind::NotFound => {
+                "it does not exist: enable virtualization in the firmware, load kvm_intel or kvm_amd, or pass the device through"
+            }
+            io::ErrorKind::PermissionDenied => "permission denied: add yourself to the group `kvm` and log in again",
+            _ => "see `haltkick doctor`",
+        };
+        RunError::HostLacks(format!("/dev/kvm cannot be opened: {advice} ({error})"))
+    })?;
+    match kvm.get_api_version() {
+        version if version == KVM_API_VERSION as i32 => Ok(kvm),
+        version => Err(RunError::HostLacks(format!(
+            "/dev/kvm speaks API version {version}, not {KVM_API_VERSION}: this kernel is too old"
+        ))),
+    }
+}
+
+impl Machine {
+    /// Builds the guest that `config` asks for. Nothing runs yet, but for the probe of the ring.
+    pub(crate) fn new(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+        let kvm = open_kvm()?;
+        let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
+        if config.vcpus as usize > most {
+            return Err(RunError::Usage(format!(
+                "{} vCPUs are more than this KVM allows: at most {most}",
+                config.vcpus
+            )));
+        }
+        let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
+        let memory = Memory::new(image.end, config.vcpus)?;
+        map_memory(&vm, &memory)?;
+
+        for segment in &image.segments {
+            memory.write(segment.address, &segment.bytes);
+        }
+        boot::write_tables(&memory, image);
+        let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
+        let tsc_khz = u64::from(vcpus[0].fd.get_tsc_khz().map_err(system("read the TSC frequency"))?);
+        let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
+
+        let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
+        let mut rate = None;
+        if config.ring == Ring::Auto {
+            boot::write_task_state(&memory, 0);
+            boot::set_system_registers(&mut sregs, Ring::Ring0, 0, memory.area_address(0));
+            vcpus[0].fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+            rate = Some(ring::instructions_per_second(&memory, &mut vcpus[0])?);
+        }
+        let (ring, ring_reason) = ring::choose(config.ring, rate);
+
+        let mut steal_time_refused = None;
+        for vcpu in &vcpus {
+            boot::write_task_state(&memory, vcpu.id);
+            boot::set_system_registers(&mut sregs, ring, vcpu.id, memory.area_address(vcpu.id));
+            vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+            let registers = boot::registers(&memory, image, vcpu.id, boot_block);
+            vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
+            if config.sched == Sched::Host && steal_time_refused.is_none() {
+                steal_time_refused = enable_steal_time(vcpu, memory.area_address(vcpu.id)).err();
+            }
+        }
+        // The probe's exit must not be counted.
+        vcpus[0].exits = Default::default();
+        Ok(Self { memory, ring, ring_reason, tsc_khz, steal_time_refused, vcpus, _vm: vm })
+    }
+}
+
+fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> BootBlock {
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    BootBlock {
+        abi_version: ABI_VERSION,
+        vcpus: config.vcpus,
+        pcpus: config.cpus.len() as u32,
+        lock,
+        workload,
+        flags: flag(config.pv, BOOT_PARAVIRT) | flag(config.preempted_hint, BOOT_PREEMPTED_HINT),
+        lock_count: config.lock_count,
+        reserved: 0,
+        vcpu_areas: GuestAddress(0),
+        control: GuestAddress(0),
+        oracles: GuestAddress(0),
+        tsc_khz,
+        hold_ns: nanoseconds(config.hold),
+        think_ns: nanoseconds(config.think),
+        work_rate: config.work_rate.unwrap_or(0),
+        spin_threshold_ticks: (config.spin_threshold.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64,
+        seed: config.seed,
+    }
+}
+
+fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        flags: 0,
+        guest_phys_addr: 0,
+        memory_size: memory.size(),
+        userspace_addr: memory.host_base() as u64,
+    };
+    #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
+    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`Machine` holds both).
+    unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
+}
+
+fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<Vcpu>, RunError> {
+    let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
+    let cpuid = kvm
+        .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+        .map_err(system("ask for the CPUID that KVM offers"))?;
+    (0..count)
+        .map(|id| {
+            let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
+            fd.set_cpuid2(&cpuid).map_err(system("set CPUID"))?;
+            share_the_hosts_clock(&fd);
+            Vcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))
+        })
+        .collect()
+}
+
+/// Makes the guest's TSC the host's. KVM starts a vCPU's at 0; with an offset of 0 both sides read one clock. Where
+/// KVM cannot do that, only the figures that compare the two clocks suffer (start-up time; traces check for it).
+fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
+    let offset = 0_u64;
+    let attribute = kvm_bindings::kvm_device_attr {
+        group: kvm_bindings::KVM_VCPU_TSC_CTRL,
+        attr: u64::from(kvm_bindings::KVM_VCPU_TSC_OFFSET),
+        addr: (&raw const offset) as u64,
+        flags: 0,
+    };
+    vmm_sys_util::ioctl_iow_nr!(
+        KVM_SET_DEVICE_ATTR,
+        kvm_bindings::KVMIO,
+        0xe1,
+        kvm_bindings::kvm_device_attr
+    );
+    #[expect(unsafe_code, reason = "kvm-ioctls has this attribute for devices only, not for vCPUs")]
+    // SAFETY: the ioctl reads `attribute` and the eight bytes at `addr`, both of which live until it returns.
+    unsafe {
+        libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR(), &raw const attribute)
+    };
+}
+
+/// Asks KVM to keep vCPU's steal-time record in its shared area.
+fn enable_steal_time(vcpu: &Vcpu, area: GuestAddress) -> Result<(), String> {
+    let entry =
+        kvm_msr_entry { index: MSR_KVM_STEAL_TIME, data: area.0 | STEAL_TIME_ENABLE, ..Default::default() };
+    let msrs = Msrs::from_entries(&[entry]).expect("one entry fits");
+    match vcpu.fd.set_msrs(&msrs) {
+        Ok(1) => Ok(()),
+        Ok(_) => Err("KVM refuses the steal-time MSR".into()),
+        Err(error) => Err(format!("KVM refuses the steal-time MSR: {error}")),
+    }
+}

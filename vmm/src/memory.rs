@@ -1,0 +1,177 @@
+//! Guest memory: who lies where, and the one place where a guest address becomes a host reference.
+//!
+//! ```text
+//!  0x000000  nothing: never mapped in the guest, so that null pointers fault
+//!  0x200000  tables: page tables, GDT, IDT, probe code, boot block, control block, oracles
+//!  0x240000  one TSS per vCPU, with the I/O bitmap that opens the hypercall ports to ring 3
+//!  0x400000  the image (text, constants, data, zeroed data)
+//!  image end, rounded up to 2 MiB:
+//!            one VcpuArea (8 KiB) per vCPU
+//!            one ring-0 stack (4 KiB) per vCPU, for exceptions
+//!            one stack (16 KiB) per vCPU
+//! ```
+//!
+//! Virtual addresses equal physical ones, in 2 MiB pages, open to both rings.
+#![expect(
+    unsafe_code,
+    reason = "guest memory is shared with a guest that runs; references to it are made here only"
+)]
+
+use haltkick_hypercalls::{BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, VcpuArea};
+use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
+
+use crate::error::RunError;
+
+/// Size of the pages that the guest's memory is mapped with.
+pub(crate) const LARGE_PAGE: u64 = 2 << 20;
+/// Where images are linked to begin.
+pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
+
+pub(crate) const PML4: u64 = 0x20_0000;
+pub(crate) const PAGE_DIRECTORY_POINTERS: u64 = 0x20_1000;
+pub(crate) const PAGE_DIRECTORY: u64 = 0x20_2000;
+pub(crate) const GDT: u64 = 0x20_3000;
+pub(crate) const IDT: u64 = 0x20_4000;
+pub(crate) const PROBE_CODE: u64 = 0x20_5000;
+const BOOT_BLOCK: u64 = 0x20_6000;
+const CONTROL: u64 = 0x20_7000;
+const ORACLES: u64 = 0x20_8000;
+const TSS_BASE: u64 = 0x24_0000;
+/// Bytes per TSS: 104, then the I/O bitmap for the ports up to the last hypercall and its terminating byte.
+pub(crate) const TSS_BYTES: u64 = 512;
+const RING0_STACK_BYTES: u64 = 4096;
+const STACK_BYTES: u64 = 16384;
+
+const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= IMAGE_BASE);
+const _: () = assert!(ORACLES + MAX_LOCKS as u64 * size_of::<Oracle>() as u64 <= TSS_BASE);
+
+/// Structures that host and guest share while the guest runs.
+///
+/// # Safety
+/// `repr(C)`, valid for every bit pattern, and every field that either side writes while the guest runs is atomic.
+unsafe trait Shared {}
+// SAFETY: definition in the ABI: atomics of integers and padding.
+unsafe impl Shared for Control {}
+// SAFETY: as above.
+unsafe impl Shared for Oracle {}
+// SAFETY: as above; `Identity` is not atomic, but nobody writes it after the guest has started, and the VMM never
+// makes use of what it holds (a guest could overwrite it).
+unsafe impl Shared for VcpuArea {}
+
+/// The memory of one guest.
+pub(crate) struct Memory {
+    map: GuestMemoryMmap,
+    vcpus: u64,
+    areas: u64,
+    size: u64,
+}
+
+impl Memory {
+    /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`. It starts zeroed.
+    pub(crate) fn new(image_end: u64, vcpus: u32) -> Result<Self, RunError> {
+        let vcpus = u64::from(vcpus);
+        let areas = image_end.next_multiple_of(LARGE_PAGE);
+        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES;
+        let size = (areas + vcpus * per_vcpu).next_multiple_of(LARGE_PAGE);
+        let map =
+            GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)]).map_err(|error| RunError::System {
+                what: format!("map {} MiB of guest memory", size >> 20),
+                source: std::io::Error::other(error.to_string()),
+            })?;
+        let memory = Self { map, vcpus, areas, size };
+        // Large host pages save both the host's faults and the guest's TLB; without them all still works.
+        // SAFETY: advice on a mapping of exactly this length that this struct owns.
+        unsafe { libc::madvise(memory.host_base().cast(), size as usize, libc::MADV_HUGEPAGE) };
+        Ok(memory)
+    }
+
+    /// Size in bytes; the guest's physical addresses end there.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where physical address 0 lies in this process.
+    pub(crate) fn host_base(&self) -> *mut u8 {
+        self.map.iter().next().expect("one region was mapped").as_ptr()
+    }
+
+    /// Copies `bytes` to `address`.
+    ///
+    /// # Panics
+    /// If they do not fit: addresses of what the VMM writes are its own, and the image's were checked.
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
+        self.map.write_slice(bytes, Gpa(address)).expect("the VMM writes within the memory it laid out");
+    }
+
+    /// Copies from `address`; `None` where there is no memory.
+    pub(crate) fn read<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.map.read_slice(&mut bytes, Gpa(address)).ok()?;
+        Some(bytes)
+    }
+
+    /// A shared structure of the ABI.
+    fn shared<T: Shared>(&self, address: u64) -> &T {
+        let slice =
+            self.map.get_slice(Gpa(address), size_of::<T>()).expect("shared structures lie in guest memory");
+        let pointer = slice.ptr_guard().as_ptr().cast::<T>();
+        assert!(pointer.is_aligned(), "shared structures are aligned");
+        // SAFETY: `get_slice` checked that the whole structure lies in the mapping, which `self` keeps alive; it is
+        // aligned; `Shared` says that a guest which writes at the same time changes values and nothing else.
+        unsafe { &*pointer }
+    }
+
+    /// The measuring window.
+    pub(crate) fn control(&self) -> &Control {
+        self.shared(CONTROL)
+    }
+
+    /// What watches over lock `lock`, below [`MAX_LOCKS`].
+    pub(crate) fn oracle(&self, lock: u32) -> &Oracle {
+        assert!(lock < MAX_LOCKS);
+        self.shared(ORACLES + u64::from(lock) * size_of::<Oracle>() as u64)
+    }
+
+    /// The shared area of vCPU `vcpu`.
+    pub(crate) fn area(&self, vcpu: u32) -> &VcpuArea {
+        self.shared(self.area_address(vcpu).0)
+    }
+
+    /// Where that area lies.
+    pub(crate) fn area_address(&self, vcpu: u32) -> GuestAddress {
+        assert!(u64::from(vcpu) < self.vcpus);
+        GuestAddress(self.areas + u64::from(vcpu) * size_of::<VcpuArea>() as u64)
+    }
+
+    /// The TSS of vCPU `vcpu`.
+    pub(crate) fn tss_address(vcpu: u32) -> u64 {
+        TSS_BASE + u64::from(vcpu) * TSS_BYTES
+    }
+
+    /// Top of the stack that exceptions of vCPU `vcpu` use.
+    pub(crate) fn ring0_stack_top(&self, vcpu: u32) -> u64 {
+        self.areas + self.vcpus * size_of::<VcpuArea>() as u64 + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
+    }
+
+    /// Top of the stack of vCPU `vcpu`.
+    pub(crate) fn stack_top(&self, vcpu: u32) -> u64 {
+        self.ring0_stack_top(self.vcpus as u32 - 1) + (u64::from(vcpu) + 1) * STACK_BYTES
+    }
+
+    /// Writes the boot block and what each vCPU must know of itself, and says where the block is.
+    pub(crate) fn write_boot_block(&self, mut boot: BootBlock) -> GuestAddress {
+        boot.vcpu_areas = self.area_address(0);
+        boot.control = GuestAddress(CONTROL);
+        boot.oracles = GuestAddress(ORACLES);
+        // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const boot).cast::<u8>(), size_of::<BootBlock>()) };
+        self.write(BOOT_BLOCK, bytes);
+        for vcpu in 0..self.vcpus as u32 {
+            let this = self.area_address(vcpu).0;
+            self.write(this + haltkick_hypercalls::SELF_OFFSET as u64, &this.to_le_bytes());
+            self.write(this + haltkick_hypercalls::CPU_OFFSET as u64, &vcpu.to_le_bytes());
+        }
+        GuestAddress(BOOT_BLOCK)
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run found out: raw facts, no judgement. `bench` makes records of them.
+
+use std::time::Duration;
+
+use crate::config::Ring;
+
+/// One value per thing that a vCPU can be doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByActivity<T> {
+    /// Held a lock.
+    pub holder: T,
+    /// First in a lock's queue.
+    pub head: T,
+    /// Waiting elsewhere.
+    pub waiter: T,
+    /// Neither.
+    pub other: T,
+}
+
+/// Counts per bucket of `haltkick_hypercalls::Histogram`, summed over vCPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TicksHistogram {
+    /// Values seen per bucket.
+    pub buckets: Vec<u64>,
+    /// Largest value seen, in TSC ticks.
+    pub max: u64,
+    /// Sum of the values, in TSC ticks.
+    pub sum: u64,
+}
+
+/// Who writes the `preempted` flag that the guest reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PreemptedSource {
+    /// The VMM's own scheduler, exactly.
+    Vmm,
+    /// KVM, through the steal-time page.
+    Kvm,
+    /// Nobody; says why.
+    Unavailable(String),
+}
+
+/// One vCPU's share of an [`Outcome`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VcpuOutcome {
+    /// Sections completed inside the window.
+    pub acquisitions: u64,
+    /// Time on a pCPU inside the window; `None` where nobody measures it.
+    pub run_ns: Option<u64>,
+    /// Time runnable without a pCPU, whole run; `None` where nobody measures it.
+    pub steal_ns: Option<u64>,
+    /// Times taken off a pCPU while running, whole run.
+    pub preemptions: u64,
+    /// Sleeps in `pv_wait`, whole run.
+    pub waits: u64,
+    /// Kicks received, whole run.
+    pub kicks: u64,
+}
+
+/// What a finished run found out.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The ring that was used.
+    pub ring: Ring,
+    /// Why that ring: measured rates, or "asked for".
+    pub ring_reason: String,
+    /// TSC frequency.
+    pub tsc_khz: u64,
+    /// Iterations of the work loop per 2^20 ns: measured at boot, or as given.
+    pub work_rate: u64,
+    /// From the start of [`crate::run`] to the first section entered.
+    pub start_up: Duration,
+    /// Length of the window as it really was.
+    pub window: Duration,
+    /// CPU time of the whole process inside the window.
+    pub cpu_time: Duration,
+    /// Sections whose update of the plain counter was lost; `None` for a lock-free run.
+    pub lost_updates: Option<u64>,
+    /// Time from asking for the lock to having it.
+    pub wait: TicksHistogram,
+    /// Time from having the lock to having released it.
+    pub hold: TicksHistogram,
+    /// Lock events of all vCPUs since boot, under the image's names, in the image's order.
+    pub lock_events: Vec<(String, u64)>,
+    /// Exits of all vCPUs, whole run, by reason.
+    pub vm_exits: Vec<(&'static str, u64)>,
+    /// Times a running vCPU was taken off, inside the window; `None` where only the host knows.
+    pub preemptions: Option<ByActivity<u64>>,
+    /// Time those vCPUs were off for, in nanoseconds.
+    pub preempted_ns: Option<ByActivity<u64>>,
+    /// Who wrote the `preempted` flag.
+    pub preempted_source: PreemptedSource,
+    /// Per vCPU, in order.
+    pub vcpus: Vec<VcpuOutcome>,
+    /// What the guest wrote to its console.
+    pub console: String,
+}
+
+impl TicksHistogram {
+    /// The lower bound of the bucket that holds quantile `q` (0 to 1), in ticks; `None` when empty.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        let total: u64 = self.buckets.iter().sum();
+        let rank = ((total as f64 * q).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.buckets
+            .iter()
+            .position(|count| {
+                seen += count;
+                seen >= rank && total > 0
+            })
+            .map(|bucket| haltkick_hypercalls::histogram_lower_bound(bucket).min(self.max))
+    }
+}

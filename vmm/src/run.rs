@@ -1,0 +1,96 @@
+//! A run from start to end: build the guest, start a scheduler, supervise, collect.
+
+use std::sync::atomic::AtomicBool;
+
+use haltkick_hypercalls::{HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS};
+
+use crate::collect::{self, Facts};
+use crate::config::RunConfig;
+use crate::error::RunError;
+use crate::guest_run::GuestRun;
+use crate::image::{Entry, Image};
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+use crate::sched::{Scheduler, affinity};
+use crate::supervise::Supervisor;
+
+/// Runs one guest to the end of its window.
+///
+/// `stop` is polled: setting it (from a signal handler) ends the run with [`RunError::Interrupted`].
+///
+/// # Errors
+/// Every way in which a run can end without an outcome, see [`RunError`].
+pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outcome, RunError> {
+    let start_tsc = collect::read_tsc();
+    let (lock, workload) = check(config, image)?;
+    let mut machine = Machine::new(config, image, lock, workload)?;
+    let vcpus = std::mem::take(&mut machine.vcpus);
+    let guest = GuestRun::new(&machine.memory, image, config.slice);
+    let scheduler = Scheduler::new(config, &guest, vcpus);
+    let mut supervisor = Supervisor::new(config, &guest, &scheduler, stop);
+
+    let verdict = std::thread::scope(|scope| {
+        scheduler.start(scope, &config.cpus);
+        let verdict = supervisor.supervise();
+        guest.stop();
+        scheduler.interrupt();
+        verdict
+    });
+    let observed = supervisor.observed;
+    let finished = scheduler.finish();
+    // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
+    if let Some(failure) = guest.take_failure() {
+        return Err(failure);
+    }
+    verdict?;
+    collect::outcome(&Facts {
+        config,
+        image,
+        machine: &machine,
+        guest: &guest,
+        lock,
+        observed,
+        finished,
+        start_tsc,
+    })
+}
+
+/// Checks everything that can be checked before anything is created. The indices of the lock and the workload.
+fn check(config: &RunConfig, image: &Image) -> Result<(u32, u32), RunError> {
+    let usage = |text: String| Err(RunError::Usage(text));
+    if config.vcpus == 0 {
+        return usage("a guest needs at least 1 vCPU".into());
+    }
+    if config.cpus.is_empty() {
+        return usage("a run needs at least one pCPU".into());
+    }
+    let allowed = affinity::allowed_cpus();
+    if let Some(cpu) = config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
+    }
+    if config.lock_count == 0 || config.lock_count > MAX_LOCKS {
+        return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", config.lock_count));
+    }
+    let find =
+        |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
+        {
+            Some(index) => Ok(index),
+            None => {
+                let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                Err(RunError::Usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
+            }
+        };
+    let lock = find("lock", &image.locks, &config.lock)?;
+    let workload = find("workload", &image.workloads, &config.workload)?;
+    let (form, flag) = if config.pv { ("paravirtual", HAS_PARAVIRT) } else { ("native", HAS_NATIVE) };
+    if image.locks[lock].flags & flag == 0 {
+        let with: Vec<_> =
+            image.locks.iter().filter(|lock| lock.flags & flag != 0).map(|lock| lock.name.as_str()).collect();
+        return usage(format!(
+            "lock `{}` has no {form} form; these have one: {}",
+            config.lock,
+            with.join(", ")
+        ));
+    }
+    Ok((lock as u32, workload as u32))
+}

@@ -1,0 +1,186 @@
+//! `--sched host`: one thread per vCPU on the set of pCPUs; the host's scheduler decides who runs.
+//!
+//! Sleep is [`std::thread::park`], kick is `unpark`: a token that is latched when the thread does not sleep, which is
+//! what `pv_kick` asks for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread::Scope;
+use std::time::Duration;
+
+use crate::account::Account;
+use crate::clock::now_ns;
+use crate::error::RunError;
+use crate::exits::Exit;
+use crate::guest_run::{GuestRun, lock};
+use crate::sched::{Finished, SchedStat, affinity};
+use crate::signal::{self, Thread};
+use crate::vcpu::Vcpu;
+
+/// The threads.
+pub(crate) struct HostThreads<'a> {
+    run: &'a GuestRun<'a>,
+    /// One per vCPU, to end a sleep. Complete before any vCPU runs.
+    sleepers: OnceLock<Vec<std::thread::Thread>>,
+    /// One per vCPU, to end KVM_RUN.
+    threads: Vec<OnceLock<Thread>>,
+    /// Orders a thread's registration against [`Self::interrupt`].
+    registration: Mutex<()>,
+    kicks: Vec<AtomicU64>,
+    asleep: AtomicU64,
+    left: AtomicU64,
+    booted: AtomicBool,
+    /// Not started yet.
+    vcpus: Mutex<Vec<Vcpu>>,
+    finished: Mutex<Vec<Finished>>,
+}
+
+impl<'a> HostThreads<'a> {
+    /// Takes over `vcpus`.
+    pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>) -> Self {
+        let count = vcpus.len();
+        Self {
+            run,
+            sleepers: OnceLock::new(),
+            threads: (0..count).map(|_| OnceLock::new()).collect(),
+            registration: Mutex::new(()),
+            kicks: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            asleep: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            booted: AtomicBool::new(false),
+            vcpus: Mutex::new(vcpus),
+            finished: Mutex::default(),
+        }
+    }
+
+    /// Starts a thread per vCPU on `cpus`.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        let started: std::io::Result<Vec<_>> = std::mem::take(&mut *lock(&self.vcpus))
+            .into_iter()
+            .map(|vcpu| {
+                let builder =
+                    std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
+                let thread = builder.spawn_scoped(scope, move || self.serve_vcpu(vcpu, cpus))?;
+                Ok(thread.thread().clone())
+            })
+            .collect();
+        match started {
+            Ok(sleepers) => {
+                let sleepers = self.sleepers.get_or_init(|| sleepers);
+                sleepers.iter().for_each(std::thread::Thread::unpark);
+            }
+            Err(source) => {
+                let what = "start a thread per vCPU (raise `ulimit -u`, or use fewer vCPUs)".into();
+                self.run.fail(RunError::System { what, source });
+                // Those that were started wait for a signal that will not come: they look at this instead.
+                self.run.stop();
+            }
+        }
+    }
+
+    /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
+    pub(crate) fn interrupt(&self) {
+        let _registration = lock(&self.registration);
+        self.threads.iter().filter_map(OnceLock::get).for_each(|thread| thread.kick());
+        self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
+    }
+
+    /// All vCPUs' books, once the threads have ended.
+    pub(crate) fn finish(self) -> Vec<Finished> {
+        self.finished.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the kernel says of each vCPU's thread; `None` where it says nothing.
+    pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
+        self.threads.iter().map(|thread| read_sched_stat(*thread.get()?)).collect()
+    }
+
+    /// Whether every vCPU that has not left sleeps.
+    pub(crate) fn all_asleep(&self) -> bool {
+        let (all, left) = (self.threads.len() as u64, self.left.load(Ordering::SeqCst));
+        left < all && self.asleep.load(Ordering::SeqCst) + left == all
+    }
+
+    fn serve_vcpu(&self, mut vcpu: Vcpu, cpus: &[u32]) {
+        signal::block_all();
+        let pinned = affinity::pin_to(cpus);
+        {
+            // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
+            // `interrupt` kicks the thread.
+            let _registration = lock(&self.registration);
+            self.threads[vcpu.id as usize].get_or_init(Thread::current);
+        }
+        let mut account = Account::new(now_ns());
+        if let Err(error) = pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
+            self.run.fail(error);
+        }
+        self.left.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: a count.
+        account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);
+        account.preemptions = involuntary_switches().unwrap_or(0);
+        lock(&self.finished).push(Finished { id: vcpu.id, exits: vcpu.exits, account });
+    }
+
+    /// vCPU 0 waits for all threads to exist, the others for vCPU 0.
+    fn may_start(&self, vcpu: u32) -> bool {
+        // Acquire pairs with the release of vCPU 0's thread: what the boot vCPU wrote is there.
+        if vcpu == 0 { self.sleepers.get().is_some() } else { self.booted.load(Ordering::Acquire) }
+    }
+
+    /// The run loop of a vCPU.
+    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<(), RunError> {
+        while !self.may_start(vcpu.id) && !self.run.stopping() {
+            // With a limit: if not all threads could be started, nobody knows whom to unpark.
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        while !self.run.stopping() {
+            let exit = vcpu
+                .run()
+                .map_err(|source| RunError::System { what: format!("run vCPU {}", vcpu.id), source })?;
+            match exit {
+                Exit::Interrupted => signal::drain_kick(),
+                Exit::Wait => {
+                    account.waits += 1;
+                    self.asleep.fetch_add(1, Ordering::SeqCst);
+                    std::thread::park();
+                    self.asleep.fetch_sub(1, Ordering::SeqCst);
+                }
+                Exit::Kick(target) => self.kick(target),
+                // The host's scheduler takes no directions: a directed yield is a plain one.
+                Exit::Yield(_) => std::thread::yield_now(),
+                Exit::Booted => {
+                    self.booted.store(true, Ordering::Release);
+                    self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
+                }
+                Exit::Left => break,
+                exit => {
+                    if !self.run.serve(vcpu, exit) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.
+    fn kick(&self, vcpu: u32) {
+        if let Some(sleeper) = self.sleepers.get().and_then(|sleepers| sleepers.get(vcpu as usize)) {
+            // Relaxed: a count.
+            self.kicks[vcpu as usize].fetch_add(1, Ordering::Relaxed);
+            sleeper.unpark();
+        }
+    }
+}
+
+/// Times that the calling thread lost its CPU while it could have gone on.
+fn involuntary_switches() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+fn read_sched_stat(thread: Thread) -> Option<SchedStat> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", thread.id())).ok()?;
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
+}

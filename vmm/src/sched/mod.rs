@@ -1,0 +1,90 @@
+//! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
+
+pub(crate) mod affinity;
+mod host;
+mod runners;
+
+use std::thread::Scope;
+
+use crate::account::Account;
+use crate::config::{RunConfig, Sched};
+use crate::exits::Exit;
+use crate::guest_run::GuestRun;
+use crate::vcpu::Vcpu;
+
+use host::HostThreads;
+use runners::Runners;
+
+/// What a scheduler hands back of one vCPU.
+pub(crate) struct Finished {
+    pub(crate) id: u32,
+    pub(crate) exits: [u64; Exit::KINDS],
+    pub(crate) account: Account,
+}
+
+/// What the kernel tells of one vCPU's thread, in nanoseconds since it started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SchedStat {
+    /// On a CPU.
+    pub(crate) run_ns: u64,
+    /// Ready, without a CPU.
+    pub(crate) delay_ns: u64,
+}
+
+/// Either scheduler.
+pub(crate) enum Scheduler<'a> {
+    Vmm(Runners<'a>),
+    Host(HostThreads<'a>),
+}
+
+impl<'a> Scheduler<'a> {
+    /// The one that `config` asks for, with `vcpus` in its hands.
+    pub(crate) fn new(config: &RunConfig, run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>) -> Self {
+        match config.sched {
+            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config.cpus.len())),
+            Sched::Host => Self::Host(HostThreads::new(run, vcpus)),
+        }
+    }
+
+    /// Starts its threads on `cpus`.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        match self {
+            Self::Vmm(runners) => runners.start(scope, cpus),
+            Self::Host(threads) => threads.start(scope, cpus),
+        }
+    }
+
+    /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
+    pub(crate) fn interrupt(&self) {
+        match self {
+            Self::Vmm(runners) => runners.interrupt(),
+            Self::Host(threads) => threads.interrupt(),
+        }
+    }
+
+    /// Whether every vCPU that has not left sleeps, as far as the scheduler does not end the run for it itself.
+    pub(crate) fn all_asleep(&self) -> bool {
+        match self {
+            Self::Vmm(_) => false,
+            Self::Host(threads) => threads.all_asleep(),
+        }
+    }
+
+    /// What the kernel says of each vCPU's thread; empty where vCPUs have no threads of their own.
+    pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
+        match self {
+            Self::Vmm(_) => Vec::new(),
+            Self::Host(threads) => threads.sched_stats(),
+        }
+    }
+
+    /// All vCPUs' books in order, once the threads have ended.
+    pub(crate) fn finish(self) -> Vec<Finished> {
+        let mut all = match self {
+            Self::Vmm(runners) => runners.finish(),
+            Self::Host(threads) => threads.finish(),
+        };
+        all.sort_by_key(|vcpu| vcpu.id);
+        all
+    }
+}

@@ -1,0 +1,327 @@
+//! `--sched vmm`: one pinned runner thread per pCPU multiplexes the vCPUs.
+//!
+//! A vCPU is a [`Task`] that exactly one place owns at any time: the ready queue, a runner's hands, its slot while
+//! it sleeps, or the list of those that left. Ownership is what keeps two runners from entering one vCPU.
+//!
+//! Sleep and kick meet in the vCPU's slot, under its mutex:
+//! 1. The kick comes first: it finds no sleeper, sets the latch; the sleep finds the latch and does not happen.
+//! 2. The sleep comes first: the kick finds the sleeper and moves it to the ready queue.
+//!
+//! No third order exists, so no kick is lost.
+//!
+//! One queue for all runners keeps every pCPU busy while any vCPU is ready, and serves vCPUs in the order in which
+//! they became ready.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use crate::account::Account;
+use crate::clock::now_ns;
+use crate::error::RunError;
+use crate::exits::Exit;
+use crate::guest_run::{GuestRun, lock};
+use crate::machine::system;
+use crate::sched::{Finished, affinity};
+use crate::signal::{self, KickTimer, Thread};
+use crate::vcpu::Vcpu;
+
+/// A vCPU and its books.
+struct Task {
+    vcpu: Vcpu,
+    account: Account,
+}
+
+/// Where a sleeping vCPU lies, and where a kick waits for one that does not sleep yet.
+#[derive(Default)]
+struct Slot {
+    latched: bool,
+    asleep: Option<Box<Task>>,
+}
+
+struct Queue {
+    ready: VecDeque<Box<Task>>,
+    /// Not started until vCPU 0 says so.
+    unborn: Vec<Box<Task>>,
+    /// Done, or failed.
+    left: Vec<Box<Task>>,
+    idle_runners: usize,
+}
+
+/// Why a vCPU's turn ended.
+enum Turn {
+    /// Its slice is over and another vCPU is ready.
+    SliceEnded,
+    /// It sleeps until kicked.
+    Waits,
+    /// It passes its slice on.
+    Yields(Option<u32>),
+    /// It has nothing more to do, or may not be entered again.
+    Left,
+    /// The run is over.
+    Stopped,
+}
+
+/// The scheduler.
+pub(crate) struct Runners<'a> {
+    run: &'a GuestRun<'a>,
+    queue: Mutex<Queue>,
+    /// Signalled when a vCPU becomes ready while a runner is idle, and when the run stops.
+    work: Condvar,
+    /// One per vCPU.
+    slots: Vec<Mutex<Slot>>,
+    runners: usize,
+    threads: Mutex<Vec<Thread>>,
+}
+
+impl<'a> Runners<'a> {
+    /// Takes over `vcpus`, to be run on `runners` pCPUs.
+    pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, runners: usize) -> Self {
+        let now = now_ns();
+        let slots = vcpus.iter().map(|_| Mutex::default()).collect();
+        let mut tasks = vcpus.into_iter().map(|vcpu| Box::new(Task { vcpu, account: Account::new(now) }));
+        let queue = Queue {
+            ready: tasks.by_ref().take(1).collect(),
+            unborn: tasks.collect(),
+            left: Vec::new(),
+            idle_runners: 0,
+        };
+        Self {
+            run,
+            queue: Mutex::new(queue),
+            work: Condvar::new(),
+            slots,
+            runners,
+            threads: Mutex::default(),
+        }
+    }
+
+    /// Starts a runner on each of `cpus`.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        for &cpu in cpus {
+            let spawned =
+                std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
+                    if let Err(error) = self.serve_pcpu(cpu) {
+                        self.run.fail(error);
+                    }
+                });
+            if let Err(source) = spawned {
+                self.run.fail(RunError::System { what: "start a runner thread".into(), source });
+            }
+        }
+    }
+
+    /// Gets every runner out of its vCPU and to its end. [`GuestRun::stop`] comes first.
+    pub(crate) fn interrupt(&self) {
+        lock(&self.threads).iter().for_each(|thread| thread.kick());
+        // Under the queue's mutex, so that no runner is between its look at `stopping` and its sleep.
+        let _queue = lock(&self.queue);
+        self.work.notify_all();
+    }
+
+    /// All vCPUs' books, once the runners have ended.
+    pub(crate) fn finish(self) -> Vec<Finished> {
+        let now = now_ns();
+        let queue = self.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ready = queue.ready.into_iter().map(|mut task| {
+            task.account.end_while_ready(&self.run.window, now);
+            task
+        });
+        let asleep = self
+            .slots
+            .into_iter()
+            .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
+        ready
+            .chain(queue.unborn)
+            .chain(queue.left)
+            .chain(asleep)
+            .map(|task| Finished { id: task.vcpu.id, exits: task.vcpu.exits, account: task.account })
+            .collect()
+    }
+
+    fn serve_pcpu(&self, cpu: u32) -> Result<(), RunError> {
+        signal::block_all();
+        affinity::pin_to(&[cpu])?;
+        let timer = KickTimer::new().map_err(system("create a slice timer"))?;
+        lock(&self.threads).push(Thread::current());
+        let mut next = None;
+        while let Some(task) = next.take().or_else(|| self.next_ready()) {
+            next = self.give_turn(task, &timer)?;
+        }
+        Ok(())
+    }
+
+    /// The vCPU that has been ready for longest; sleeps while there is none. `None`: the run is over.
+    fn next_ready(&self) -> Option<Box<Task>> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if self.run.stopping() {
+                return None;
+            }
+            if let Some(task) = queue.ready.pop_front() {
+                return Some(task);
+            }
+            queue.idle_runners += 1;
+            if queue.idle_runners == self.runners {
+                self.nobody_can_run(&queue);
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle_runners -= 1;
+        }
+    }
+
+    /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will.
+    fn nobody_can_run(&self, queue: &MutexGuard<'_, Queue>) {
+        let asleep = self.slots.len() - queue.left.len() - queue.unborn.len();
+        if asleep > 0 && !self.run.failed() {
+            let left = queue.left.len();
+            self.run.fail(RunError::NoProgress(format!(
+                "{asleep} vCPUs sleep in pv_wait and none is left to kick them ({left} have left): a wake-up was lost"
+            )));
+        }
+    }
+
+    fn push_ready(&self, task: Box<Task>) {
+        let mut queue = lock(&self.queue);
+        queue.ready.push_back(task);
+        if queue.idle_runners > 0 {
+            self.work.notify_one();
+        }
+    }
+
+    /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
+    fn give_turn(&self, mut task: Box<Task>, timer: &KickTimer) -> Result<Option<Box<Task>>, RunError> {
+        let turn = self.run_turn(&mut task, timer);
+        let (id, window, now) = (task.vcpu.id, &self.run.window, now_ns());
+        match turn {
+            Ok(Turn::SliceEnded | Turn::Stopped) => {
+                task.account.preempt(self.run.area(id), window, now);
+                self.push_ready(task);
+            }
+            Ok(Turn::Waits) => {
+                task.account.sleep(window, now);
+                self.put_to_sleep(task);
+            }
+            Ok(Turn::Yields(to)) => {
+                task.account.give_up(self.run.area(id), window, now);
+                return Ok(self.pass_slice(task, to));
+            }
+            Ok(Turn::Left) => {
+                task.account.leave(window, now);
+                lock(&self.queue).left.push(task);
+            }
+            Err(error) => {
+                lock(&self.queue).left.push(task);
+                return Err(RunError::System { what: format!("run vCPU {id}"), source: error });
+            }
+        }
+        Ok(None)
+    }
+
+    /// The run loop of a vCPU's turn.
+    fn run_turn(&self, task: &mut Task, timer: &KickTimer) -> std::io::Result<Turn> {
+        let slice_ns = self.run.slice.as_nanos() as u64;
+        let start = now_ns();
+        task.account.resume(self.run.area(task.vcpu.id), &self.run.window, start);
+        // A kick left over from the last turn goes; one of this turn's timer cannot be lost, because it can only
+        // come after the timer is set; one that stops the run was preceded by the flag that is looked at below.
+        signal::drain_kick();
+        let mut deadline = start + slice_ns;
+        timer.arm(deadline);
+        loop {
+            if self.run.stopping() {
+                return Ok(Turn::Stopped);
+            }
+            match task.vcpu.run()? {
+                Exit::Interrupted => {
+                    // Drained before the clock is read: if this swallowed the timer's kick, the clock says so.
+                    signal::drain_kick();
+                    let now = now_ns();
+                    if now >= deadline {
+                        if self.somebody_is_ready() {
+                            return Ok(Turn::SliceEnded);
+                        }
+                        deadline = now + slice_ns;
+                        timer.arm(deadline);
+                    }
+                }
+                Exit::Wait if self.take_latch(task) => {}
+                Exit::Wait => return Ok(Turn::Waits),
+                Exit::Kick(vcpu) => self.kick(vcpu),
+                Exit::Yield(to) if to.is_some() || self.somebody_is_ready() => return Ok(Turn::Yields(to)),
+                Exit::Yield(_) => {}
+                Exit::Booted => self.start_the_others(),
+                Exit::Left => return Ok(Turn::Left),
+                exit => {
+                    if !self.run.serve(&task.vcpu, exit) {
+                        return Ok(Turn::Left);
+                    }
+                }
+            }
+        }
+    }
+
+    fn somebody_is_ready(&self) -> bool {
+        !lock(&self.queue).ready.is_empty()
+    }
+
+    fn start_the_others(&self) {
+        let mut queue = lock(&self.queue);
+        let now = now_ns();
+        for mut task in std::mem::take(&mut queue.unborn) {
+            task.account = Account::new(now);
+            queue.ready.push_back(task);
+        }
+        self.work.notify_all();
+    }
+
+    /// Case 1 without the way through the queue: the vCPU goes on at once.
+    fn take_latch(&self, task: &Task) -> bool {
+        std::mem::take(&mut lock(&self.slots[task.vcpu.id as usize]).latched)
+    }
+
+    fn put_to_sleep(&self, task: Box<Task>) {
+        let mut slot = lock(&self.slots[task.vcpu.id as usize]);
+        if std::mem::take(&mut slot.latched) {
+            drop(slot);
+            self.make_ready(task);
+        } else {
+            slot.asleep = Some(task);
+        }
+    }
+
+    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.
+    fn kick(&self, vcpu: u32) {
+        let Some(slot) = self.slots.get(vcpu as usize) else { return };
+        let mut slot = lock(slot);
+        match slot.asleep.take() {
+            Some(mut task) => {
+                drop(slot);
+                task.account.kicks += 1;
+                self.make_ready(task);
+            }
+            None => slot.latched = true,
+        }
+    }
+
+    fn make_ready(&self, mut task: Box<Task>) {
+        task.account.wake(now_ns());
+        self.push_ready(task);
+    }
+
+    /// Directed yield: the chosen vCPU runs next if it is ready; without a choice, whoever is first.
+    fn pass_slice(&self, task: Box<Task>, to: Option<u32>) -> Option<Box<Task>> {
+        let mut queue = lock(&self.queue);
+        let chosen = match to {
+            Some(to) => queue.ready.iter().position(|ready| ready.vcpu.id == to),
+            None if queue.ready.is_empty() => None,
+            None => Some(0),
+        };
+        let next = chosen.and_then(|position| queue.ready.remove(position));
+        queue.ready.push_back(task);
+        if next.is_none() && queue.idle_runners > 0 {
+            self.work.notify_one();
+        }
+        next
+    }
+}

@@ -1,0 +1,118 @@
+//! The one signal of the VMM: it ends KVM_RUN and nothing else. Blocked in every thread that runs vCPUs, open only
+//! inside KVM_RUN (see `vcpu`), taken off the queue by hand. It has no handler.
+#![expect(unsafe_code, reason = "signal masks and thread-directed signals have no safe wrapper in rustix")]
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The kick signal.
+pub(crate) fn kick_signal() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+/// The kernel's signal set with every signal blocked but the kick (and those that cannot be blocked).
+pub(crate) fn all_but_kick() -> u64 {
+    !(1 << (kick_signal() - 1))
+}
+
+fn kick_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set, `sigaddset` adds a valid signal to it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), kick_signal());
+        set.assume_init()
+    }
+}
+
+/// Blocks all signals in the calling thread: kicks because they are opened in KVM_RUN only, the others because
+/// they are the main thread's business.
+pub(crate) fn block_all() {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initialises the set; changing the calling thread's mask touches no memory of ours.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Takes a pending kick of the calling thread off the queue, if there is one.
+pub(crate) fn drain_kick() {
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let set = kick_set();
+    // SAFETY: all pointers are to live values; a null `info` is allowed.
+    while unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now) } > 0 {}
+}
+
+/// A thread that can be kicked out of KVM_RUN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thread {
+    process: libc::pid_t,
+    thread: libc::pid_t,
+}
+
+impl Thread {
+    /// The calling thread.
+    pub(crate) fn current() -> Self {
+        Self {
+            process: std::process::id() as libc::pid_t,
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn id(self) -> libc::pid_t {
+        self.thread
+    }
+
+    /// Ends its present KVM_RUN, or the next one. A thread that is gone is not an error.
+    pub(crate) fn kick(self) {
+        // SAFETY: sends a signal; touches no memory. `tgkill` names the process too, so that a recycled number of
+        // another process cannot be hit.
+        unsafe { libc::syscall(libc::SYS_tgkill, self.process, self.thread, kick_signal()) };
+    }
+}
+
+/// One-shot timer that kicks the thread that made it.
+#[derive(Debug)]
+pub(crate) struct KickTimer(libc::timer_t);
+
+// SAFETY: a timer belongs to the process; the handle is a number to the kernel.
+unsafe impl Send for KickTimer {}
+
+impl KickTimer {
+    /// A disarmed timer for the calling thread.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: `sigevent` is plain data for which zero is a valid value of every field.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = kick_signal();
+        event.sigev_notify_thread_id = Thread::current().thread;
+        let mut timer = MaybeUninit::uninit();
+        // SAFETY: both pointers are to live values; on success the kernel has written the handle.
+        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just initialised.
+        Ok(Self(unsafe { timer.assume_init() }))
+    }
+
+    /// Kicks at `deadline_ns` (CLOCK_MONOTONIC), instead of when it was set to before.
+    pub(crate) fn arm(&self, deadline_ns: u64) {
+        let value = libc::timespec {
+            tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
+        };
+        let setting =
+            libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        // SAFETY: a live timer and a live setting; a null old value is allowed. It fails only for bad arguments.
+        unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const setting, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for KickTimer {
+    fn drop(&mut self) {
+        // SAFETY: the handle that `new` got, deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}

@@ -1,0 +1,167 @@
+//! One vCPU: the only place that issues KVM_RUN.
+//!
+//! Ending a run from outside works by a signal that every thread keeps blocked and that KVM_SET_SIGNAL_MASK opens
+//! for the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is
+//! lost and nobody needs to write `kvm_run.immediate_exit` while the vCPU runs (which kvm-ioctls' `&mut` interface
+//! cannot do soundly: rust-vmm/kvm issue 373). No handler runs; the signal is taken off the queue by whoever acts
+//! on it (see `timer`).
+//!
+//! `kvm_run` is a page that the kernel writes during the ioctl. It is held as a raw pointer and read by volatile
+//! loads after the ioctl has returned.
+#![expect(unsafe_code, reason = "KVM_RUN and the page it shares with the kernel")]
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+
+use kvm_bindings::{
+    KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO, KVM_EXIT_IO_OUT,
+    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, kvm_run,
+};
+use kvm_ioctls::VcpuFd;
+
+use crate::exits::Exit;
+use crate::signal;
+
+vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
+vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
+
+/// A vCPU that some thread owns and may run.
+pub(crate) struct Vcpu {
+    /// Index in the guest.
+    pub(crate) id: u32,
+    /// Everything but running: registers, CPUID, MSRs.
+    pub(crate) fd: VcpuFd,
+    run: NonNull<kvm_run>,
+    run_bytes: usize,
+    /// Exits by kind.
+    pub(crate) exits: [u64; Exit::KINDS],
+}
+
+// SAFETY: `run` points to a mapping that this struct owns and unmaps; nothing about it is bound to a thread.
+unsafe impl Send for Vcpu {}
+
+impl Vcpu {
+    /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE).
+    pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> io::Result<Self> {
+        // SAFETY: a new shared mapping of the vCPU file, placed by the kernel.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                run_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let run = NonNull::new(page.cast()).expect("mmap does not place anything at 0");
+        let vcpu = Self { id, fd, run, run_bytes, exits: [0; Exit::KINDS] };
+        vcpu.open_kick_signal()?;
+        Ok(vcpu)
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Lets the kick signal, and no other that the thread blocks, end KVM_RUN.
+    fn open_kick_signal(&self) -> io::Result<()> {
+        /// `kvm_signal_mask` with room for the kernel's eight-byte signal set.
+        #[repr(C)]
+        struct Mask {
+            len: u32,
+            blocked: [u8; 8],
+        }
+        let mask = Mask { len: 8, blocked: signal::all_but_kick().to_ne_bytes() };
+        // SAFETY: the ioctl reads `len` and as many bytes after it, which `Mask` has.
+        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_SET_SIGNAL_MASK(), &raw const mask) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Enters the guest until something needs the VMM.
+    ///
+    /// # Errors
+    /// What KVM_RUN fails with, other than being interrupted.
+    pub(crate) fn run(&mut self) -> io::Result<Exit> {
+        // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
+        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_RUN(), 0) };
+        let exit = if result == 0 {
+            self.parse()
+        } else {
+            match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EINTR) => Exit::Interrupted,
+                error => return Err(error),
+            }
+        };
+        self.exits[exit.kind()] += 1;
+        Ok(exit)
+    }
+
+    fn parse(&self) -> Exit {
+        let run = self.run.as_ptr();
+        // SAFETY: the mapping is at least one `kvm_run` long (KVM says so) and the kernel writes it only in KVM_RUN,
+        // which `&self` after `&mut self` in `run` excludes. Each union field is the one of the exit reason.
+        unsafe {
+            match (&raw const (*run).exit_reason).read_volatile() {
+                KVM_EXIT_IO => {
+                    let io = (&raw const (*run).__bindgen_anon_1.io).read_volatile();
+                    self.parse_port_access(io)
+                }
+                KVM_EXIT_INTR => Exit::Interrupted,
+                KVM_EXIT_HLT => Exit::Halt,
+                KVM_EXIT_SHUTDOWN => Exit::Shutdown,
+                reason @ KVM_EXIT_MMIO => {
+                    let mmio = (&raw const (*run).__bindgen_anon_1.mmio).read_volatile();
+                    Exit::Unexpected { reason, detail: mmio.phys_addr }
+                }
+                reason @ KVM_EXIT_FAIL_ENTRY => {
+                    let entry = (&raw const (*run).__bindgen_anon_1.fail_entry).read_volatile();
+                    Exit::Unexpected { reason, detail: entry.hardware_entry_failure_reason }
+                }
+                reason @ KVM_EXIT_INTERNAL_ERROR => {
+                    let internal = (&raw const (*run).__bindgen_anon_1.internal).read_volatile();
+                    Exit::Unexpected { reason, detail: u64::from(internal.suberror) }
+                }
+                reason => Exit::Unexpected { reason, detail: 0 },
+            }
+        }
+    }
+
+    /// A hypercall is one four-byte write; anything else is no business of this guest.
+    fn parse_port_access(&self, io: kvm_bindings::kvm_run__bindgen_ty_1__bindgen_ty_4) -> Exit {
+        let unexpected = Exit::Unexpected { reason: KVM_EXIT_IO, detail: u64::from(io.port) };
+        let data = io.data_offset as usize;
+        if u32::from(io.direction) != KVM_EXIT_IO_OUT
+            || io.size != 4
+            || io.count != 1
+            || data + 4 > self.run_bytes
+        {
+            return unexpected;
+        }
+        // SAFETY: four bytes within the mapping, as just checked; the kernel aligns the data area to a page.
+        let value = unsafe { self.run.as_ptr().cast::<u8>().add(data).cast::<u32>().read_volatile() };
+        Exit::from_hypercall(io.port, value).unwrap_or(unexpected)
+    }
+}
+
+impl Drop for Vcpu {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, of the same length; nothing refers to it any more.
+        unsafe { libc::munmap(self.run.as_ptr().cast(), self.run_bytes) };
+    }
+}
+
+/// KVM's name of an exit reason, for messages.
+pub(crate) fn reason_name(reason: u32) -> String {
+    match reason {
+        KVM_EXIT_IO => "KVM_EXIT_IO: access to a port that is no hypercall".into(),
+        KVM_EXIT_MMIO => "KVM_EXIT_MMIO: access to an address without memory".into(),
+        KVM_EXIT_FAIL_ENTRY => "KVM_EXIT_FAIL_ENTRY: the CPU refuses the guest's state".into(),
+        KVM_EXIT_INTERNAL_ERROR => "KVM_EXIT_INTERNAL_ERROR: KVM could not emulate an instruction".into(),
+        other => format!("KVM exit reason {other}"),
+    }
+}
