@@ -79,3 +79,61 @@ pub enum Activity {
     /// Waits for a lock and is the next to be served. Set by the lock.
     Head = 3,
 }
+
+/// Several domains can share one platform.
+impl<P: Platform> Platform for &P {
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        (**self).cpu()
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        (**self).pause();
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        (**self).now()
+    }
+
+    #[inline(always)]
+    fn spin_threshold(&self) -> u64 {
+        (**self).spin_threshold()
+    }
+
+    #[inline(always)]
+    fn wait(&self, still: impl Fn() -> bool) {
+        (**self).wait(still);
+    }
+
+    #[inline(always)]
+    fn kick(&self, cpu: usize) {
+        (**self).kick(cpu);
+    }
+
+    #[inline(always)]
+    fn is_preempted(&self, cpu: usize) -> bool {
+        (**self).is_preempted(cpu)
+    }
+
+    #[inline(always)]
+    fn yield_to(&self, cpu: Option<usize>) {
+        (**self).yield_to(cpu);
+    }
+
+    #[inline(always)]
+    fn count(&self, event: Event, n: u64) {
+        (**self).count(event, n);
+    }
+
+    #[inline(always)]
+    fn announce(&self, activity: Activity) {
+        (**self).announce(activity);
+    }
+
+    #[inline(always)]
+    fn point(&self, point: Point) {
+        (**self).point(point);
+    }
+}

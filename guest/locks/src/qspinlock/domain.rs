@@ -40,6 +40,13 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
         &self.platform
     }
 
+    /// How many locks have a sleeping queue head that their unlock has to kick.
+    ///
+    /// A snapshot, for diagnosis: it is exact when no lock of this domain is being taken or released, and then 0.
+    pub fn sleeping_heads(&self) -> usize {
+        Table::new(&self.table).len()
+    }
+
     /// The same memory with its sizes forgotten, so that the slow paths exist once for each platform.
     #[inline(always)]
     pub(super) fn shared(&self) -> Shared<'_, P> {

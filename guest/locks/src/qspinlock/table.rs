@@ -57,6 +57,11 @@ impl<'a> Table<'a> {
         Self(lines)
     }
 
+    /// Entries in use. Relaxed: a snapshot of what other CPUs go on changing.
+    pub(super) fn len(self) -> usize {
+        self.0.iter().flat_map(|line| &line.0).filter(|entry| entry.lock.load(Relaxed) != 0).count()
+    }
+
     /// All entries, in the order in which a search for `lock` visits them.
     fn search(self, lock: usize) -> impl Iterator<Item = &'a Entry> {
         // Multiplication by 2^64 / phi spreads addresses that differ in few bits over the upper half.

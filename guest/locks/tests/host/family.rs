@@ -1,0 +1,73 @@
+//! What every lock of the family must do, on host threads.
+
+use std::time::Duration;
+
+use haltkick_locks::*;
+
+use crate::support::{self, Host, rounds};
+
+/// CPUs in a test: more than the machine that runs it is likely to have to spare.
+const CPUS: usize = 8;
+
+/// The tests of one lock. `$domain` makes the domain from a host, `$lock` a new lock.
+macro_rules! family {
+    ($($name:ident: $lock:expr, $domain:expr;)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn no_increment_is_lost() {
+                let host = Host::new(CPUS, Duration::from_micros(20));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(5_000));
+            }
+
+            #[test]
+            fn no_sleeper_is_forgotten_when_all_are_impatient() {
+                let host = Host::impatient(CPUS);
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(5_000));
+            }
+
+            #[test]
+            fn no_increment_is_lost_when_trying_first() {
+                let host = Host::impatient(CPUS);
+                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(5_000));
+            }
+
+            #[test]
+            fn try_lock_tells_held_from_free() {
+                let host = Host::impatient(2);
+                support::try_lock_tells_held_from_free(&$domain(host), &$lock);
+            }
+
+            #[test]
+            fn two_locks_may_be_released_in_any_order() {
+                let host = Host::impatient(CPUS);
+                let (a, b) = ($lock, $lock);
+                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(2_000));
+            }
+        }
+    )+};
+}
+
+family! {
+    tas: Tas::new(), |host| host;
+    ticket: Ticket::new(), |host| host;
+    mcs: Mcs::new(), McsDomain::<Host, CPUS>::new;
+    qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+family! {
+    qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+}
+
+#[test]
+fn no_lock_admits_everybody_at_once() {
+    let (host, lock) = (Host::impatient(1), NoLock::new());
+    lock.lock(&host);
+    assert!(lock.try_lock(&host).is_some());
+}

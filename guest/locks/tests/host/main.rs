@@ -1,0 +1,7 @@
+//! The locks on a machine made of host threads.
+
+#![cfg(not(any(loom, shuttle)))]
+
+mod family;
+mod qspinlock;
+mod support;

@@ -1,0 +1,481 @@
+//! What is particular to the queue spinlock: its sums, its order, its levels, and each race that it once had.
+//!
+//! A race is staged with hooks: a CPU that passes a [`Point`] stays there until the other side has got where it
+//! did the damage. The tests are named for the races T1 to T18; those that need a weak memory model are in the loom tests.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::*},
+    },
+    thread,
+    time::Duration,
+};
+
+use haltkick_locks::*;
+
+use crate::support::{Host, Plain, Signal, Watchdog, rounds};
+
+type Domain = QSpinDomain<Host, 8>;
+
+/// Runs the same tests on both layouts of the lock word.
+macro_rules! on_both_layouts {
+    ($($name:ident)+) => {
+        mod whole {
+            $(#[test] fn $name() { super::$name::<haltkick_locks::Whole>(); })+
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        mod packed {
+            $(#[test] fn $name() { super::$name::<haltkick_locks::Packed>(); })+
+        }
+    };
+}
+
+on_both_layouts! {
+    native_acquisitions_are_fast_pending_or_queued
+    pv_acquisitions_are_fast_stolen_or_queued
+    native_serves_in_the_order_of_arrival
+    v16_serves_in_the_order_of_arrival
+    t2_a_head_that_registered_itself_is_not_registered_again
+    t4_the_entry_is_gone_before_the_lock_is_free
+    t5_a_link_made_before_its_node_is_in_use_is_not_wiped
+    t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth
+    t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue
+    t14_a_lock_that_is_not_held_cannot_be_unlocked
+    a_newcomer_steals_while_the_head_sleeps
+    a_newcomer_queues_while_the_head_spins
+    a_waiter_behind_a_sleeper_sleeps_at_once
+    one_kick_wakes_a_waiter_that_became_head_asleep
+}
+
+/// A lock, its domain and its CPUs, to be shared with hooks.
+struct Stage<M, W> {
+    host: Host,
+    domain: Domain,
+    lock: QSpinLock<M, W>,
+    counter: Plain,
+}
+
+impl<M: Mode, W: Word> Stage<M, W> {
+    fn new(host: Host) -> Arc<Self> {
+        let domain = Domain::new(host.clone());
+        Arc::new(Self { host, domain, lock: QSpinLock::new(), counter: Plain::default() })
+    }
+
+    fn lock(&self) {
+        self.lock.lock(&self.domain);
+    }
+
+    fn unlock(&self) {
+        self.lock.unlock(&self.domain, ());
+    }
+
+    /// Takes the lock, increments the counter, releases.
+    fn visit(&self) {
+        self.lock();
+        self.counter.increment();
+        self.unlock();
+    }
+}
+
+/// CPU 0 holds the lock until all others wait for it.
+fn all_wait_for_cpu_0<M: Mode, W: Word>(stage: &Stage<M, W>, cpus: usize) {
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            let waiting = || stage.host.doing(Activity::Waiter) + stage.host.doing(Activity::Head);
+            while waiting() < cpus - 1 {
+                thread::yield_now();
+            }
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.counter.get(), cpus as u64 - 1);
+    assert_eq!(stage.domain.sleeping_heads(), 0);
+}
+
+fn native_acquisitions_are_fast_pending_or_queued<W: Word>() {
+    let stage = Stage::<Native, W>::new(Host::impatient(8));
+    all_wait_for_cpu_0(&stage, 8);
+    let events = |event| stage.host.events(event);
+    assert_eq!(
+        events(Event::LockPending) + events(Event::LockSlowpath),
+        7,
+        "CPU 0 was fast, the others were not"
+    );
+    assert_eq!(events(Event::PvLockStealing), 0);
+}
+
+fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
+    let stage = Stage::<Pv, W>::new(Host::impatient(8));
+    all_wait_for_cpu_0(&stage, 8);
+    let events = |event| stage.host.events(event);
+    assert_eq!(
+        events(Event::PvLockStealing) + events(Event::LockSlowpath),
+        7,
+        "CPU 0 was fast, the others were not"
+    );
+    assert_eq!(events(Event::LockPending), 0);
+    assert!(events(Event::PvWaitEarly) <= events(Event::PvWaitNode));
+    assert!(events(Event::PvWaitAgain) <= events(Event::PvWaitHead));
+    assert!(events(Event::PvKickWake) <= events(Event::PvKickUnlock));
+}
+
+/// CPUs arrive one by one while CPU 0 holds the lock; they must be served in that order.
+fn served_in_order<M: Mode, W: Word>() {
+    let stage = Stage::<M, W>::new(Host::new(6, Duration::from_secs(3600)));
+    let arrivals: [Signal; 6] = Default::default();
+    let served = Mutex::new(Vec::new());
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            for (i, arrival) in arrivals.iter().enumerate().skip(1) {
+                arrival.give();
+                stage.host.until_spinning(i);
+            }
+            stage.unlock();
+        } else {
+            arrivals[cpu].await_it();
+            stage.lock();
+            served.lock().unwrap().push(cpu);
+            stage.unlock();
+        }
+    });
+    assert_eq!(served.into_inner().unwrap(), [1, 2, 3, 4, 5]);
+}
+
+fn native_serves_in_the_order_of_arrival<W: Word>() {
+    served_in_order::<Native, W>();
+}
+
+fn v16_serves_in_the_order_of_arrival<W: Word>() {
+    served_in_order::<V16, W>();
+}
+
+/// CPU 1 makes CPU 2 head, and does not look at its state before CPU 2 has registered itself and gone to sleep.
+fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
+    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            let staged = stage.clone();
+            Host::hook_once(Point::HandedOver, move || {
+                let sleeps = staged.host.events(Event::PvWaitHead);
+                staged.host.kick(2);
+                staged.host.until_counted(sleeps + 1, Event::PvWaitHead);
+            });
+            stage.lock();
+            assert_eq!(stage.domain.sleeping_heads(), 1, "the lock is registered once");
+            stage.unlock();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.domain.sleeping_heads(), 0);
+}
+
+/// CPU 0 is preempted in a slow unlock, right after its release. The head wakes without its kick, and the lock's
+/// next head goes to sleep: there must be no entry left from before.
+fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
+    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.host.until_counted(1, Event::PvWaitNode);
+            let staged = stage.clone();
+            Host::hook_once(Point::SlowReleased, move || {
+                staged.host.kick(1);
+                staged.host.until_counted(2, Event::LockSlowpath);
+                assert!(staged.domain.sleeping_heads() <= 1, "one entry for one lock");
+            });
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            stage.lock();
+            // Until CPU 2 is head, registered by this CPU.
+            stage.host.kick(2);
+            stage.host.until_counted(2, Event::PvWaitHead);
+            stage.unlock();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.lock();
+            stage.unlock();
+        }
+    });
+    assert_eq!(stage.domain.sleeping_heads(), 0);
+}
+
+/// CPU 2 links itself behind CPU 1, which is preempted right after it made itself the tail.
+fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
+    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let (held, published, linked) = (Signal::default(), Signal::default(), Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            linked.await_it();
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            Host::hook_once(Point::TailPublished, {
+                let (published, linked) = (published.clone(), linked.clone());
+                move || {
+                    published.give();
+                    linked.await_it();
+                }
+            });
+            stage.visit();
+        }
+        _ => {
+            published.await_it();
+            Host::hook_once(Point::HaltedPublished, {
+                let linked = linked.clone();
+                move || linked.give()
+            });
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.counter.get(), 2);
+}
+
+/// How deep interrupts nest: two levels more than there are nodes.
+const DEPTH: usize = LEVELS + 2;
+
+fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
+    struct Levels<M, W> {
+        domain: Domain,
+        locks: [QSpinLock<M, W>; DEPTH],
+        counters: [Plain; DEPTH],
+    }
+
+    impl<M: Mode, W: Word> Levels<M, W> {
+        fn visit(&self, level: usize) {
+            self.locks[level].lock(&self.domain);
+            self.counters[level].increment();
+            self.locks[level].unlock(&self.domain, ());
+        }
+    }
+
+    fn check<M: Mode, W: Word>(rounds: usize) {
+        let host = Host::impatient(4);
+        let levels = Arc::new(Levels::<M, W> {
+            domain: Domain::new(host.clone()),
+            locks: std::array::from_fn(|_| QSpinLock::new()),
+            counters: Default::default(),
+        });
+        let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicU64::new(0));
+        let visits = Arc::new(visits);
+        host.run(|_| {
+            let level = Cell::new(0);
+            let (interrupted, counted) = (levels.clone(), visits.clone());
+            Host::hook(move |_| {
+                if level.get() + 1 < DEPTH {
+                    level.set(level.get() + 1);
+                    counted[level.get()].fetch_add(1, Relaxed);
+                    interrupted.visit(level.get());
+                    level.set(level.get() - 1);
+                }
+            });
+            for _ in 0..rounds {
+                visits[0].fetch_add(1, Relaxed);
+                levels.visit(0);
+            }
+        });
+        for (level, (counter, visits)) in levels.counters.iter().zip(&*visits).enumerate() {
+            assert_eq!(counter.get(), visits.load(Relaxed), "level {level}");
+        }
+        assert_eq!(levels.domain.sleeping_heads(), 0);
+    }
+
+    check::<Native, W>(rounds(500));
+    check::<V16, W>(rounds(200));
+    check::<Pv, W>(rounds(200));
+}
+
+/// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in line.
+fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
+    let stage = Stage::<Native, W>::new(Host::impatient(3));
+    let (held, pending, queued) = (Signal::default(), Signal::default(), Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            pending.await_it();
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            let (pending, queued) = (pending.clone(), queued.clone());
+            Host::hook_once(Point::PendingSet, move || {
+                pending.give();
+                queued.await_it();
+            });
+            stage.visit();
+        }
+        _ => {
+            pending.await_it();
+            // The hand-over takes one scheduling round; arriving during it is as good.
+            stage.host.until_doing(1, Activity::Head);
+            let queued = queued.clone();
+            Host::hook_once(Point::TailPublished, move || queued.give());
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.counter.get(), 2);
+}
+
+fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
+    let stage = Stage::<Pv, W>::new(Host::impatient(1));
+    stage.visit();
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.unlock())).unwrap_err();
+    let message = panic.downcast_ref::<String>().expect("a formatted message");
+    assert!(message.contains("locked byte is 0: not held"), "{message}");
+}
+
+/// CPU 0 holds the lock; CPU 1 is head, and is kept at `point`. Then CPU 2 arrives, and `arrived` tells
+/// when CPU 0 may leave and what CPU 2 must have done before CPU 1 goes on.
+fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<Stage<Pv, W>> {
+    let stage = Stage::<Pv, W>::new(Host::new(3, Duration::from_millis(1)));
+    let (held, there, left, done) =
+        (Signal::default(), Signal::default(), Signal::default(), Arc::new(AtomicBool::new(false)));
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            there.await_it();
+            stage.unlock();
+            left.give();
+        }
+        1 => {
+            held.await_it();
+            let (there, done) = (there.clone(), done.clone());
+            Host::hook_once(point, move || {
+                there.give();
+                while !done.load(Acquire) {
+                    thread::yield_now();
+                }
+            });
+            stage.visit();
+        }
+        _ => {
+            left.await_it();
+            if !newcomer_overtakes {
+                let done = done.clone();
+                Host::hook_once(Point::TailPublished, move || done.store(true, Release));
+            }
+            stage.visit();
+            assert!(newcomer_overtakes || done.load(Acquire), "CPU 2 has overtaken a spinning head");
+            done.store(true, Release);
+        }
+    });
+    assert_eq!(stage.counter.get(), 2);
+    stage
+}
+
+fn a_newcomer_steals_while_the_head_sleeps<W: Word>() {
+    let stage = newcomer_meets_head::<W>(Point::BeforeSleep, true);
+    assert_eq!(stage.host.events(Event::PvLockStealing), 1);
+}
+
+fn a_newcomer_queues_while_the_head_spins<W: Word>() {
+    let stage = newcomer_meets_head::<W>(Point::HeadSpinning, false);
+    assert_eq!(stage.host.events(Event::PvLockStealing), 0);
+}
+
+/// CPU 2 queues behind CPU 1, with all the patience in the world. CPU 1 then sleeps, and CPU 2 does the same.
+fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
+    let stage = Stage::<Pv, W>::new(Host::impatient(3));
+    stage.host.set_patience(2, Duration::from_secs(3600));
+    let (held, spinning) = (Signal::default(), Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitEarly);
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            let (staged, spinning) = (stage.clone(), spinning.clone());
+            Host::hook_once(Point::HeadSpinning, move || {
+                spinning.give();
+                staged.host.until_spinning(2);
+            });
+            stage.visit();
+        }
+        _ => {
+            spinning.await_it();
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.counter.get(), 2);
+}
+
+/// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick follows at unlock.
+fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
+    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            stage.visit();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.counter.get(), 2);
+    assert_eq!(stage.host.events(Event::PvKickUnlock), 2, "one for each sleeper");
+}
+
+#[test]
+fn a_sleeper_in_another_domain_is_missed_loudly() {
+    let host = Host::impatient(2);
+    let _watchdog = Watchdog::new(&host);
+    let domains = [Domain::new(host.clone()), Domain::new(host.clone())];
+    let lock = QSpinLock::<Pv>::new();
+    Host::become_cpu(0);
+    lock.lock(&domains[0]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            Host::become_cpu(1);
+            lock.lock(&domains[0]);
+            lock.unlock(&domains[0], ());
+        });
+        host.until_counted(1, Event::PvWaitHead);
+        let unlock = std::panic::AssertUnwindSafe(|| lock.unlock(&domains[1], ()));
+        let panic = std::panic::catch_unwind(unlock).unwrap_err();
+        let message = panic.downcast_ref::<String>().expect("a formatted message");
+        assert!(message.contains("has no entry") && message.contains("0 of 256 entries in use"), "{message}");
+        lock.unlock(&domains[0], ());
+    });
+}
