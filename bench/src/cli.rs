@@ -1,0 +1,224 @@
+//! The command line. Help, completions and man pages all come from these definitions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
+
+use crate::cpulist::CpuList;
+use crate::duration::Span;
+use crate::settings::{SchedChoice, Settings};
+
+const STYLES: styling::Styles = styling::Styles::styled()
+    .header(styling::AnsiColor::Green.on_default().bold())
+    .usage(styling::AnsiColor::Green.on_default().bold())
+    .literal(styling::AnsiColor::Cyan.on_default().bold())
+    .placeholder(styling::AnsiColor::Cyan.on_default());
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done                              5  the guest failed
+  1  internal error                    6  no progress (watchdog)
+  2  usage                             7  finished, but not to be trusted
+  3  bad experiment file               8  compare found a regression
+  4  the host lacks something        130  interrupted, partial results kept";
+
+const EXAMPLES: &str = "\
+Examples:
+  haltkick doctor                      what this host can do, what will spoil a measurement
+  haltkick run --lock ticket --ratio 8 one lock on eight vCPUs per CPU
+  haltkick bench overcommit --quick    five locks at six ratios in half a minute
+  haltkick list experiments            what else there is";
+
+/// A lab for locks on overcommitted virtual CPUs.
+///
+/// Runs a freestanding guest on /dev/kvm that does nothing but take locks, gives it fewer CPUs than vCPUs,
+/// and shows what that does to each lock and what paravirtual locking wins back.
+#[derive(Debug, Parser)]
+#[command(name = "haltkick", version, styles = STYLES, after_help = closing_words(),
+          disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+fn closing_words() -> String {
+    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one cell and print its record
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Run an experiment: many cells, shuffled, compared
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// Say what this host can do and what will spoil a measurement
+    Doctor(DoctorArgs),
+    /// List locks, workloads or experiments
+    List(ListArgs),
+    /// Print the JSON Schema of a file format
+    Schema(SchemaArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  haltkick completions bash > ~/.local/share/bash-completion/completions/haltkick")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or write all of them
+    #[command(after_help = "Example:\n  haltkick man | man -l -")]
+    Man {
+        /// Write one page per subcommand into this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  haltkick run --lock ticket --ratio 8
+      a FIFO lock on eight vCPUs per CPU: it collapses
+  haltkick run --lock qspinlock --pv on --ratio 8
+      the paravirtual queue lock under the same conditions
+  haltkick run --vcpus 16 --cpus 0-1 --slice 500us --hold 1us --think 4us --duration 2s --format json
+      one JSON record on standard output
+  haltkick run --workload selftest-panic
+      see how a failing guest is reported";
+
+/// Options of `haltkick run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// Do not run the lock-free companion that gives the ideal
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) no_ideal: bool,
+    /// How to print the record
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) format: Format,
+    /// Run this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE", help_heading = "Machine")]
+    pub(crate) guest: Option<PathBuf>,
+}
+
+/// How to print results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  haltkick bench overcommit
+      the built-in experiment; results in a new directory named by experiment and time
+  haltkick bench overcommit --quick --cpus 2-3 --set hold=5us
+      the same in half a minute, on CPUs 2 and 3, with longer critical sections
+  haltkick bench overcommit --print > mine.toml && haltkick bench mine.toml
+      an experiment of one's own, started from a copy";
+
+/// Options of `haltkick bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// A built-in experiment (`haltkick list experiments`) or a file
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) experiment: String,
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// Print the experiment file and stop
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// Directory for the results, created if need be [default: named by experiment and time]
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to print at the end
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+    /// Run this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+}
+
+/// What the command line changes in an experiment file.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    /// The file's quick variant: fewer or shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Change a setting for all cells, such as hold=5us; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) sets: Vec<(String, String)>,
+    /// Ratios to run instead of the file's, such as 1,8,32
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub(crate) ratios: Option<Vec<u32>>,
+    /// Host CPUs to use, such as 0,2-3
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<CpuList>,
+    /// Who preempts the vCPUs: vmm or host
+    #[arg(long, value_name = "WHO", hide_possible_values = true)]
+    pub(crate) sched: Option<SchedChoice>,
+    /// Length of each measuring window
+    #[arg(long, value_name = "TIME")]
+    pub(crate) window: Option<Span>,
+    /// Passes over all cells
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) blocks: Option<u32>,
+    /// Seed of the order and of everything random
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write KEY=VALUE, such as hold=5us".into()),
+    }
+}
+
+/// Options of `haltkick doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `haltkick list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// What to list
+    pub(crate) what: Listed,
+    /// Look into this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+}
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    Locks,
+    Workloads,
+    Experiments,
+}
+
+/// Options of `haltkick schema`.
+#[derive(Args, Debug)]
+pub(crate) struct SchemaArgs {
+    /// The file format
+    #[arg(default_value = "run")]
+    pub(crate) format: SchemaOf,
+}
+
+/// File formats that have a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemaOf {
+    /// One line of runs.jsonl, or the output of `haltkick run --format json`
+    Run,
+    /// manifest.json
+    Manifest,
+    /// summary.json
+    Summary,
+}

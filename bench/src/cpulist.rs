@@ -1,0 +1,111 @@
+//! CPU lists as perf, taskset and cgroups write them: `0,2-3`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::exit::{Failure, Result};
+
+/// Host CPUs, ascending, without repetition, never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CpuList(pub(crate) Vec<u32>);
+
+/// Larger numbers are typing errors, and a range up to them would be too.
+const HIGHEST_CPU: u32 = CpuSet::MAX_CPU as u32 - 1;
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first, text)?, number(last, text)?);
+            if first > last {
+                return Err(format!("'{part}' in '{text}' runs backwards: write {last}-{first}"));
+            }
+            cpus.extend(first..=last);
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(Self(cpus))
+    }
+}
+
+fn number(part: &str, whole: &str) -> std::result::Result<u32, String> {
+    let cpu: u32 = part.parse().map_err(|_| format!("'{whole}' is no CPU list: write it as 0,2-3"))?;
+    if cpu > HIGHEST_CPU {
+        return Err(format!("CPU {cpu} in '{whole}' is beyond the highest CPU number, {HIGHEST_CPU}"));
+    }
+    Ok(cpu)
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.as_slice();
+        let mut separator = "";
+        while let Some(first) = rest.first() {
+            let length = rest.iter().zip(*first..).take_while(|(cpu, expected)| *cpu == expected).count();
+            match length {
+                1 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{}", rest[length - 1])?,
+            }
+            separator = ",";
+            rest = &rest[length..];
+        }
+        Ok(())
+    }
+}
+
+/// The CPUs that this process may run on.
+pub(crate) fn allowed() -> Result<CpuList> {
+    let set = sched_getaffinity(None)
+        .map_err(|error| Failure::internal(format!("sched_getaffinity of this process: {error}")))?;
+    Ok(CpuList((0..=HIGHEST_CPU).filter(|cpu| set.is_set(*cpu as usize)).collect()))
+}
+
+/// Says what is wrong with `wanted` where only `allowed` may be used.
+pub(crate) fn check_allowed(wanted: &CpuList, allowed: &CpuList) -> std::result::Result<(), String> {
+    match wanted.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => Err(format!(
+            "CPU {cpu} does not exist or is not allowed here: this process may use {allowed} (see taskset, cgroup cpuset)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_ranges_are_read_sorted_and_without_repetition() {
+        for (text, cpus) in
+            [("0", vec![0]), ("0,2-3", vec![0, 2, 3]), ("3,1", vec![1, 3]), ("1-2,2-4", vec![1, 2, 3, 4])]
+        {
+            assert_eq!(text.parse::<CpuList>().unwrap().0, cpus, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in ["", ",", "0,", "a", "1-", "-1", "3-1", "0-99999999", "1 2"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn ranges_are_printed_short() {
+        for text in ["0", "0-1", "0,2-3", "1,3,5-7"] {
+            assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_cpu_outside_the_mask_is_named_together_with_the_mask() {
+        let allowed = CpuList(vec![0, 1]);
+        let error = check_allowed(&CpuList(vec![0, 7]), &allowed).unwrap_err();
+        assert!(error.contains("CPU 7") && error.contains("0-1"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! How the command ends: one exit code per kind of ending, one line per failure.
+
+use std::fmt;
+
+use haltkick_vmm::RunError;
+
+/// Exit codes, as documented in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Did what was asked.
+    Done = 0,
+    /// A fault of Haltkick or of the system below it.
+    Internal = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The experiment file makes no sense.
+    BadExperiment = 3,
+    /// The host lacks something that is needed.
+    HostLacks = 4,
+    /// The guest failed: panic, exception, triple fault, exclusion violated.
+    GuestFailed = 5,
+    /// Nothing moved until the watchdog ended the run.
+    NoProgress = 6,
+    /// Finished, but the figures are not to be trusted.
+    Untrusted = 7,
+    /// `compare` found a regression.
+    Regression = 8,
+    /// Ctrl-C; what was measured so far is kept.
+    Interrupted = 130,
+}
+
+/// A failure: where it leads, and one line that says what, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Internal, message: message.into() }
+    }
+
+    pub(crate) fn experiment(message: impl Into<String>) -> Self {
+        Self { exit: Exit::BadExperiment, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let exit = match error {
+            RunError::Usage(_) | RunError::Image { .. } => Exit::Usage,
+            RunError::HostLacks(_) => Exit::HostLacks,
+            RunError::GuestPanic { .. }
+            | RunError::GuestException { .. }
+            | RunError::GuestFailed { .. }
+            | RunError::ExclusionViolated(_) => Exit::GuestFailed,
+            RunError::NoProgress(_) => Exit::NoProgress,
+            RunError::Interrupted => Exit::Interrupted,
+            RunError::System { .. } => Exit::Internal,
+        };
+        Self { exit, message: error.to_string() }
+    }
+}

@@ -1,0 +1,78 @@
+//! Where a run took place, in the few words that every record carries.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::probe::{self, Fact};
+
+/// The host in short. An experiment's `manifest.json` says more.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Host {
+    /// Tells hosts apart without naming them: a hash of the machine id.
+    pub(crate) host_id: Option<String>,
+    /// Kernel release.
+    pub(crate) kernel: Option<String>,
+    /// Model name of the CPU.
+    pub(crate) cpu_model: Option<String>,
+    /// KVM's vendor module, such as `kvm_intel`.
+    pub(crate) kvm_module: Option<String>,
+    /// Whether this machine is itself a virtual one.
+    pub(crate) nested: Option<bool>,
+    /// Version of Haltkick.
+    pub(crate) haltkick_version: String,
+}
+
+impl Host {
+    pub(crate) fn probe() -> Self {
+        Self {
+            host_id: host_id().ok(),
+            kernel: kernel().ok(),
+            cpu_model: cpu_model().ok(),
+            kvm_module: kvm_module().ok(),
+            nested: probe::has_cpu_flag("hypervisor").ok(),
+            haltkick_version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+
+    /// Why a field is null, by name.
+    pub(crate) fn why(&self) -> Vec<(&'static str, String)> {
+        let absent = |name, present: bool, fact: fn() -> Fact| {
+            (!present).then(|| (name, fact().err().unwrap_or_else(|| "not known when this ran".into())))
+        };
+        [
+            absent("host_id", self.host_id.is_some(), host_id),
+            absent("kernel", self.kernel.is_some(), kernel),
+            absent("cpu_model", self.cpu_model.is_some(), cpu_model),
+            absent("kvm_module", self.kvm_module.is_some(), kvm_module),
+            absent("nested", self.nested.is_some(), || probe::field("/proc/cpuinfo", "flags")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn host_id() -> Fact {
+    let machine_id = probe::text("/etc/machine-id")?;
+    let digest = Sha256::digest(format!("haltkick {machine_id}"));
+    Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+}
+
+pub(crate) fn kernel() -> Fact {
+    probe::text("/proc/sys/kernel/osrelease")
+}
+
+pub(crate) fn cpu_model() -> Fact {
+    probe::field("/proc/cpuinfo", "model name")
+}
+
+/// KVM's vendor module: the one beside `kvm` itself.
+pub(crate) fn kvm_module() -> Fact {
+    let modules = probe::kvm_modules();
+    match modules.iter().find(|name| *name != "kvm") {
+        Some(vendor) => Ok(vendor.clone()),
+        None if modules.is_empty() => Err("/sys/module: no module kvm".into()),
+        None => Err("/sys/module: kvm without a vendor module".into()),
+    }
+}

@@ -1,0 +1,20 @@
+//! Ctrl-C: the first one asks for a clean end, the second one ends at once.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::exit::{Exit, Failure, Result};
+
+/// A flag that Ctrl-C sets from now on.
+pub(crate) fn catch() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()))
+            .map_err(|error| Failure::internal(format!("handler for signal {signal}: {error}")))?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,38 @@
+//! `haltkick list`: what there is to choose from.
+
+use std::fmt::Write as _;
+
+use crate::cli::{ListArgs, Listed};
+use crate::exit::{Exit, Result};
+use crate::experiment::{self, BUILT_IN};
+use crate::forms::Forms as _;
+use crate::output;
+use crate::single;
+
+pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
+    let mut text = String::new();
+    match args.what {
+        Listed::Experiments => {
+            for (name, file) in BUILT_IN {
+                let _ = writeln!(text, "{name:<18} {}", experiment::summary(file));
+            }
+        }
+        Listed::Locks => {
+            for lock in &single::load(args.guest.as_deref())?.locks {
+                let forms = match (lock.has_native(), lock.has_paravirt()) {
+                    (true, true) => "pv on, off",
+                    (false, true) => "pv on",
+                    _ => "",
+                };
+                let _ = writeln!(text, "{:<18} {:<11} {}", lock.name, forms, lock.summary);
+            }
+        }
+        Listed::Workloads => {
+            for workload in &single::load(args.guest.as_deref())?.workloads {
+                let _ = writeln!(text, "{:<18} {}", workload.name, workload.summary);
+            }
+        }
+    }
+    output::data(&text)?;
+    Ok(Exit::Done)
+}

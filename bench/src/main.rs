@@ -1,0 +1,63 @@
+//! `haltkick`: experiments with locks on overcommitted virtual CPUs.
+
+mod bench;
+mod cli;
+mod cpulist;
+mod csv;
+mod directory;
+mod doctor;
+mod duration;
+mod exit;
+mod experiment;
+mod facts;
+mod forms;
+mod host;
+mod interrupt;
+mod list;
+mod manifest;
+mod nearest;
+mod noise;
+mod output;
+mod plan;
+mod print;
+mod probe;
+mod progress;
+mod quantity;
+mod record;
+mod run;
+mod schema;
+mod session;
+mod settings;
+mod single;
+mod statistics;
+mod summary;
+mod table;
+mod timestamp;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use exit::{Exit, Result};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let exit = dispatch(cli.command).unwrap_or_else(|failure| {
+        output::talk(&format!("haltkick: {failure}"));
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
+}
+
+fn dispatch(command: Command) -> Result<Exit> {
+    match command {
+        Command::Run(args) => single::run(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::List(args) => list::list(&args),
+        Command::Schema(args) => schema::print(args.format),
+        Command::Completions { shell } => schema::completions(shell),
+        Command::Man { dir } => schema::man(dir.as_deref()),
+    }
+}

@@ -1,0 +1,94 @@
+//! `manifest.json`: what was planned, by which program, on which host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Failure, Result};
+use crate::host::Host;
+use crate::plan::Outline;
+
+/// Name of the manifest's schema.
+pub(crate) const SCHEMA: &str = "haltkick.manifest";
+/// Version of the manifest's schema.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// One experiment.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Manifest {
+    /// "haltkick.manifest".
+    pub(crate) schema: String,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// When the experiment began, RFC 3339.
+    pub(crate) started: String,
+    /// The command as it was given.
+    pub(crate) command_line: Vec<String>,
+    /// The experiment file as it was read, and what the command line changed in it.
+    pub(crate) source: ManifestSource,
+    /// What results are sorted by.
+    pub(crate) outline: Outline,
+    /// Seed of the order and of everything random.
+    pub(crate) seed: u64,
+    /// The host in short.
+    pub(crate) host: Host,
+    /// The host in full: each fact a value, or null with the reason.
+    pub(crate) facts: BTreeMap<String, Fact>,
+}
+
+/// Where the plan came from.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct ManifestSource {
+    /// A path, or the name of a built-in experiment.
+    pub(crate) origin: String,
+    /// The file's text.
+    pub(crate) text: String,
+    /// What the command line changed.
+    pub(crate) overrides: Vec<String>,
+}
+
+/// One fact about the host.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Fact {
+    /// What it is; null where the host does not tell.
+    pub(crate) value: Option<String>,
+    /// Why the value is null.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) why: Option<String>,
+}
+
+impl From<crate::probe::Fact> for Fact {
+    fn from(fact: crate::probe::Fact) -> Self {
+        match fact {
+            Ok(value) => Self { value: Some(value), why: None },
+            Err(reason) => Self { value: None, why: Some(reason) },
+        }
+    }
+}
+
+impl Manifest {
+    pub(crate) fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map(|json| json + "\n")
+            .map_err(|error| Failure::internal(format!("the manifest as JSON: {error}")))
+    }
+
+    /// The manifest of an experiment's directory.
+    pub(crate) fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(crate::directory::MANIFEST);
+        let complain = |message: String| Failure::usage(format!("{}: {message}", path.display()));
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
+        let value: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
+        let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
+        if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
+            return Err(complain(format!(
+                "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it"
+            )));
+        }
+        serde_json::from_value(value).map_err(|error| complain(format!("a broken manifest ({error})")))
+    }
+}

@@ -1,0 +1,65 @@
+//! The nearest name, for people who mistyped one.
+
+/// The name closest to `wanted`, if one is close enough to have been meant.
+pub(crate) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .map(|name| (if is_abbreviation(wanted, name) { 0 } else { distance(wanted, name) }, name))
+        .filter(|(distance, name)| *distance <= 1 + name.len().min(wanted.len()) / 3)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// "unknown lock 'x'", with the nearest name or all of them.
+pub(crate) fn unknown(kind: &str, wanted: &str, names: &[&str]) -> String {
+    match nearest(wanted, names.iter().copied()) {
+        Some(name) => format!("unknown {kind} '{wanted}': did you mean '{name}'?"),
+        None => format!("unknown {kind} '{wanted}': there is {}", names.join(", ")),
+    }
+}
+
+fn is_abbreviation(wanted: &str, name: &str) -> bool {
+    wanted.len() >= 3 && name.starts_with(wanted)
+}
+
+/// Edits (insert, delete, replace, swap neighbours) between two names, case ignored.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.to_lowercase().chars().collect();
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut before_last = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replace = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replace.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCKS: [&str; 5] = ["none", "tas", "ticket", "mcs", "qspinlock"];
+
+    #[test]
+    fn a_mistyped_name_finds_the_one_that_was_meant() {
+        for (typed, meant) in
+            [("qspinlok", "qspinlock"), ("tikcet", "ticket"), ("MCS", "mcs"), ("tas", "tas"), ("qspin", "qspinlock")]
+        {
+            assert_eq!(nearest(typed, LOCKS), Some(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_resembles_none_gets_the_whole_list() {
+        let error = unknown("lock", "peterson", &LOCKS);
+        assert_eq!(error, "unknown lock 'peterson': there is none, tas, ticket, mcs, qspinlock");
+    }
+}

@@ -1,0 +1,107 @@
+//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less this process's own CPU time.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::probe;
+use crate::record::Noise;
+
+/// Unit of `/proc/stat`.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The moment before a run.
+pub(crate) struct Watch {
+    start: Instant,
+    own: Duration,
+    ticks: Result<Ticks, String>,
+    cpus: Vec<u32>,
+}
+
+/// Ticks of the watched CPUs together.
+#[derive(Clone, Copy)]
+struct Ticks {
+    busy: u64,
+    steal: u64,
+}
+
+impl Watch {
+    pub(crate) fn start(cpus: &[u32]) -> Self {
+        Self { start: Instant::now(), own: own_cpu_time(), ticks: read(cpus), cpus: cpus.to_vec() }
+    }
+
+    /// What else ran since the start, and the smallest share that the ticks can tell from none.
+    pub(crate) fn finish(self) -> Result<(Noise, f64), String> {
+        let before = self.ticks?;
+        let after = read(&self.cpus)?;
+        let own = own_cpu_time().saturating_sub(self.own).as_secs_f64();
+        let offered = self.start.elapsed().as_secs_f64() * self.cpus.len() as f64;
+        let seconds = |before: u64, after: u64| after.saturating_sub(before) as f64 * TICK.as_secs_f64();
+        let noise = Noise {
+            others_share: Some(((seconds(before.busy, after.busy) - own) / offered).clamp(0.0, 1.0)),
+            steal_share: Some((seconds(before.steal, after.steal) / offered).clamp(0.0, 1.0)),
+        };
+        Ok((noise, 2.0 * TICK.as_secs_f64() * self.cpus.len() as f64 / offered))
+    }
+}
+
+fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+fn read(cpus: &[u32]) -> Result<Ticks, String> {
+    parse(&probe::text("/proc/stat")?, cpus)
+}
+
+/// Sums the lines `cpuN user nice system idle iowait irq softirq steal guest guest_nice`.
+fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
+    let mut sum = Ticks { busy: 0, steal: 0 };
+    for cpu in cpus {
+        let name = format!("cpu{cpu}");
+        let fields: Vec<u64> = stat
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .find(|(key, _)| *key == name)
+            .map(|(_, rest)| rest.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect())
+            .ok_or_else(|| format!("/proc/stat: no line {name}"))?;
+        let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
+            return Err(format!("/proc/stat: line {name} has {} fields, 8 expected", fields.len()));
+        };
+        sum.busy += user + nice + system + irq + softirq;
+        sum.steal += steal;
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  60 0 30 5 1 0 1 9 0 0\n\
+                        cpu0 10 1 20 4 1 2 3 5 7 0\n\
+                        cpu1 50 0 10 1 0 0 1 4 0 0\n\
+                        intr 5\n";
+
+    #[test]
+    fn busy_time_is_all_but_idle_and_stolen_time() {
+        let ticks = parse(STAT, &[0]).unwrap();
+        assert_eq!((ticks.busy, ticks.steal), (36, 5));
+    }
+
+    #[test]
+    fn only_the_cpus_of_the_run_count() {
+        let ticks = parse(STAT, &[0, 1]).unwrap();
+        assert_eq!((ticks.busy, ticks.steal), (97, 9));
+        assert!(parse(STAT, &[2]).is_err());
+    }
+
+    #[test]
+    fn ones_own_work_is_not_somebody_elses() {
+        let watch = Watch::start(&crate::cpulist::allowed().unwrap().0);
+        let end = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < end {}
+        let own = own_cpu_time().saturating_sub(watch.own);
+        assert!(own >= Duration::from_millis(20), "spun for 200 ms and used {own:?}");
+    }
+}

@@ -1,0 +1,272 @@
+//! From an experiment to cells, and from a seed to their order.
+//!
+//! A block is one pass over all cells. Within a block the settings come in shuffled order; at each setting the
+//! lock-free cell comes first, then the arms in shuffled order. So the arms that are compared run within a second
+//! of each other, every arm has its ideal in the same block, and the lock-free cells of two successive settings
+//! bracket the arms between them: where these two differ, the host has changed meanwhile.
+
+use std::collections::BTreeMap;
+
+use haltkick_vmm::{Image, RunConfig};
+use rand::seq::SliceRandom as _;
+use rand::{SeedableRng as _, rngs::ChaCha8Rng};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cpulist::CpuList;
+use crate::exit::{Failure, Result};
+use crate::experiment::{Arm, Experiment, slug};
+use crate::record::{Place, Role};
+use crate::run::lock_free;
+use crate::settings::{Impossible, Settings, Supply};
+
+/// Name of the lock-free cells.
+pub(crate) const LOCK_FREE: &str = "lock-free";
+
+/// All cells of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) outline: Outline,
+    pub(crate) points: Vec<Point>,
+    pub(crate) seed: u64,
+}
+
+/// What results are sorted by, as the manifest keeps it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Outline {
+    /// Name of the experiment.
+    pub(crate) experiment: String,
+    /// Its title.
+    pub(crate) title: String,
+    /// Passes over all cells that are planned.
+    pub(crate) blocks: u32,
+    /// Blocks per trial, where verdicts are counted over many trials.
+    pub(crate) trial_blocks: Option<u32>,
+    /// Settings that vary, each with its values, in order.
+    pub(crate) axes: Vec<OutlineAxis>,
+    /// Arms in order.
+    pub(crate) arms: Vec<String>,
+    /// Ratios to report.
+    pub(crate) comparisons: Vec<OutlineComparison>,
+    /// The A/A pair.
+    pub(crate) control: Option<OutlineControl>,
+}
+
+/// A setting that varies.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineAxis {
+    /// Name of the setting.
+    pub(crate) key: String,
+    /// Its values, in order.
+    pub(crate) values: Vec<String>,
+}
+
+/// A ratio to report.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineComparison {
+    /// What to call it.
+    pub(crate) name: String,
+    /// The arm above the line.
+    pub(crate) arm: String,
+    /// The arm below the line.
+    pub(crate) baseline: String,
+}
+
+/// The cell that runs twice in every block.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineControl {
+    /// Its arm.
+    pub(crate) arm: String,
+    /// Its setting.
+    pub(crate) setting: BTreeMap<String, String>,
+}
+
+/// One point of the grid.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Lock-free cells; several only if arms differ in more than the lock.
+    pub(crate) ideals: Vec<Cell>,
+    pub(crate) arms: Vec<Cell>,
+}
+
+/// One thing to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) id: String,
+    pub(crate) arm: String,
+    pub(crate) role: Role,
+    pub(crate) setting: BTreeMap<String, String>,
+    pub(crate) config: RunConfig,
+    /// Id of the lock-free cell that gives its ideal; none for that cell itself.
+    pub(crate) ideal: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn new(experiment: &Experiment, supply: Supply<'_>, seed: u64) -> Result<Self> {
+        let mut points = Vec::new();
+        for setting in settings_of_grid(experiment) {
+            points.push(point(experiment, supply, &setting)?);
+        }
+        let control = add_control(experiment, &mut points);
+        Ok(Self { outline: outline(experiment, control), points, seed })
+    }
+
+    /// Cells in the order of one block.
+    pub(crate) fn block(&self, block: u32) -> Vec<&Cell> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(u64::from(block));
+        let mut points: Vec<&Point> = self.points.iter().collect();
+        points.shuffle(&mut rng);
+        let mut order = Vec::new();
+        for point in points {
+            for cells in [&point.ideals, &point.arms] {
+                let mut cells: Vec<&Cell> = cells.iter().collect();
+                cells.shuffle(&mut rng);
+                order.extend(cells);
+            }
+        }
+        order
+    }
+
+    pub(crate) fn cells_per_block(&self) -> usize {
+        self.points.iter().map(|point| point.ideals.len() + point.arms.len()).sum()
+    }
+}
+
+impl Cell {
+    /// Where its run of `block` belongs.
+    pub(crate) fn place(&self, experiment: &str, block: u32, order_index: u64) -> Place {
+        Place {
+            experiment: experiment.into(),
+            cell_id: self.id.clone(),
+            arm: self.arm.clone(),
+            role: self.role,
+            setting: self.setting.clone(),
+            block,
+            order_index,
+        }
+    }
+}
+
+type Setting = Vec<(String, String)>;
+
+/// Every combination of the axes' values; the last axis varies fastest.
+fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = vec![vec![]];
+    for axis in &experiment.axes {
+        let extended = settings.iter().flat_map(|setting| {
+            axis.values.iter().map(move |(value, _)| {
+                let mut setting = setting.clone();
+                setting.push((axis.key.clone(), value.clone()));
+                setting
+            })
+        });
+        settings = extended.collect();
+    }
+    settings
+}
+
+fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
+    let mut point = Point { ideals: vec![], arms: vec![] };
+    for arm in &experiment.arms {
+        let config = resolve(experiment, arm, setting, supply)?;
+        let ideal = ideal_of(&mut point.ideals, &config, setting, supply.image);
+        point.arms.push(Cell {
+            id: cell_id(&arm.name, setting),
+            arm: arm.name.clone(),
+            role: Role::Arm,
+            setting: setting.iter().cloned().collect(),
+            config,
+            ideal,
+        });
+    }
+    Ok(point)
+}
+
+/// Id of the lock-free cell for `config`, which is added if there is none yet.
+fn ideal_of(ideals: &mut Vec<Cell>, config: &RunConfig, setting: &Setting, image: &Image) -> Option<String> {
+    let config = lock_free(config, image)?;
+    let same = |cell: &Cell| format!("{:?}", cell.config) == format!("{config:?}");
+    if let Some(cell) = ideals.iter().find(|cell| same(cell)) {
+        return Some(cell.id.clone());
+    }
+    let serial = if ideals.is_empty() { String::new() } else { format!(" {}", ideals.len() + 1) };
+    let arm = format!("{LOCK_FREE}{serial}");
+    let id = cell_id(&arm, setting);
+    let setting = setting.iter().cloned().collect();
+    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, config, ideal: None });
+    Some(id)
+}
+
+fn cell_id(arm: &str, setting: &Setting) -> String {
+    let parts = setting.iter().map(|(key, value)| format!("{key}-{}", slug(value)));
+    std::iter::once(slug(arm)).chain(parts).collect::<Vec<_>>().join("_")
+}
+
+/// Arm over grid over [settings].
+fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<RunConfig> {
+    let mut of_grid = Settings::default();
+    for (key, value) in setting {
+        of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
+    }
+    let settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
+    settings.resolve(supply).map_err(|wrong| blame(experiment, arm, setting, &wrong))
+}
+
+/// Says where an impossible setting was given.
+fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Impossible) -> Failure {
+    let of_axis = experiment.axes.iter().find(|axis| axis.key == wrong.key).and_then(|axis| {
+        let value = &setting.iter().find(|(key, _)| *key == wrong.key)?.1;
+        axis.values.iter().find(|(each, _)| each == value).map(|(_, at)| at.as_ref())
+    });
+    let place = arm.patch.place(wrong.key).or(of_axis).or(experiment.settings.place(wrong.key));
+    let message = format!("arm '{}': {}: {}", arm.name, wrong.key, wrong.message);
+    match place {
+        Some(None) => Failure::usage(message),
+        Some(at) => experiment.source.complain(at, message),
+        None => experiment.source.complain(arm.patch.place("name").flatten(), message),
+    }
+}
+
+/// Adds the second half of the A/A pair beside the first.
+fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineControl> {
+    let control = experiment.control.as_ref()?;
+    let matches = |cell: &Cell| {
+        control.setting.iter().all(|(key, value)| cell.setting.get(key).is_none_or(|other| other == value))
+    };
+    let at = points.iter().position(|point| point.arms.iter().any(matches)).unwrap_or(points.len() / 2);
+    let point = &mut points[at];
+    let twin = point.arms.iter().find(|cell| cell.arm == control.arm)?.clone();
+    let setting = twin.setting.clone();
+    point.arms.push(Cell { id: format!("{}_control", twin.id), role: Role::Control, ..twin });
+    Some(OutlineControl { arm: control.arm.clone(), setting })
+}
+
+fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline {
+    Outline {
+        experiment: experiment.name.clone(),
+        title: experiment.title.clone(),
+        blocks: experiment.blocks,
+        trial_blocks: experiment.trial_blocks,
+        axes: experiment
+            .axes
+            .iter()
+            .map(|axis| OutlineAxis {
+                key: axis.key.clone(),
+                values: axis.values.iter().map(|(value, _)| value.clone()).collect(),
+            })
+            .collect(),
+        arms: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
+        comparisons: experiment
+            .comparisons
+            .iter()
+            .map(|it| OutlineComparison { name: it.name.clone(), arm: it.arm.clone(), baseline: it.baseline.clone() })
+            .collect(),
+        control,
+    }
+}
+
+/// What a plan may use.
+pub(crate) fn supply<'a>(image: &'a Image, allowed: &'a CpuList) -> Supply<'a> {
+    Supply { image, allowed }
+}

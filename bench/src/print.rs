@@ -1,0 +1,86 @@
+//! A single record as people read it.
+
+use std::fmt::Write as _;
+
+use crate::quantity::{si, significant, time_ns};
+use crate::record::{Activities, Distribution, Record};
+
+/// The record in about fifteen lines of at most 100 columns.
+pub(crate) fn record(record: &Record) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<14} {value}");
+    };
+    line("cell", cell(record));
+    line("throughput", format!("{}/s in {}", si(record.totals.acquisitions_per_second), time_ns(record.timing.window_ns as f64)));
+    line("ideal", missing(record, "totals.ideal_per_second", record.totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal)))));
+    line("efficiency", missing(record, "totals.efficiency", record.totals.efficiency.map(significant)));
+    line("fairness", fairness(record));
+    line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
+    line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
+    line("preemptions", missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, si))));
+    line("preempted", missing(record, "preempted_ns", record.preempted_ns.as_ref().map(|values| activities(values, time_ns))));
+    line("lock events", counts(&record.lock_events));
+    line("vm exits", counts(&record.vm_exits));
+    line("cpu time", format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()));
+    line("lost updates", missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())));
+    text
+}
+
+fn cell(record: &Record) -> String {
+    let config = &record.config;
+    let form = if config.pv { " pv on" } else { "" };
+    let slice = config.slice_ns.map_or(String::new(), |slice| format!(" slice {}", time_ns(slice as f64)));
+    format!(
+        "{}{form}, {} vCPUs on {} pCPUs, sched {}{slice}, ring {}, hold {}, think {}",
+        config.lock,
+        config.vcpus,
+        config.cpus.len(),
+        config.sched,
+        config.ring,
+        time_ns(config.hold_ns as f64),
+        time_ns(config.think_ns as f64),
+    )
+}
+
+fn fairness(record: &Record) -> String {
+    let fairness = &record.fairness;
+    let jain = missing(record, "fairness.jain", fairness.jain.map(significant));
+    format!("Jain {jain}, {} to {} per vCPU", si(fairness.min_per_vcpu as f64), si(fairness.max_per_vcpu as f64))
+}
+
+fn distribution(times: &Distribution) -> Option<String> {
+    let parts = [("p50", times.p50), ("p90", times.p90), ("p99", times.p99), ("p99.9", times.p999), ("max", times.max)];
+    let parts: Option<Vec<String>> =
+        parts.into_iter().map(|(name, value)| Some(format!("{name} {}", time_ns(value?)))).collect();
+    Some(parts?.join(", "))
+}
+
+fn activities(values: &Activities, show: fn(f64) -> String) -> String {
+    let parts =
+        [("holder", values.holder), ("head", values.head), ("waiter", values.waiter), ("other", values.other)];
+    parts.map(|(name, value)| format!("{name} {}", show(value as f64))).join(", ")
+}
+
+/// The non-zero counts, largest first, as many as fit a line.
+fn counts(counts: &std::collections::BTreeMap<String, u64>) -> String {
+    const WIDTH: usize = 84;
+    let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let mut text = String::new();
+    for (name, count) in counts {
+        let part = format!("{name} {}", si(*count as f64));
+        if text.len() + part.len() + 2 > WIDTH {
+            return text + ", ...";
+        }
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { ", " });
+    }
+    if text.is_empty() { "none".into() } else { text }
+}
+
+fn missing(record: &Record, path: &str, value: Option<String>) -> String {
+    value.unwrap_or_else(|| match record.why.get(path) {
+        Some(reason) => format!("not available: {reason}"),
+        None => "not available".into(),
+    })
+}

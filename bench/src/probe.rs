@@ -1,0 +1,60 @@
+//! Facts from `/proc` and `/sys`, each a value or the reason why there is none.
+
+use std::fs;
+use std::path::Path;
+
+/// A value, or why this host cannot tell.
+pub(crate) type Fact<T = String> = Result<T, String>;
+
+/// The trimmed text of a file.
+pub(crate) fn text(path: impl AsRef<Path>) -> Fact {
+    let path = path.as_ref();
+    fs::read_to_string(path)
+        .map(|text| text.trim_end().to_owned())
+        .map_err(|error| format!("{}: {}", path.display(), reason(&error)))
+}
+
+/// A file that holds one number.
+pub(crate) fn number(path: impl AsRef<Path>) -> Fact<i64> {
+    let path = path.as_ref();
+    text(path)?.trim().parse().map_err(|_| format!("{}: no number", path.display()))
+}
+
+/// The value of the first line `name : value` in a file such as `/proc/cpuinfo`.
+pub(crate) fn field(path: &str, name: &str) -> Fact {
+    text(path)?
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
+        .ok_or_else(|| format!("{path}: no line '{name}'"))
+}
+
+/// Whether the first CPU has a flag.
+pub(crate) fn has_cpu_flag(flag: &str) -> Fact<bool> {
+    Ok(field("/proc/cpuinfo", "flags")?.split_ascii_whitespace().any(|each| each == flag))
+}
+
+/// Kernel modules (built in or loaded) of the KVM family, such as `kvm`, `kvm_intel`.
+pub(crate) fn kvm_modules() -> Vec<String> {
+    names("/sys/module").into_iter().filter(|name| name == "kvm" || name.starts_with("kvm_")).collect()
+}
+
+/// Sorted names in a directory; none if it cannot be read.
+pub(crate) fn names(directory: impl AsRef<Path>) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "does not exist here".into(),
+        std::io::ErrorKind::PermissionDenied => "not readable for this user".into(),
+        _ => error.to_string(),
+    }
+}

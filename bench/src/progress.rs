@@ -1,0 +1,126 @@
+//! Progress on stderr: one line that is redrawn on a terminal, one line per block elsewhere.
+//!
+//! It draws between cells only. A bar that ticks while a cell runs would take CPU time from the vCPUs that are
+//! being measured.
+
+use std::time::{Duration, Instant};
+
+use crate::output;
+use crate::quantity::patience;
+
+/// What a cell costs beside its warm-up and window, until that has been measured.
+const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
+
+/// How far an experiment is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    on_terminal: bool,
+    started: Instant,
+    done: usize,
+    /// Warm-up and window of the cells that are done.
+    measured: Duration,
+}
+
+impl Progress {
+    pub(crate) fn start() -> Self {
+        Self { on_terminal: output::is_watched(), started: Instant::now(), done: 0, measured: Duration::ZERO }
+    }
+
+    /// A cell with this much warm-up and window is done.
+    pub(crate) fn cell_done(&mut self, measured: Duration) {
+        self.done += 1;
+        self.measured += measured;
+    }
+
+    /// Time that `cells` more cells with together `measured` of warm-up and window will take.
+    pub(crate) fn estimate(&self, cells: usize, measured: Duration) -> Duration {
+        let overhead = match u32::try_from(self.done) {
+            Ok(done) if done > 0 => self.started.elapsed().saturating_sub(self.measured) / done,
+            _ => OVERHEAD_GUESS,
+        };
+        measured + overhead * u32::try_from(cells).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Shows which cell comes next; only where a person watches.
+    pub(crate) fn draw(&self, position: &Position<'_>, left: Duration) {
+        if self.on_terminal {
+            let line = bar_line(position, left);
+            eprint!("\r\x1b[2K{line}");
+        }
+    }
+
+    /// Says that a block is done; where nobody watches this is the only sign of life.
+    pub(crate) fn block_done(&self, position: &Position<'_>, left: Duration) {
+        if !self.on_terminal {
+            output::talk(&format!(
+                "block {} of {} done, {} cells in {}, about {} left",
+                position.block + 1,
+                position.blocks,
+                self.done,
+                patience(self.elapsed().as_secs_f64()),
+                patience(left.as_secs_f64()),
+            ));
+        }
+    }
+
+    /// Leaves the line clean for what comes.
+    pub(crate) fn finish(&self) {
+        if self.on_terminal {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+/// Where an experiment is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position<'a> {
+    pub(crate) done: usize,
+    pub(crate) cells: usize,
+    pub(crate) block: u32,
+    pub(crate) blocks: u32,
+    pub(crate) cell_id: &'a str,
+}
+
+/// `[=====>    ]  37/370  block 2/10  12 s left  ticket_ratio-8`, at most 79 columns.
+fn bar_line(position: &Position<'_>, left: Duration) -> String {
+    const BAR: usize = 20;
+    let filled = (BAR * position.done).checked_div(position.cells).unwrap_or(0).min(BAR);
+    let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
+    let line = format!(
+        "[{bar}] {}/{}  block {}/{}  {} left  {}",
+        position.done,
+        position.cells,
+        position.block + 1,
+        position.blocks,
+        patience(left.as_secs_f64()),
+        position.cell_id,
+    );
+    line.chars().take(79).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_and_never_wraps_a_narrow_terminal() {
+        let position = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id: &"x".repeat(100) };
+        let line = bar_line(&position, Duration::from_secs(45));
+        assert!(line.starts_with("[==========          ] 185/370  block 5/10  45 s left  xxx"), "{line}");
+        assert_eq!(line.chars().count(), 79);
+    }
+
+    #[test]
+    fn a_cell_costs_its_window_and_the_overhead_seen_so_far() {
+        let mut progress = Progress::start();
+        assert_eq!(progress.estimate(10, Duration::from_secs(1)), Duration::from_millis(1600));
+        progress.started = Instant::now() - Duration::from_secs(4);
+        progress.cell_done(Duration::from_secs(2));
+        let estimate = progress.estimate(1, Duration::from_secs(2));
+        assert!((3.9..4.2).contains(&estimate.as_secs_f64()), "{estimate:?}");
+    }
+}

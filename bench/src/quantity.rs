@@ -1,0 +1,80 @@
+//! Figures as people read them: three significant digits and a unit.
+
+/// `value` with an SI prefix: `598 k`, `1.23 M`, `0.5`.
+pub(crate) fn si(value: f64) -> String {
+    for (factor, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value.abs() >= factor * 0.9995 {
+            return format!("{} {prefix}", significant(value / factor));
+        }
+    }
+    significant(value)
+}
+
+/// A time in nanoseconds with the unit that suits it: `1.05 us`, `33 ms`.
+pub(crate) fn time_ns(ns: f64) -> String {
+    for (factor, unit) in [(1e9, "s"), (1e6, "ms"), (1e3, "us")] {
+        if ns.abs() >= factor * 0.9995 {
+            return format!("{} {unit}", significant(ns / factor));
+        }
+    }
+    format!("{} ns", significant(ns))
+}
+
+/// A length of time as one waits for it: `45 s`, `2 min 5 s`.
+pub(crate) fn patience(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// Three significant digits, no exponent.
+pub(crate) fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0".into() } else { value.to_string() };
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = (2 - magnitude).clamp(0, 12) as usize;
+    let text = format!("{value:.decimals$}");
+    // 9.996 rounds to 10.00: one digit too many.
+    let digits = text.chars().filter(char::is_ascii_digit).skip_while(|c| *c == '0').count();
+    if digits > 3 && decimals > 0 { format!("{value:.*}", decimals - 1) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_prefix() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.0123, "0.0123"),
+            (0.9996, "1.00"),
+            (9.996, "10.0"),
+            (12.34, "12.3"),
+            (999.6, "1.00 k"),
+            (1000.0, "1.00 k"),
+            (598_412.0, "598 k"),
+            (1_234_567.0, "1.23 M"),
+        ] {
+            assert_eq!(si(value), text);
+        }
+    }
+
+    #[test]
+    fn times_carry_the_unit_that_suits_them() {
+        for (ns, text) in [(15.0, "15.0 ns"), (1_049.0, "1.05 us"), (33e6, "33.0 ms"), (2e9, "2.00 s")] {
+            assert_eq!(time_ns(ns), text);
+        }
+    }
+
+    #[test]
+    fn patience_is_told_in_whole_seconds() {
+        assert_eq!(patience(44.6), "45 s");
+        assert_eq!(patience(125.0), "2 min 5 s");
+        assert_eq!(patience(3720.0), "1 h 2 min");
+    }
+}

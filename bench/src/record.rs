@@ -1,0 +1,469 @@
+//! The run record: what one run of one cell was asked, what it found, and what it cannot tell.
+//!
+//! The shape is public (`haltkick schema`): adding a field is a minor change, renaming one or changing its unit
+//! raises [`SCHEMA_VERSION`]. Units are part of the keys. What this host cannot tell is `null`, with the reason
+//! under the field's path in `why`; it is never 0.
+
+use std::collections::BTreeMap;
+
+use haltkick_vmm::{ByActivity, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+
+/// Name of the record's schema.
+pub(crate) const SCHEMA: &str = "haltkick.run";
+/// Version of the record's schema.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// One run of one cell.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Record {
+    /// "haltkick.run".
+    pub(crate) schema: String,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// Unique among all records.
+    pub(crate) run_id: String,
+    /// When the run began, RFC 3339.
+    pub(crate) started: String,
+    /// Where the run belongs in an experiment; null for a run by itself.
+    pub(crate) place: Option<Place>,
+    /// What was asked.
+    pub(crate) config: Config,
+    /// Where it ran, in short; an experiment's manifest.json has all of it.
+    pub(crate) host: Host,
+    /// How the run went.
+    pub(crate) timing: Timing,
+    /// All vCPUs together, inside the window.
+    pub(crate) totals: Totals,
+    /// How evenly the acquisitions fell on the vCPUs.
+    pub(crate) fairness: Fairness,
+    /// From asking for the lock to having it, inside the window.
+    pub(crate) wait_ns: Distribution,
+    /// From having the lock to having released it, inside the window.
+    pub(crate) hold_ns: Distribution,
+    /// Lock events of all vCPUs since boot, under the names that Linux uses.
+    pub(crate) lock_events: BTreeMap<String, u64>,
+    /// Exits of all vCPUs, whole run, by reason.
+    pub(crate) vm_exits: BTreeMap<String, u64>,
+    /// Times a running vCPU was taken off its pCPU inside the window, by what it was doing.
+    pub(crate) preemptions: Option<Activities>,
+    /// Time that those vCPUs were off for, by what they were doing.
+    pub(crate) preempted_ns: Option<Activities>,
+    /// Each vCPU, in order.
+    pub(crate) per_vcpu: Vec<PerVcpu>,
+    /// What else ran on the pCPUs meanwhile.
+    pub(crate) noise: Noise,
+    /// False: finished, but read `warnings` before believing a figure.
+    pub(crate) trusted: bool,
+    /// What speaks against this run.
+    pub(crate) warnings: Vec<Warning>,
+    /// Why a field is null, by the field's path.
+    pub(crate) why: BTreeMap<String, String>,
+}
+
+/// Where a run belongs in an experiment.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Place {
+    /// Name of the experiment.
+    pub(crate) experiment: String,
+    /// Stable name of the cell; the same in every block.
+    pub(crate) cell_id: String,
+    /// The arm, "lock-free" for the ideal.
+    pub(crate) arm: String,
+    /// What the run is for.
+    pub(crate) role: Role,
+    /// The settings that the experiment varies, as text.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// Pass over all cells, from 0.
+    pub(crate) block: u32,
+    /// Position in the experiment's order, from 0.
+    pub(crate) order_index: u64,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// A thing to compare.
+    Arm,
+    /// The same without a lock: the ideal, and the calibration that brackets the arms.
+    Ideal,
+    /// The second half of the A/A pair.
+    Control,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Config {
+    /// Number of vCPUs.
+    pub(crate) vcpus: u32,
+    /// Host CPUs that they share.
+    pub(crate) cpus: Vec<u32>,
+    /// vCPUs per pCPU.
+    pub(crate) ratio: f64,
+    /// Name of the lock.
+    pub(crate) lock: String,
+    /// Whether its paravirtual form.
+    pub(crate) pv: bool,
+    /// Whether `vcpu_is_preempted` could read the flag.
+    pub(crate) preempted_hint: bool,
+    /// How long a paravirtual waiter spins before it sleeps.
+    pub(crate) spin_threshold_ns: u64,
+    /// "vmm" or "host".
+    pub(crate) sched: String,
+    /// Length of a slice; null where the host decides.
+    pub(crate) slice_ns: Option<u64>,
+    /// The ring that was used: 0 or 3.
+    pub(crate) ring: u32,
+    /// Why that ring.
+    pub(crate) ring_reason: String,
+    /// Name of the workload.
+    pub(crate) workload: String,
+    /// Work inside a critical section.
+    pub(crate) hold_ns: u64,
+    /// Work between critical sections.
+    pub(crate) think_ns: u64,
+    /// Locks that the sections are spread over.
+    pub(crate) locks: u32,
+    /// Time between start and window.
+    pub(crate) warmup_ns: u64,
+    /// Length of the window as asked.
+    pub(crate) window_ns: u64,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+/// How the run went.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Timing {
+    /// From the start of the run to the first section entered.
+    pub(crate) start_up_ns: u64,
+    /// Length of the window as it was.
+    pub(crate) window_ns: u64,
+    /// TSC frequency.
+    pub(crate) tsc_khz: u64,
+    /// Iterations of the work loop per 2^20 ns.
+    pub(crate) work_rate: u64,
+    /// Who wrote the `preempted` flag: "vmm" or "kvm"; null where nobody does.
+    pub(crate) preempted_flag: Option<String>,
+}
+
+/// All vCPUs together, inside the window.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Totals {
+    /// Sections completed.
+    pub(crate) acquisitions: u64,
+    /// Sections completed per second of window.
+    pub(crate) acquisitions_per_second: f64,
+    /// min(the same cell with no lock at all, locks / hold): no cost of locking, nobody preempted while others wait.
+    pub(crate) ideal_per_second: Option<f64>,
+    /// `acquisitions_per_second` / `ideal_per_second`.
+    pub(crate) efficiency: Option<f64>,
+    /// CPU time of the whole process.
+    pub(crate) cpu_ns: u64,
+    /// Updates of the plain counter under the lock that were lost; null without a lock.
+    pub(crate) lost_updates: Option<u64>,
+}
+
+/// How evenly the acquisitions fell on the vCPUs.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Fairness {
+    /// Jain's index: 1 when all vCPUs did the same, 1/n when one did all; null when nobody did anything.
+    pub(crate) jain: Option<f64>,
+    /// Fewest acquisitions of a vCPU.
+    pub(crate) min_per_vcpu: u64,
+    /// Most acquisitions of a vCPU.
+    pub(crate) max_per_vcpu: u64,
+}
+
+/// A distribution of times.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Distribution {
+    /// Values seen.
+    pub(crate) count: u64,
+    /// Arithmetic mean.
+    pub(crate) mean: Option<f64>,
+    /// Median.
+    pub(crate) p50: Option<f64>,
+    /// 90th percentile.
+    pub(crate) p90: Option<f64>,
+    /// 99th percentile.
+    pub(crate) p99: Option<f64>,
+    /// 99.9th percentile.
+    pub(crate) p999: Option<f64>,
+    /// Largest.
+    pub(crate) max: Option<f64>,
+    /// Pairs of a bucket's lower bound and the number of values in it, empty buckets left out.
+    pub(crate) buckets: Vec<(f64, u64)>,
+}
+
+/// One value per thing that a vCPU can be doing.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Activities {
+    /// Held a lock.
+    pub(crate) holder: u64,
+    /// First in a lock's queue.
+    pub(crate) head: u64,
+    /// Waiting elsewhere.
+    pub(crate) waiter: u64,
+    /// Neither.
+    pub(crate) other: u64,
+}
+
+/// One vCPU.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct PerVcpu {
+    /// Sections completed inside the window.
+    pub(crate) acquisitions: u64,
+    /// Time on a pCPU inside the window; null where nobody measures it.
+    pub(crate) run_ns: Option<u64>,
+    /// Time runnable without a pCPU, whole run; null where nobody measures it.
+    pub(crate) steal_ns: Option<u64>,
+    /// Times taken off a pCPU while running, whole run.
+    pub(crate) preemptions: u64,
+    /// Sleeps in `pv_wait`, whole run.
+    pub(crate) waits: u64,
+    /// Kicks received, whole run.
+    pub(crate) kicks: u64,
+}
+
+/// What else ran on the pCPUs meanwhile, as shares of their time.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Noise {
+    /// Busy with other processes and interrupts.
+    pub(crate) others_share: Option<f64>,
+    /// Taken by the machine below this one.
+    pub(crate) steal_share: Option<f64>,
+}
+
+/// Something that speaks against a run.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Warning {
+    /// Stable name.
+    pub(crate) code: String,
+    /// What it is, with figures, and what to do.
+    pub(crate) message: String,
+}
+
+/// What a record is made of beside the outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) run_id: String,
+    pub(crate) started: String,
+    pub(crate) place: Option<Place>,
+    pub(crate) host: Host,
+    /// Lock-free throughput of the same cell per second, or why there is none.
+    pub(crate) lock_free_per_second: Result<f64, String>,
+    /// What else ran, or why that is not known.
+    pub(crate) noise: Result<Noise, String>,
+}
+
+impl Record {
+    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
+        let mut why = BTreeMap::new();
+        let totals = totals(config, outcome, context.lock_free_per_second, &mut why);
+        let noise = context.noise.unwrap_or_else(|reason| {
+            why.insert("noise.others_share".into(), reason.clone());
+            why.insert("noise.steal_share".into(), reason);
+            Noise::default()
+        });
+        let mut record = Self {
+            schema: SCHEMA.into(),
+            schema_version: SCHEMA_VERSION,
+            run_id: context.run_id,
+            started: context.started,
+            place: context.place,
+            config: echo(config, outcome, &mut why),
+            host: context.host,
+            timing: timing(outcome, &mut why),
+            totals,
+            fairness: fairness(&outcome.vcpus, &mut why),
+            wait_ns: distribution("wait_ns", &outcome.wait, outcome.tsc_khz, &mut why),
+            hold_ns: distribution("hold_ns", &outcome.hold, outcome.tsc_khz, &mut why),
+            lock_events: outcome.lock_events.iter().cloned().collect(),
+            vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            preemptions: activities("preemptions", outcome.preemptions, &mut why),
+            preempted_ns: activities("preempted_ns", outcome.preempted_ns, &mut why),
+            per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+            noise,
+            trusted: true,
+            warnings: vec![],
+            why,
+        };
+        for (path, reason) in record.host.why() {
+            record.why.insert(format!("host.{path}"), reason);
+        }
+        let unmeasured = [
+            ("per_vcpu.run_ns", record.per_vcpu.iter().any(|vcpu| vcpu.run_ns.is_none())),
+            ("per_vcpu.steal_ns", record.per_vcpu.iter().any(|vcpu| vcpu.steal_ns.is_none())),
+        ];
+        for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
+            let reason = "nobody measures it with this scheduler on this host";
+            record.why.insert(path.into(), reason.into());
+        }
+        record
+    }
+
+    /// Pairs of what the run needed and did not get become warnings.
+    pub(crate) fn warn(&mut self, code: &str, message: String) {
+        self.trusted = false;
+        self.warnings.push(Warning { code: code.into(), message });
+    }
+}
+
+type Why = BTreeMap<String, String>;
+
+fn ns(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
+    let slice_ns = match config.sched {
+        Sched::Vmm => Some(ns(config.slice)),
+        Sched::Host => {
+            why.insert("config.slice_ns".into(), "the host's scheduler decides".into());
+            None
+        }
+    };
+    Config {
+        vcpus: config.vcpus,
+        cpus: config.cpus.clone(),
+        ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+        lock: config.lock.clone(),
+        pv: config.pv,
+        preempted_hint: config.preempted_hint,
+        spin_threshold_ns: ns(config.spin_threshold),
+        sched: match config.sched {
+            Sched::Vmm => "vmm".into(),
+            Sched::Host => "host".into(),
+        },
+        slice_ns,
+        ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
+        ring_reason: outcome.ring_reason.clone(),
+        workload: config.workload.clone(),
+        hold_ns: ns(config.hold),
+        think_ns: ns(config.think),
+        locks: config.lock_count,
+        warmup_ns: ns(config.warmup),
+        window_ns: ns(config.window),
+        seed: config.seed,
+    }
+}
+
+fn timing(outcome: &Outcome, why: &mut Why) -> Timing {
+    let preempted_flag = match &outcome.preempted_source {
+        PreemptedSource::Vmm => Some("vmm".into()),
+        PreemptedSource::Kvm => Some("kvm".into()),
+        PreemptedSource::Unavailable(reason) => {
+            why.insert("timing.preempted_flag".into(), reason.clone());
+            None
+        }
+    };
+    Timing {
+        start_up_ns: ns(outcome.start_up),
+        window_ns: ns(outcome.window),
+        tsc_khz: outcome.tsc_khz,
+        work_rate: outcome.work_rate,
+        preempted_flag,
+    }
+}
+
+fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
+    let acquisitions = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+    let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
+    let ideal_per_second = match lock_free {
+        Ok(lock_free) => Some(ideal(lock_free, config)),
+        Err(reason) => {
+            why.insert("totals.ideal_per_second".into(), reason.clone());
+            why.insert("totals.efficiency".into(), reason);
+            None
+        }
+    };
+    if outcome.lost_updates.is_none() {
+        why.insert("totals.lost_updates".into(), "without a lock, updates may be lost".into());
+    }
+    Totals {
+        acquisitions,
+        acquisitions_per_second,
+        ideal_per_second,
+        efficiency: ideal_per_second.map(|ideal| acquisitions_per_second / ideal),
+        cpu_ns: ns(outcome.cpu_time),
+        lost_updates: outcome.lost_updates,
+    }
+}
+
+/// min(lock-free throughput, locks / hold).
+fn ideal(lock_free_per_second: f64, config: &RunConfig) -> f64 {
+    let hold = config.hold.as_secs_f64();
+    let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
+    lock_free_per_second.min(serial)
+}
+
+fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
+    let counts = || vcpus.iter().map(|vcpu| vcpu.acquisitions);
+    let sum: f64 = counts().map(|count| count as f64).sum();
+    let squares: f64 = counts().map(|count| (count as f64).powi(2)).sum();
+    let jain = (squares > 0.0).then(|| sum * sum / (vcpus.len() as f64 * squares));
+    if jain.is_none() {
+        why.insert("fairness.jain".into(), "no vCPU completed a section inside the window".into());
+    }
+    Fairness { jain, min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
+}
+
+fn distribution(path: &str, histogram: &TicksHistogram, tsc_khz: u64, why: &mut Why) -> Distribution {
+    let count: u64 = histogram.buckets.iter().sum();
+    if count == 0 {
+        why.insert(path.to_owned(), "no section was completed inside the window".into());
+        return Distribution::default();
+    }
+    let to_ns = |ticks: u64| ticks as f64 * 1e6 / tsc_khz as f64;
+    let quantile = |q| histogram.quantile(q).map(to_ns);
+    Distribution {
+        count,
+        mean: Some(to_ns(histogram.sum) / count as f64),
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: Some(to_ns(histogram.max)),
+        buckets: histogram
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, count)| (to_ns(bucket_lower_bound(bucket)), *count))
+            .collect(),
+    }
+}
+
+fn activities(path: &str, values: Option<ByActivity<u64>>, why: &mut Why) -> Option<Activities> {
+    let Some(values) = values else {
+        why.insert(path.to_owned(), "only the host's scheduler knows whom it preempted".into());
+        return None;
+    };
+    Some(Activities { holder: values.holder, head: values.head, waiter: values.waiter, other: values.other })
+}
+
+fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
+    PerVcpu {
+        acquisitions: vcpu.acquisitions,
+        run_ns: vcpu.run_ns,
+        steal_ns: vcpu.steal_ns,
+        preemptions: vcpu.preemptions,
+        waits: vcpu.waits,
+        kicks: vcpu.kicks,
+    }
+}
+
+/// The smallest number of ticks that a bucket counts: sixteen equal steps per octave.
+fn bucket_lower_bound(bucket: usize) -> u64 {
+    const STEPS: u64 = 16;
+    let bucket = bucket as u64;
+    if bucket < STEPS {
+        return bucket;
+    }
+    (STEPS + bucket % STEPS) << (bucket / STEPS - 1)
+}

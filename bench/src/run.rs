@@ -1,0 +1,130 @@
+//! One run of one cell: from settings to record.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
+use sha2::{Digest as _, Sha256};
+
+use crate::forms::Forms as _;
+use crate::host::Host;
+use crate::noise::Watch;
+use crate::quantity;
+use crate::record::{Context, Place, Record};
+use crate::timestamp;
+
+/// What turns a configuration into an outcome: the VMM, or in tests a model of it.
+pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
+
+/// The real engine.
+pub(crate) fn kvm<'a>(
+    image: &'a Image,
+    stop: &'a AtomicBool,
+) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
+    move |config| haltkick_vmm::run(config, image, stop)
+}
+
+/// Longest window of the lock-free companion of a single run.
+const COMPANION_WINDOW: Duration = Duration::from_millis(200);
+/// More than this share of the pCPUs used by others spoils a run.
+const OTHERS_SHARE_LIMIT: f64 = 0.05;
+/// More than this share of the pCPUs taken by the machine below spoils a run.
+const STEAL_SHARE_LIMIT: f64 = 0.02;
+/// The window may miss its length by this share.
+const WINDOW_TOLERANCE: f64 = 0.05;
+
+/// Runs one cell. `lock_free_per_second` is asked afterwards, so that a single run can measure it then.
+pub(crate) fn run_cell(
+    engine: Engine<'_>,
+    config: &RunConfig,
+    host: &Host,
+    place: Option<Place>,
+    lock_free_per_second: impl FnOnce(&Outcome) -> Result<f64, String>,
+) -> Result<Record, RunError> {
+    let started = SystemTime::now();
+    let watch = Watch::start(&config.cpus);
+    let outcome = engine(config)?;
+    let noise = watch.finish();
+    let context = Context {
+        run_id: run_id(started),
+        started: timestamp::rfc3339(started),
+        place,
+        host: host.clone(),
+        lock_free_per_second: lock_free_per_second(&outcome),
+        noise: noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
+    };
+    let mut record = Record::new(config, &outcome, context);
+    judge(&mut record, config, &outcome, noise.map_or(0.0, |(_, resolution)| resolution));
+    Ok(record)
+}
+
+/// Lock-free throughput of the cell per second, from a short run without lock.
+pub(crate) fn companion(
+    engine: Engine<'_>,
+    config: &RunConfig,
+    image: &Image,
+    work_rate: u64,
+) -> Result<f64, RunError> {
+    let mut config = lock_free(config, image)
+        .ok_or_else(|| RunError::Usage("the image has no lock-free lock to compare with".into()))?;
+    config.window = config.window.min(COMPANION_WINDOW);
+    config.work_rate = Some(work_rate);
+    Ok(per_second(&engine(&config)?))
+}
+
+/// Sections completed per second of window.
+pub(crate) fn per_second(outcome: &Outcome) -> f64 {
+    let acquisitions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+    acquisitions as f64 / outcome.window.as_secs_f64()
+}
+
+/// The same cell without a lock, if the image has such a thing. What only concerns locks is normalised.
+pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> {
+    let lock = image.locks.iter().find(|lock| lock.is_lock_free())?;
+    Some(RunConfig {
+        lock: lock.name.clone(),
+        pv: false,
+        preempted_hint: true,
+        spin_threshold: Duration::from_micros(20),
+        ..config.clone()
+    })
+}
+
+/// Sixteen hexadecimal digits that no other record bears.
+fn run_id(started: SystemTime) -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only distinctness matters.
+    let serial = RUNS.fetch_add(1, Ordering::Relaxed);
+    let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let digest = Sha256::digest(format!("{since} {} {serial}", std::process::id()));
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes down what speaks against the run.
+fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
+    let percent = |share: f64| format!("{} %", quantity::significant(share * 100.0));
+    if let Some(share) = record.noise.others_share
+        && share > OTHERS_SHARE_LIMIT.max(tick_resolution)
+    {
+        let message = format!(
+            "other processes used {} of the run's pCPUs: stop them, or choose quiet ones with --cpus",
+            percent(share)
+        );
+        record.warn("busy-neighbour", message);
+    }
+    if let Some(share) = record.noise.steal_share
+        && share > STEAL_SHARE_LIMIT.max(tick_resolution)
+    {
+        let message = format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
+        record.warn("host-steal", message);
+    }
+    let off = outcome.window.as_secs_f64() / config.window.as_secs_f64() - 1.0;
+    if off.abs() > WINDOW_TOLERANCE {
+        let message = format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));
+        record.warn("window-missed", message);
+    }
+    if outcome.vcpus.len() != config.vcpus as usize {
+        let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);
+        record.warn("ratio-missed", message);
+    }
+}

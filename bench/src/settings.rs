@@ -1,0 +1,341 @@
+//! The settings of a cell. One definition serves the flags of `haltkick run`, the keys of experiment files
+//! and `--set key=value`; every one is optional until [`Settings::resolve`] fills in the defaults.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use haltkick_vmm::{Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
+
+use crate::cpulist::{self, CpuList};
+use crate::duration::Span;
+use crate::forms::Forms as _;
+use crate::nearest;
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+/// Who decides which vCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchedChoice {
+    /// The VMM: one pinned runner per pCPU, exact slices, repeatable
+    Vmm,
+    /// The host's scheduler: one thread per vCPU, as in production
+    Host,
+}
+
+/// The ring that the guest runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RingChoice {
+    /// Measure which ring this host runs natively
+    Auto,
+    /// Kernel mode
+    #[value(name = "0")]
+    Zero,
+    /// User mode
+    #[value(name = "3")]
+    Three,
+}
+
+/// Settings of one cell, as far as somebody gave them.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Settings {
+    /// Number of vCPUs
+    #[arg(long, value_name = "N", conflicts_with = "ratio", help_heading = "Machine")]
+    pub(crate) vcpus: Option<u32>,
+    /// vCPUs per pCPU, instead of --vcpus [default: 8]
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) ratio: Option<u32>,
+    /// Host CPUs to use, such as 0,2-3 [default: all that this process may use]
+    #[arg(long, value_name = "LIST", help_heading = "Machine")]
+    pub(crate) cpus: Option<CpuList>,
+    /// Privilege ring of the guest [default: auto]
+    #[arg(long, value_name = "RING", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) ring: Option<RingChoice>,
+    /// Who preempts the vCPUs: vmm or host [default: vmm]
+    #[arg(long, value_name = "WHO", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) sched: Option<SchedChoice>,
+    /// Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms [default: 1ms]
+    #[arg(long, value_name = "TIME", help_heading = "Machine")]
+    pub(crate) slice: Option<Span>,
+
+    /// The lock; `haltkick list locks` shows them [default: qspinlock]
+    #[arg(long, value_name = "NAME", help_heading = "Lock")]
+    pub(crate) lock: Option<String>,
+    /// Use the lock's paravirtual form: on or off [default: off, or all that the lock has]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
+    pub(crate) pv: Option<Switch>,
+    /// Let vcpu_is_preempted() read what the host writes: on or off [default: on]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
+    pub(crate) preempted_hint: Option<Switch>,
+    /// How long a paravirtual waiter spins before it sleeps [default: 20us]
+    #[arg(long, value_name = "TIME", help_heading = "Lock")]
+    pub(crate) spin_threshold: Option<Span>,
+
+    /// What the guest does; `haltkick list workloads` shows them [default: critical-section]
+    #[arg(long, value_name = "NAME", help_heading = "Workload")]
+    pub(crate) workload: Option<String>,
+    /// Work inside a critical section [default: 1us]
+    #[arg(long, value_name = "TIME", help_heading = "Workload")]
+    pub(crate) hold: Option<Span>,
+    /// Work between two critical sections [default: 2us]
+    #[arg(long, value_name = "TIME", help_heading = "Workload")]
+    pub(crate) think: Option<Span>,
+    /// Number of locks that the sections are spread over [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) locks: Option<u32>,
+
+    /// Length of the measuring window [default: 1s]
+    #[arg(long = "duration", visible_alias = "window", value_name = "TIME", help_heading = "Measuring")]
+    pub(crate) window: Option<Span>,
+    /// Time between start and window [default: 20ms, or two rounds of slices]
+    #[arg(long, value_name = "TIME", help_heading = "Measuring")]
+    pub(crate) warmup: Option<Span>,
+    /// End the run when nothing has moved for this long [default: from ratio and slice]
+    #[arg(long, value_name = "TIME", help_heading = "Measuring")]
+    pub(crate) watchdog: Option<Span>,
+    /// Seed of everything random, echoed in the record [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    pub(crate) seed: Option<u64>,
+    /// Iterations of the work loop per 2^20 ns, from an earlier record [default: measured at boot]
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    pub(crate) work_rate: Option<u64>,
+}
+
+/// Names of all settings, as in flags and files.
+pub(crate) const KEYS: [&str; 19] = [
+    "vcpus",
+    "ratio",
+    "cpus",
+    "ring",
+    "sched",
+    "slice",
+    "lock",
+    "pv",
+    "preempted-hint",
+    "spin-threshold",
+    "workload",
+    "hold",
+    "think",
+    "locks",
+    "window",
+    "warmup",
+    "watchdog",
+    "seed",
+    "work-rate",
+];
+
+/// A setting that cannot be had, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Impossible {
+    pub(crate) key: &'static str,
+    pub(crate) message: String,
+}
+
+/// What a cell can be made of: the image's tables and this host's CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Supply<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) allowed: &'a CpuList,
+}
+
+/// Most vCPUs in one guest.
+const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;
+/// Longest work in or between sections that still makes sense beside a watchdog.
+const MAX_WORK: Duration = Duration::from_secs(1);
+const SLICE_RANGE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(100));
+
+impl Settings {
+    /// Sets one setting from text, as in `--set hold=5us` or `hold = "5us"`.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "vcpus" => (self.vcpus, self.ratio) = (Some(parse(value)?), None),
+            "ratio" => (self.ratio, self.vcpus) = (Some(parse(value)?), None),
+            "cpus" => self.cpus = Some(value.parse()?),
+            "ring" => self.ring = Some(choose(value)?),
+            "sched" => self.sched = Some(choose(value)?),
+            "slice" => self.slice = Some(value.parse()?),
+            "lock" => self.lock = Some(value.into()),
+            "pv" => self.pv = Some(choose(value)?),
+            "preempted-hint" => self.preempted_hint = Some(choose(value)?),
+            "spin-threshold" => self.spin_threshold = Some(value.parse()?),
+            "workload" => self.workload = Some(value.into()),
+            "hold" => self.hold = Some(value.parse()?),
+            "think" => self.think = Some(value.parse()?),
+            "locks" => self.locks = Some(parse(value)?),
+            "window" | "duration" => self.window = Some(value.parse()?),
+            "warmup" => self.warmup = Some(value.parse()?),
+            "watchdog" => self.watchdog = Some(value.parse()?),
+            "seed" => self.seed = Some(parse(value)?),
+            "work-rate" => self.work_rate = Some(parse(value)?),
+            _ => return Err(nearest::unknown("setting", key, &KEYS)),
+        }
+        Ok(())
+    }
+
+    /// `self` where it says something, `below` elsewhere.
+    pub(crate) fn over(self, below: &Self) -> Self {
+        let sized = self.vcpus.is_some() || self.ratio.is_some();
+        Self {
+            vcpus: if sized { self.vcpus } else { below.vcpus },
+            ratio: if sized { self.ratio } else { below.ratio },
+            cpus: self.cpus.or_else(|| below.cpus.clone()),
+            ring: self.ring.or(below.ring),
+            sched: self.sched.or(below.sched),
+            slice: self.slice.or(below.slice),
+            lock: self.lock.or_else(|| below.lock.clone()),
+            pv: self.pv.or(below.pv),
+            preempted_hint: self.preempted_hint.or(below.preempted_hint),
+            spin_threshold: self.spin_threshold.or(below.spin_threshold),
+            workload: self.workload.or_else(|| below.workload.clone()),
+            hold: self.hold.or(below.hold),
+            think: self.think.or(below.think),
+            locks: self.locks.or(below.locks),
+            window: self.window.or(below.window),
+            warmup: self.warmup.or(below.warmup),
+            watchdog: self.watchdog.or(below.watchdog),
+            seed: self.seed.or(below.seed),
+            work_rate: self.work_rate.or(below.work_rate),
+        }
+    }
+
+    /// Fills in the defaults and checks that the cell can exist here.
+    pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
+        let cpus = self.pcpus(supply.allowed)?;
+        let vcpus = self.vcpu_count(cpus.0.len() as u32)?;
+        let (lock, pv) = self.lock_form(&supply.image.locks)?;
+        let workload = self.workload.clone().unwrap_or_else(|| "critical-section".into());
+        find("workload", &workload, &supply.image.workloads)?;
+        let slice = self.slice_length()?;
+        let rounds = slice * vcpus.div_ceil(cpus.0.len() as u32) * 2;
+        let config = RunConfig {
+            vcpus,
+            cpus: cpus.0,
+            ring: match self.ring.unwrap_or(RingChoice::Auto) {
+                RingChoice::Auto => Ring::Auto,
+                RingChoice::Zero => Ring::Ring0,
+                RingChoice::Three => Ring::Ring3,
+            },
+            sched: match self.sched.unwrap_or(SchedChoice::Vmm) {
+                SchedChoice::Vmm => Sched::Vmm,
+                SchedChoice::Host => Sched::Host,
+            },
+            slice,
+            lock,
+            pv,
+            preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
+            spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
+            workload,
+            hold: work("hold", self.hold, Duration::from_micros(1))?,
+            think: work("think", self.think, Duration::from_micros(2))?,
+            lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
+            work_rate: self.work_rate,
+            warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
+            window: length(self.window, Duration::from_secs(1)),
+            watchdog: self.watchdog.map(|span| span.0),
+            seed: self.seed.unwrap_or(1),
+        };
+        if config.window < Duration::from_millis(1) {
+            let message = "the window is too short to count in: 1ms at least".into();
+            return Err(Impossible { key: "window", message });
+        }
+        Ok(config)
+    }
+
+    fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {
+        let cpus = self.cpus.clone().unwrap_or_else(|| allowed.clone());
+        cpulist::check_allowed(&cpus, allowed).map_err(|message| Impossible { key: "cpus", message })?;
+        Ok(cpus)
+    }
+
+    fn vcpu_count(&self, pcpus: u32) -> Result<u32, Impossible> {
+        match (self.vcpus, self.ratio) {
+            (Some(vcpus), _) => within("vcpus", vcpus, 1, MAX_VCPUS),
+            (None, ratio) => {
+                let ratio = within("ratio", ratio.unwrap_or(8), 1, MAX_VCPUS)?;
+                within("ratio", ratio, 1, MAX_VCPUS / pcpus).map_err(|mut impossible| {
+                    impossible.message =
+                        format!("{} vCPUs on {pcpus} pCPUs: {}", ratio * pcpus, impossible.message);
+                    impossible
+                })?;
+                Ok(ratio * pcpus)
+            }
+        }
+    }
+
+    fn lock_form(&self, locks: &[Entry]) -> Result<(String, bool), Impossible> {
+        let name = self.lock.clone().unwrap_or_else(|| "qspinlock".into());
+        let lock = find("lock", &name, locks)?;
+        let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
+        let pv = self.pv.map_or(!native, |pv| pv == Switch::On);
+        let missing = match pv {
+            true if !paravirt => Some(("paravirtual", "off")),
+            false if !native => Some(("native", "on")),
+            _ => None,
+        };
+        match missing {
+            None => Ok((name, pv)),
+            Some((form, other)) => Err(Impossible {
+                key: "pv",
+                message: format!("lock '{name}' has no {form} form: use pv {other}, or another lock"),
+            }),
+        }
+    }
+
+    fn slice_length(&self) -> Result<Duration, Impossible> {
+        let slice = length(self.slice, Duration::from_millis(1));
+        let (shortest, longest) = SLICE_RANGE;
+        if (shortest..=longest).contains(&slice) {
+            return Ok(slice);
+        }
+        let message =
+            format!("a slice of {} is out of range: {} to {}", Span(slice), Span(shortest), Span(longest));
+        Err(Impossible { key: "slice", message })
+    }
+}
+
+fn length(given: Option<Span>, default: Duration) -> Duration {
+    given.map_or(default, |span| span.0)
+}
+
+fn work(key: &'static str, given: Option<Span>, default: Duration) -> Result<Duration, Impossible> {
+    let work = length(given, default);
+    if work <= MAX_WORK {
+        return Ok(work);
+    }
+    Err(Impossible { key, message: format!("{} is out of range: {} at most", Span(work), Span(MAX_WORK)) })
+}
+
+fn within(key: &'static str, value: u32, least: u32, most: u32) -> Result<u32, Impossible> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(Impossible { key, message: format!("{value} is out of range: {least} to {most}") })
+}
+
+fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a Entry, Impossible> {
+    entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        Impossible { key: kind, message: nearest::unknown(kind, name, &names) }
+    })
+}
+
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("'{text}' is no whole number: {error}"))
+}
+
+fn choose<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let names: Vec<String> = T::value_variants()
+            .iter()
+            .filter_map(|variant| variant.to_possible_value())
+            .map(|value| value.get_name().to_owned())
+            .collect();
+        format!("'{text}' is not one of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,68 @@
+//! `haltkick run`: one cell, its lock-free companion, one record.
+
+use std::path::Path;
+
+use haltkick_vmm::{Image, RunConfig};
+
+use crate::cli::{Format, RunArgs};
+use crate::cpulist;
+use crate::exit::{Exit, Failure, Result};
+use crate::forms::Forms as _;
+use crate::host::Host;
+use crate::interrupt;
+use crate::output;
+use crate::print;
+use crate::record::Record;
+use crate::run::{self, Engine};
+use crate::settings::Supply;
+
+pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
+    let image = load(args.guest.as_deref())?;
+    let allowed = cpulist::allowed()?;
+    let config = args
+        .settings
+        .resolve(Supply { image: &image, allowed: &allowed })
+        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    let stop = interrupt::catch()?;
+    let engine = run::kvm(&image, &stop);
+    let record = measure(&engine, &config, &image, args.no_ideal)?;
+    show(&record, args.format)?;
+    Ok(if record.trusted { Exit::Done } else { Exit::Untrusted })
+}
+
+/// The image to run: a file, or the one that was built with this program.
+pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {
+    Ok(guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?)
+}
+
+fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool) -> Result<Record> {
+    let entry = |entries: &[haltkick_vmm::Entry], name: &str| entries.iter().find(|entry| entry.name == name).cloned();
+    let lock_free = entry(&image.locks, &config.lock).is_some_and(|lock| lock.is_lock_free());
+    let record = run::run_cell(engine, config, &Host::probe(), None, |outcome| {
+        if lock_free {
+            return Ok(run::per_second(outcome));
+        }
+        if no_ideal {
+            return Err("not asked for (--no-ideal)".into());
+        }
+        run::companion(engine, config, image, outcome.work_rate)
+            .map_err(|error| format!("the lock-free companion run failed: {error}"))
+    })?;
+    Ok(record)
+}
+
+fn show(record: &Record, format: Format) -> Result<()> {
+    match format {
+        Format::Json => output::data(&format!("{}\n", to_json(record)?)),
+        Format::Table => output::data(&print::record(record)),
+    }?;
+    for warning in &record.warnings {
+        output::talk(&format!("haltkick: not to be trusted: {}", warning.message));
+    }
+    Ok(())
+}
+
+/// The record as one line of JSON.
+pub(crate) fn to_json(record: &Record) -> Result<String> {
+    serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
+}

@@ -1,0 +1,364 @@
+//! From records to figures: one row per setting and arm, ratios within blocks, and what speaks against them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Outline;
+use crate::quantity::significant;
+use crate::record::{Record, Role};
+use crate::statistics::{self, Estimate, Verdict};
+
+/// Name of the summary's schema.
+pub(crate) const SCHEMA: &str = "haltkick.summary";
+/// Version of the summary's schema.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// The figures of an experiment.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    /// "haltkick.summary".
+    pub(crate) schema: String,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// What the figures are sorted by.
+    pub(crate) outline: Outline,
+    /// Runs that went in.
+    pub(crate) runs: usize,
+    /// Blocks that went in, the last one perhaps incomplete.
+    pub(crate) blocks: u32,
+    /// One row per setting and arm, in the outline's order.
+    pub(crate) rows: Vec<Row>,
+    /// Ratios within blocks, per setting.
+    pub(crate) comparisons: Vec<Comparison>,
+    /// The A/A pair as a ratio: should show no difference.
+    pub(crate) control: Option<Comparison>,
+    /// Verdicts counted over trials, where the experiment has trials.
+    pub(crate) trials: Vec<Trials>,
+    /// Lock-free speed, in the order of the runs: 1 is the speed at calibration.
+    pub(crate) calibration: Vec<f64>,
+    /// What speaks against the figures.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// One arm at one setting.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Row {
+    /// Settings that vary.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// The arm.
+    pub(crate) arm: String,
+    /// What the row is for.
+    pub(crate) role: Role,
+    /// vCPUs.
+    pub(crate) vcpus: u32,
+    /// pCPUs.
+    pub(crate) pcpus: usize,
+    /// Runs.
+    pub(crate) runs: usize,
+    /// Acquisitions per second; null if a run had none.
+    pub(crate) acquisitions_per_second: Option<Estimate>,
+    /// Measured over ideal; null if a run had no ideal or no acquisition.
+    pub(crate) efficiency: Option<Estimate>,
+    /// Jain's fairness index.
+    pub(crate) jain: Option<Estimate>,
+    /// Median time to get the lock.
+    pub(crate) wait_p50_ns: Option<Estimate>,
+    /// 99th percentile of the time to get the lock.
+    pub(crate) wait_p99_ns: Option<Estimate>,
+    /// Blocks whose throughput lies far from the others'.
+    pub(crate) outlier_blocks: Vec<u32>,
+}
+
+/// Throughput of one arm over that of another, within blocks.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Comparison {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Settings that vary.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// The arm above the line.
+    pub(crate) arm: String,
+    /// The arm below the line.
+    pub(crate) baseline: String,
+    /// The ratio; null if a run had no acquisition.
+    pub(crate) ratio: Option<Estimate>,
+    /// The plain word.
+    pub(crate) verdict: Verdict,
+    /// The ratio of each block.
+    pub(crate) per_block: Vec<f64>,
+}
+
+/// Verdicts over many trials of the same comparison.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Trials {
+    /// The comparison.
+    pub(crate) name: String,
+    /// Settings that vary.
+    pub(crate) setting: BTreeMap<String, String>,
+    /// Blocks per trial.
+    pub(crate) blocks_per_trial: u32,
+    /// Trials.
+    pub(crate) trials: usize,
+    /// Trials that said faster.
+    pub(crate) faster: usize,
+    /// Trials that said slower.
+    pub(crate) slower: usize,
+}
+
+impl Summary {
+    pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
+        let placed = Placed::sort(records);
+        let settings = settings(outline, &placed);
+        let rows = rows(outline, &settings, &placed);
+        let comparisons = comparisons(outline, &settings, &placed);
+        let control = control(outline, &placed);
+        let trials = trials(outline, &comparisons);
+        let calibration = calibration(records);
+        let mut summary = Self {
+            schema: SCHEMA.into(),
+            schema_version: SCHEMA_VERSION,
+            outline: outline.clone(),
+            runs: records.len(),
+            blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
+            rows,
+            comparisons,
+            control,
+            trials,
+            calibration,
+            warnings: vec![],
+        };
+        summary.warnings = warnings(&summary, records);
+        summary
+    }
+
+    pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.role != Role::Control && row.arm == arm && row.setting == *setting)
+    }
+}
+
+type Setting = BTreeMap<String, String>;
+
+/// Records by setting, arm, role and block.
+struct Placed<'a> {
+    cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
+}
+
+impl<'a> Placed<'a> {
+    fn sort(records: &'a [Record]) -> Self {
+        let keyed = records.iter().filter_map(|record| {
+            let place = record.place.as_ref()?;
+            Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
+        });
+        Self { cells: keyed.collect() }
+    }
+
+    /// Records of one arm at one setting with their block.
+    fn of<'s>(&'s self, setting: &'s Setting, arm: &'s str, control: bool) -> impl Iterator<Item = (u32, &'a Record)> + 's {
+        let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
+        self.cells.range::<(&Setting, &str, bool, u32), _>(range).map(|((.., block), record)| (*block, *record))
+    }
+
+    /// Throughput of `arm` over `baseline` in each block that has both.
+    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<f64> {
+        let below: BTreeMap<u32, f64> =
+            self.of(setting, baseline.0, baseline.1).map(|(block, record)| (block, throughput(record))).collect();
+        let above = self.of(setting, arm.0, arm.1);
+        above.filter_map(|(block, record)| Some(throughput(record) / below.get(&block)?)).collect()
+    }
+}
+
+fn throughput(record: &Record) -> f64 {
+    record.totals.acquisitions_per_second
+}
+
+/// The settings that occur, in the outline's order.
+fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
+    let rank = |setting: &Setting| -> Vec<usize> {
+        let rank_of = |key: &String, value: &String| {
+            let axis = outline.axes.iter().find(|axis| axis.key == *key)?;
+            axis.values.iter().position(|each| each == value)
+        };
+        outline
+            .axes
+            .iter()
+            .map(|axis| setting.get(&axis.key).and_then(|value| rank_of(&axis.key, value)).unwrap_or(usize::MAX))
+            .collect()
+    };
+    let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
+    settings.dedup();
+    settings.sort_by_key(rank);
+    settings
+}
+
+fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for setting in settings {
+        let ideals: std::collections::BTreeSet<&str> = placed
+            .cells
+            .iter()
+            .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
+            .map(|((_, arm, ..), _)| *arm)
+            .collect();
+        for arm in ideals.into_iter().chain(outline.arms.iter().map(String::as_str)) {
+            for control in [false, true] {
+                let records: Vec<_> = placed.of(setting, arm, control).collect();
+                rows.extend(row(setting, arm, &records));
+            }
+        }
+    }
+    rows
+}
+
+fn role(record: &Record) -> Option<Role> {
+    record.place.as_ref().map(|place| place.role)
+}
+
+fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
+    let (_, first) = records.first()?;
+    let estimate = |value: fn(&Record) -> Option<f64>| {
+        let values: Option<Vec<f64>> = records.iter().map(|(_, record)| value(record)).collect();
+        Estimate::of_positive(&values?)
+    };
+    let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
+    Some(Row {
+        setting: setting.clone(),
+        arm: arm.into(),
+        role: role(first)?,
+        vcpus: first.config.vcpus,
+        pcpus: first.config.cpus.len(),
+        runs: records.len(),
+        acquisitions_per_second: Estimate::of_positive(&throughputs),
+        efficiency: estimate(|record| record.totals.efficiency),
+        jain: estimate(|record| record.fairness.jain),
+        wait_p50_ns: estimate(|record| record.wait_ns.p50),
+        wait_p99_ns: estimate(|record| record.wait_ns.p99),
+        outlier_blocks: statistics::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
+    })
+}
+
+fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
+    let mut comparisons = Vec::new();
+    for asked in &outline.comparisons {
+        for setting in settings {
+            let per_block = placed.ratios(setting, (&asked.arm, false), (&asked.baseline, false));
+            if !per_block.is_empty() {
+                comparisons.push(comparison(&asked.name, setting, &asked.arm, &asked.baseline, per_block));
+            }
+        }
+    }
+    comparisons
+}
+
+pub(crate) fn comparison(name: &str, setting: &Setting, arm: &str, baseline: &str, per_block: Vec<f64>) -> Comparison {
+    let ratio = Estimate::of_positive(&per_block);
+    Comparison {
+        name: name.into(),
+        setting: setting.clone(),
+        arm: arm.into(),
+        baseline: baseline.into(),
+        verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
+        ratio,
+        per_block,
+    }
+}
+
+fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
+    let control = outline.control.as_ref()?;
+    let per_block = placed.ratios(&control.setting, (&control.arm, true), (&control.arm, false));
+    (!per_block.is_empty()).then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, per_block))
+}
+
+/// Cuts the blocks of each comparison into trials and counts the verdicts.
+fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
+    let Some(blocks_per_trial) = outline.trial_blocks else { return vec![] };
+    let of = |comparison: &Comparison| {
+        let verdicts: Vec<Verdict> = comparison
+            .per_block
+            .chunks_exact(blocks_per_trial as usize)
+            .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
+            .collect();
+        let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+        Trials {
+            name: comparison.name.clone(),
+            setting: comparison.setting.clone(),
+            blocks_per_trial,
+            trials: verdicts.len(),
+            faster: count(Verdict::Faster),
+            slower: count(Verdict::Slower),
+        }
+    };
+    comparisons.iter().map(of).collect()
+}
+
+/// Work done per pCPU and second by each lock-free run, over what the calibrated loop promises.
+fn calibration(records: &[Record]) -> Vec<f64> {
+    let mut ideals: Vec<&Record> = records.iter().filter(|record| role(record) == Some(Role::Ideal)).collect();
+    ideals.sort_by_key(|record| record.place.as_ref().map(|place| place.order_index));
+    ideals.into_iter().filter_map(lock_free_speed).collect()
+}
+
+/// Lock-free work per pCPU over what the calibrated loop promises: 1 on a host that nobody disturbs.
+pub(crate) fn lock_free_speed(record: &Record) -> Option<f64> {
+    let work_ns = record.config.hold_ns + record.config.think_ns;
+    let pcpus = record.config.cpus.len().min(record.config.vcpus as usize) as f64;
+    (work_ns > 0).then(|| throughput(record) * work_ns as f64 / 1e9 / pcpus)
+}
+
+fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spoiled = records.iter().filter(|record| !record.trusted).count();
+    if spoiled > 0 {
+        let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+        for warning in records.iter().flat_map(|record| &record.warnings) {
+            *codes.entry(warning.code.as_str()).or_default() += 1;
+        }
+        let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
+        warnings.push(format!(
+            "{spoiled} of {} runs are not to be trusted ({}): see 'warnings' in runs.jsonl",
+            records.len(),
+            codes.join(", ")
+        ));
+    }
+    warnings.extend(calibration_warnings(&summary.calibration));
+    if let Some(control) = &summary.control
+        && matches!(control.verdict, Verdict::Faster | Verdict::Slower)
+    {
+        warnings.push(format!(
+            "the A/A pair, one cell run twice per block, shows a difference ({}): expected in 5 % of experiments; \
+             if it comes again, something disturbs this host",
+            control.verdict.word()
+        ));
+    }
+    let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
+    if outliers > 0 {
+        warnings.push(format!("{outliers} of {} runs lie far from their cell's others: kept, and marked", summary.runs));
+    }
+    let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);
+    if few < 2 {
+        warnings.push("only one block: no intervals; run more blocks".into());
+    }
+    warnings
+}
+
+fn calibration_warnings(calibration: &[f64]) -> Vec<String> {
+    const APART: f64 = 1.1;
+    let mut warnings = Vec::new();
+    if let Some(factor) = statistics::drift(calibration)
+        && !(0.98..=1.02).contains(&factor)
+    {
+        warnings.push(format!(
+            "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
+            significant((factor - 1.0) * 100.0)
+        ));
+    }
+    let jumps = calibration.windows(2).filter(|pair| !(1.0 / APART..=APART).contains(&(pair[1] / pair[0]))).count();
+    if jumps > 0 {
+        warnings.push(format!(
+            "lock-free speed changed by more than 10 % between neighbouring cells {jumps} times of {}: the host was disturbed",
+            calibration.len().saturating_sub(1)
+        ));
+    }
+    warnings
+}

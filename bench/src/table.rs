@@ -1,0 +1,206 @@
+//! Figures as a table of at most 100 columns.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use crate::quantity::{si, significant, time_ns};
+use crate::record::Role;
+use crate::statistics::{Estimate, Verdict};
+use crate::summary::{Comparison, Row, Summary};
+
+/// Widest line.
+pub(crate) const WIDTH: usize = 100;
+
+const HEADING: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// One cell of the table.
+struct Field {
+    text: String,
+    style: Style,
+}
+
+impl Field {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), style: Style::new() }
+    }
+}
+
+/// The whole summary: rows, comparisons, the A/A pair, warnings.
+pub(crate) fn summary(summary: &Summary) -> String {
+    let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
+    let _ = writeln!(text, "{} runs in {} blocks; +- and (low to high) are 95 % intervals\n", summary.runs, summary.blocks);
+    text += &figures(summary);
+    text += &further_comparisons(summary);
+    for trials in &summary.trials {
+        let _ = writeln!(
+            text,
+            "{}{}: {} trials of {} blocks: {} faster, {} slower, {} % with a difference",
+            trials.name,
+            of_setting(&trials.setting),
+            trials.trials,
+            trials.blocks_per_trial,
+            trials.faster,
+            trials.slower,
+            significant((trials.faster + trials.slower) as f64 / trials.trials.max(1) as f64 * 100.0),
+        );
+    }
+    if let Some(control) = &summary.control {
+        let ratio = control.ratio.as_ref().map_or("no figure".into(), ratio);
+        let _ = writeln!(
+            text,
+            "A/A pair ({}{}): {ratio}, {}",
+            control.arm,
+            of_setting(&control.setting),
+            control.verdict.word()
+        );
+    }
+    for warning in &summary.warnings {
+        let yellow = AnsiColor::Yellow.on_default();
+        text += &wrap(&format!("warning: {warning}"), yellow);
+    }
+    text
+}
+
+/// The table proper: per setting and arm.
+fn figures(summary: &Summary) -> String {
+    let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
+    let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
+    header.extend(["vCPUs", "lock", "throughput", "efficiency", "fairness", "wait p99"].map(String::from));
+    header.extend(first_comparison.map(String::from));
+    let mut lines = vec![];
+    let mut last: Option<&BTreeMap<String, String>> = None;
+    for row in summary.rows.iter().filter(|row| row.role != Role::Control) {
+        let new_setting = last != Some(&row.setting);
+        if new_setting && last.is_some() && summary.outline.arms.len() > 1 {
+            lines.push(vec![]);
+        }
+        last = Some(&row.setting);
+        let comparison = first_comparison.map(|name| {
+            summary.comparisons.iter().find(|it| it.name == name && it.arm == row.arm && it.setting == row.setting)
+        });
+        lines.push(line(summary, row, new_setting, comparison));
+    }
+    let left_aligned = summary.outline.axes.len() + 1;
+    layout(&header, &lines, left_aligned)
+}
+
+fn line(summary: &Summary, row: &Row, new_setting: bool, comparison: Option<Option<&Comparison>>) -> Vec<Field> {
+    let shown = |text: String| if new_setting { text } else { String::new() };
+    let mut fields: Vec<Field> = summary
+        .outline
+        .axes
+        .iter()
+        .map(|axis| Field::new(shown(row.setting.get(&axis.key).cloned().unwrap_or_default())))
+        .collect();
+    fields.push(Field::new(shown(row.vcpus.to_string())));
+    fields.push(Field::new(row.arm.as_str()));
+    fields.push(Field::new(row.acquisitions_per_second.as_ref().map_or("none".into(), |it| {
+        format!("{}/s{}", si(it.median), plus_minus(it))
+    })));
+    let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
+        Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.median)))
+    };
+    fields.push(plain(&row.efficiency, significant));
+    fields.push(plain(&row.jain, significant));
+    fields.push(plain(&row.wait_p99_ns, time_ns));
+    if row.role == Role::Ideal {
+        for field in &mut fields[summary.outline.axes.len() + 1..] {
+            field.style = FAINT;
+        }
+    }
+    fields.extend(comparison.map(|comparison| comparison.map_or(Field::new(""), of_comparison)));
+    fields
+}
+
+fn of_comparison(comparison: &Comparison) -> Field {
+    let text = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
+    Field { text, style: verdict_style(comparison.verdict) }
+}
+
+fn verdict_style(verdict: Verdict) -> Style {
+    match verdict {
+        Verdict::Faster => AnsiColor::Green.on_default(),
+        Verdict::Slower => AnsiColor::Red.on_default(),
+        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
+    }
+}
+
+/// Comparisons beyond the first, which has a column of its own.
+fn further_comparisons(summary: &Summary) -> String {
+    let mut text = String::new();
+    let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
+    for comparison in summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first) {
+        let ratio = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
+        let word = comparison.verdict.word();
+        let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
+    }
+    text
+}
+
+fn of_setting(setting: &BTreeMap<String, String>) -> String {
+    setting.iter().map(|(key, value)| format!(", {key} {value}")).collect()
+}
+
+/// `1234x (1200 to 1270)`.
+pub(crate) fn ratio(estimate: &Estimate) -> String {
+    let interval = estimate.interval.map_or(String::new(), |interval| {
+        format!(" ({} to {})", factor(interval.low), factor(interval.high))
+    });
+    format!("{}x{interval}", factor(estimate.hodges_lehmann))
+}
+
+/// Four digits beside 1, where the third is what it is about; three elsewhere.
+fn factor(value: f64) -> String {
+    if (0.9..1.1).contains(&value) { format!("{value:.3}") } else { si(value).replace(' ', "") }
+}
+
+fn plus_minus(estimate: &Estimate) -> String {
+    estimate.half_width().map_or(String::new(), |half| format!(" +-{:>4} %", short_percent(half)))
+}
+
+fn short_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}
+
+/// Columns as wide as their widest field; the first `left` and the one after are set to the left.
+fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
+    for line in lines {
+        for (width, field) in widths.iter_mut().zip(line) {
+            *width = (*width).max(field.text.chars().count());
+        }
+    }
+    let mut text = String::new();
+    let header: Vec<Field> = header.iter().map(|name| Field { text: name.clone(), style: HEADING }).collect();
+    for line in std::iter::once(&header).chain(lines) {
+        let mut columns = Vec::new();
+        for (i, (field, width)) in line.iter().zip(&widths).enumerate() {
+            let padded = if i == names_at { format!("{:<width$}", field.text) } else { format!("{:>width$}", field.text) };
+            columns.push(format!("{style}{padded}{style:#}", style = field.style));
+        }
+        let _ = writeln!(text, "{}", columns.join("  ").trim_end());
+    }
+    text.push('\n');
+    text
+}
+
+/// Words in lines of at most [`WIDTH`] columns.
+fn wrap(words: &str, style: Style) -> String {
+    let mut lines = vec![String::new()];
+    for word in words.split(' ') {
+        if lines.last().is_some_and(|line| !line.is_empty() && line.len() + word.len() + 1 > WIDTH) {
+            lines.push("  ".into());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.trim().is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.iter().map(|line| format!("{style}{line}{style:#}\n")).collect()
+}
