@@ -62,6 +62,9 @@ workloads! {
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
+    "selftest-latch", "every vCPU kicks itself, then sleeps", IS_SELFTEST, selftest::latch;
+    "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", IS_SELFTEST,
+        selftest::preempted;
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
 }
 

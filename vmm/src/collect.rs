@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haltkick_hypercalls::{HISTOGRAM_BUCKETS, Histogram, IS_LOCK_FREE};
+use haltkick_hypercalls::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
@@ -75,7 +75,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
 /// The oracles' verdict. The vCPUs were stopped where they were, so one that was just entering may have counted on
 /// the lock's side and not on its own: the plain counter may exceed the sum by one per lock, never fall short of it.
 fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
-    if facts.image.locks[facts.lock as usize].flags & IS_LOCK_FREE != 0 {
+    if facts.image.locks[facts.lock as usize].is_lock_free() {
         return Ok(None);
     }
     let memory = facts.guest.memory;

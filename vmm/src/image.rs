@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use haltkick_hypercalls::{
-    ABI_VERSION, Descriptor, EVENTS_SECTION, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE,
-    WORKLOADS_SECTION,
+    ABI_VERSION, Descriptor, EVENTS_SECTION, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote,
+    LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, elf};
@@ -24,6 +24,32 @@ pub struct Entry {
     pub summary: String,
     /// Flags of `haltkick_hypercalls::Descriptor`.
     pub flags: u32,
+}
+
+impl Entry {
+    /// The lock has a form for `--pv off`.
+    #[must_use]
+    pub fn has_native(&self) -> bool {
+        self.flags & HAS_NATIVE != 0
+    }
+
+    /// The lock has a form for `--pv on`.
+    #[must_use]
+    pub fn has_paravirt(&self) -> bool {
+        self.flags & HAS_PARAVIRT != 0
+    }
+
+    /// The lock excludes nobody.
+    #[must_use]
+    pub fn is_lock_free(&self) -> bool {
+        self.flags & IS_LOCK_FREE != 0
+    }
+
+    /// The workload fails, or checks something, on purpose.
+    #[must_use]
+    pub fn is_selftest(&self) -> bool {
+        self.flags & IS_SELFTEST != 0
+    }
 }
 
 /// A part of the image that goes to guest memory.

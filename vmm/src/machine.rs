@@ -61,6 +61,27 @@ pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
 }
 
 impl Machine {
+    /// A guest of one vCPU whose registers are set by whoever probes it.
+    pub(crate) fn for_probe(image: &Image) -> Result<Self, RunError> {
+        let kvm = open_kvm()?;
+        let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
+        let memory = Memory::new(image.end, 1)?;
+        map_memory(&vm, &memory)?;
+        boot::write_tables(&memory, image);
+        boot::write_task_state(&memory, 0);
+        let vcpus = create_vcpus(&kvm, &vm, 1)?;
+        let tsc_khz = tsc_khz(&vcpus)?;
+        Ok(Self {
+            vcpus,
+            _vm: vm,
+            memory,
+            ring: Ring::Auto,
+            ring_reason: String::new(),
+            tsc_khz,
+            steal_time_refused: None,
+        })
+    }
+
     /// Builds the guest that `config` asks for. Nothing runs yet, but for the probe of the ring.
     pub(crate) fn new(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
@@ -80,7 +101,7 @@ impl Machine {
         }
         boot::write_tables(&memory, image);
         let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
-        let tsc_khz = u64::from(vcpus[0].fd.get_tsc_khz().map_err(system("read the TSC frequency"))?);
+        let tsc_khz = tsc_khz(&vcpus)?;
         let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
 
         let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
@@ -108,6 +129,10 @@ impl Machine {
         vcpus[0].exits = Default::default();
         Ok(Self { memory, ring, ring_reason, tsc_khz, steal_time_refused, vcpus, _vm: vm })
     }
+}
+
+fn tsc_khz(vcpus: &[Vcpu]) -> Result<u64, RunError> {
+    vcpus[0].fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
 }
 
 fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> BootBlock {

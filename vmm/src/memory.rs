@@ -103,13 +103,6 @@ impl Memory {
         self.map.write_slice(bytes, Gpa(address)).expect("the VMM writes within the memory it laid out");
     }
 
-    /// Copies from `address`; `None` where there is no memory.
-    pub(crate) fn read<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
-        let mut bytes = [0; N];
-        self.map.read_slice(&mut bytes, Gpa(address)).ok()?;
-        Some(bytes)
-    }
-
     /// A shared structure of the ABI.
     fn shared<T: Shared>(&self, address: u64) -> &T {
         let slice =

@@ -8,9 +8,10 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED};
 
 use crate::console::Console;
+use crate::hypercall;
 use crate::locks::GuestLock;
-use crate::percpu::{boot, control, cpu, this};
-use crate::time::{iterations, work};
+use crate::percpu::{add, area, boot, control, cpu, this};
+use crate::time::{iterations, now, work};
 use crate::{oracle, workloads::critical_section};
 
 /// vCPU 0 panics; the others do as usual.
@@ -50,6 +51,40 @@ pub(crate) fn hang<L: GuestLock>() {
         }
     }
     critical_section::run::<L>();
+}
+
+/// Every vCPU kicks itself and then sleeps: the kick must have been latched. Twice kicked is kicked once, and a kick
+/// is used up by the sleep that it ended. One round counts as one operation.
+pub(crate) fn latch<L: GuestLock>() {
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        hypercall::kick(cpu() as u32);
+        hypercall::kick(cpu() as u32);
+        hypercall::wait();
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+/// Every vCPU watches its neighbour: one that is marked as preempted before and after, without having been marked
+/// anew in between, must not have moved. One look at a marked neighbour counts as one operation.
+pub(crate) fn preempted<L: GuestLock>() {
+    let neighbour = area((cpu() + 1) % boot().vcpus as usize);
+    let look = || {
+        // The loads are in program order, which x86 keeps: generation and flag around the heartbeat.
+        let generation = neighbour.host.generation.load(Ordering::Acquire);
+        (generation, neighbour.steal.preempted.load(Ordering::Acquire))
+    };
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let before = look();
+        let heartbeat = neighbour.activity.since_tsc.load(Ordering::Acquire);
+        work(iterations(1_000));
+        let moved = neighbour.activity.since_tsc.load(Ordering::Acquire) != heartbeat;
+        let marked = before.1 != 0 && look() == before;
+        assert!(!(marked && moved), "a vCPU ran while it was marked as preempted");
+        if marked {
+            add(&this().results.acquisitions, 1);
+        }
+        this().activity.since_tsc.store(now(), Ordering::Release);
+    }
 }
 
 /// Nobody takes the lock, everybody enters the section.

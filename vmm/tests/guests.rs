@@ -1,0 +1,276 @@
+//! Real guests on /dev/kvm. Tests assert what must hold however noisy the host is; speed is for `just bench-*`.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::{
+    Image, MAX_LOCKS, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, probe, run,
+};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+type Check = Result<(), Failed>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // A guest takes all pCPUs: tests in parallel would only measure each other.
+    arguments.test_threads.get_or_insert(1);
+    let unusable = probe().err();
+    if let Some(reason) = &unusable {
+        eprintln!("guests are skipped, not tested: {reason}");
+    }
+    let skip = unusable.is_some();
+    let trials = trials().into_iter().map(|trial| trial.with_ignored_flag(skip)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
+        Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus),
+        Trial::test("a_kick_before_the_wait_is_latched_under_the_vmms_scheduler", || latch(Sched::Vmm)),
+        Trial::test("a_kick_before_the_wait_is_latched_under_the_hosts_scheduler", || latch(Sched::Host)),
+        Trial::test("a_vcpu_marked_as_preempted_does_not_run", marked_vcpus_do_not_run),
+        Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),
+        Trial::test("a_panic_names_message_file_and_line", panic_is_reported),
+        Trial::test("an_exception_names_vector_address_and_place", exception_is_reported),
+        Trial::test("an_endless_loop_ends_under_the_watchdog_in_both_schedulers", watchdog_ends_a_hang),
+        Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
+        Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
+        Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
+        Trial::test("several_locks_share_the_sections", several_locks),
+        Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
+    ];
+    for (lock, pv) in forms() {
+        for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
+            let title =
+                format!("{lock}_{}_excludes_at_ratio_8_under_sched_{name}", if pv { "pv" } else { "native" });
+            let lock = lock.clone();
+            trials.push(Trial::test(title, move || excludes_at_ratio_8(&lock, pv, sched)));
+        }
+    }
+    trials
+}
+
+/// Every form of every lock of the image.
+fn forms() -> Vec<(String, bool)> {
+    let image = Image::embedded();
+    let forms = image.locks.iter().flat_map(|lock| {
+        [(lock.has_native(), false), (lock.has_paravirt(), true)]
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .map(|(_, pv)| (lock.name.clone(), pv))
+    });
+    forms.collect()
+}
+
+fn config() -> RunConfig {
+    let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
+    RunConfig {
+        vcpus: 4 * cpus.len() as u32,
+        cpus,
+        ring: Ring::Auto,
+        sched: Sched::Vmm,
+        slice: Duration::from_millis(1),
+        lock: "qspinlock".into(),
+        pv: true,
+        preempted_hint: true,
+        spin_threshold: Duration::from_micros(20),
+        workload: "critical-section".into(),
+        hold: Duration::from_micros(1),
+        think: Duration::from_micros(2),
+        lock_count: 1,
+        work_rate: None,
+        warmup: Duration::from_millis(10),
+        window: Duration::from_millis(100),
+        watchdog: None,
+        seed: 1,
+    }
+}
+
+fn start(config: &RunConfig) -> Result<Outcome, RunError> {
+    run(config, &Image::embedded(), &AtomicBool::new(false))
+}
+
+fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(otherwise().into()) }
+}
+
+fn acquisitions(outcome: &Outcome) -> u64 {
+    outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum()
+}
+
+fn event(outcome: &Outcome, name: &str) -> u64 {
+    outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
+}
+
+fn exits(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
+}
+
+fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
+    let base = config();
+    let vcpus = 8 * base.cpus.len() as u32;
+    let outcome = start(&RunConfig { lock: lock.into(), pv, sched, vcpus, ..base })?;
+    if lock == "none" {
+        check(outcome.lost_updates.is_none(), || "a lock-free run cannot speak of lost updates".into())?;
+    } else {
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    }
+    check(acquisitions(&outcome) > 0, || "no acquisition in the window".into())?;
+    check(outcome.vcpus.len() == vcpus as usize, || format!("{} vCPUs", outcome.vcpus.len()))?;
+    // Sum rules of the counters: what starts early is started, what is kicked awake was kicked.
+    for (part, whole) in [
+        ("pv_wait_early", "pv_wait_node"),
+        ("pv_wait_again", "pv_wait_head"),
+        ("pv_kick_wake", "pv_kick_unlock"),
+    ] {
+        let (part_count, whole_count) = (event(&outcome, part), event(&outcome, whole));
+        check(part_count <= whole_count, || format!("{part} {part_count} > {whole} {whole_count}"))?;
+    }
+    check(pv || exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick") == 0, || {
+        "a native lock halted".into()
+    })
+}
+
+fn boots_in_either_ring() -> Check {
+    for ring in [Ring::Ring0, Ring::Ring3] {
+        // Ring 0 may be interpreted: little work, little time needed.
+        let short = Duration::from_nanos(100);
+        let outcome = start(&RunConfig { ring, vcpus: 1, hold: short, think: short, ..config() })?;
+        check(outcome.ring == ring, || format!("asked for {ring:?}, got {:?}", outcome.ring))?;
+        check(acquisitions(&outcome) > 0, || format!("no acquisition in {ring:?}"))?;
+    }
+    Ok(())
+}
+
+fn runs_1024_vcpus() -> Check {
+    let window = Duration::from_millis(1500);
+    let outcome = start(&RunConfig { vcpus: 1024, lock: "none".into(), pv: false, window, ..config() })?;
+    let idle = outcome.vcpus.iter().filter(|vcpu| vcpu.acquisitions == 0).count();
+    check(idle == 0, || format!("{idle} of 1024 vCPUs did nothing in {window:?}"))
+}
+
+fn latch(sched: Sched) -> Check {
+    let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() })?;
+    let rounds = acquisitions(&outcome);
+    check(rounds > 0, || "no round was completed".into())?;
+    let (waits, kicks) = (exits(&outcome, "pv_wait"), exits(&outcome, "pv_kick"));
+    check(waits >= rounds && kicks >= 2 * rounds, || format!("{rounds} rounds, {waits} waits, {kicks} kicks"))
+}
+
+fn marked_vcpus_do_not_run() -> Check {
+    let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() })?;
+    check(outcome.preempted_source == PreemptedSource::Vmm, || format!("{:?}", outcome.preempted_source))?;
+    // At ratio 4, three of four vCPUs are off at any time: if the flag told nothing, no look would find it set.
+    check(acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())?;
+    let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    check(preemptions > 0, || "nobody was preempted".into())
+}
+
+fn books_balance() -> Check {
+    let base = config();
+    let pcpus = base.cpus.len() as f64;
+    let outcome = start(&RunConfig { window: Duration::from_millis(300), ..base })?;
+    let window = outcome.window.as_secs_f64();
+    let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+    let most = pcpus * window * 1e9;
+    check(run as f64 <= most * 1.001, || format!("vCPUs ran {run} ns on {pcpus} pCPUs in {window} s"))?;
+    check(run > 0, || "no vCPU ran in the window".into())?;
+    let by = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
+    let all: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    let in_window = by.holder + by.head + by.waiter + by.other;
+    check(in_window <= all, || format!("{in_window} preemptions in the window, {all} in the run"))?;
+    check(outcome.lock_events.iter().any(|(name, _)| name == "pv_kick_unlock"), || "no lock events".into())?;
+    let kicked = exits(&outcome, "pv_kick");
+    let counted = event(&outcome, "pv_kick_unlock");
+    check(counted.abs_diff(kicked) <= outcome.vcpus.len() as u64, || {
+        format!("the guest counted {counted} kicks, the VMM {kicked}")
+    })
+}
+
+fn panic_is_reported() -> Check {
+    match start(&RunConfig { workload: "selftest-panic".into(), ..config() }) {
+        Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
+            check(message == "this is what a panic looks like", || message)?;
+            check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))
+        }
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn exception_is_reported() -> Check {
+    let base = config();
+    let last = base.vcpus - 1;
+    match start(&RunConfig { workload: "selftest-exception".into(), ..base }) {
+        Err(RunError::GuestException { vcpu, vector: 14, location, detail, name, .. }) => {
+            check(vcpu == last && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
+            check(location.contains("selftest::exception"), || location)?;
+            check(detail.contains("0x10"), || detail)
+        }
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn watchdog_ends_a_hang() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let watchdog = Some(Duration::from_millis(300));
+        match start(&RunConfig { workload: "selftest-hang".into(), sched, watchdog, ..config() }) {
+            Err(RunError::NoProgress(_)) => {}
+            other => return Err(format!("{sched:?}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+fn exclusion_is_checked() -> Check {
+    match start(&RunConfig { workload: "selftest-exclusion".into(), ..config() }) {
+        Err(RunError::ExclusionViolated(_)) => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn stop_request() -> Check {
+    let stop = AtomicBool::new(true);
+    let start = Instant::now();
+    let result = run(&RunConfig { window: Duration::from_secs(60), ..config() }, &Image::embedded(), &stop);
+    check(matches!(result, Err(RunError::Interrupted)), || format!("{result:?}"))?;
+    check(start.elapsed() < Duration::from_secs(30), || format!("took {:?}", start.elapsed()))
+}
+
+fn work_rate() -> Check {
+    let given = start(&RunConfig { work_rate: Some(12_345), ..config() })?;
+    check(given.work_rate == 12_345, || format!("{}", given.work_rate))?;
+    let measured = start(&config())?;
+    check(measured.work_rate > 0, || "no rate was measured".into())
+}
+
+fn several_locks() -> Check {
+    for lock_count in [3, MAX_LOCKS] {
+        let outcome = start(&RunConfig { lock_count, ..config() })?;
+        check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+        check(acquisitions(&outcome) > 0, || format!("{lock_count} locks: no acquisition"))?;
+    }
+    Ok(())
+}
+
+fn usage_errors() -> Check {
+    let nonsense = [
+        RunConfig { vcpus: 0, ..config() },
+        RunConfig { vcpus: 1025, ..config() },
+        RunConfig { cpus: vec![], ..config() },
+        RunConfig { cpus: vec![100_000], ..config() },
+        RunConfig { lock: "mutex-of-steel".into(), ..config() },
+        RunConfig { workload: "nap".into(), ..config() },
+        RunConfig { lock: "mcs".into(), pv: true, ..config() },
+        RunConfig { lock_count: 0, ..config() },
+        RunConfig { lock_count: MAX_LOCKS + 1, ..config() },
+    ];
+    for config in nonsense {
+        match start(&config) {
+            Err(RunError::Usage(text)) => check(!text.contains('\n') && !text.is_empty(), || text)?,
+            other => return Err(format!("{config:?}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
