@@ -45,7 +45,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
             return Err(error.into());
         }
     };
-    directory.write(crate::directory::MANIFEST, &manifest(&experiment, &plan).to_json()?)?;
+    directory.write(crate::directory::MANIFEST, &manifest(&experiment, &plan, args.guest.as_deref()).to_json()?)?;
     let mut session = Session {
         plan: &plan,
         engine: &engine,
@@ -93,7 +93,7 @@ fn output_path(args: &BenchArgs, experiment: &Experiment) -> PathBuf {
     })
 }
 
-fn manifest(experiment: &Experiment, plan: &Plan) -> Manifest {
+fn manifest(experiment: &Experiment, plan: &Plan, guest: Option<&Path>) -> Manifest {
     Manifest {
         schema: manifest::SCHEMA.into(),
         schema_version: manifest::SCHEMA_VERSION,
@@ -107,6 +107,6 @@ fn manifest(experiment: &Experiment, plan: &Plan) -> Manifest {
         outline: plan.outline.clone(),
         seed: plan.seed,
         host: Host::probe(),
-        facts: facts::all(),
+        facts: facts::all(guest),
     }
 }

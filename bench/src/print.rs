@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::quantity::{si, significant, time_ns};
+use crate::quantity::{count, si, significant, time_ns};
 use crate::record::{Activities, Distribution, Record};
 
 /// The record in about fifteen lines of at most 100 columns.
@@ -18,10 +18,10 @@ pub(crate) fn record(record: &Record) -> String {
     line("fairness", fairness(record));
     line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
     line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
-    line("preemptions", missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, si))));
-    line("preempted", missing(record, "preempted_ns", record.preempted_ns.as_ref().map(|values| activities(values, time_ns))));
-    line("lock events", counts(&record.lock_events));
-    line("vm exits", counts(&record.vm_exits));
+    line("preemptions", missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, count))));
+    line("preempted", missing(record, "preempted_ns", record.preempted_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64)))));
+    line("lock events", largest(&record.lock_events));
+    line("vm exits", largest(&record.vm_exits));
     line("cpu time", format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()));
     line("lost updates", missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())));
     text
@@ -46,7 +46,7 @@ fn cell(record: &Record) -> String {
 fn fairness(record: &Record) -> String {
     let fairness = &record.fairness;
     let jain = missing(record, "fairness.jain", fairness.jain.map(significant));
-    format!("Jain {jain}, {} to {} per vCPU", si(fairness.min_per_vcpu as f64), si(fairness.max_per_vcpu as f64))
+    format!("Jain {jain}, {} to {} per vCPU", count(fairness.min_per_vcpu), count(fairness.max_per_vcpu))
 }
 
 fn distribution(times: &Distribution) -> Option<String> {
@@ -56,22 +56,22 @@ fn distribution(times: &Distribution) -> Option<String> {
     Some(parts?.join(", "))
 }
 
-fn activities(values: &Activities, show: fn(f64) -> String) -> String {
+fn activities(values: &Activities, show: fn(u64) -> String) -> String {
     let parts =
         [("holder", values.holder), ("head", values.head), ("waiter", values.waiter), ("other", values.other)];
-    parts.map(|(name, value)| format!("{name} {}", show(value as f64))).join(", ")
+    parts.map(|(name, value)| format!("{name} {}", show(value))).join(", ")
 }
 
 /// The non-zero counts, largest first, as many as fit a line.
-fn counts(counts: &std::collections::BTreeMap<String, u64>) -> String {
+fn largest(counts: &std::collections::BTreeMap<String, u64>) -> String {
     const WIDTH: usize = 84;
     let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();
-    for (name, count) in counts {
-        let part = format!("{name} {}", si(*count as f64));
+    for (name, value) in counts {
+        let part = format!("{name} {}", count(*value));
         if text.len() + part.len() + 2 > WIDTH {
-            return text + ", ...";
+            return text + " and more";
         }
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { ", " });
     }

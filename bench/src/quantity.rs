@@ -10,6 +10,11 @@ pub(crate) fn si(value: f64) -> String {
     significant(value)
 }
 
+/// A count: exact below 1000, three digits and a prefix above.
+pub(crate) fn count(value: u64) -> String {
+    if value < 1000 { value.to_string() } else { si(value as f64) }
+}
+
 /// A time in nanoseconds with the unit that suits it: `1.05 us`, `33 ms`.
 pub(crate) fn time_ns(ns: f64) -> String {
     for (factor, unit) in [(1e9, "s"), (1e6, "ms"), (1e3, "us")] {
@@ -62,6 +67,11 @@ mod tests {
         ] {
             assert_eq!(si(value), text);
         }
+    }
+
+    #[test]
+    fn small_counts_are_exact() {
+        assert_eq!((count(0), count(999), count(12_345)), ("0".into(), "999".into(), "12.3 k".into()));
     }
 
     #[test]

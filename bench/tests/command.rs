@@ -1,0 +1,193 @@
+//! The command as its users meet it: exit codes, messages, files.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn haltkick(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_haltkick")).args(arguments).output().expect("haltkick can be started")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("haltkick ends by itself")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("standard output is text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("standard error is text")
+}
+
+/// A directory of this test's own, empty.
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a scratch directory");
+    path
+}
+
+/// The one line on stderr with which the command refuses `arguments`, exit code 2.
+fn refusal(arguments: &[&str]) -> String {
+    let output = haltkick(arguments);
+    assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "", "{arguments:?} wrote data");
+    stderr(&output)
+}
+
+#[test]
+fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
+    for (arguments, expected) in [
+        (&["--vcpus", "0"][..], "haltkick: --vcpus: 0 is out of range: 1 to 1024\n"),
+        (&["--ratio", "0"], "haltkick: --ratio: 0 is out of range: 1 to 1024\n"),
+        (&["--vcpus", "1025"], "haltkick: --vcpus: 1025 is out of range: 1 to 1024\n"),
+        (&["--lock", "tikcet"], "haltkick: --lock: unknown lock 'tikcet': did you mean 'ticket'?\n"),
+        (&["--workload", "critical"], "haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?\n"),
+        (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
+        (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
+        (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
+        (
+            &["--lock", "tas", "--pv", "on"],
+            "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or another lock\n",
+        ),
+    ] {
+        let mut all = vec!["run"];
+        all.extend(arguments);
+        assert_eq!(refusal(&all), expected);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
+    let message = refusal(&["run", "--cpus", "1000"]);
+    assert!(message.contains("CPU 1000 does not exist or is not allowed here: this process may use "), "{message}");
+}
+
+#[test]
+fn values_that_cannot_be_read_are_refused_with_a_hint() {
+    for (arguments, hint) in [
+        (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
+        (&["run", "--hold", "5 lightyears"], "unknown unit 'lightyears'"),
+        (&["run", "--cpus", "0-"], "'0-' is no CPU list: write it as 0,2-3"),
+        (&["run", "--pv", "maybe"], "invalid value 'maybe'"),
+        (&["run", "--vcpus", "4", "--ratio", "2"], "cannot be used with"),
+        (&["bench", "overcommit", "--set", "hold"], "write KEY=VALUE"),
+    ] {
+        let message = refusal(arguments);
+        assert!(message.contains(hint), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn an_unreadable_or_foreign_guest_is_refused() {
+    let directory = scratch("foreign-guest");
+    let foreign = directory.join("foreign");
+    std::fs::write(&foreign, "no ELF at all").unwrap();
+    for path in [foreign.to_str().unwrap(), "/does/not/exist"] {
+        let message = refusal(&["run", "--guest", path]);
+        assert!(message.starts_with(&format!("haltkick: guest image {path}: ")), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_is_refused_with_the_nearest_name() {
+    let message = refusal(&["bench", "overcomit"]);
+    assert!(message.contains("unknown experiment 'overcomit': did you mean 'overcommit'?"), "{message}");
+}
+
+#[test]
+fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
+    let path = scratch("bad-experiment").join("mine.toml");
+    std::fs::write(&path, "format = 1\nname = \"x\"\ntitle = \"X\"\n[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n").unwrap();
+    let output = haltkick(&["bench", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 3);
+    let expected = format!("haltkick: {}:6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?\n", path.display());
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn an_override_that_makes_cells_impossible_is_a_usage_error() {
+    let message = refusal(&["bench", "overcommit", "--ratios", "1,4096"]);
+    assert!(message.contains("ratio: 4096 is out of range"), "{message}");
+    let message = refusal(&["bench", "overcommit", "--set", "hodl=1us"]);
+    assert!(message.contains("unknown setting 'hodl': did you mean 'hold'?"), "{message}");
+}
+
+#[test]
+fn a_printed_experiment_can_be_run_from_the_copy() {
+    let printed = haltkick(&["bench", "overcommit", "--print"]);
+    assert_eq!(code(&printed), 0);
+    let copy = scratch("print").join("copy.toml");
+    std::fs::write(&copy, stdout(&printed)).unwrap();
+    let again = haltkick(&["bench", copy.to_str().unwrap(), "--print"]);
+    assert_eq!(stdout(&again), stdout(&printed));
+    assert!(stdout(&printed).contains("[[arm]]"));
+}
+
+#[test]
+fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
+    let file = scratch("in-the-way").join("file");
+    std::fs::write(&file, "").unwrap();
+    for path in [file.to_str().unwrap(), "/proc/haltkick"] {
+        let message = refusal(&["bench", "overcommit", "--output", path]);
+        assert!(message.contains(&format!("output directory {path}: ")), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
+}
+
+#[test]
+fn a_directory_that_holds_an_experiment_is_not_overwritten() {
+    let directory = scratch("taken");
+    std::fs::write(directory.join("manifest.json"), "precious").unwrap();
+    let message = refusal(&["bench", "overcommit", "--output", directory.to_str().unwrap()]);
+    assert!(message.contains("already holds an experiment"), "{message}");
+    assert_eq!(std::fs::read_to_string(directory.join("manifest.json")).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+}
+
+#[test]
+fn lists_name_what_there_is() {
+    let locks = stdout(&haltkick(&["list", "locks"]));
+    for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
+        assert!(locks.lines().any(|line| line.starts_with(lock)), "{lock} is not in:\n{locks}");
+    }
+    assert!(stdout(&haltkick(&["list", "workloads"])).contains("critical-section"));
+    assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
+}
+
+#[test]
+fn help_documents_every_exit_code() {
+    let help = stdout(&haltkick(&["--help"]));
+    for code in ["0  done", "2  usage", "3  bad experiment", "4  the host", "5  the guest", "6  no progress", "7  finished", "8  compare", "130  interrupted"] {
+        assert!(help.contains(code), "{code} is not in:\n{help}");
+    }
+}
+
+#[test]
+fn every_line_of_help_fits_100_columns() {
+    for arguments in [&["--help"][..], &["run", "--help"], &["bench", "--help"], &["doctor", "--help"], &["list", "--help"]] {
+        let help = stdout(&haltkick(arguments));
+        let long = help.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(long, None, "in the help of {arguments:?}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_same_definitions() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&haltkick(&["completions", shell])).contains("preempted-hint"), "{shell}");
+    }
+    let directory = scratch("man");
+    assert_eq!(code(&haltkick(&["man", "--dir", directory.to_str().unwrap()])), 0);
+    let page = std::fs::read_to_string(directory.join("haltkick-run.1")).unwrap();
+    assert!(page.contains("spin\\-threshold"), "{page}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let shell = format!("{} completions bash | head -1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_haltkick"));
+    let output = Command::new("bash").args(["-c", &shell]).output().expect("bash can be started");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+}
