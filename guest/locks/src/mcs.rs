@@ -15,6 +15,7 @@
 
 use crate::{
     Activity, CachePadded, Lock, Platform,
+    mutant::mutant,
     sync::{AtomicU32, Ordering::*, array, const_unless_loom},
 };
 
@@ -194,10 +195,11 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         // Acquire: pairs with the link in `wait_behind`.
         let known = node.next.load(Acquire);
         // Release: pairs with the acquire of the next to swap `tail`.
-        if known != 0 || self.tail.compare_exchange(code.0, 0, Release, Relaxed).is_err() {
+        let alone = known == 0 && self.tail.compare_exchange(code.0, 0, Release, Relaxed).is_ok();
+        if !mutant!("mcs-forget-late-link": alone => known == 0) {
             let next = if known != 0 { Code(known) } else { domain.await_next(node) };
             // Release: pairs with the wait in `wait_behind`.
-            domain.node(next).locked.store(1, Release);
+            domain.node(next).locked.store(1, mutant!("mcs-relaxed-hand-over": Release => Relaxed));
         }
         domain.give_back(code);
     }

@@ -14,6 +14,7 @@
 
 use crate::{
     Activity, Lock, Platform,
+    mutant::mutant,
     sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
@@ -69,7 +70,7 @@ impl<P: Platform> Lock<P> for Ticket {
     #[inline(always)]
     fn try_lock(&self, _: &P) -> Option<()> {
         // Acquire, for the critical section before us ended with the store of this value.
-        let owner = self.owner.load(Acquire);
+        let owner = self.owner.load(mutant!("ticket-relaxed-try": Acquire => Relaxed));
         // `owner` never passes `next`. If `next` still equals the owner read above, then so does `owner`, and the
         // ticket drawn here is the one being served. Relaxed: as in `lock`.
         self.next.compare_exchange(owner, owner.wrapping_add(1), Relaxed, Relaxed).ok().map(drop)
@@ -79,6 +80,7 @@ impl<P: Platform> Lock<P> for Ticket {
     fn unlock(&self, _: &P, (): ()) {
         // Relaxed load: only the holder writes `owner`. Release: pairs with the acquires of whoever waits for this
         // ticket.
-        self.owner.store(self.owner.load(Relaxed).wrapping_add(1), Release);
+        let release = mutant!("ticket-relaxed-unlock": Release => Relaxed);
+        self.owner.store(self.owner.load(Relaxed).wrapping_add(1), release);
     }
 }

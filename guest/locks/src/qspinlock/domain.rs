@@ -3,12 +3,10 @@
 use super::table::{Line, Table};
 use crate::{
     Platform,
-    sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, compiler_fence, const_unless_loom},
+    nesting::{LEVELS, Nesting},
+    sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     wake::{self, KickStamp},
 };
-
-/// How deeply one CPU can be nested in slow paths and still queue: task, soft interrupt, interrupt, NMI.
-pub const LEVELS: usize = 4;
 
 /// The memory that all queue spinlocks of one kernel share.
 ///
@@ -105,7 +103,7 @@ impl<P: Platform> Shared<'_, P> {
 /// Names a node: (CPU + 1) * [`LEVELS`] + level. The same number stands in the tail and in `next`, where 0 is
 /// nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code(u32);
+pub(super) struct Code(u32);
 
 impl Code {
     pub(super) const fn new(cpu: usize, level: usize) -> Self {
@@ -143,8 +141,7 @@ pub(super) struct PerCpu {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Own {
-    /// How many slow paths this CPU is in. Written by this CPU only.
-    depth: AtomicU32,
+    nesting: Nesting,
     kicked: KickStamp,
 }
 
@@ -156,28 +153,13 @@ impl PerCpu {
         const fn new() -> Self {
             Self {
                 nodes: array![Node::new(); LEVELS],
-                own: Own { depth: AtomicU32::new(0), kicked: KickStamp::new() },
+                own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },
             }
         }
     }
 
-    /// Enters a slow path; returns how many this CPU was in before.
-    pub(super) fn enter(&self) -> usize {
-        // Relaxed, and not one step: only this CPU writes it, and an interrupt in between leaves it as it found it.
-        let depth = self.own.depth.load(Relaxed);
-        self.own.depth.store(depth + 1, Relaxed);
-        // T6: an interrupt from here on finds the node taken. Without the fence the compiler may initialise the node
-        // first, and the interrupt would then use it in between.
-        compiler_fence(SeqCst);
-        depth as usize
-    }
-
-    /// Leaves a slow path.
-    pub(super) fn leave(&self) {
-        // The last access to the node stays before the count says that it is free.
-        compiler_fence(SeqCst);
-        // Relaxed: as in `enter`.
-        self.own.depth.store(self.own.depth.load(Relaxed) - 1, Relaxed);
+    pub(super) fn nesting(&self) -> &Nesting {
+        &self.own.nesting
     }
 
     /// The node of a nesting level, if that many nest.
@@ -189,7 +171,7 @@ impl PerCpu {
 /// A waiter in a queue. Initialised by its own CPU, then written by neighbours.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, shuttle)), repr(align(16)))]
-pub struct Node {
+pub(super) struct Node {
     /// Code of the successor, 0 while none is known. Written by the successor.
     pub(super) next: AtomicU32,
     /// 1 once this waiter is head. Written by the predecessor.

@@ -7,11 +7,12 @@ mod packed;
 mod pv;
 mod queue;
 mod table;
+mod virt;
 mod word;
 
 use core::marker::PhantomData;
 
-use domain::{Code, Node, Shared};
+use domain::Shared;
 use word::LOCKED;
 
 use crate::{
@@ -22,9 +23,10 @@ use crate::{
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
 pub use packed::Packed;
 pub use {
-    domain::{LEVELS, QSpinDomain},
+    domain::QSpinDomain,
     native::Native,
     pv::{Pv, V16},
+    virt::VirtTas,
     word::{Whole, Word},
 };
 
@@ -52,29 +54,12 @@ impl<M: Mode, W: Word> QSpinLock<M, W> {
     }
 }
 
-/// What a native and a paravirtual lock do differently around the same queue.
+/// How a queue spinlock waits and releases.
 pub trait Mode: sealed::Sealed + 'static {
-    /// N0 to N6: tries to acquire without a queue node.
-    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool;
+    /// Acquires a lock whose word was `seen` when it was not free.
+    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32);
 
-    /// Q2: the last try before queueing, and the only way in when there is no node.
-    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> bool;
-
-    /// Q4: may sleep until `node.locked`.
-    fn wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node);
-
-    /// Q5: waits for the lock to become free; returns the word as last seen, locked if this has claimed it.
-    fn wait_head<W: Word, P: Platform>(
-        word: &AtomicU32,
-        shared: Shared<'_, P>,
-        code: Code,
-        node: &Node,
-    ) -> u32;
-
-    /// Q8: the owner has made `next` head.
-    fn kick_node<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, next: Code, next_node: &Node);
-
-    /// Releases the lock.
+    /// Releases a held lock.
     fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>);
 }
 
@@ -100,7 +85,7 @@ impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<
         const { assert!(CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
         if let Err(seen) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
-            queue::lock_slow::<M, W, P>(&self.word, domain.shared(), seen);
+            M::lock_slow::<W, P>(&self.word, domain.shared(), seen);
         }
     }
 

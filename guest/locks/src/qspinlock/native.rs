@@ -3,11 +3,13 @@
 use super::{
     Mode, Word,
     domain::{Code, Node, Shared},
+    queue::{self, Queued},
     try_lock,
     word::{LOCKED_MASK, LOCKED_PENDING, PENDING},
 };
 use crate::{
     Activity, Event, Platform, Point,
+    mutant::mutant,
     sync::{AtomicU32, MODELLED, Ordering::*},
 };
 
@@ -21,6 +23,18 @@ pub enum Native {}
 impl super::sealed::Sealed for Native {}
 
 impl Mode for Native {
+    #[inline(always)]
+    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
+        queue::lock_slow::<Self, W, P>(word, shared, seen);
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
+        W::unlock(word);
+    }
+}
+
+impl Queued for Native {
     /// N1 to N6: waits in the pending bit, if that is free.
     fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, mut seen: u32) -> bool {
         let platform = shared.platform;
@@ -32,7 +46,7 @@ impl Mode for Native {
             platform.pause();
             // Relaxed: N3 acquires.
             seen = word.load(Relaxed);
-            loops -= 1;
+            loops -= mutant!("t7-endless-pending": 1 => 0);
         }
 
         // N2
@@ -44,7 +58,7 @@ impl Mode for Native {
                 platform.point(Point::PendingSet);
                 // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has acquired.
                 if old & LOCKED_MASK != 0 {
-                    while word.load(Acquire) & LOCKED_MASK != 0 {
+                    while word.load(mutant!("relaxed-pending": Acquire => Relaxed)) & LOCKED_MASK != 0 {
                         platform.pause();
                     }
                 }
@@ -55,7 +69,7 @@ impl Mode for Native {
                 return true;
             }
             // N4: somebody came first. The bit may be theirs.
-            if old & PENDING == 0 {
+            if old & PENDING == 0 && mutant!("leave-pending": true => false) {
                 W::clear_pending(word);
             }
         }
@@ -73,8 +87,8 @@ impl Mode for Native {
     fn wait_head<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, _: Code, _: &Node) -> u32 {
         loop {
             // Acquire: pairs with unlock.
-            let seen = word.load(Acquire);
-            if seen & LOCKED_PENDING == 0 {
+            let seen = word.load(mutant!("relaxed-head": Acquire => Relaxed));
+            if seen & mutant!("head-ignores-pending": LOCKED_PENDING => LOCKED_MASK) == 0 {
                 return seen;
             }
             shared.platform.pause();
@@ -82,9 +96,4 @@ impl Mode for Native {
     }
 
     fn kick_node<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: Code, _: &Node) {}
-
-    #[inline(always)]
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
-        W::unlock(word);
-    }
 }

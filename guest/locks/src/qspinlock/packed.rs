@@ -19,7 +19,10 @@
 use core::arch::asm;
 
 use super::word::{LOCKED, PENDING, SLOW, Word, sealed};
-use crate::sync::{AtomicU32, Ordering::*};
+use crate::{
+    mutant::mutant,
+    sync::{AtomicU32, Ordering::*},
+};
 
 /// The layout for x86-64 and fewer than 2^14 CPUs: unlock is one byte store.
 #[derive(Debug)]
@@ -90,7 +93,7 @@ impl Word for Packed {
                 options(nostack),
             );
         }
-        let rest = word.load(Acquire) & !PENDING;
+        let rest = mutant!("packed-stale-rest": word.load(Acquire) => 0) & !PENDING;
         rest | (u32::from(was_pending) * PENDING)
     }
 

@@ -56,11 +56,13 @@
 use super::{
     Mode, Word,
     domain::{Code, Node, Shared},
+    queue::{self, Queued},
     try_lock,
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK},
 };
 use crate::{
     Event, Platform, Point,
+    mutant::mutant,
     patience::Patience,
     sync::{AtomicU32, Ordering::*, fence},
 };
@@ -107,6 +109,21 @@ impl Policy for V16 {
 }
 
 impl<T: Policy> Mode for T {
+    #[inline(always)]
+    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
+        queue::lock_slow::<Self, W, P>(word, shared, seen);
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>) {
+        // U1: (*,*,1) -> (*,*,0)
+        if let Err(locked) = W::try_unlock(word) {
+            unlock_slow::<W, P>(word, shared, locked);
+        }
+    }
+}
+
+impl<T: Policy> Queued for T {
     /// There is no lane for a pending CPU: the bit says that the head spins.
     fn lock_unqueued<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: u32) -> bool {
         false
@@ -124,7 +141,8 @@ impl<T: Policy> Mode for T {
                 platform.count(Event::PvLockStealing, 1);
                 return true;
             }
-            if seen & TAIL_MASK == 0 || seen & PENDING != 0 {
+            let head_spins = mutant!("pv-steal-from-spinner": seen & PENDING != 0 => false);
+            if seen & TAIL_MASK == 0 || head_spins {
                 return false;
             }
             platform.pause();
@@ -139,6 +157,7 @@ impl<T: Policy> Mode for T {
             node.state.store(HALTED, Relaxed);
             platform.point(Point::HaltedPublished);
             // T1, fence A; pairs with fence B in `kick_node`.
+            #[cfg(not(mutant = "t1-no-fence-in-waiter"))]
             fence(SeqCst);
             if node.locked.load(Relaxed) == 0 {
                 platform.count(Event::PvWaitNode, 1);
@@ -148,7 +167,10 @@ impl<T: Policy> Mode for T {
                 shared.sleep(code.cpu(), || node.state.load(Relaxed) == HALTED);
             }
             // Fails if the owner has made it HASHED, and then stays so: the entry is in the table, or will be.
-            _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed);
+            mutant!(
+                "pv-wake-forgets-hash": _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed)
+                    => node.state.store(RUNNING, Relaxed)
+            );
             if node.locked.load(Relaxed) == 0 {
                 platform.count(Event::PvSpuriousWakeup, 1);
             }
@@ -183,9 +205,10 @@ impl<T: Policy> Mode for T {
                 registered = true;
                 platform.point(Point::HeadHashed);
                 // P3: (*,0,x) -> (*,0,3). T3: the release in it publishes the entry.
-                if W::swap_slow(word) == 0 {
+                if W::swap_slow(word) == mutant!("pv-miss-the-gift": 0 => SLOW) {
                     // (*,0,3) -> (*,0,1): the owner left between P1 and P3, and this CPU owns the lock.
                     W::unmark_slow(word);
+                    #[cfg(not(mutant = "pv-leave-the-entry"))]
                     shared.deregister(word);
                     // Relaxed: the swap has acquired.
                     return word.load(Relaxed) | LOCKED;
@@ -193,7 +216,7 @@ impl<T: Policy> Mode for T {
             }
 
             // P4. T2: HASHED, lest the owner that made this CPU head registers it once more.
-            node.state.store(HASHED, Relaxed);
+            node.state.store(mutant!("t2-head-halts": HASHED => HALTED), Relaxed);
             platform.count(Event::PvWaitHead, 1);
             if sleeps > 0 {
                 platform.count(Event::PvWaitAgain, 1);
@@ -211,20 +234,13 @@ impl<T: Policy> Mode for T {
         next_node: &Node,
     ) {
         // T1, fence B; pairs with fence A in `wait_node`.
+        #[cfg(not(mutant = "t1-no-fence-in-owner"))]
         fence(SeqCst);
         // K1. Relaxed: the fence orders it, and nothing is read through it.
         if next_node.state.compare_exchange(HALTED, HASHED, Relaxed, Relaxed).is_ok() {
             // K2: (*,*,1) -> (*,*,3). In this order or the other: this CPU is the one that unlocks.
             W::mark_slow(word);
             shared.register(word, next);
-        }
-    }
-
-    #[inline(always)]
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>) {
-        // U1: (*,*,1) -> (*,*,0)
-        if let Err(locked) = W::try_unlock(word) {
-            unlock_slow::<W, P>(word, shared, locked);
         }
     }
 }
@@ -239,7 +255,8 @@ fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Nod
             return None;
         }
         // Relaxed: a hint. Reading the predecessor's node is safe at any time, for nodes are never freed.
-        if T::WAIT_EARLY && patience.every(PREV_CHECK) && prev.state.load(Relaxed) != RUNNING {
+        let check_prev = T::WAIT_EARLY && patience.every(PREV_CHECK);
+        if mutant!("pv-never-early": check_prev => false) && prev.state.load(Relaxed) != RUNNING {
             return Some(true);
         }
         if !patience.pause() {
@@ -254,7 +271,7 @@ fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P
     if !T::STEALING {
         loop {
             // Acquire: pairs with unlock. Nobody else can take the lock, so Q6 or Q7 will.
-            let seen = word.load(Acquire);
+            let seen = word.load(mutant!("v16-relaxed-head": Acquire => Relaxed));
             if seen & LOCKED_MASK == 0 {
                 return Some(seen);
             }
@@ -286,14 +303,25 @@ fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P
 fn unlock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, locked: u32) {
     let platform = shared.platform;
     // T14: a lock that is not held has no entry to look for; say what happened instead.
+    #[cfg(not(mutant = "t14-no-diagnosis"))]
     assert!(locked == SLOW, "unlock of a lock whose locked byte is {locked}: not held, or overwritten");
     platform.point(Point::SlowSeen);
     // T3: pairs with the release in `swap_slow`. The failed exchange orders nothing.
+    #[cfg(not(mutant = "t3-no-read-fence"))]
     fence(Acquire);
+    #[cfg(mutant = "t4-release-first")]
+    {
+        W::unlock(word);
+        platform.point(Point::SlowReleased);
+    }
     let head = shared.deregister(word);
     platform.point(Point::EntryRemoved);
+    #[cfg(mutant = "t4-kick-first")]
+    shared.kick(head.cpu());
     // T4: the next owner may free the lock's memory. From here on, only the domain is touched.
+    #[cfg(not(mutant = "t4-release-first"))]
     W::unlock(word);
     platform.point(Point::SlowReleased);
+    #[cfg(not(mutant = "t4-kick-first"))]
     shared.kick(head.cpu());
 }

@@ -1,19 +1,44 @@
 //! The queue, which native and paravirtual locks share.
 
 use super::{
-    Mode, Word,
+    Word,
     domain::{Code, Node, Shared},
     word::{LOCKED, LOCKED_MASK},
 };
 use crate::{
     Activity, Event, Platform, Point,
+    mutant::mutant,
+    nesting::LEVELS,
     sync::{AtomicU32, Ordering::*},
 };
+
+/// What a native and a paravirtual lock do differently around the same queue.
+pub(super) trait Queued {
+    /// N1 to N6: tries to acquire without a queue node.
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool;
+
+    /// Q2: the last try before queueing, and the only way in when there is no node.
+    fn try_enter<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> bool;
+
+    /// Q4: may sleep until `node.locked`.
+    fn wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node);
+
+    /// Q5: waits for the lock to become free; returns the word as last seen, locked if this has claimed it.
+    fn wait_head<W: Word, P: Platform>(
+        word: &AtomicU32,
+        shared: Shared<'_, P>,
+        code: Code,
+        node: &Node,
+    ) -> u32;
+
+    /// Q8: the owner has made `next` head.
+    fn kick_node<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, next: Code, next_node: &Node);
+}
 
 /// Acquires a lock whose word was `seen` when it was not free.
 #[cold]
 #[inline(never)]
-pub(super) fn lock_slow<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
+pub(super) fn lock_slow<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
     let platform = shared.platform;
     platform.announce(Activity::Waiter);
     if M::lock_unqueued::<W, P>(word, shared, seen) {
@@ -23,8 +48,8 @@ pub(super) fn lock_slow<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared:
     // Q0, Q9: the node is this CPU's from `enter` to `leave`.
     let cpu = platform.cpu();
     let per_cpu = shared.cpu(cpu);
-    let level = per_cpu.enter();
-    match per_cpu.node(level) {
+    let level = per_cpu.nesting().enter();
+    match per_cpu.node(mutant!("t9-share-a-node": level => level.min(LEVELS - 1))) {
         Some(node) => queue::<M, W, P>(word, shared, Code::new(cpu, level), node),
         // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its own stack.
         None => {
@@ -34,11 +59,11 @@ pub(super) fn lock_slow<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared:
             }
         }
     }
-    per_cpu.leave();
+    per_cpu.nesting().leave();
 }
 
 /// Q1 to Q8: acquires the lock through the queue.
-fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, code: Code, node: &Node) {
+fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, code: Code, node: &Node) {
     let platform = shared.platform;
     platform.point(Point::NodeClaimed);
 
@@ -49,6 +74,7 @@ fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>,
         3 => platform.count(Event::LockUseNode4, 1),
         _ => {}
     }
+    #[cfg(not(mutant = "t5-init-after-publish"))]
     node.init();
 
     // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
@@ -59,6 +85,8 @@ fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>,
     // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
     let prev = W::swap_tail(word, code.raw());
     platform.point(Point::TailPublished);
+    #[cfg(mutant = "t5-init-after-publish")]
+    node.init();
 
     // Q4
     if let Some(prev) = Code::from_raw(prev) {
@@ -80,7 +108,10 @@ fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>,
     // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets pending
     // makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
     if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
-        && word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
+        && mutant!(
+            "forget-successor": word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
+                => word.swap(LOCKED, Relaxed) != 0
+        )
     {
         return;
     }
@@ -93,7 +124,7 @@ fn queue<M: Mode, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>,
     let next = await_next(platform, node);
     let next_node = shared.node(next);
     // Release: pairs with the wait in Q4. From here on this node is not needed, but `leave` is what frees it.
-    next_node.locked.store(1, Release);
+    next_node.locked.store(1, mutant!("relaxed-hand-over": Release => Relaxed));
     platform.point(Point::HandedOver);
     M::kick_node::<W, P>(word, shared, next, next_node);
 }

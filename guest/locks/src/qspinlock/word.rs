@@ -24,7 +24,10 @@
 //! nothing but 32-bit atomics: it is what the model checkers and Miri see, and what every target can run.
 //! `Packed` does what a kernel on x86 does, byte stores included, in assembly.
 
-use crate::sync::{AtomicU32, Ordering::*};
+use crate::{
+    mutant::mutant,
+    sync::{AtomicU32, Ordering::*},
+};
 
 /// Locked byte: held.
 pub(super) const LOCKED: u32 = 1;
@@ -149,20 +152,22 @@ impl Word for Whole {
 
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        word.fetch_and(!LOCKED_MASK, Release);
+        word.fetch_and(!LOCKED_MASK, mutant!("relaxed-unlock": Release => Relaxed));
     }
 
     #[inline(always)]
     fn steal(word: &AtomicU32, seen: u32) -> bool {
-        word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed).is_ok()
+        let acquire = mutant!("relaxed-steal": Acquire => Relaxed);
+        word.compare_exchange(seen, seen | LOCKED, acquire, Relaxed).is_ok()
     }
 
     #[inline(always)]
     fn spinning_to_locked(word: &AtomicU32) -> bool {
         // Relaxed: the exchange validates the value.
         let mut seen = word.load(Relaxed);
+        let acquire = mutant!("relaxed-spinning-head": Acquire => Relaxed);
         while seen & LOCKED_MASK == 0 {
-            match word.compare_exchange_weak(seen, seen & !PENDING | LOCKED, Acquire, Relaxed) {
+            match word.compare_exchange_weak(seen, seen & !PENDING | LOCKED, acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -172,7 +177,7 @@ impl Word for Whole {
 
     #[inline(always)]
     fn swap_slow(word: &AtomicU32) -> u32 {
-        word.fetch_or(SLOW, AcqRel) & LOCKED_MASK
+        word.fetch_or(SLOW, mutant!("relaxed-slow": AcqRel => Relaxed)) & LOCKED_MASK
     }
 
     #[inline(always)]
@@ -190,7 +195,8 @@ impl Word for Whole {
         // Relaxed: the exchange validates the value.
         let mut seen = word.load(Relaxed);
         while seen & LOCKED_MASK == LOCKED {
-            match word.compare_exchange_weak(seen, seen & !LOCKED_MASK, Release, Relaxed) {
+            let release = mutant!("relaxed-pv-unlock": Release => Relaxed);
+            match word.compare_exchange_weak(seen, seen & !LOCKED_MASK, release, Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => seen = now,
             }

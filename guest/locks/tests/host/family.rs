@@ -52,8 +52,13 @@ macro_rules! family {
 family! {
     tas: Tas::new(), |host| host;
     ticket: Ticket::new(), |host| host;
+    unfair_ticket: UnfairTicket::new(), |host| host;
+    pv_ticket: PvTicket::new(), PvTicketDomain::<Host, CPUS>::new;
     mcs: Mcs::new(), McsDomain::<Host, CPUS>::new;
+    clh: Clh::new(), ClhDomain::<Host, CPUS>::new;
+    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Host, CPUS>::new;
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
 }
@@ -61,6 +66,7 @@ family! {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
     qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
 }

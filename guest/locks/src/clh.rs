@@ -1,0 +1,231 @@
+//! CLH lock (Craig 1993; Landin and Hagersten 1994): a queue in which every waiter spins on its predecessor's node.
+//!
+//! ```text
+//! tail -----------------------------------+      a node: busy   1 from lock to unlock
+//!                                         v
+//! [released] <-- [owner] <-- [waiter] <-- [last]        each CPU remembers its predecessor; nothing is linked
+//! ```
+//!
+//! A CPU marks its node busy, swaps it into `tail`, and waits until the node that it got for it is not busy.
+//! Unlock clears the flag and nothing else; the node stays behind, for the successor may be looking at it, and
+//! the CPU goes on with the predecessor's. So nodes wander between CPUs, one more of them than there are
+//! CPUs in the queue, and each lock keeps one: it gets that one from the domain's stock when it is first taken.
+//!
+//! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how many locks
+//! a kernel ever uses, not how many at a time.
+
+use crate::{
+    Activity, CachePadded, Lock, Platform,
+    mutant::mutant,
+    sync::{AtomicU32, Ordering::*, array, const_unless_loom},
+};
+
+/// CLH locks that one CPU can hold or wait for at a time: four interrupt levels, two locks each.
+const SLOTS: usize = 8;
+
+/// CLH lock.
+#[derive(Debug)]
+pub struct Clh {
+    /// The node of the last CPU in the queue; 0 until the lock is first taken.
+    tail: AtomicU32,
+}
+
+/// What CLH locks of one kernel share: the platform, 8 nodes for each CPU, and one for each of `LOCKS` locks.
+#[derive(Debug)]
+pub struct ClhDomain<P, const CPUS: usize, const LOCKS: usize = 64> {
+    platform: P,
+    cpus: [PerCpu; CPUS],
+    stock: [CachePadded<Node>; LOCKS],
+    /// Nodes of `stock` that have been given to locks.
+    given: AtomicU32,
+}
+
+/// What unlock needs to know of the acquisition.
+#[derive(Debug)]
+#[must_use = "without its token the lock cannot be released"]
+pub struct ClhToken {
+    slot: usize,
+    mine: Name,
+    predecessor: Name,
+}
+
+/// Names a node: 1 + its number, those of the CPUs first and then the stock. 0 is no node.
+#[derive(Clone, Copy, Debug)]
+struct Name(u32);
+
+#[derive(Debug)]
+struct PerCpu {
+    own: CachePadded<Own>,
+    /// Where the nodes of this CPU are at first.
+    nodes: [CachePadded<Node>; SLOTS],
+}
+
+/// Written by this CPU only.
+#[derive(Debug)]
+struct Own {
+    /// Bit `i`: the node of slot `i` is in a queue.
+    in_use: AtomicU32,
+    /// The name of the node in each slot; 0: the one that was there at first.
+    slots: [AtomicU32; SLOTS],
+}
+
+#[derive(Debug)]
+struct Node {
+    /// 1 while its CPU holds or waits for a lock.
+    busy: AtomicU32,
+}
+
+impl Node {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self { busy: AtomicU32::new(0) }
+        }
+    }
+}
+
+impl PerCpu {
+    const_unless_loom! {
+        const fn new() -> Self {
+            let own = Own { in_use: AtomicU32::new(0), slots: array![AtomicU32::new(0); SLOTS] };
+            Self { own: CachePadded::new(own), nodes: array![CachePadded::new(Node::new()); SLOTS] }
+        }
+    }
+}
+
+impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
+    const_unless_loom! {
+        /// The memory of `CPUS` CPUs and `LOCKS` locks.
+        pub const fn new(platform: P) -> Self {
+            const { assert!(CPUS >= 1 && CPUS * SLOTS + LOCKS < u32::MAX as usize) };
+            Self {
+                platform,
+                cpus: array![PerCpu::new(); CPUS],
+                stock: array![CachePadded::new(Node::new()); LOCKS],
+                given: AtomicU32::new(0),
+            }
+        }
+    }
+
+    fn node(&self, name: Name) -> &Node {
+        let index = name.0 as usize - 1;
+        match self.cpus.get(index / SLOTS) {
+            Some(cpu) => &cpu.nodes[index % SLOTS],
+            None => &self.stock[index - CPUS * SLOTS],
+        }
+    }
+
+    /// The node that a lock keeps from the first time it is taken. It has never been busy.
+    #[cold]
+    fn take_from_stock(&self) -> Name {
+        // Relaxed: a number that nobody else gets.
+        let given = self.given.fetch_add(1, Relaxed) as usize;
+        assert!(given < LOCKS, "more than {LOCKS} CLH locks in one domain");
+        Name((CPUS * SLOTS + given + 1) as u32)
+    }
+}
+
+impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
+    /// Claims a free node of the calling CPU, and marks it busy.
+    #[inline]
+    fn claim(&self) -> (usize, Name) {
+        let cpu = self.platform.cpu();
+        let own = &self.cpus[cpu].own;
+        // Relaxed, and not one step: only this CPU writes its slots, and an interrupt in between leaves the mask as it
+        // found it.
+        let in_use = own.in_use.load(Relaxed);
+        let slot = in_use.trailing_ones() as usize;
+        assert!(slot < SLOTS, "CPU {cpu} holds or waits for more than {SLOTS} CLH locks");
+        own.in_use.store(in_use | 1 << slot, Relaxed);
+
+        let name = match own.slots[slot].load(Relaxed) {
+            0 => Name((cpu * SLOTS + slot + 1) as u32),
+            name => Name(name),
+        };
+        // Relaxed: published by the swap of `tail`.
+        self.node(name).busy.store(1, Relaxed);
+        (slot, name)
+    }
+
+    /// Puts a node that no other CPU looks at into a slot, and frees the slot.
+    #[inline]
+    fn give_back(&self, slot: usize, name: Name) {
+        let own = &self.cpus[self.platform.cpu()].own;
+        // Relaxed: as in `claim`.
+        own.slots[slot].store(name.0, Relaxed);
+        own.in_use.store(own.in_use.load(Relaxed) & !(1 << slot), Relaxed);
+    }
+
+    /// Waits until the predecessor has left, and returns its node.
+    #[inline]
+    fn wait_for(&self, predecessor: u32) -> Name {
+        if predecessor == 0 {
+            return self.take_from_stock();
+        }
+        // Acquire: pairs with the release in `unlock`.
+        if self.node(Name(predecessor)).busy.load(Acquire) != 0 {
+            self.wait_slow(Name(predecessor));
+        }
+        Name(predecessor)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_slow(&self, predecessor: Name) {
+        self.platform.announce(Activity::Waiter);
+        // Acquire: as in `wait_for`.
+        while self.node(predecessor).busy.load(Acquire) != 0 {
+            self.platform.pause();
+        }
+    }
+}
+
+impl Clh {
+    const_unless_loom! {
+        /// A free lock.
+        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
+        pub const fn new() -> Self {
+            Self { tail: AtomicU32::new(0) }
+        }
+    }
+}
+
+impl<P: Platform, const CPUS: usize, const LOCKS: usize> Lock<ClhDomain<P, CPUS, LOCKS>> for Clh {
+    type Token = ClhToken;
+
+    #[inline]
+    fn lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> ClhToken {
+        let (slot, mine) = domain.claim();
+        // Release: publishes the busy flag. Acquire: the predecessor's flag is the one of this wait, not of an earlier
+        // one.
+        let predecessor = self.tail.swap(mine.0, AcqRel);
+        ClhToken { slot, mine, predecessor: domain.wait_for(predecessor) }
+    }
+
+    /// May wait after all, in one rare case: if between the look at the tail and the exchange of it, its node left the queue
+    /// and came back as somebody else's.
+    #[inline]
+    fn try_lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> Option<ClhToken> {
+        // Acquire: the flag below is no older than the tail.
+        let tail = self.tail.load(Acquire);
+        // Relaxed: `wait_for` acquires.
+        if tail != 0 && domain.node(Name(tail)).busy.load(Relaxed) != 0 {
+            return None;
+        }
+        let (slot, mine) = domain.claim();
+        // AcqRel: as in `lock`.
+        match self.tail.compare_exchange(tail, mine.0, AcqRel, Relaxed) {
+            Ok(_) => Some(ClhToken { slot, mine, predecessor: domain.wait_for(tail) }),
+            Err(_) => {
+                domain.give_back(slot, mine);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn unlock(&self, domain: &ClhDomain<P, CPUS, LOCKS>, ClhToken { slot, mine, predecessor }: ClhToken) {
+        // Release: pairs with the acquire in `wait_for`.
+        domain.node(mine).busy.store(0, mutant!("clh-relaxed-unlock": Release => Relaxed));
+        domain.give_back(slot, mutant!("clh-keep-node": predecessor => mine));
+    }
+}

@@ -1,0 +1,37 @@
+//! Test-and-set on the word of a queue spinlock: what a guest does that knows it is one, and that its hypervisor
+//! offers nothing.
+
+use super::{Mode, Word, domain::Shared, try_lock};
+use crate::{
+    Activity, Platform,
+    sync::{AtomicU32, Ordering::*},
+};
+
+/// Neither queue nor fairness, so nobody ever waits for a waiter that is not running.
+#[derive(Debug)]
+pub enum VirtTas {}
+
+impl super::sealed::Sealed for VirtTas {}
+
+impl Mode for VirtTas {
+    /// N0: (0,0,0) -> (0,0,1), as soon as that is possible.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, _: u32) {
+        shared.platform.announce(Activity::Waiter);
+        loop {
+            // Relaxed: only a hint when to try; `try_lock` is what acquires.
+            while word.load(Relaxed) != 0 {
+                shared.platform.pause();
+            }
+            if try_lock(word) {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
+        W::unlock(word);
+    }
+}

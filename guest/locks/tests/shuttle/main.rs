@@ -1,0 +1,244 @@
+//! More CPUs than loom can exhaust: random schedules with few, but ill-chosen, preemptions.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-locks --test shuttle`
+//!
+//! Memory is sequentially consistent here. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>` together with the name
+//! of the test runs that one again. `SHUTTLE_ITERATIONS` sets how many schedules each test tries.
+
+#![cfg(shuttle)]
+
+use std::{
+    cell::{Cell, UnsafeCell},
+    env,
+    sync::atomic::AtomicU64,
+};
+
+use haltkick_locks::*;
+use shuttle::{
+    Config, Runner,
+    rand::{Rng, thread_rng},
+    scheduler::{PctScheduler, RandomScheduler},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+};
+
+/// Preemptions at the worst places that the scheduler is told to look for.
+const DEPTH: usize = 4;
+
+shuttle::thread_local! {
+    static CPU: Cell<usize> = Cell::new(0);
+}
+
+/// CPUs are threads. A waiter's patience is drawn anew each time, so that spinners and sleepers mix.
+struct Machine {
+    latches: Vec<(Mutex<bool>, Condvar)>,
+    clock: AtomicU64,
+}
+
+impl Machine {
+    fn new(cpus: usize) -> Self {
+        Self { latches: (0..cpus).map(|_| Default::default()).collect(), clock: AtomicU64::new(0) }
+    }
+}
+
+impl Platform for Machine {
+    fn cpu(&self) -> usize {
+        CPU.with(Cell::get)
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        thread_rng().gen_range(0..8)
+    }
+
+    fn wait(&self, still: impl Fn() -> bool) {
+        if !still() || thread_rng().gen_range(0..4) == 0 {
+            return;
+        }
+        let (latch, kicked) = &self.latches[self.cpu()];
+        let mut latch = latch.lock().unwrap();
+        while !*latch {
+            latch = kicked.wait(latch).unwrap();
+        }
+        *latch = false;
+    }
+
+    fn kick(&self, cpu: usize) {
+        let (latch, kicked) = &self.latches[cpu];
+        *latch.lock().unwrap() = true;
+        kicked.notify_one();
+    }
+
+    fn is_preempted(&self, _: usize) -> bool {
+        thread_rng().gen_range(0..3) == 0
+    }
+
+    fn yield_to(&self, _: Option<usize>) {
+        thread::yield_now();
+    }
+
+    fn count(&self, _: Event, _: u64) {}
+}
+
+/// A counter that only a lock protects.
+#[derive(Default)]
+struct Plain(UnsafeCell<usize>);
+
+#[expect(unsafe_code, reason = "what the lock under test protects")]
+// SAFETY: shuttle runs one thread at a time.
+unsafe impl Sync for Plain {}
+
+impl Plain {
+    /// Adds one, with a chance for everybody else to run in between.
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    fn increment(&self) {
+        // SAFETY: shuttle runs one thread at a time, and no reference outlives this access.
+        let seen = unsafe { *self.0.get() };
+        thread::yield_now();
+        // SAFETY: as above.
+        unsafe { *self.0.get() = seen + 1 };
+    }
+
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    fn get(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { *self.0.get() }
+    }
+}
+
+/// `cpus` CPUs take turns at `locks`, `rounds` times each, and must all come through.
+fn explore<D, L>(
+    cpus: usize,
+    rounds: usize,
+    domain: fn(Machine) -> D,
+    lock: fn() -> L,
+    at_rest: impl Fn(&D) + Send + Sync + 'static,
+) where
+    D: Sync + Send + 'static,
+    L: Lock<D> + Send + 'static,
+{
+    let model = move || {
+        let shared =
+            Arc::new((domain(Machine::new(cpus)), [lock(), lock()], [Plain::default(), Plain::default()]));
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    CPU.with(|this| this.set(cpu));
+                    let (domain, locks, counters) = &*shared;
+                    for round in 0..rounds {
+                        // Mostly one lock; sometimes a second one inside it.
+                        let outer = locks[0].lock(domain);
+                        counters[0].increment();
+                        let inner = (round + cpu).is_multiple_of(3).then(|| locks[1].lock(domain));
+                        if let Some(inner) = inner {
+                            counters[1].increment();
+                            locks[1].unlock(domain, inner);
+                        }
+                        locks[0].unlock(domain, outer);
+                        if (round + cpu) % 3 == 1 {
+                            let token = locks[1].try_lock(domain).unwrap_or_else(|| locks[1].lock(domain));
+                            counters[1].increment();
+                            locks[1].unlock(domain, token);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let all = (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
+        let (domain, _, counters) = &*shared;
+        assert_eq!(counters[0].get(), cpus * rounds);
+        assert_eq!(counters[1].get(), all.filter(|n| n % 3 != 2).count());
+        at_rest(domain);
+    };
+
+    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
+        return shuttle::replay(model, &schedule);
+    }
+    let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
+    let mut config = Config::default();
+    config.silence_warnings = true;
+    let model = std::sync::Arc::new(model);
+    let again = model.clone();
+    Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
+    Runner::new(RandomScheduler::new(iterations / 4), config).run(move || again());
+}
+
+fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Machine, CPUS, 1>) {
+    assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
+}
+
+fn explore_mode<M: Mode, const CPUS: usize>() {
+    explore(CPUS, 2, QSpinDomain::<Machine, CPUS, 1>::new, QSpinLock::<M, Whole>::new, nobody_left::<CPUS>);
+}
+
+#[test]
+fn pv_with_four_cpus() {
+    explore_mode::<Pv, 4>();
+}
+
+#[test]
+fn pv_with_eight_cpus() {
+    explore_mode::<Pv, 8>();
+}
+
+#[test]
+fn v16_with_four_cpus() {
+    explore_mode::<V16, 4>();
+}
+
+#[test]
+fn v16_with_eight_cpus() {
+    explore_mode::<V16, 8>();
+}
+
+#[test]
+fn native_with_six_cpus() {
+    explore_mode::<Native, 6>();
+}
+
+#[test]
+fn virt_with_four_cpus() {
+    explore_mode::<VirtTas, 4>();
+}
+
+#[test]
+fn pv_ticket_with_four_cpus() {
+    explore(4, 2, PvTicketDomain::<Machine, 4>::new, PvTicket::new, |_| {});
+}
+
+#[test]
+fn pv_ticket_with_eight_cpus() {
+    explore(8, 2, PvTicketDomain::<Machine, 8>::new, PvTicket::new, |_| {});
+}
+
+#[test]
+fn owner_yield_with_four_cpus() {
+    explore(4, 2, OwnerYieldDomain::<Machine, 4>::new, OwnerYield::new, |_| {});
+}
+
+#[test]
+fn mcs_with_four_cpus() {
+    explore(4, 2, McsDomain::<Machine, 4>::new, Mcs::new, |_| {});
+}
+
+#[test]
+fn clh_with_four_cpus() {
+    explore(4, 2, ClhDomain::<Machine, 4, 2>::new, Clh::new, |_| {});
+}
+
+#[test]
+fn tickets_with_four_cpus() {
+    explore(4, 2, |machine| machine, Ticket::new, |_| {});
+    explore(4, 2, |machine| machine, UnfairTicket::new, |_| {});
+}
