@@ -63,6 +63,8 @@ enum Off {
 /// The books of one vCPU under the VMM's scheduler.
 #[derive(Debug)]
 pub(crate) struct Account {
+    /// CPU time for the ready queue's order: grows with time on a pCPU, and is moved up after a sleep.
+    pub(crate) virtual_ns: u64,
     /// Time on a pCPU, inside the window.
     pub(crate) run_ns: u64,
     /// Time runnable without a pCPU, whole run.
@@ -85,6 +87,7 @@ impl Account {
     /// A vCPU that is ready from `now_ns` on.
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {
+            virtual_ns: 0,
             run_ns: 0,
             steal_ns: 0,
             preemptions: 0,
@@ -120,6 +123,7 @@ impl Account {
 
     fn settle_on(&mut self, window: &WindowTimes, now_ns: u64) {
         self.run_ns += window.overlap_ns(self.since_ns, now_ns);
+        self.virtual_ns += now_ns.saturating_sub(self.since_ns);
         self.since_ns = now_ns;
     }
 

@@ -9,10 +9,8 @@
 //!
 //! No third order exists, so no kick is lost.
 //!
-//! One queue for all runners keeps every pCPU busy while any vCPU is ready, and serves vCPUs in the order in which
-//! they became ready.
+//! One queue for all runners keeps every pCPU busy while any vCPU is ready; `fair_queue` says who is next.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
@@ -22,6 +20,7 @@ use crate::error::RunError;
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
 use crate::machine::system;
+use crate::sched::fair_queue::FairQueue;
 use crate::sched::{Finished, affinity};
 use crate::signal::{self, KickTimer, Thread};
 use crate::vcpu::Vcpu;
@@ -40,7 +39,7 @@ struct Slot {
 }
 
 struct Queue {
-    ready: VecDeque<Box<Task>>,
+    ready: FairQueue<Box<Task>>,
     /// Not started until vCPU 0 says so.
     unborn: Vec<Box<Task>>,
     /// Done, or failed.
@@ -78,14 +77,13 @@ impl<'a> Runners<'a> {
     /// Takes over `vcpus`, to be run on `runners` pCPUs.
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, runners: usize) -> Self {
         let now = now_ns();
-        let slots = vcpus.iter().map(|_| Mutex::default()).collect();
+        let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
         let mut tasks = vcpus.into_iter().map(|vcpu| Box::new(Task { vcpu, account: Account::new(now) }));
-        let queue = Queue {
-            ready: tasks.by_ref().take(1).collect(),
-            unborn: tasks.collect(),
-            left: Vec::new(),
-            idle_runners: 0,
-        };
+        let mut ready = FairQueue::new(slots.len(), run.slice.as_nanos() as u64);
+        if let Some(boot_vcpu) = tasks.next() {
+            ready.push(boot_vcpu.vcpu.id, 0, boot_vcpu);
+        }
+        let queue = Queue { ready, unborn: tasks.collect(), left: Vec::new(), idle_runners: 0 };
         Self {
             run,
             queue: Mutex::new(queue),
@@ -123,7 +121,7 @@ impl<'a> Runners<'a> {
     pub(crate) fn finish(self) -> Vec<Finished> {
         let now = now_ns();
         let queue = self.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ready = queue.ready.into_iter().map(|mut task| {
+        let ready = queue.ready.into_vcpus().map(|mut task| {
             task.account.end_while_ready(&self.run.window, now);
             task
         });
@@ -151,14 +149,14 @@ impl<'a> Runners<'a> {
         Ok(())
     }
 
-    /// The vCPU that has been ready for longest; sleeps while there is none. `None`: the run is over.
+    /// The vCPU whose turn it is; sleeps while none is ready. `None`: the run is over.
     fn next_ready(&self) -> Option<Box<Task>> {
         let mut queue = lock(&self.queue);
         loop {
             if self.run.stopping() {
                 return None;
             }
-            if let Some(task) = queue.ready.pop_front() {
+            if let Some(task) = queue.ready.pop() {
                 return Some(task);
             }
             queue.idle_runners += 1;
@@ -183,7 +181,7 @@ impl<'a> Runners<'a> {
 
     fn push_ready(&self, task: Box<Task>) {
         let mut queue = lock(&self.queue);
-        queue.ready.push_back(task);
+        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
         if queue.idle_runners > 0 {
             self.work.notify_one();
         }
@@ -270,7 +268,7 @@ impl<'a> Runners<'a> {
         let now = now_ns();
         for mut task in std::mem::take(&mut queue.unborn) {
             task.account = Account::new(now);
-            queue.ready.push_back(task);
+            queue.ready.push(task.vcpu.id, 0, task);
         }
         self.work.notify_all();
     }
@@ -305,20 +303,23 @@ impl<'a> Runners<'a> {
     }
 
     fn make_ready(&self, mut task: Box<Task>) {
+        let mut queue = lock(&self.queue);
         task.account.wake(now_ns());
-        self.push_ready(task);
+        task.account.virtual_ns = queue.ready.after_sleep(task.account.virtual_ns);
+        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+        if queue.idle_runners > 0 {
+            self.work.notify_one();
+        }
     }
 
-    /// Directed yield: the chosen vCPU runs next if it is ready; without a choice, whoever is first.
+    /// Directed yield: the chosen vCPU runs next if it is ready; without a choice, whoever else is next.
     fn pass_slice(&self, task: Box<Task>, to: Option<u32>) -> Option<Box<Task>> {
         let mut queue = lock(&self.queue);
-        let chosen = match to {
-            Some(to) => queue.ready.iter().position(|ready| ready.vcpu.id == to),
-            None if queue.ready.is_empty() => None,
-            None => Some(0),
+        let next = match to {
+            Some(to) => queue.ready.take(to),
+            None => queue.ready.pop(),
         };
-        let next = chosen.and_then(|position| queue.ready.remove(position));
-        queue.ready.push_back(task);
+        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
         if next.is_none() && queue.idle_runners > 0 {
             self.work.notify_one();
         }
