@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::cli::{BenchArgs, Format};
-use crate::cpulist;
-use crate::csv;
-use crate::directory::Directory;
+use haltkick_vmm::Image;
+
+use crate::cli::{BenchArgs, Overrides};
+use crate::cpulist::{self, CpuList};
+use crate::directory::{self, Directory};
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment::{Experiment, Source, slug};
 use crate::facts;
@@ -14,99 +15,224 @@ use crate::host::Host;
 use crate::interrupt;
 use crate::manifest::{self, Manifest, ManifestSource};
 use crate::output;
-use crate::plan::{self, Plan};
+use crate::plan::{Cell, Plan};
 use crate::progress::Progress;
 use crate::record::Record;
-use crate::run;
-use crate::session::{Calibration, Session};
+use crate::results;
+use crate::run::{self, Engine};
+use crate::session::{Calibration, Rule, Session};
+use crate::settings::Supply;
 use crate::single;
-use crate::summary::Summary;
-use crate::table;
 use crate::timestamp;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
-    let source = Source::find(&args.experiment)?;
-    let mut experiment = Experiment::parse(source)?;
+    if let Some(directory) = &args.resume {
+        return resume(args, directory);
+    }
+    let name = args.experiment.as_deref().unwrap_or_default();
+    let source = Source::find(name)?;
     if args.print {
-        output::data(&experiment.source.text)?;
+        output::data(&Experiment::parse(source)?.source.text)?;
         return Ok(Exit::Done);
     }
-    experiment.apply(&args.overrides)?;
-    let image = single::load(args.guest.as_deref())?;
-    let allowed = cpulist::allowed()?;
-    let plan = Plan::new(&experiment, plan::supply(&image, &allowed), args.overrides.seed.unwrap_or(1))?;
-    let directory = Directory::create(&output_path(args, &experiment))?;
-    let stop = interrupt::catch()?;
-    let engine = run::kvm(&image, &stop);
-    let calibration = match Calibration::measure(&engine, &plan) {
-        Ok(calibration) => calibration,
-        Err(error) => {
-            directory.discard();
-            return Err(error.into());
+    let job = Job::new(source, &args.overrides, args.guest.as_deref())?;
+    if args.list_cells {
+        return list_cells(args, name, &job);
+    }
+    let output = args.output.clone().unwrap_or_else(|| default_output(&job.experiment));
+    match &args.cell {
+        Some(id) => run_one(args, &job, id, &output),
+        None => run_all(args, &job, Directory::create(&output)?, vec![]),
+    }
+}
+
+/// An experiment with all that is needed to run it.
+struct Job {
+    experiment: Experiment,
+    overrides: Overrides,
+    plan: Plan,
+    image: Image,
+    guest: Option<PathBuf>,
+}
+
+impl Job {
+    fn new(source: Source, overrides: &Overrides, guest: Option<&Path>) -> Result<Self> {
+        let mut experiment = Experiment::parse(source)?;
+        experiment.apply(overrides)?;
+        let image = single::load(guest)?;
+        let allowed: CpuList = cpulist::allowed()?;
+        let supply = Supply { image: &image, allowed: &allowed };
+        let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
+    }
+
+    fn manifest(&self) -> Manifest {
+        Manifest {
+            schema: manifest::SCHEMA.into(),
+            schema_version: manifest::SCHEMA_VERSION,
+            started: timestamp::rfc3339(SystemTime::now()),
+            command_line: std::env::args().collect(),
+            source: ManifestSource {
+                origin: self.experiment.source.origin.clone(),
+                text: self.experiment.source.text.clone(),
+                overrides: self.overrides.to_arguments(),
+            },
+            outline: self.plan.outline.clone(),
+            seed: self.plan.seed,
+            host: Host::probe(),
+            facts: facts::all(self.guest.as_deref()),
         }
-    };
-    directory.write(crate::directory::MANIFEST, &manifest(&experiment, &plan, args.guest.as_deref()).to_json()?)?;
-    let mut session = Session {
-        plan: &plan,
-        engine: &engine,
-        host: Host::probe(),
-        calibration,
-        directory,
-        records: vec![],
-        progress: Progress::start(),
-    };
-    let ending = session.run_blocks(experiment.blocks);
-    let exit = conclude(&session, args.format)?;
+    }
+}
+
+fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
+    let stop = interrupt::catch()?;
+    let engine = run::kvm(&job.image, &stop);
+    let mut session = start(job, &engine, directory, records)?;
+    let ending = session.run(Rule {
+        blocks: job.plan.outline.blocks,
+        target_precision: args.target_precision,
+        max_time: args.max_time.map(|span| span.0),
+    });
+    let exit = results::conclude(&session.directory, &job.manifest(), &session.records, args.format)?;
     ending.map(|()| exit)
 }
 
-/// Writes and shows what the records say, all of them or those that there are.
-fn conclude(session: &Session<'_>, format: Format) -> Result<Exit> {
-    let summary = write_results(&session.directory, &session.plan.outline, &session.records)?;
-    match format {
-        Format::Table => output::data(&table::summary(&summary))?,
-        Format::Json => output::data(&to_json(&summary)?)?,
+/// Calibrates, unless `records` tell how that went, and writes the manifest of a new directory.
+fn start<'a>(job: &'a Job, engine: Engine<'a>, directory: Directory, records: Vec<Record>) -> Result<Session<'a>> {
+    let calibration = match records.first() {
+        Some(record) => Calibration::of_record(record),
+        None => match Calibration::measure(engine, &job.plan) {
+            Ok(calibration) => calibration,
+            Err(error) => {
+                directory.discard();
+                return Err(error.into());
+            }
+        },
+    };
+    if !directory.has_manifest() {
+        directory.write(directory::MANIFEST, &job.manifest().to_json()?)?;
     }
-    output::talk(&format!("results: {}", session.directory.path().display()));
-    let trusted = session.records.iter().all(|record| record.trusted);
+    let host = Host::probe();
+    Ok(Session { plan: &job.plan, engine, host, calibration, directory, records, progress: Progress::start() })
+}
+
+/// Completes what a directory holds.
+fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
+    if args.overrides != Overrides::default() {
+        return Err(Failure::usage(
+            "--resume takes everything from the directory: of the other options only --target-precision, \
+             --max-time, --guest and --format go with it",
+        ));
+    }
+    let job = job_of(path, args.guest.as_deref())?;
+    let directory = Directory::reopen(path)?;
+    run_all(args, &job, directory, directory::read_records(path)?)
+}
+
+/// The job that a directory's manifest describes, if this host and this program can still do it.
+fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
+    let manifest = Manifest::read(path)?;
+    let complain = |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
+    let overrides = Overrides::from_arguments(&manifest.source.overrides)
+        .map_err(|error| complain(format!("overrides that this haltkick does not know ({})", error.kind())))?;
+    let source = Source { origin: manifest.source.origin, text: manifest.source.text };
+    let job = Job::new(source, &overrides, guest)?;
+    if job.plan.outline != manifest.outline {
+        return Err(complain("plans other cells than this haltkick would: use the version that wrote it".into()));
+    }
+    let hash = |facts: &std::collections::BTreeMap<String, manifest::Fact>| {
+        facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
+    };
+    if hash(&manifest.facts) != hash(&facts::all(guest)) {
+        return Err(complain("was begun with another guest image: give that one with --guest".into()));
+    }
+    Ok(job)
+}
+
+/// Prints one command per cell and block, in the order in which one process would run them.
+fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
+    let mut common = vec!["haltkick".into(), "bench".into(), quote(name)];
+    common.extend(job.overrides.to_arguments().iter().map(|argument| quote(argument)));
+    common.extend(args.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
+    common.push(format!("--output={}", quote(&output.display().to_string())));
+    let common = common.join(" ");
+    let mut text = String::new();
+    for block in 0..job.plan.outline.blocks {
+        for cell in job.plan.block(block) {
+            text += &format!("{common} --cell={}\n", in_block(&cell.id, block));
+        }
+    }
+    output::data(&text)?;
+    Ok(Exit::Done)
+}
+
+/// A word as a shell reads it back.
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Name of one cell in one block.
+fn in_block(id: &str, block: u32) -> String {
+    format!("{id}_block-{block}")
+}
+
+/// Runs one cell of one block into a directory that other processes may be adding to.
+fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
+    let (cell, block) = find_cell(&job.plan, id)?;
+    let directory = Directory::join(path)?;
+    let records = directory::read_records(path)?;
+    if directory.has_manifest() && Manifest::read(path)?.outline != job.plan.outline {
+        let path = path.display();
+        return Err(Failure::usage(format!("{path} holds another experiment: choose another --output directory")));
+    }
+    let is_it = |record: &&Record| {
+        record.place.as_ref().is_some_and(|place| place.cell_id == cell.id && place.block == block)
+    };
+    if records.iter().any(|record| is_it(&record)) {
+        output::talk(&format!("{id} is recorded already"));
+        return Ok(Exit::Done);
+    }
+    let stop = interrupt::catch()?;
+    let engine = run::kvm(&job.image, &stop);
+    let mut session = start(job, &engine, directory, records)?;
+    let before = session.records.len();
+    session.run_single(cell, block)?;
+    for record in &session.records[before..] {
+        if args.format == crate::cli::Format::Json {
+            output::data(&format!("{}\n", single::to_json(record)?))?;
+        }
+    }
+    let trusted = session.records[before..].iter().all(|record| record.trusted);
     Ok(if trusted { Exit::Done } else { Exit::Untrusted })
 }
 
-fn write_results(directory: &Directory, outline: &plan::Outline, records: &[Record]) -> Result<Summary> {
-    let summary = Summary::new(outline, records);
-    directory.write("summary.json", &to_json(&summary)?)?;
-    directory.write("summary.csv", &csv::summary(&summary))?;
-    directory.write("runs.csv", &csv::runs(outline, records))?;
-    Ok(summary)
+fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
+    let wrong = || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
+    let (name, block) = id.rsplit_once("_block-").ok_or_else(wrong)?;
+    let block = block.parse().map_err(|_| wrong())?;
+    let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;
+    Ok((cell, block))
 }
 
-fn to_json(summary: &Summary) -> Result<String> {
-    serde_json::to_string_pretty(summary)
-        .map(|json| json + "\n")
-        .map_err(|error| Failure::internal(format!("the summary as JSON: {error}")))
+fn default_output(experiment: &Experiment) -> PathBuf {
+    let now = timestamp::for_file_name(SystemTime::now());
+    Path::new("experiments-out").join(format!("{}-{now}", slug(&experiment.name)))
 }
 
-fn output_path(args: &BenchArgs, experiment: &Experiment) -> PathBuf {
-    args.output.clone().unwrap_or_else(|| {
-        let now = timestamp::for_file_name(SystemTime::now());
-        Path::new("experiments-out").join(format!("{}-{now}", slug(&experiment.name)))
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn manifest(experiment: &Experiment, plan: &Plan, guest: Option<&Path>) -> Manifest {
-    Manifest {
-        schema: manifest::SCHEMA.into(),
-        schema_version: manifest::SCHEMA_VERSION,
-        started: timestamp::rfc3339(SystemTime::now()),
-        command_line: std::env::args().collect(),
-        source: ManifestSource {
-            origin: experiment.source.origin.clone(),
-            text: experiment.source.text.clone(),
-            overrides: vec![],
-        },
-        outline: plan.outline.clone(),
-        seed: plan.seed,
-        host: Host::probe(),
-        facts: facts::all(guest),
+    #[test]
+    fn words_are_quoted_for_the_shell_only_where_they_need_it() {
+        assert_eq!(quote("--set=hold=5us"), "--set=hold=5us");
+        assert_eq!(quote("my file.toml"), "'my file.toml'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
     }
 }

@@ -54,6 +54,14 @@ pub(crate) enum Command {
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Compare two results: directories, or arms in them
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Make table, plots and report again from a directory's records
+    Report(ReportArgs),
+    /// Put the records of several directories into a new one
+    #[command(after_help = MERGE_EXAMPLES)]
+    Merge(MergeArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),
     /// List locks, workloads or experiments
@@ -124,18 +132,35 @@ Examples:
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// A built-in experiment (`haltkick list experiments`) or a file
-    #[arg(value_name = "NAME|FILE")]
-    pub(crate) experiment: String,
+    #[arg(value_name = "NAME|FILE", required_unless_present = "resume")]
+    pub(crate) experiment: Option<String>,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Print the experiment file and stop
-    #[arg(long)]
-    pub(crate) print: bool,
+    /// Add blocks until every ratio's 95 % interval is this narrow, such as 2%
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "When to stop")]
+    pub(crate) target_precision: Option<f64>,
+    /// Begin no block that would end later than this
+    #[arg(long, value_name = "TIME", help_heading = "When to stop")]
+    pub(crate) max_time: Option<Span>,
     /// Directory for the results, created if need be [default: named by experiment and time]
-    #[arg(long, short, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
+    /// Complete the experiment that this directory holds
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "list_cells", "cell"],
+          help_heading = "Output")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Print the experiment file and stop
+    #[arg(long, help_heading = "Parts")]
+    pub(crate) print: bool,
+    /// Print one command per cell and stop
+    #[arg(long, conflicts_with = "print", help_heading = "Parts")]
+    pub(crate) list_cells: bool,
+    /// Run only this cell, and the lock-free one that gives its ideal; ids are those of --list-cells
+    #[arg(long, value_name = "ID", requires = "output", conflicts_with_all = ["print", "list_cells"],
+          help_heading = "Parts")]
+    pub(crate) cell: Option<String>,
     /// What to print at the end
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
@@ -143,7 +168,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// What the command line changes in an experiment file.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Overrides {
     /// The file's quick variant: fewer or shorter runs
     #[arg(long)]
@@ -171,11 +196,111 @@ pub(crate) struct Overrides {
     pub(crate) seed: Option<u64>,
 }
 
+/// [`Overrides`] by themselves, to read them back from a manifest.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Detached {
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+impl Overrides {
+    /// The arguments that say the same, for manifests and for commands to copy.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            arguments.extend(value.map(|value| format!("--{flag}={value}")));
+        };
+        for (key, value) in &self.sets {
+            add("set", Some(format!("{key}={value}")));
+        }
+        let ratios = self.ratios.as_ref();
+        add("ratios", ratios.map(|it| it.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
+        add("cpus", self.cpus.as_ref().map(CpuList::to_string));
+        add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
+        add("window", self.window.as_ref().map(Span::to_string));
+        add("blocks", self.blocks.map(|it| it.to_string()));
+        add("seed", self.seed.map(|it| it.to_string()));
+        if self.quick {
+            arguments.push("--quick".into());
+        }
+        arguments
+    }
+
+    /// Partner of [`Overrides::to_arguments`].
+    pub(crate) fn from_arguments(arguments: &[String]) -> Result<Self, clap::Error> {
+        Detached::try_parse_from(arguments).map(|detached| detached.overrides)
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("write a percentage, such as 2%")?;
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 1000.0 => Ok(percent / 100.0),
+        _ => Err(format!("'{text}' is no percentage above 0: write it as 2%")),
+    }
+}
+
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
         _ => Err("write KEY=VALUE, such as hold=5us".into()),
     }
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  haltkick compare before after --threshold 3%
+      all cells of two directories; ends with 8 if an arm lost more than 3 %
+  haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
+      two arms of one directory, as ratios within its blocks";
+
+/// Options of `haltkick compare`.
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// The baseline: a directory, or DIR:ARM
+    #[arg(value_name = "A")]
+    pub(crate) baseline: String,
+    /// What to compare with it: a directory, or DIR:ARM
+    #[arg(value_name = "B")]
+    pub(crate) candidate: String,
+    /// A slow-down beyond this is a regression
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%")]
+    pub(crate) threshold: f64,
+    /// How to print the comparison
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// Options of `haltkick report`.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// A directory that `haltkick bench` or `haltkick merge` made
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// What to print
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+}
+
+const MERGE_EXAMPLES: &str = "\
+Example:
+  parallel -j2 'haltkick bench overcommit --cpus {1} --output part{#}' ::: 0 1
+  haltkick merge part1 part2 --output both
+      one experiment, run on two CPUs at the same time";
+
+/// Options of `haltkick merge`.
+#[derive(Args, Debug)]
+pub(crate) struct MergeArgs {
+    /// Directories of the same experiment
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Directory for all of their records, created if need be
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+    /// What to print
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
 }
 
 /// Options of `haltkick doctor`.
@@ -221,4 +346,39 @@ pub(crate) enum SchemaOf {
     Manifest,
     /// summary.json
     Summary,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_survive_the_manifest() {
+        let overrides = Overrides {
+            quick: true,
+            sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
+            ratios: Some(vec![1, 32]),
+            cpus: Some("0,2-3".parse().unwrap()),
+            sched: Some(SchedChoice::Host),
+            window: Some("50ms".parse().unwrap()),
+            blocks: Some(7),
+            seed: Some(42),
+        };
+        assert_eq!(Overrides::from_arguments(&overrides.to_arguments()).unwrap(), overrides);
+        assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
+    }
+
+    #[test]
+    fn a_percentage_bears_its_sign() {
+        assert_eq!(percent("2%"), Ok(0.02));
+        for text in ["2", "%", "-1%", "0%", "x%"] {
+            assert!(percent(text).is_err(), "{text} was accepted");
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
 }

@@ -30,6 +30,19 @@ impl Directory {
         Self::open(path)
     }
 
+    /// A directory that holds an experiment, to add to it. What a killed run left of a line is cut off.
+    pub(crate) fn reopen(path: &Path) -> Result<Self> {
+        let directory = Self::open(path)?;
+        let runs = path.join(RUNS);
+        let failed = |error| unwritable(&runs, &error);
+        let bytes = fs::read(&runs).map_err(failed)?;
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if complete < bytes.len() {
+            directory.runs.set_len(complete as u64).map_err(failed)?;
+        }
+        Ok(directory)
+    }
+
     fn open(path: &Path) -> Result<Self> {
         let runs = OpenOptions::new()
             .create(true)
@@ -39,13 +52,25 @@ impl Directory {
         Ok(Self { path: path.to_owned(), runs })
     }
 
+    /// A directory that is new, or that other processes may be adding records to.
+    pub(crate) fn join(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
+        Self::open(path)
+    }
+
+    pub(crate) fn has_manifest(&self) -> bool {
+        self.path.join(MANIFEST).exists()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes what [`Directory::create`] made: nothing was measured.
+    /// Removes what was made for an experiment of which nothing was measured.
     pub(crate) fn discard(self) {
-        let _ = fs::remove_file(self.path.join(RUNS));
+        if fs::metadata(self.path.join(RUNS)).is_ok_and(|file| file.len() == 0) && !self.has_manifest() {
+            let _ = fs::remove_file(self.path.join(RUNS));
+        }
         let _ = fs::remove_dir(&self.path); // fails, rightly, if the directory holds something else
     }
 
@@ -64,7 +89,7 @@ impl Directory {
 /// Writes a file so that it is there completely or not at all.
 pub(crate) fn write_whole(path: &Path, content: &str) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
+    partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);
     fs::write(&partial, content)
         .and_then(|()| fs::rename(&partial, path))

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use crate::cli::{ListArgs, Listed};
 use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
-use crate::forms::Forms as _;
 use crate::output;
 use crate::single;
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod compare;
 mod cpulist;
 mod csv;
 mod directory;
@@ -10,11 +11,11 @@ mod duration;
 mod exit;
 mod experiment;
 mod facts;
-mod forms;
 mod host;
 mod interrupt;
 mod list;
 mod manifest;
+mod merge;
 mod nearest;
 mod noise;
 mod output;
@@ -24,6 +25,7 @@ mod probe;
 mod progress;
 mod quantity;
 mod record;
+mod results;
 mod run;
 mod schema;
 mod session;
@@ -54,6 +56,9 @@ fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Run(args) => single::run(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => results::report(&args),
+        Command::Merge(args) => results::merge(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
         Command::Schema(args) => schema::print(args.format),

@@ -13,7 +13,6 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cpulist::CpuList;
 use crate::exit::{Failure, Result};
 use crate::experiment::{Arm, Experiment, slug};
 use crate::record::{Place, Role};
@@ -50,6 +49,17 @@ pub(crate) struct Outline {
     pub(crate) comparisons: Vec<OutlineComparison>,
     /// The A/A pair.
     pub(crate) control: Option<OutlineControl>,
+}
+
+impl Outline {
+    /// Where a setting stands in the order of the file.
+    pub(crate) fn rank(&self, setting: &BTreeMap<String, String>) -> Vec<usize> {
+        let of_axis = |axis: &OutlineAxis| {
+            let value = setting.get(&axis.key)?;
+            axis.values.iter().position(|each| each == value)
+        };
+        self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
+    }
 }
 
 /// A setting that varies.
@@ -128,8 +138,13 @@ impl Plan {
         order
     }
 
+    /// All cells in the order of the file.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms))
+    }
+
     pub(crate) fn cells_per_block(&self) -> usize {
-        self.points.iter().map(|point| point.ideals.len() + point.arms.len()).sum()
+        self.cells().count()
     }
 }
 
@@ -264,9 +279,4 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
             .collect(),
         control,
     }
-}
-
-/// What a plan may use.
-pub(crate) fn supply<'a>(image: &'a Image, allowed: &'a CpuList) -> Supply<'a> {
-    Supply { image, allowed }
 }

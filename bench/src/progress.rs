@@ -54,17 +54,22 @@ impl Progress {
     }
 
     /// Says that a block is done; where nobody watches this is the only sign of life.
-    pub(crate) fn block_done(&self, position: &Position<'_>, left: Duration) {
+    pub(crate) fn block_done(&self, block: u32, blocks: u32, left: Duration) {
         if !self.on_terminal {
             output::talk(&format!(
-                "block {} of {} done, {} cells in {}, about {} left",
-                position.block + 1,
-                position.blocks,
+                "block {} of {blocks} done, {} cells in {}, about {} left",
+                block + 1,
                 self.done,
                 patience(self.elapsed().as_secs_f64()),
                 patience(left.as_secs_f64()),
             ));
         }
+    }
+
+    /// Says something that is no progress.
+    pub(crate) fn say(&self, line: &str) {
+        self.finish();
+        output::talk(line);
     }
 
     /// Leaves the line clean for what comes.

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 use sha2::{Digest as _, Sha256};
 
-use crate::forms::Forms as _;
 use crate::host::Host;
 use crate::noise::Watch;
 use crate::quantity;

@@ -1,6 +1,6 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use haltkick_vmm::{Ring, RunConfig, RunError};
@@ -13,9 +13,10 @@ use crate::progress::{Position, Progress};
 use crate::record::{Record, Role};
 use crate::run::{self, Engine};
 use crate::single::to_json;
+use crate::summary::Summary;
 
 /// What the first runs found out and all later ones are given.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calibration {
     /// Iterations of the work loop per 2^20 ns.
     pub(crate) work_rate: u64,
@@ -29,8 +30,7 @@ const CALIBRATION_BOOTS: usize = 3;
 impl Calibration {
     /// Boots the guest a few times without a lock and with one vCPU per pCPU.
     pub(crate) fn measure(engine: Engine<'_>, plan: &Plan) -> std::result::Result<Self, RunError> {
-        let cell = plan.points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms)).next();
-        let cell = cell.ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
+        let cell = plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
         let config = RunConfig {
             vcpus: cell.config.cpus.len() as u32,
             work_rate: None,
@@ -38,10 +38,20 @@ impl Calibration {
             window: Duration::from_millis(5),
             ..cell.config.clone()
         };
-        let mut boots = (0..CALIBRATION_BOOTS).map(|_| engine(&config)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let boots = (0..CALIBRATION_BOOTS).map(|_| engine(&config));
+        let mut boots = boots.collect::<std::result::Result<Vec<_>, _>>()?;
         boots.sort_by_key(|outcome| outcome.work_rate);
         let middle = boots.swap_remove(CALIBRATION_BOOTS / 2);
         Ok(Self { work_rate: middle.work_rate, ring: middle.ring, ring_reason: middle.ring_reason })
+    }
+
+    /// That of earlier runs, so that a resumed experiment does the same work.
+    pub(crate) fn of_record(record: &Record) -> Self {
+        Self {
+            work_rate: record.timing.work_rate,
+            ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
+            ring_reason: record.config.ring_reason.clone(),
+        }
     }
 
     fn apply(&self, config: &RunConfig, seed: u64) -> RunConfig {
@@ -54,6 +64,20 @@ impl Calibration {
     }
 }
 
+/// When an experiment has enough blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Blocks that are planned.
+    pub(crate) blocks: u32,
+    /// Go on until every wanted interval is this narrow.
+    pub(crate) target_precision: Option<f64>,
+    /// Begin no block that would end later.
+    pub(crate) max_time: Option<Duration>,
+}
+
+/// Fewest blocks before precision is judged: the exact interval exists from here on.
+const JUDGED_FROM: u32 = 6;
+
 /// A running experiment.
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -61,36 +85,91 @@ pub(crate) struct Session<'a> {
     pub(crate) host: Host,
     pub(crate) calibration: Calibration,
     pub(crate) directory: Directory,
+    /// What is on disk.
     pub(crate) records: Vec<Record>,
     pub(crate) progress: Progress,
 }
 
 impl Session<'_> {
-    /// Runs the cells of blocks `0..blocks` that have no record yet.
-    pub(crate) fn run_blocks(&mut self, blocks: u32) -> Result<()> {
-        let plan = self.plan;
-        let cells_per_block = plan.cells_per_block();
-        for block in 0..blocks {
-            let order = plan.block(block);
-            let mut ideals = BTreeMap::new();
-            for (i, cell) in order.iter().enumerate() {
-                let order_index = u64::from(block) * cells_per_block as u64 + i as u64;
-                let position = Position {
-                    done: order_index as usize,
-                    cells: cells_per_block * blocks as usize,
-                    block,
-                    blocks,
-                    cell_id: &cell.id,
-                };
-                let left = self.time_left(&order[i..], blocks - block - 1);
-                self.progress.draw(&position, left);
-                self.run_cell(cell, block, order_index, &mut ideals)?;
-                if i + 1 == order.len() {
-                    self.progress.block_done(&position, self.time_left(&[], blocks - block - 1));
-                }
+    /// Runs blocks until the rule is met. Cells that have a record are left out.
+    pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
+        let mut block = 0;
+        while self.wants_block(block, rule) {
+            if self.would_end_late(block, rule) {
+                let done = format!("stopped after {block} blocks: the next would end after --max-time");
+                self.progress.say(&done);
+                break;
             }
+            self.run_block(block, rule.blocks.max(block + 1))?;
+            block += 1;
         }
         self.progress.finish();
+        Ok(())
+    }
+
+    /// Runs one cell, after the lock-free one that gives its ideal.
+    pub(crate) fn run_single(&mut self, cell: &Cell, block: u32) -> Result<()> {
+        let plan = self.plan;
+        let mut ideals = BTreeMap::new();
+        let ideal = plan.cells().find(|other| Some(&other.id) == cell.ideal.as_ref());
+        for cell in ideal.into_iter().chain([cell]) {
+            let order = plan.block(block);
+            let position = order.iter().position(|other| other.id == cell.id).unwrap_or(0);
+            let order_index = u64::from(block) * order.len() as u64 + position as u64;
+            self.run_cell(cell, block, order_index, &mut ideals)?;
+        }
+        Ok(())
+    }
+
+    fn wants_block(&self, block: u32, rule: Rule) -> bool {
+        match rule.target_precision {
+            None => block < rule.blocks,
+            Some(_) if block < JUDGED_FROM => true,
+            Some(target) => {
+                let summary = Summary::new(&self.plan.outline, &self.records);
+                summary.widest_half_width().is_none_or(|widest| widest > target)
+            }
+        }
+    }
+
+    fn would_end_late(&self, block: u32, rule: Rule) -> bool {
+        let next = self.time_left(&self.missing(block), 0);
+        block > 0 && rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
+    }
+
+    /// The cells of a block, in its order, that have no record yet; with any of them, the ideal it needs.
+    fn missing(&self, block: u32) -> Vec<&'_ Cell> {
+        let recorded: BTreeSet<&str> = self
+            .records
+            .iter()
+            .filter_map(|record| record.place.as_ref())
+            .filter(|place| place.block == block)
+            .map(|place| place.cell_id.as_str())
+            .collect();
+        let order = self.plan.block(block);
+        let needed: BTreeSet<&str> = order
+            .iter()
+            .filter(|cell| !recorded.contains(cell.id.as_str()))
+            .flat_map(|cell| [Some(cell.id.as_str()), cell.ideal.as_deref()])
+            .flatten()
+            .collect();
+        order.into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
+    }
+
+    fn run_block(&mut self, block: u32, blocks: u32) -> Result<()> {
+        let plan = self.plan;
+        let per_block = plan.cells_per_block();
+        let order = plan.block(block);
+        let needed: BTreeSet<String> = self.missing(block).iter().map(|cell| cell.id.clone()).collect();
+        let mut ideals = BTreeMap::new();
+        for (i, cell) in order.iter().enumerate().filter(|(_, cell)| needed.contains(&cell.id)) {
+            let order_index = u64::from(block) * per_block as u64 + i as u64;
+            let done = order_index as usize;
+            let position = Position { done, cells: per_block * blocks as usize, block, blocks, cell_id: &cell.id };
+            self.progress.draw(&position, self.time_left(&order[i..], blocks - block - 1));
+            self.run_cell(cell, block, order_index, &mut ideals)?;
+        }
+        self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
     }
 
@@ -112,8 +191,7 @@ impl Session<'_> {
         });
         let mut record = record.map_err(|error| {
             self.progress.finish();
-            let failure = Failure::from(error);
-            Failure { message: format!("cell {} in block {block}: {failure}", cell.id), ..failure }
+            in_cell(&cell.id, block, error)
         })?;
         if cell.config.ring == Ring::Auto {
             record.config.ring_reason.clone_from(&self.calibration.ring_reason);
@@ -130,10 +208,19 @@ impl Session<'_> {
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
         let length = |cell: &Cell| cell.config.warmup + cell.config.window;
-        let points = &self.plan.points;
-        let block: Duration = points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms)).map(length).sum();
+        let block: Duration = self.plan.cells().map(length).sum();
         let rest_measured: Duration = rest.iter().map(|cell| length(cell)).sum();
         let cells = rest.len() + self.plan.cells_per_block() * blocks as usize;
         self.progress.estimate(cells, rest_measured + block * blocks)
     }
+}
+
+/// A failure with the cell that it happened in; an interruption needs none.
+fn in_cell(id: &str, block: u32, error: RunError) -> Failure {
+    let interrupted = matches!(error, RunError::Interrupted);
+    let failure = Failure::from(error);
+    if interrupted {
+        return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
+    }
+    Failure { message: format!("cell {id} in block {block}: {failure}"), ..failure }
 }

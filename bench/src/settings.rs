@@ -10,7 +10,6 @@ use haltkick_vmm::{Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
 
 use crate::cpulist::{self, CpuList};
 use crate::duration::Span;
-use crate::forms::Forms as _;
 use crate::nearest;
 
 /// A switch.

@@ -7,7 +7,6 @@ use haltkick_vmm::{Image, RunConfig};
 use crate::cli::{Format, RunArgs};
 use crate::cpulist;
 use crate::exit::{Exit, Failure, Result};
-use crate::forms::Forms as _;
 use crate::host::Host;
 use crate::interrupt;
 use crate::output;

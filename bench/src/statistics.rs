@@ -3,7 +3,7 @@
 //! Comparisons are made on logarithms of ratios within blocks. The interval is the one that inverts Wilcoxon's
 //! signed-rank test, around the Hodges-Lehmann estimate: exact whatever the shape of the noise as long as it is
 //! symmetric, which the difference of two shuffled, exchangeable runs is. It needs six values to reach 95 %;
-//! below that Student's t takes its place. Percentile bootstraps miss far more often than they say with so few
+//! below that Student's t takes its place. Groups that are not paired get the interval that inverts the rank-sum test. Percentile bootstraps miss far more often than they say with so few
 //! values (`coverage_is_what_the_interval_promises` has the simulation), so there is none here and nothing to seed.
 
 use schemars::JsonSchema;
@@ -41,6 +41,8 @@ pub(crate) enum Method {
     SignedRank,
     /// Student's t: two to five values.
     StudentT,
+    /// Exact, from the rank-sum distribution of two groups: four values in each, or more.
+    RankSum,
 }
 
 /// The plain word for a ratio.
@@ -81,6 +83,28 @@ impl Estimate {
             hodges_lehmann: median(&walsh_averages(&logs)).exp(),
             interval: interval(&logs).map(|it| Interval { low: it.low.exp(), high: it.high.exp(), ..it }),
         })
+    }
+
+    /// Of the ratio of two groups of positive values that are not paired.
+    pub(crate) fn of_ratio(above: &[f64], below: &[f64]) -> Option<Self> {
+        let n = above.len().min(below.len());
+        let logs = |values: &[f64]| -> Option<Vec<f64>> {
+            let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+            logs.iter().all(|log| log.is_finite()).then_some(logs)
+        };
+        let (above, below) = (logs(above)?, logs(below)?);
+        if n == 0 {
+            return None;
+        }
+        let differences: Vec<f64> = above.iter().flat_map(|a| below.iter().map(move |b| a - b)).collect();
+        let differences = sorted(&differences);
+        let interval = rank_sum_cut(above.len(), below.len()).map(|cut| Interval {
+            low: differences[cut - 1].exp(),
+            high: differences[differences.len() - cut].exp(),
+            method: Method::RankSum,
+        });
+        let median_ratio = (median(&above) - median(&below)).exp();
+        Some(Self { n, median: median_ratio, hodges_lehmann: median(&differences).exp(), interval })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -193,6 +217,47 @@ fn signed_rank_distribution(n: usize) -> Vec<f64> {
     probability
 }
 
+/// How many extreme differences between two groups fall outside at each end: the most whose probability is at
+/// most [`TAIL`]; none if the groups are too small for that.
+fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
+    const EXACT_UP_TO: usize = 40;
+    if m.max(n) > EXACT_UP_TO {
+        let (m, n) = (m as f64, n as f64);
+        let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
+        return Some((m * n / 2.0 - 1.96 * deviation).floor() as usize).filter(|cut| *cut > 0);
+    }
+    let mut tail = 0.0;
+    let distribution = rank_sum_distribution(m, n);
+    let cut = distribution.into_iter().take_while(|probability| {
+        tail += probability;
+        tail <= TAIL
+    });
+    Some(cut.count()).filter(|cut| *cut > 0)
+}
+
+/// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
+///
+/// If the largest of all values is of the first group it beats all n of the second; else it beats nobody.
+fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
+    let mut shorter: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
+    for i in 1..=m {
+        let mut longer: Vec<Vec<f64>> = vec![vec![1.0]];
+        for j in 1..=n {
+            let first_share = i as f64 / (i + j) as f64;
+            let mut probability = vec![0.0; i * j + 1];
+            for (u, p) in shorter[j].iter().enumerate() {
+                probability[u + j] += first_share * p;
+            }
+            for (u, p) in longer[j - 1].iter().enumerate() {
+                probability[u] += (1.0 - first_share) * p;
+            }
+            longer.push(probability);
+        }
+        shorter = longer;
+    }
+    shorter.swap_remove(n)
+}
+
 fn student_t_interval(values: &[f64]) -> Interval {
     /// 97.5 % points for 1 to 4 degrees of freedom.
     const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
@@ -282,6 +347,26 @@ mod tests {
         let cuts: Vec<usize> = (55..66).map(|n| signed_rank_cut(n).unwrap()).collect();
         let steps: Vec<usize> = cuts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(steps.iter().all(|step| (19..=26).contains(step)), "{cuts:?}");
+    }
+
+    #[test]
+    fn rank_sum_cuts_are_those_of_the_published_tables() {
+        // Critical values of the Mann-Whitney U for a two-sided 5 % test, plus one.
+        for (m, n, cut) in [(3, 3, None), (4, 4, Some(1)), (5, 5, Some(3)), (5, 8, Some(7)), (10, 10, Some(24)), (20, 20, Some(128))] {
+            assert_eq!(rank_sum_cut(m, n), cut, "m = {m}, n = {n}");
+        }
+    }
+
+    #[test]
+    fn groups_that_do_not_overlap_differ_and_groups_of_the_same_kind_do_not() {
+        let low = [1.0, 1.1, 1.05, 0.95, 1.02];
+        let high = low.map(|value| value * 2.0);
+        let ratio = Estimate::of_ratio(&high, &low).unwrap();
+        assert_eq!(ratio.verdict(), Verdict::Faster);
+        assert!((1.9..2.1).contains(&ratio.hodges_lehmann), "{ratio:?}");
+        assert_eq!(Estimate::of_ratio(&low, &low).unwrap().verdict(), Verdict::NoDifferenceShown);
+        assert_eq!(Estimate::of_ratio(&low[..2], &low).unwrap().verdict(), Verdict::TooFewBlocks);
+        assert_eq!(Estimate::of_ratio(&[0.0, 1.0], &low), None);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Row {
     pub(crate) pcpus: usize,
     /// Runs.
     pub(crate) runs: usize,
+    /// Acquisitions per second of all runs together.
+    pub(crate) mean_per_second: f64,
     /// Acquisitions per second; null if a run had none.
     pub(crate) acquisitions_per_second: Option<Estimate>,
     /// Measured over ideal; null if a run had no ideal or no acquisition.
@@ -133,6 +135,16 @@ impl Summary {
         summary
     }
 
+    /// Half the width of the widest interval that was asked for: of ratios, or without ratios of throughputs.
+    /// None if one of them has no interval.
+    pub(crate) fn widest_half_width(&self) -> Option<f64> {
+        let ratios: Vec<_> = self.comparisons.iter().map(|it| it.ratio.as_ref()).collect();
+        let throughputs = self.rows.iter().map(|row| row.acquisitions_per_second.as_ref()).collect();
+        let wanted = if ratios.is_empty() { throughputs } else { ratios };
+        let widths: Option<Vec<f64>> = wanted.into_iter().map(|estimate| estimate?.half_width()).collect();
+        widths?.into_iter().max_by(f64::total_cmp)
+    }
+
     pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.role != Role::Control && row.arm == arm && row.setting == *setting)
     }
@@ -175,20 +187,9 @@ fn throughput(record: &Record) -> f64 {
 
 /// The settings that occur, in the outline's order.
 fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
-    let rank = |setting: &Setting| -> Vec<usize> {
-        let rank_of = |key: &String, value: &String| {
-            let axis = outline.axes.iter().find(|axis| axis.key == *key)?;
-            axis.values.iter().position(|each| each == value)
-        };
-        outline
-            .axes
-            .iter()
-            .map(|axis| setting.get(&axis.key).and_then(|value| rank_of(&axis.key, value)).unwrap_or(usize::MAX))
-            .collect()
-    };
     let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
     settings.dedup();
-    settings.sort_by_key(rank);
+    settings.sort_by_key(|setting| outline.rank(setting));
     settings
 }
 
@@ -229,6 +230,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         vcpus: first.config.vcpus,
         pcpus: first.config.cpus.len(),
         runs: records.len(),
+        mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
         acquisitions_per_second: Estimate::of_positive(&throughputs),
         efficiency: estimate(|record| record.totals.efficiency),
         jain: estimate(|record| record.fairness.jain),
@@ -251,8 +253,20 @@ fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> 
     comparisons
 }
 
+/// A comparison within blocks.
 pub(crate) fn comparison(name: &str, setting: &Setting, arm: &str, baseline: &str, per_block: Vec<f64>) -> Comparison {
     let ratio = Estimate::of_positive(&per_block);
+    Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
+}
+
+/// A comparison that was not made within blocks.
+pub(crate) fn comparison_of(
+    name: &str,
+    setting: &Setting,
+    arm: &str,
+    baseline: &str,
+    ratio: Option<Estimate>,
+) -> Comparison {
     Comparison {
         name: name.into(),
         setting: setting.clone(),
@@ -260,7 +274,7 @@ pub(crate) fn comparison(name: &str, setting: &Setting, arm: &str, baseline: &st
         baseline: baseline.into(),
         verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
         ratio,
-        per_block,
+        per_block: vec![],
     }
 }
 

@@ -97,9 +97,9 @@ fn line(summary: &Summary, row: &Row, new_setting: bool, comparison: Option<Opti
         .collect();
     fields.push(Field::new(shown(row.vcpus.to_string())));
     fields.push(Field::new(row.arm.as_str()));
-    fields.push(Field::new(row.acquisitions_per_second.as_ref().map_or("none".into(), |it| {
-        format!("{}/s{}", si(it.median), plus_minus(it))
-    })));
+    let throughput = |it: &Estimate| format!("{}/s{}", si(it.median), plus_minus(it));
+    let without_interval = || format!("{}/s        ", si(row.mean_per_second));
+    fields.push(Field::new(row.acquisitions_per_second.as_ref().map_or_else(without_interval, throughput)));
     let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
         Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.median)))
     };
@@ -137,6 +137,30 @@ fn further_comparisons(summary: &Summary) -> String {
         let word = comparison.verdict.word();
         let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
     }
+    text
+}
+
+/// What `haltkick compare` found, cell by cell.
+pub(crate) fn comparisons(cells: &[Comparison], regressions: &[usize], threshold: f64) -> String {
+    let header = ["setting", "arm (B)", "baseline (A)", "B/A", "verdict"].map(String::from);
+    let line = |cell: &Comparison| {
+        let setting: Vec<String> = cell.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
+        vec![
+            Field::new(setting.join(", ")),
+            Field::new(cell.arm.as_str()),
+            Field::new(baseline),
+            of_comparison(cell),
+            Field { text: cell.verdict.word().into(), style: verdict_style(cell.verdict) },
+        ]
+    };
+    let lines: Vec<Vec<Field>> = cells.iter().map(line).collect();
+    let mut text = layout(&header, &lines, 1);
+    let percent = significant(threshold * 100.0);
+    let _ = match regressions.len() {
+        0 => writeln!(text, "no regression beyond {percent} %"),
+        count => writeln!(text, "{count} of {} cells lost more than {percent} %", cells.len()),
+    };
     text
 }
 

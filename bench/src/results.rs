@@ -1,0 +1,64 @@
+//! Everything that is made from records: summary, CSV, plots, report, table.
+
+use std::path::Path;
+
+use crate::cli::{Format, MergeArgs, ReportArgs};
+use crate::csv;
+use crate::directory::{self, Directory};
+use crate::exit::{Exit, Failure, Result};
+use crate::manifest::Manifest;
+use crate::merge;
+use crate::output;
+use crate::record::Record;
+use crate::summary::Summary;
+use crate::table;
+
+/// Writes and shows what the records say, all that are planned or those that there are.
+pub(crate) fn conclude(
+    directory: &Directory,
+    manifest: &Manifest,
+    records: &[Record],
+    format: Format,
+) -> Result<Exit> {
+    let summary = Summary::new(&manifest.outline, records);
+    directory.write("summary.json", &to_json(&summary)?)?;
+    directory.write("summary.csv", &csv::summary(&summary))?;
+    directory.write("runs.csv", &csv::runs(&manifest.outline, records))?;
+    match format {
+        Format::Table => output::data(&table::summary(&summary))?,
+        Format::Json => output::data(&to_json(&summary)?)?,
+    }
+    output::talk(&format!("results: {}", directory.path().display()));
+    let trusted = records.iter().all(|record| record.trusted);
+    Ok(if trusted { Exit::Done } else { Exit::Untrusted })
+}
+
+/// `haltkick report`.
+pub(crate) fn report(args: &ReportArgs) -> Result<Exit> {
+    let (manifest, records) = read(&args.directory)?;
+    conclude(&Directory::reopen(&args.directory)?, &manifest, &records, args.format)
+}
+
+/// `haltkick merge`.
+pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
+    let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let (manifest, records) = merge::merge(&args.directories, parts)?;
+    let mut directory = Directory::create(&args.output)?;
+    directory.write(directory::MANIFEST, &manifest.to_json()?)?;
+    for record in &records {
+        directory.append(&crate::single::to_json(record)?)?;
+    }
+    conclude(&directory, &manifest, &records, args.format)
+}
+
+/// What a directory holds.
+pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
+    let manifest = Manifest::read(path)?;
+    Ok((manifest, directory::read_records(path)?))
+}
+
+fn to_json(summary: &Summary) -> Result<String> {
+    serde_json::to_string_pretty(summary)
+        .map(|json| json + "\n")
+        .map_err(|error| Failure::internal(format!("the summary as JSON: {error}")))
+}
