@@ -134,12 +134,16 @@ pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32,
 
 /// The general registers at the entry: the two arguments, and a stack aligned as after a call.
 pub(crate) fn registers(memory: &Memory, image: &Image, vcpu: u32, boot_block: GuestAddress) -> kvm_regs {
+    // I/O privilege level 3, beside the bitmap of the TSS: PVM looks at the bitmap only, QEMU's emulated SVM at the
+    // level only (it does not take a busy TSS for one). It opens no more than the VMM answers for.
+    const IOPL_3: u64 = 3 << 12;
+    const ALWAYS_ONE: u64 = 2;
     kvm_regs {
         rip: image.entry,
         rdi: boot_block.0,
         rsi: u64::from(vcpu),
         rsp: memory.stack_top(vcpu) - 8,
-        rflags: 2,
+        rflags: ALWAYS_ONE | IOPL_3,
         ..Default::default()
     }
 }
