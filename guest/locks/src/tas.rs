@@ -1,6 +1,6 @@
 //! Test-and-test-and-set: one word, no order among waiters.
 //!
-//! Whoever swaps 1 into a free word owns it. Waiters poll with plain loads, so that the line stays shared while the
+//! Whoever turns 0 into 1 owns it. Waiters poll with plain loads, so that the line stays shared while the
 //! owner works, and race when it becomes free. Unfair without bound; under preemption that is a virtue, for the
 //! lock never waits for a waiter that is not running.
 
@@ -25,10 +25,10 @@ impl Tas {
         }
     }
 
-    /// Swaps in 1; `true` if that took the lock. Acquire: pairs with the release in `unlock`.
+    /// Turns 0 into 1; `true` if that took the lock. Acquire: pairs with the release in `unlock`.
     #[inline(always)]
     fn take(&self) -> bool {
-        self.word.swap(1, Acquire) == 0
+        self.word.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
     #[cold]
@@ -65,7 +65,7 @@ impl<P: Platform> Lock<P> for Tas {
 
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
-        // Release: the critical section is over before the swap of the next owner can read 0.
+        // Release: the critical section is over before the next owner can turn the 0 into 1.
         self.word.store(0, Release);
     }
 }

@@ -3,5 +3,6 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod family;
+mod owner_yield;
 mod qspinlock;
 mod support;

@@ -137,7 +137,7 @@ fn served_in_order<M: Mode, W: Word>() {
             stage.lock();
             for (i, arrival) in arrivals.iter().enumerate().skip(1) {
                 arrival.give();
-                stage.host.until_spinning(i);
+                stage.host.until_paused(i, 10);
             }
             stage.unlock();
         } else {
@@ -420,7 +420,7 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
             let (staged, spinning) = (stage.clone(), spinning.clone());
             Host::hook_once(Point::HeadSpinning, move || {
                 spinning.give();
-                staged.host.until_spinning(2);
+                staged.host.until_paused(2, 10);
             });
             stage.visit();
         }

@@ -5,6 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell, UnsafeCell},
+    env,
     ops::Deref,
     rc::Rc,
     sync::{
@@ -38,7 +39,9 @@ struct Cpu {
     activity: AtomicU8,
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
-    preempted: AtomicU8,
+    preempted: AtomicBool,
+    /// Bit `i`: has yielded to CPU `i`.
+    yielded: AtomicU64,
     events: [AtomicU64; Event::COUNT],
 }
 
@@ -72,7 +75,8 @@ impl Host {
             activity: AtomicU8::new(0),
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(spin_threshold.as_nanos() as u64),
-            preempted: AtomicU8::new(0),
+            preempted: AtomicBool::new(false),
+            yielded: AtomicU64::new(0),
             events: [const { AtomicU64::new(0) }; Event::COUNT],
         };
         Self(Arc::new(Inner { start: Instant::now(), cpus: (0..cpus).map(cpu).collect() }))
@@ -145,11 +149,27 @@ impl Host {
         self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
     }
 
-    /// Waits until `cpu` has been spinning for a while.
-    pub(crate) fn until_spinning(&self, cpu: usize) {
-        let pauses = &self.cpus[cpu].pauses;
-        let before = pauses.load(Relaxed);
-        while pauses.load(Relaxed) < before + 10 {
+    /// How often `cpu` has paused.
+    pub(crate) fn pauses(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].pauses.load(Relaxed)
+    }
+
+    /// Waits until `cpu` has paused `n` times more.
+    pub(crate) fn until_paused(&self, cpu: usize, n: u64) {
+        let before = self.pauses(cpu);
+        while self.pauses(cpu) < before + n {
+            thread::yield_now();
+        }
+    }
+
+    /// Sets what `is_preempted(cpu)` says.
+    pub(crate) fn set_preempted(&self, cpu: usize, preempted: bool) {
+        self.cpus[cpu].preempted.store(preempted, Relaxed);
+    }
+
+    /// Waits until `cpu` has yielded to `target`.
+    pub(crate) fn until_yielded(&self, cpu: usize, target: usize) {
+        while self.cpus[cpu].yielded.load(Relaxed) & 1 << target == 0 {
             thread::yield_now();
         }
     }
@@ -205,10 +225,13 @@ impl Platform for Host {
     }
 
     fn is_preempted(&self, cpu: usize) -> bool {
-        self.cpus[cpu].preempted.load(Relaxed) != 0
+        self.cpus[cpu].preempted.load(Relaxed)
     }
 
-    fn yield_to(&self, _: Option<usize>) {
+    fn yield_to(&self, cpu: Option<usize>) {
+        if let Some(target) = cpu {
+            self.cpus[self.cpu()].yielded.fetch_or(1 << target, Relaxed);
+        }
         thread::yield_now();
     }
 
@@ -257,7 +280,8 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) fn new(host: &Host) -> Self {
-        let limit = Duration::from_secs(if cfg!(miri) { 600 } else { 20 });
+        let limit = env::var("WATCHDOG_SECONDS").map_or(60, |seconds| seconds.parse().expect("a number"));
+        let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
         let (fed, starved) = mpsc::channel();
         let host = host.clone();
         let test = thread::current().name().unwrap_or("test").to_owned();

@@ -8,6 +8,6 @@
 
 #![cfg(loom)]
 
+mod family;
 mod model;
 mod qspinlock;
-mod simple;

@@ -1,6 +1,9 @@
 //! A machine of loom threads.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use haltkick_locks::{Event, Lock, Platform};
 use loom::{
@@ -14,13 +17,18 @@ loom::thread_local! {
 }
 
 /// CPUs are threads, waiters sleep at once, and every wait may also end for no reason.
+///
+/// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes the tree
+/// of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its end without
+/// branching any further.
 pub(crate) struct Machine {
     latches: Vec<Notify>,
+    pauses_left: AtomicUsize,
 }
 
 impl Machine {
-    pub(crate) fn new(cpus: usize) -> Self {
-        Self { latches: (0..cpus).map(|_| Notify::new()).collect() }
+    fn new(cpus: usize, pauses: usize) -> Self {
+        Self { latches: (0..cpus).map(|_| Notify::new()).collect(), pauses_left: AtomicUsize::new(pauses) }
     }
 }
 
@@ -30,6 +38,11 @@ impl Platform for Machine {
     }
 
     fn pause(&self) {
+        // Not one step, as loom runs one thread at a time.
+        match self.pauses_left.load(Relaxed) {
+            0 => loom::skip_branch(),
+            left => self.pauses_left.store(left - 1, Relaxed),
+        }
         thread::yield_now();
     }
 
@@ -64,62 +77,80 @@ impl Platform for Machine {
 
 /// What a model is bounded by; everything within is tried.
 pub(crate) struct Bounds {
-    /// CPUs, this thread included.
-    pub(crate) cpus: usize,
-    /// Acquisitions by each.
+    /// Acquisitions by each CPU.
     pub(crate) rounds: usize,
     /// Involuntary switches from one thread to another in one execution.
     pub(crate) preemptions: usize,
+    /// Rounds of spinning in one execution, by all CPUs together, before it is no longer branched on.
+    pub(crate) pauses: usize,
 }
 
-/// All CPUs take one lock. They must not overlap, everything that one did must be visible to the next, and all must
-/// come through. `at_rest` looks at the domain afterwards.
-pub(crate) fn check<D, L>(bounds: Bounds, domain: fn(Machine) -> D, lock: fn() -> L, at_rest: fn(&D))
-where
+/// All CPUs take one lock. They must not overlap, everything that one did must be visible to the next, and all must come
+/// through. The last CPU tries first each time. `at_rest` looks at the domain afterwards.
+pub(crate) fn check<D, L>(
+    cpus: usize,
+    bounds: Bounds,
+    domain: fn(Machine) -> D,
+    lock: fn() -> L,
+    at_rest: fn(&D),
+) where
     D: Sync + Send + 'static,
     L: Lock<D> + Send + 'static,
 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(bounds.preemptions);
     builder.max_branches = 20_000;
-    let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let count = executions.clone();
+    let executions = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = executions.clone();
     builder.check(move || {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let domain = Arc::new(domain(Machine::new(bounds.cpus)));
+        counted.fetch_add(1, Relaxed);
+        let domain = Arc::new(domain(Machine::new(cpus, bounds.pauses)));
         let lock = Arc::new(lock());
-        let counter = Arc::new(UnsafeCell::new(0));
+        let counter = Arc::new(Plain(UnsafeCell::new(0)));
         let run = {
             let (domain, lock, counter) = (domain.clone(), lock.clone(), counter.clone());
             move |cpu| {
                 CPU.with(|this| this.set(cpu));
                 for _ in 0..bounds.rounds {
-                    let token = lock.lock(&*domain);
-                    counter.with_mut(
-                        #[expect(unsafe_code, reason = "what the lock under test protects")]
-                        // SAFETY: the claim under test; loom reports overlapping or unordered accesses.
-                        |counter| unsafe { *counter += 1 },
-                    );
+                    let tried = if cpu == cpus - 1 { lock.try_lock(&*domain) } else { None };
+                    let token = tried.unwrap_or_else(|| lock.lock(&*domain));
+                    counter.increment();
                     lock.unlock(&*domain, token);
                 }
             }
         };
-        let others: Vec<_> = (1..bounds.cpus)
-            .map(|cpu| {
-                let run = run.clone();
-                thread::spawn(move || run(cpu))
-            })
-            .collect();
+        let others = (1..cpus).map(|cpu| {
+            let run = run.clone();
+            thread::spawn(move || run(cpu))
+        });
+        let others: Vec<_> = others.collect();
         run(0);
         for other in others {
             other.join().unwrap();
         }
-        counter.with(
-            #[expect(unsafe_code, reason = "what the lock under test protects")]
-            // SAFETY: all threads have been joined.
-            |counter| assert_eq!(unsafe { *counter }, bounds.cpus * bounds.rounds),
-        );
+        assert_eq!(counter.get(), cpus * bounds.rounds);
         at_rest(&domain);
     });
-    println!("{} executions", executions.load(std::sync::atomic::Ordering::Relaxed));
+    println!("{} executions", executions.load(Relaxed));
+}
+
+/// A counter that only a lock protects. Loom reports accesses that overlap, or that nothing orders.
+struct Plain(UnsafeCell<usize>);
+
+#[expect(unsafe_code, reason = "what the lock under test protects")]
+// SAFETY: loom runs one thread at a time.
+unsafe impl Sync for Plain {}
+
+impl Plain {
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    fn increment(&self) {
+        // SAFETY: loom runs one thread at a time, and panics if another one is inside.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    #[expect(unsafe_code, reason = "what the lock under test protects")]
+    fn get(&self) -> usize {
+        // SAFETY: as above.
+        self.0.with(|count| unsafe { *count })
+    }
 }

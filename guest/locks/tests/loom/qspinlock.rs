@@ -4,45 +4,55 @@ use haltkick_locks::*;
 
 use crate::model::{Bounds, Machine, check};
 
-fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Machine, CPUS, 1>) {
-    assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
-}
-
-fn check_mode<M: Mode, const CPUS: usize>(rounds: usize, preemptions: usize) {
-    check(
-        Bounds { cpus: CPUS, rounds, preemptions },
+fn check_mode<M: Mode, const CPUS: usize>(bounds: Bounds) {
+    check::<_, QSpinLock<M, Whole>>(
+        CPUS,
+        bounds,
         QSpinDomain::<Machine, CPUS, 1>::new,
-        QSpinLock::<M, Whole>::new,
-        nobody_left::<CPUS>,
+        QSpinLock::new,
+        |domain| assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table"),
     );
 }
 
 #[test]
 fn native_with_two_cpus() {
-    check_mode::<Native, 2>(1, 3);
+    check_mode::<Native, 2>(Bounds { rounds: 2, preemptions: 4, pauses: 8 });
 }
 
 #[test]
 fn native_with_three_cpus() {
-    check_mode::<Native, 3>(1, 2);
+    check_mode::<Native, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+}
+
+/// Owner, pending, head, and one behind.
+#[test]
+fn native_with_four_cpus() {
+    check_mode::<Native, 4>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
 }
 
 #[test]
 fn v16_with_two_cpus() {
-    check_mode::<V16, 2>(1, 3);
+    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+}
+
+/// Owner, head, and one behind.
+#[test]
+fn v16_with_three_cpus() {
+    check_mode::<V16, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
 }
 
 #[test]
 fn pv_with_two_cpus() {
-    check_mode::<Pv, 2>(1, 3);
+    check_mode::<Pv, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
 }
 
-#[test]
-fn v16_with_three_cpus() {
-    check_mode::<V16, 3>(1, 2);
-}
-
+/// Owner, head, and one behind, or a thief.
 #[test]
 fn pv_with_three_cpus() {
-    check_mode::<Pv, 3>(1, 2);
+    check_mode::<Pv, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+}
+
+#[test]
+fn virt_with_three_cpus() {
+    check_mode::<VirtTas, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
 }

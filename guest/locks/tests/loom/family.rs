@@ -1,0 +1,42 @@
+//! The other locks, but for the unfair ticket lock: loom cannot order its plain store of 0 against the exchanges of others,
+//! and lets a waiter read the same stale word for ever. Shuttle and the host threads check that one.
+
+use haltkick_locks::*;
+
+use crate::model::{Bounds, Machine, check};
+
+const TWO: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 8 };
+const THREE: Bounds = Bounds { rounds: 1, preemptions: 3, pauses: 8 };
+
+/// Checks one lock with two and with three CPUs.
+macro_rules! family {
+    ($($name:ident: $lock:expr, $two:expr, $three:expr;)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn with_two_cpus() {
+                check(2, TWO, $two, || $lock, |_| {});
+            }
+
+            #[test]
+            fn with_three_cpus() {
+                check(3, THREE, $three, || $lock, |_| {});
+            }
+        }
+    )+};
+}
+
+/// Locks without memory of their own have the platform for a domain.
+fn platform(machine: Machine) -> Machine {
+    machine
+}
+
+family! {
+    tas: Tas::new(), platform, platform;
+    ticket: Ticket::new(), platform, platform;
+    pv_ticket: PvTicket::new(), PvTicketDomain::<Machine, 2>::new, PvTicketDomain::<Machine, 3>::new;
+    mcs: Mcs::new(), McsDomain::<Machine, 2>::new, McsDomain::<Machine, 3>::new;
+    clh: Clh::new(), ClhDomain::<Machine, 2, 1>::new, ClhDomain::<Machine, 3, 1>::new;
+    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Machine, 2>::new, OwnerYieldDomain::<Machine, 3>::new;
+}
