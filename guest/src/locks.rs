@@ -1,7 +1,10 @@
 //! The lock crate's locks as this guest has them: where their instances lie, and the memory that each kind shares.
 
 use haltkick_hypercalls::MAX_VCPUS;
-use haltkick_locks::{CachePadded, Lock, McsDomain, Native, Pv, QSpinDomain, QSpinLock};
+use haltkick_locks::{
+    CachePadded, ClhDomain, Lock, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain,
+    QSpinDomain, QSpinLock, V16,
+};
 
 use crate::platform::Guest;
 
@@ -67,7 +70,19 @@ type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 
 guest_lock!(NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest, excludes = false);
 guest_lock!(Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest);
+guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest);
+guest_lock!(TicketParavirt: PvTicket = PvTicket::new(), PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest));
+guest_lock!(UnfairTicket: haltkick_locks::UnfairTicket = haltkick_locks::UnfairTicket::new(), Guest = Guest);
 guest_lock!(Mcs: haltkick_locks::Mcs = haltkick_locks::Mcs::new(), McsDomain<Guest, MAX_VCPUS> = McsDomain::new(Guest));
+guest_lock!(
+    Clh: haltkick_locks::Clh = haltkick_locks::Clh::new(),
+    ClhDomain<Guest, MAX_VCPUS, INSTANCES> = ClhDomain::new(Guest)
+);
+guest_lock!(
+    OwnerYield: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
+    OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest)
+);
 guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));

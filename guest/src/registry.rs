@@ -104,15 +104,26 @@ macro_rules! locks {
     };
 }
 
-use crate::locks::{Mcs, NoLock, QspinlockNative, QspinlockParavirt, Tas, Ticket};
+use crate::locks::{
+    Clh, Mcs, NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, Tas, Ticket,
+    TicketParavirt, UnfairTicket, VirtTas,
+};
 
 locks! {
     "none", "no lock at all: what the hardware could do", IS_LOCK_FREE, native NoLock, paravirt -;
     "tas", "test and test-and-set, unfair", 0, native Tas, paravirt -;
-    "ticket", "two counters, first come first served", 0, native Ticket, paravirt -;
+    "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", 0, native VirtTas, paravirt -;
+    "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1", 0,
+        native Ticket, paravirt TicketParavirt;
+    "unfair-ticket", "ticket lock whose unlock frees it for everybody (2010)", 0, native UnfairTicket, paravirt -;
     "mcs", "queue of per-CPU nodes, first come first served", 0, native Mcs, paravirt -;
+    "clh", "queue in which each waits for its predecessor's node", 0, native Clh, paravirt -;
     "qspinlock", "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", 0,
         native QspinlockNative, paravirt QspinlockParavirt;
+    "qspinlock-v16", "the paravirtual qspinlock as first posted (2015): no stealing", 0,
+        native -, paravirt QspinlockV16;
+    "owner-yield", "queued lock whose word names the owner; waiters yield to it when it is preempted", 0,
+        native -, paravirt OwnerYield;
 }
 
 const fn event_names() -> [[u8; 32]; Event::NAMES.len()] {

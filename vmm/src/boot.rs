@@ -132,18 +132,19 @@ pub(crate) fn set_system_registers(sregs: &mut kvm_sregs, ring: Ring, vcpu: u32,
     sregs.efer = EFER_LME_LMA;
 }
 
+/// RFLAGS at the start of any code: the bit that is always one, and I/O privilege level 3. The latter stands beside the
+/// bitmap of the TSS: PVM looks at the bitmap only, QEMU's emulated SVM at the level only (it does not take a busy TSS
+/// for one). It opens no more than the VMM answers for.
+pub(crate) const START_FLAGS: u64 = 1 << 1 | 3 << 12;
+
 /// The general registers at the entry: the two arguments, and a stack aligned as after a call.
 pub(crate) fn registers(memory: &Memory, image: &Image, vcpu: u32, boot_block: GuestAddress) -> kvm_regs {
-    // I/O privilege level 3, beside the bitmap of the TSS: PVM looks at the bitmap only, QEMU's emulated SVM at the
-    // level only (it does not take a busy TSS for one). It opens no more than the VMM answers for.
-    const IOPL_3: u64 = 3 << 12;
-    const ALWAYS_ONE: u64 = 2;
     kvm_regs {
         rip: image.entry,
         rdi: boot_block.0,
         rsi: u64::from(vcpu),
         rsp: memory.stack_top(vcpu) - 8,
-        rflags: ALWAYS_ONE | IOPL_3,
+        rflags: START_FLAGS,
         ..Default::default()
     }
 }

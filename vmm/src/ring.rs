@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
+use crate::boot::START_FLAGS;
 use crate::config::Ring;
 use crate::error::RunError;
 use crate::exits::Exit;
@@ -57,7 +58,8 @@ fn rate(elapsed: Duration) -> f64 {
 
 fn timed(memory: &Memory, vcpu: &mut Vcpu, rounds: u64) -> Result<Duration, RunError> {
     let stack = memory.stack_top(vcpu.id);
-    let registers = kvm_regs { rip: PROBE_CODE, rcx: rounds, rsp: stack, rflags: 2, ..Default::default() };
+    let registers =
+        kvm_regs { rip: PROBE_CODE, rcx: rounds, rsp: stack, rflags: START_FLAGS, ..Default::default() };
     vcpu.fd.set_regs(&registers).map_err(system("set registers for the ring probe"))?;
     let start = Instant::now();
     loop {

@@ -1,0 +1,42 @@
+# Haltkick: a lab for locks on overcommitted virtual CPUs. `just` lists the recipes.
+
+haltkick := "cargo run --quiet --release --package haltkick --"
+nested := justfile_directory() / "bench/tests/nested/suite.sh"
+
+# List the recipes.
+default:
+    @just --list --unsorted
+
+# Add the guest's target.
+setup:
+    @rustup target list --installed | grep -qx x86_64-unknown-none || rustup target add x86_64-unknown-none
+
+# Build the `haltkick` command with the guest inside.
+build: setup
+    cargo build --release
+
+# Sweep five locks over overcommit ratios 1 to 32; `just bench-overcommit --quick` takes half a minute.
+bench-overcommit *ARGS: setup
+    @{{ haltkick }} bench overcommit {{ ARGS }}
+
+# What this host can do, and what will spoil a measurement.
+doctor: setup
+    @{{ haltkick }} doctor
+
+# Everything that CI runs: unit tests, the command, real guests, and guests on hardware-style KVM.
+test: test-host test-nested
+
+# Unit tests, the command, and guests on this host's /dev/kvm (skipped with a reason without one).
+test-host: setup
+    cargo test --workspace --exclude haltkick-guest
+
+# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator; installs its Debian packages.
+test-nested: setup
+    {{ nested }}
+
+# Formatting, lints, documentation.
+check: setup
+    cargo fmt --all --check
+    cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
+    cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
