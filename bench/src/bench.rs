@@ -99,7 +99,12 @@ fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Recor
 }
 
 /// Calibrates, unless `records` tell how that went, and writes the manifest of a new directory.
-fn start<'a>(job: &'a Job, engine: Engine<'a>, directory: Directory, records: Vec<Record>) -> Result<Session<'a>> {
+fn start<'a>(
+    job: &'a Job,
+    engine: Engine<'a>,
+    directory: Directory,
+    records: Vec<Record>,
+) -> Result<Session<'a>> {
     let calibration = match records.first() {
         Some(record) => Calibration::of_record(record),
         None => match Calibration::measure(engine, &job.plan) {
@@ -114,7 +119,15 @@ fn start<'a>(job: &'a Job, engine: Engine<'a>, directory: Directory, records: Ve
         directory.write(directory::MANIFEST, &job.manifest().to_json()?)?;
     }
     let host = Host::probe();
-    Ok(Session { plan: &job.plan, engine, host, calibration, directory, records, progress: Progress::start() })
+    Ok(Session {
+        plan: &job.plan,
+        engine,
+        host,
+        calibration,
+        directory,
+        records,
+        progress: Progress::start(),
+    })
 }
 
 /// Completes what a directory holds.
@@ -133,13 +146,17 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
 /// The job that a directory's manifest describes, if this host and this program can still do it.
 fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
     let manifest = Manifest::read(path)?;
-    let complain = |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
-    let overrides = Overrides::from_arguments(&manifest.source.overrides)
-        .map_err(|error| complain(format!("overrides that this haltkick does not know ({})", error.kind())))?;
+    let complain =
+        |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
+    let overrides = Overrides::from_arguments(&manifest.source.overrides).map_err(|error| {
+        complain(format!("overrides that this haltkick does not know ({})", error.kind()))
+    })?;
     let source = Source { origin: manifest.source.origin, text: manifest.source.text };
     let job = Job::new(source, &overrides, guest)?;
     if job.plan.outline != manifest.outline {
-        return Err(complain("plans other cells than this haltkick would: use the version that wrote it".into()));
+        return Err(complain(
+            "plans other cells than this haltkick would: use the version that wrote it".into(),
+        ));
     }
     let hash = |facts: &std::collections::BTreeMap<String, manifest::Fact>| {
         facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
@@ -189,7 +206,9 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let records = directory::read_records(path)?;
     if directory.has_manifest() && Manifest::read(path)?.outline != job.plan.outline {
         let path = path.display();
-        return Err(Failure::usage(format!("{path} holds another experiment: choose another --output directory")));
+        return Err(Failure::usage(format!(
+            "{path} holds another experiment: choose another --output directory"
+        )));
     }
     let is_it = |record: &&Record| {
         record.place.as_ref().is_some_and(|place| place.cell_id == cell.id && place.block == block)
@@ -213,7 +232,8 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
 }
 
 fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
-    let wrong = || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
+    let wrong =
+        || Failure::usage(format!("no cell is called '{id}': --list-cells prints those that there are"));
     let (name, block) = id.rsplit_once("_block-").ok_or_else(wrong)?;
     let block = block.parse().map_err(|_| wrong())?;
     let cell = plan.cells().find(|cell| cell.id == name).ok_or_else(wrong)?;

@@ -69,7 +69,9 @@ pub(crate) enum Command {
     /// Print the JSON Schema of a file format
     Schema(SchemaArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  haltkick completions bash > ~/.local/share/bash-completion/completions/haltkick")]
+    #[command(
+        after_help = "Example:\n  haltkick completions bash > ~/.local/share/bash-completion/completions/haltkick"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,

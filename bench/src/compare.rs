@@ -57,8 +57,13 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
         lost && cell.verdict == crate::statistics::Verdict::Slower
     };
     let regressions = (0..cells.len()).filter(|i| is_regression(&cells[*i])).collect();
-    let compared =
-        Compared { schema: "haltkick.comparison".into(), schema_version: 1, threshold: args.threshold, cells, regressions };
+    let compared = Compared {
+        schema: "haltkick.comparison".into(),
+        schema_version: 1,
+        threshold: args.threshold,
+        cells,
+        regressions,
+    };
     show(&compared, args.format)?;
     Ok(if compared.regressions.is_empty() { Exit::Done } else { Exit::Regression })
 }
@@ -107,7 +112,9 @@ fn two_arms(a: &Side, b: &Side) -> Vec<Comparison> {
     let (below, above) = (throughputs(a, a.arm.as_deref()), throughputs(b, b.arm.as_deref()));
     let mut cells = Vec::new();
     for ((setting, arm), above) in &above {
-        let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else { continue };
+        let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else {
+            continue;
+        };
         cells.push(if a.path == b.path {
             let below: BTreeMap<u32, f64> = below.iter().copied().collect();
             let ratios = above.iter().filter_map(|(block, value)| Some(value / below.get(block)?));
@@ -138,13 +145,17 @@ fn throughputs(side: &Side, only: Option<&str>) -> Cells {
 /// Cells in the order of the experiment file.
 fn in_order(side: &Side, mut cells: Vec<Comparison>) -> Vec<Comparison> {
     let outline = &side.manifest.outline;
-    cells.sort_by_key(|cell| (outline.rank(&cell.setting), outline.arms.iter().position(|arm| *arm == cell.arm)));
+    cells.sort_by_key(|cell| {
+        (outline.rank(&cell.setting), outline.arms.iter().position(|arm| *arm == cell.arm))
+    });
     cells
 }
 
 fn show(compared: &Compared, format: Format) -> Result<()> {
     match format {
-        Format::Table => output::data(&table::comparisons(&compared.cells, &compared.regressions, compared.threshold)),
+        Format::Table => {
+            output::data(&table::comparisons(&compared.cells, &compared.regressions, compared.threshold))
+        }
         Format::Json => {
             let json = serde_json::to_string_pretty(compared)
                 .map_err(|error| Failure::internal(format!("the comparison as JSON: {error}")))?;

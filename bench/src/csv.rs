@@ -19,7 +19,11 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("wait_p50_ns", &row.wait_p50_ns),
             ("wait_p99_ns", &row.wait_p99_ns),
         ];
-        let arm = if row.role == crate::record::Role::Control { format!("{} (control)", row.arm) } else { row.arm.clone() };
+        let arm = if row.role == crate::record::Role::Control {
+            format!("{} (control)", row.arm)
+        } else {
+            row.arm.clone()
+        };
         for (metric, estimate) in metrics {
             line(&mut csv, &summary.outline, &row.setting, &[&arm, "", metric], estimate.as_ref());
         }
@@ -41,7 +45,10 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
         for (metric, value) in metrics(record) {
             let value = value.map_or(String::new(), |value| value.to_string());
             let mut fields = setting(outline, &place.setting);
-            fields.extend([&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, metric, &value].map(escape));
+            fields.extend(
+                [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, metric, &value]
+                    .map(escape),
+            );
             let _ = writeln!(csv, "{}", fields.join(","));
         }
     }
@@ -71,18 +78,27 @@ fn header(outline: &Outline, rest: &str) -> String {
 }
 
 fn setting(outline: &Outline, setting: &BTreeMap<String, String>) -> Vec<String> {
-    let values = outline.axes.iter().map(|axis| setting.get(&axis.key).map_or(String::new(), |value| escape(value)));
+    let values =
+        outline.axes.iter().map(|axis| setting.get(&axis.key).map_or(String::new(), |value| escape(value)));
     std::iter::once(escape(&outline.experiment)).chain(values).collect()
 }
 
-fn line(csv: &mut String, outline: &Outline, of: &BTreeMap<String, String>, names: &[&str], estimate: Option<&Estimate>) {
+fn line(
+    csv: &mut String,
+    outline: &Outline,
+    of: &BTreeMap<String, String>,
+    names: &[&str],
+    estimate: Option<&Estimate>,
+) {
     let mut fields = setting(outline, of);
     fields.extend(names.iter().map(|name| escape(name)));
     match estimate {
         None => fields.extend(["0", "", "", "", ""].map(String::from)),
         Some(it) => {
             fields.extend([it.n.to_string(), it.median.to_string(), it.hodges_lehmann.to_string()]);
-            let ends = it.interval.map_or([String::new(), String::new()], |interval| [interval.low.to_string(), interval.high.to_string()]);
+            let ends = it.interval.map_or([String::new(), String::new()], |interval| {
+                [interval.low.to_string(), interval.high.to_string()]
+            });
             fields.extend(ends);
         }
     }
@@ -92,7 +108,11 @@ fn line(csv: &mut String, outline: &Outline, of: &BTreeMap<String, String>, name
 /// A field as RFC 4180 wants it.
 fn escape(field: impl AsRef<str>) -> String {
     let field = field.as_ref();
-    if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.into() }
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.into()
+    }
 }
 
 #[cfg(test)]

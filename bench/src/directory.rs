@@ -82,7 +82,10 @@ impl Directory {
     /// Appends one record.
     pub(crate) fn append(&mut self, json_line: &str) -> Result<()> {
         let failed = |error| Failure::internal(format!("{}: {error}", self.path.join(RUNS).display()));
-        self.runs.write_all(format!("{json_line}\n").as_bytes()).and_then(|()| self.runs.flush()).map_err(failed)
+        self.runs
+            .write_all(format!("{json_line}\n").as_bytes())
+            .and_then(|()| self.runs.flush())
+            .map_err(failed)
     }
 }
 
@@ -107,8 +110,7 @@ pub(crate) fn read_records(directory: &Path) -> Result<Vec<Record>> {
 }
 
 fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
-    let complain =
-        |message: String| Failure::usage(format!("{}:{line_number}: {message}", path.display()));
+    let complain = |message: String| Failure::usage(format!("{}:{line_number}: {message}", path.display()));
     let value: serde_json::Value = serde_json::from_str(line)
         .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
@@ -130,8 +132,12 @@ fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     let hint = match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": choose a writable one with --output",
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => ": a file is in the way, choose another --output",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            ": choose a writable one with --output"
+        }
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            ": a file is in the way, choose another --output"
+        }
         _ => "",
     };
     Failure { exit: Exit::Usage, message: format!("output directory {}: {error}{hint}", path.display()) }

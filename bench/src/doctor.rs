@@ -80,7 +80,9 @@ fn kvm_device() -> Finding {
         Err(ErrorKind::NotFound) => {
             finding(Level::Missing, Some("does not exist"), "guests run on it", Some(how_to_get_kvm()))
         }
-        Err(kind) => finding(Level::Missing, Some(&kind.to_string()), "guests run on it", Some(how_to_get_kvm())),
+        Err(kind) => {
+            finding(Level::Missing, Some(&kind.to_string()), "guests run on it", Some(how_to_get_kvm()))
+        }
     }
 }
 
@@ -100,8 +102,16 @@ fn how_to_get_kvm() -> String {
 fn vendor_module() -> Finding {
     let why = "the vendor module decides what exits cost and which paravirtual features exist";
     match host::kvm_module() {
-        Ok(module) => Finding { name: "KVM module", level: Level::Good, value: Some(module), why: why.into(), change: None },
-        Err(reason) => Finding { name: "KVM module", level: Level::Unknown, value: None, why: reason, change: None },
+        Ok(module) => Finding {
+            name: "KVM module",
+            level: Level::Good,
+            value: Some(module),
+            why: why.into(),
+            change: None,
+        },
+        Err(reason) => {
+            Finding { name: "KVM module", level: Level::Unknown, value: None, why: reason, change: None }
+        }
     }
 }
 
@@ -115,9 +125,13 @@ fn pcpus() -> Finding {
             why: why.into(),
             change: None,
         },
-        Err(failure) => {
-            Finding { name: "pCPUs allowed", level: Level::Unknown, value: None, why: failure.message, change: None }
-        }
+        Err(failure) => Finding {
+            name: "pCPUs allowed",
+            level: Level::Unknown,
+            value: None,
+            why: failure.message,
+            change: None,
+        },
     }
 }
 

@@ -27,7 +27,9 @@ impl FromStr for Span {
         let (number, unit) = text.split_at(split);
         let unit = unit.trim_start();
         if number.is_empty() {
-            return Err(format!("'{text}' is no duration: write a number and a unit, such as 1us, 500ms or 2s"));
+            return Err(format!(
+                "'{text}' is no duration: write a number and a unit, such as 1us, 500ms or 2s"
+            ));
         }
         if unit.is_empty() {
             return Err(format!("'{text}' has no unit: write {text}ns, {text}us, {text}ms or {text}s"));
@@ -111,7 +113,9 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "us", "-1us", "1 parsec", "1.5ns", "0.0001us", "1..2s", "1.2.3s", ".s", "99999999999h"] {
+        for text in
+            ["", "us", "-1us", "1 parsec", "1.5ns", "0.0001us", "1..2s", "1.2.3s", ".s", "99999999999h"]
+        {
             assert!(parse(text).is_err(), "{text:?} was accepted");
         }
     }

@@ -106,8 +106,9 @@ impl Source {
                 nearest::unknown("experiment", name, &names)
             )));
         }
-        let text = fs::read_to_string(name)
-            .map_err(|error| Failure::usage(format!("{name}: {error}: give a readable file or a built-in name")))?;
+        let text = fs::read_to_string(name).map_err(|error| {
+            Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
+        })?;
         Ok(Self { origin: name.into(), text })
     }
 
@@ -158,7 +159,19 @@ impl Experiment {
             source: source.clone(),
         };
         let experiment = experiment.with_references(&mut top)?;
-        top.finish(&["format", "name", "title", "blocks", "trial-blocks", "settings", "grid", "arm", "compare", "control", "quick"])?;
+        top.finish(&[
+            "format",
+            "name",
+            "title",
+            "blocks",
+            "trial-blocks",
+            "settings",
+            "grid",
+            "arm",
+            "compare",
+            "control",
+            "quick",
+        ])?;
         Ok(experiment)
     }
 
@@ -174,8 +187,11 @@ impl Experiment {
             }
         }
         let names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
-        self.comparisons =
-            top.tables("compare")?.into_iter().map(|mut table| table.comparison(&names)).collect::<Result<_>>()?;
+        self.comparisons = top
+            .tables("compare")?
+            .into_iter()
+            .map(|mut table| table.comparison(&names))
+            .collect::<Result<_>>()?;
         self.control =
             top.table("control")?.map(|mut table| table.control(&names, &self.axes)).transpose()?;
         Ok(self)
@@ -186,7 +202,9 @@ impl Experiment {
         if overrides.quick {
             let quick = self.quick.take().ok_or_else(|| {
                 let origin = &self.source.origin;
-                Failure::usage(format!("{origin} has no [quick] part: drop --quick, or use --blocks and --window"))
+                Failure::usage(format!(
+                    "{origin} has no [quick] part: drop --quick, or use --blocks and --window"
+                ))
             })?;
             self.blocks = quick.blocks.unwrap_or(self.blocks);
             for (key, at) in &quick.patch.places {
@@ -203,11 +221,13 @@ impl Experiment {
         ];
         for (key, value) in flags {
             if let Some(value) = value {
-                self.override_setting(key, &value).map_err(|error| Failure::usage(format!("--{key}: {error}")))?;
+                self.override_setting(key, &value)
+                    .map_err(|error| Failure::usage(format!("--{key}: {error}")))?;
             }
         }
         for (key, value) in &overrides.sets {
-            self.override_setting(key, value).map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
+            self.override_setting(key, value)
+                .map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
         }
         if let Some(ratios) = &overrides.ratios {
             self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
@@ -225,7 +245,9 @@ impl Experiment {
             self.override_axis(key, vec![value.into()]);
             return Ok(());
         }
-        if let Some(arm) = self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some())) {
+        if let Some(arm) =
+            self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some()))
+        {
             return Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name));
         }
         self.settings.set(key, value, None)
@@ -286,11 +308,14 @@ impl<'a> Reader<'a> {
 
     fn format(&self) -> Result<()> {
         let Some(node) = self.get("format") else {
-            return Err(self.source.complain(None, format!("no 'format': begin the file with format = {FORMAT}")));
+            return Err(self
+                .source
+                .complain(None, format!("no 'format': begin the file with format = {FORMAT}")));
         };
         match scalar(node.get_ref()).and_then(|text| text.parse::<i64>().ok()) {
             Some(FORMAT) => Ok(()),
-            _ => Err(self.complain(&node.span(), format!("another format than {FORMAT}, the one this version reads"))),
+            _ => Err(self
+                .complain(&node.span(), format!("another format than {FORMAT}, the one this version reads"))),
         }
     }
 
@@ -325,7 +350,8 @@ impl<'a> Reader<'a> {
 
     fn tables(&self, key: &str) -> Result<Vec<Reader<'a>>> {
         let Some(node) = self.get(key) else { return Ok(vec![]) };
-        let wrong = || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
+        let wrong =
+            || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
         let array = node.get_ref().as_array().ok_or_else(wrong)?;
         array
             .iter()
@@ -369,7 +395,8 @@ impl<'a> Reader<'a> {
 
     fn axis(&self, key: &str, at: &At, node: &'a Node<'a>) -> Result<Axis> {
         let values = node.get_ref().as_array().filter(|values| !values.is_empty());
-        let values = values.ok_or_else(|| self.complain(at, format!("'{key}' must be a list, such as [1, 2]")))?;
+        let values =
+            values.ok_or_else(|| self.complain(at, format!("'{key}' must be a list, such as [1, 2]")))?;
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
             let value = self.scalar(node)?;
@@ -416,7 +443,8 @@ impl<'a> Reader<'a> {
             let Some(node) = self.get(&axis.key) else { continue };
             let value = self.scalar(node)?;
             if !axis.values.iter().any(|(known, _)| *known == value) {
-                let message = format!("{} = {value} is not in [grid], so that there is no such cell", axis.key);
+                let message =
+                    format!("{} = {value} is not in [grid], so that there is no such cell", axis.key);
                 return Err(self.complain(&node.span(), message));
             }
             setting.push((axis.key.clone(), value));

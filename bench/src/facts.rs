@@ -75,7 +75,11 @@ fn cpu(facts: &mut Facts) {
         put(facts, &format!("cpu.{name}"), probe::field("/proc/cpuinfo", field));
     }
     put(facts, "cpu.microcode", distinct_fields("microcode"));
-    put(facts, "cpu.flags_sha256", probe::field("/proc/cpuinfo", "flags").map(|flags| hash(flags.as_bytes())));
+    put(
+        facts,
+        "cpu.flags_sha256",
+        probe::field("/proc/cpuinfo", "flags").map(|flags| hash(flags.as_bytes())),
+    );
     put(facts, "cpu.caches", caches());
     put(facts, "cpu.vulnerabilities", each("/sys/devices/system/cpu/vulnerabilities", "", ""));
     put(facts, "cpu.hypervisor_bit", probe::has_cpu_flag("hypervisor").map(|bit| bit.to_string()));
@@ -93,7 +97,11 @@ fn topology(facts: &mut Facts) {
     put(facts, "topology.siblings", each_cpu("topology/thread_siblings_list"));
     put(facts, "topology.numa_nodes", probe::text("/sys/devices/system/node/online"));
     put(facts, "topology.numa_distances", each("/sys/devices/system/node", "node", "distance"));
-    put(facts, "topology.allowed", cpulist::allowed().map(|cpus| cpus.to_string()).map_err(|failure| failure.message));
+    put(
+        facts,
+        "topology.allowed",
+        cpulist::allowed().map(|cpus| cpus.to_string()).map_err(|failure| failure.message),
+    );
     put(facts, "topology.cgroup", probe::text("/proc/self/cgroup"));
     put(facts, "topology.cgroup_cpuset", cgroup("cpuset.cpus.effective"));
 }
@@ -122,7 +130,11 @@ fn idle(facts: &mut Facts) {
 }
 
 fn kvm(facts: &mut Facts) {
-    put(facts, "kvm.device", fs::metadata("/dev/kvm").map(|_| "/dev/kvm".into()).map_err(|error| error.to_string()));
+    put(
+        facts,
+        "kvm.device",
+        fs::metadata("/dev/kvm").map(|_| "/dev/kvm".into()).map_err(|error| error.to_string()),
+    );
     put(facts, "kvm.module", host::kvm_module());
     for module in probe::kvm_modules() {
         put(facts, &format!("kvm.parameters_{module}"), module_parameters(&module));
@@ -177,7 +189,11 @@ fn tool(facts: &mut Facts, guest: Option<&Path>) {
     put(facts, "tool.rustc", build_time(option_env!("HALTKICK_RUSTC")));
     put(facts, "tool.profile", Ok(if cfg!(debug_assertions) { "debug" } else { "release" }.into()));
     put(facts, "tool.lock_file_sha256", Ok(hash(include_bytes!("../../Cargo.lock"))));
-    put(facts, "tool.vmm_sha256", env::current_exe().map_err(|error| error.to_string()).and_then(|exe| hash_file(&exe)));
+    put(
+        facts,
+        "tool.vmm_sha256",
+        env::current_exe().map_err(|error| error.to_string()).and_then(|exe| hash_file(&exe)),
+    );
     put(facts, "tool.guest_sha256", guest.map_or_else(|| Ok(hash(Image::embedded_elf())), hash_file));
 }
 
@@ -228,7 +244,8 @@ fn each(directory: &str, prefix: &str, file: &str) -> probe::Fact {
 fn distinct_fields(name: &str) -> probe::Fact {
     let text = probe::text("/proc/cpuinfo")?;
     let lines = text.lines().filter_map(|line| line.split_once(':'));
-    let values: BTreeSet<&str> = lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).collect();
+    let values: BTreeSet<&str> =
+        lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).collect();
     if values.is_empty() {
         return Err(format!("/proc/cpuinfo: no line '{name}'"));
     }
@@ -242,10 +259,20 @@ fn caches() -> probe::Fact {
         .filter(|name| name.starts_with("index"))
         .filter_map(|name| {
             let read = |file| probe::text(directory.join(&name).join(file)).ok();
-            Some(format!("L{} {} {} shared by {}", read("level")?, read("type")?, read("size")?, read("shared_cpu_list")?))
+            Some(format!(
+                "L{} {} {} shared by {}",
+                read("level")?,
+                read("type")?,
+                read("size")?,
+                read("shared_cpu_list")?
+            ))
         })
         .collect();
-    if caches.is_empty() { Err(format!("{}: nothing there", directory.display())) } else { Ok(caches.join("; ")) }
+    if caches.is_empty() {
+        Err(format!("{}: nothing there", directory.display()))
+    } else {
+        Ok(caches.join("; "))
+    }
 }
 
 fn os_release() -> probe::Fact {
@@ -315,7 +342,9 @@ mod tests {
     #[test]
     fn what_every_linux_tells_is_there() {
         let facts = all(None);
-        for name in ["kernel.release", "cpu.model", "topology.allowed", "tool.guest_sha256", "tool.lock_file_sha256"] {
+        for name in
+            ["kernel.release", "cpu.model", "topology.allowed", "tool.guest_sha256", "tool.lock_file_sha256"]
+        {
             assert!(facts[name].value.is_some(), "{name}: {:?}", facts[name]);
         }
     }

@@ -20,11 +20,13 @@ mod nearest;
 mod noise;
 mod output;
 mod plan;
+mod plot;
 mod print;
 mod probe;
 mod progress;
 mod quantity;
 mod record;
+mod report;
 mod results;
 mod run;
 mod schema;
@@ -33,6 +35,7 @@ mod settings;
 mod single;
 mod statistics;
 mod summary;
+mod svg;
 mod table;
 mod timestamp;
 
@@ -57,7 +60,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Run(args) => single::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Compare(args) => compare::compare(&args),
-        Command::Report(args) => results::report(&args),
+        Command::Report(args) => results::again(&args),
         Command::Merge(args) => results::merge(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),

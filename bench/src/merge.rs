@@ -11,7 +11,10 @@ use crate::exit::{Failure, Result};
 use crate::manifest::Manifest;
 use crate::record::{Record, Role};
 
-pub(crate) fn merge(paths: &[PathBuf], parts: Vec<(Manifest, Vec<Record>)>) -> Result<(Manifest, Vec<Record>)> {
+pub(crate) fn merge(
+    paths: &[PathBuf],
+    parts: Vec<(Manifest, Vec<Record>)>,
+) -> Result<(Manifest, Vec<Record>)> {
     let mut parts = parts.into_iter().zip(paths);
     let ((mut manifest, mut records), first_path) =
         parts.next().ok_or_else(|| Failure::usage("nothing to merge: give at least one directory"))?;
@@ -55,7 +58,8 @@ fn overlap(records: &[Record], added: &[Record]) -> bool {
 
 fn renumber(records: &[Record], added: &mut [Record]) {
     let first_block = blocks(records);
-    let indices = records.iter().filter_map(|record| record.place.as_ref()).map(|place| place.order_index + 1);
+    let indices =
+        records.iter().filter_map(|record| record.place.as_ref()).map(|place| place.order_index + 1);
     let first_index = indices.max().unwrap_or(0);
     for place in added.iter_mut().filter_map(|record| record.place.as_mut()) {
         place.block += first_block;

@@ -50,9 +50,13 @@ mod tests {
 
     #[test]
     fn a_mistyped_name_finds_the_one_that_was_meant() {
-        for (typed, meant) in
-            [("qspinlok", "qspinlock"), ("tikcet", "ticket"), ("MCS", "mcs"), ("tas", "tas"), ("qspin", "qspinlock")]
-        {
+        for (typed, meant) in [
+            ("qspinlok", "qspinlock"),
+            ("tikcet", "ticket"),
+            ("MCS", "mcs"),
+            ("tas", "tas"),
+            ("qspin", "qspinlock"),
+        ] {
             assert_eq!(nearest(typed, LOCKS), Some(meant), "{typed}");
         }
     }

@@ -275,7 +275,11 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
         comparisons: experiment
             .comparisons
             .iter()
-            .map(|it| OutlineComparison { name: it.name.clone(), arm: it.arm.clone(), baseline: it.baseline.clone() })
+            .map(|it| OutlineComparison {
+                name: it.name.clone(),
+                arm: it.arm.clone(),
+                baseline: it.baseline.clone(),
+            })
             .collect(),
         control,
     }

@@ -12,18 +12,48 @@ pub(crate) fn record(record: &Record) -> String {
         let _ = writeln!(text, "{name:<14} {value}");
     };
     line("cell", cell(record));
-    line("throughput", format!("{}/s in {}", si(record.totals.acquisitions_per_second), time_ns(record.timing.window_ns as f64)));
-    line("ideal", missing(record, "totals.ideal_per_second", record.totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal)))));
+    line(
+        "throughput",
+        format!(
+            "{}/s in {}",
+            si(record.totals.acquisitions_per_second),
+            time_ns(record.timing.window_ns as f64)
+        ),
+    );
+    line(
+        "ideal",
+        missing(
+            record,
+            "totals.ideal_per_second",
+            record.totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal))),
+        ),
+    );
     line("efficiency", missing(record, "totals.efficiency", record.totals.efficiency.map(significant)));
     line("fairness", fairness(record));
     line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
     line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
-    line("preemptions", missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, count))));
-    line("preempted", missing(record, "preempted_ns", record.preempted_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64)))));
+    line(
+        "preemptions",
+        missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, count))),
+    );
+    line(
+        "preempted",
+        missing(
+            record,
+            "preempted_ns",
+            record.preempted_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
+        ),
+    );
     line("lock events", largest(&record.lock_events));
     line("vm exits", largest(&record.vm_exits));
-    line("cpu time", format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()));
-    line("lost updates", missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())));
+    line(
+        "cpu time",
+        format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()),
+    );
+    line(
+        "lost updates",
+        missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())),
+    );
     text
 }
 
@@ -50,15 +80,25 @@ fn fairness(record: &Record) -> String {
 }
 
 fn distribution(times: &Distribution) -> Option<String> {
-    let parts = [("p50", times.p50), ("p90", times.p90), ("p99", times.p99), ("p99.9", times.p999), ("max", times.max)];
+    let parts = [
+        ("p50", times.p50),
+        ("p90", times.p90),
+        ("p99", times.p99),
+        ("p99.9", times.p999),
+        ("max", times.max),
+    ];
     let parts: Option<Vec<String>> =
         parts.into_iter().map(|(name, value)| Some(format!("{name} {}", time_ns(value?)))).collect();
     Some(parts?.join(", "))
 }
 
 fn activities(values: &Activities, show: fn(u64) -> String) -> String {
-    let parts =
-        [("holder", values.holder), ("head", values.head), ("waiter", values.waiter), ("other", values.other)];
+    let parts = [
+        ("holder", values.holder),
+        ("head", values.head),
+        ("waiter", values.waiter),
+        ("other", values.other),
+    ];
     parts.map(|(name, value)| format!("{name} {}", show(value))).join(", ")
 }
 

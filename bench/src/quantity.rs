@@ -35,6 +35,16 @@ pub(crate) fn patience(seconds: f64) -> String {
     }
 }
 
+/// A figure without the zeros after its decimal point, for the ticks of a scale: `1.00 k` becomes `1 k`.
+pub(crate) fn short(figure: &str) -> String {
+    let (number, unit) =
+        figure.split_once(' ').map_or((figure, String::new()), |(n, unit)| (n, format!(" {unit}")));
+    if !number.contains('.') {
+        return figure.into();
+    }
+    format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// Three significant digits, no exponent.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -66,6 +76,15 @@ mod tests {
             (1_234_567.0, "1.23 M"),
         ] {
             assert_eq!(si(value), text);
+        }
+    }
+
+    #[test]
+    fn ticks_bear_no_empty_digits() {
+        for (figure, tick) in
+            [("1.00 k", "1 k"), ("0.100", "0.1"), ("10.0 us", "10 us"), ("100", "100"), ("2.50 M", "2.5 M")]
+        {
+            assert_eq!(short(figure), tick);
         }
     }
 

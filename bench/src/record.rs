@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{ByActivity, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome};
+use haltkick_vmm::{
+    ByActivity, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

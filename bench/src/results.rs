@@ -9,7 +9,9 @@ use crate::exit::{Exit, Failure, Result};
 use crate::manifest::Manifest;
 use crate::merge;
 use crate::output;
+use crate::plot::{self, Data};
 use crate::record::Record;
+use crate::report;
 use crate::summary::Summary;
 use crate::table;
 
@@ -24,17 +26,21 @@ pub(crate) fn conclude(
     directory.write("summary.json", &to_json(&summary)?)?;
     directory.write("summary.csv", &csv::summary(&summary))?;
     directory.write("runs.csv", &csv::runs(&manifest.outline, records))?;
+    for picture in plot::pictures(&Data::new(&summary, records)) {
+        directory.write(&format!("{}.svg", picture.name), &picture.svg.file())?;
+    }
+    directory.write("report.html", &report::html(manifest, &summary, records))?;
     match format {
         Format::Table => output::data(&table::summary(&summary))?,
         Format::Json => output::data(&to_json(&summary)?)?,
     }
-    output::talk(&format!("results: {}", directory.path().display()));
+    output::talk(&format!("results: {0}, report: {0}/report.html", directory.path().display()));
     let trusted = records.iter().all(|record| record.trusted);
     Ok(if trusted { Exit::Done } else { Exit::Untrusted })
 }
 
 /// `haltkick report`.
-pub(crate) fn report(args: &ReportArgs) -> Result<Exit> {
+pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let (manifest, records) = read(&args.directory)?;
     conclude(&Directory::reopen(&args.directory)?, &manifest, &records, args.format)
 }

@@ -114,12 +114,14 @@ fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolu
     if let Some(share) = record.noise.steal_share
         && share > STEAL_SHARE_LIMIT.max(tick_resolution)
     {
-        let message = format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
+        let message =
+            format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
         record.warn("host-steal", message);
     }
     let off = outcome.window.as_secs_f64() / config.window.as_secs_f64() - 1.0;
     if off.abs() > WINDOW_TOLERANCE {
-        let message = format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));
+        let message =
+            format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));
         record.warn("window-missed", message);
     }
     if outcome.vcpus.len() != config.vcpus as usize {

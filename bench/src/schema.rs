@@ -40,7 +40,8 @@ pub(crate) fn man(directory: Option<&Path>) -> Result<Exit> {
 }
 
 fn write_pages(directory: &Path) -> Result<()> {
-    let failed = |error| Failure::usage(format!("{}: {error}: choose a writable directory", directory.display()));
+    let failed =
+        |error| Failure::usage(format!("{}: {error}: choose a writable directory", directory.display()));
     fs::create_dir_all(directory).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), directory).map_err(failed)?;
     Ok(())

@@ -165,7 +165,8 @@ impl Session<'_> {
         for (i, cell) in order.iter().enumerate().filter(|(_, cell)| needed.contains(&cell.id)) {
             let order_index = u64::from(block) * per_block as u64 + i as u64;
             let done = order_index as usize;
-            let position = Position { done, cells: per_block * blocks as usize, block, blocks, cell_id: &cell.id };
+            let position =
+                Position { done, cells: per_block * blocks as usize, block, blocks, cell_id: &cell.id };
             self.progress.draw(&position, self.time_left(&order[i..], blocks - block - 1));
             self.run_cell(cell, block, order_index, &mut ideals)?;
         }

@@ -35,7 +35,9 @@ pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {
 }
 
 fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool) -> Result<Record> {
-    let entry = |entries: &[haltkick_vmm::Entry], name: &str| entries.iter().find(|entry| entry.name == name).cloned();
+    let entry = |entries: &[haltkick_vmm::Entry], name: &str| {
+        entries.iter().find(|entry| entry.name == name).cloned()
+    };
     let lock_free = entry(&image.locks, &config.lock).is_some_and(|lock| lock.is_lock_free());
     let record = run::run_cell(engine, config, &Host::probe(), None, |outcome| {
         if lock_free {

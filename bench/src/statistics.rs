@@ -337,7 +337,15 @@ mod tests {
     #[test]
     fn signed_rank_cuts_are_those_of_the_published_tables() {
         // Critical values for a two-sided 5 % test, plus one.
-        for (n, cut) in [(5, None), (6, Some(1)), (7, Some(3)), (8, Some(4)), (10, Some(9)), (20, Some(53)), (25, Some(90))] {
+        for (n, cut) in [
+            (5, None),
+            (6, Some(1)),
+            (7, Some(3)),
+            (8, Some(4)),
+            (10, Some(9)),
+            (20, Some(53)),
+            (25, Some(90)),
+        ] {
             assert_eq!(signed_rank_cut(n), cut, "n = {n}");
         }
     }
@@ -352,7 +360,14 @@ mod tests {
     #[test]
     fn rank_sum_cuts_are_those_of_the_published_tables() {
         // Critical values of the Mann-Whitney U for a two-sided 5 % test, plus one.
-        for (m, n, cut) in [(3, 3, None), (4, 4, Some(1)), (5, 5, Some(3)), (5, 8, Some(7)), (10, 10, Some(24)), (20, 20, Some(128))] {
+        for (m, n, cut) in [
+            (3, 3, None),
+            (4, 4, Some(1)),
+            (5, 5, Some(3)),
+            (5, 8, Some(7)),
+            (10, 10, Some(24)),
+            (20, 20, Some(128)),
+        ] {
             assert_eq!(rank_sum_cut(m, n), cut, "m = {m}, n = {n}");
         }
     }
@@ -407,7 +422,8 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let noise: Vec<f64> = (0..30).map(|_| 100.0 + normal(&mut rng)).collect();
         assert_eq!(drift(&noise), None);
-        let falling: Vec<f64> = noise.iter().enumerate().map(|(i, value)| value * (1.0 - 0.01 * i as f64)).collect();
+        let falling: Vec<f64> =
+            noise.iter().enumerate().map(|(i, value)| value * (1.0 - 0.01 * i as f64)).collect();
         let factor = drift(&falling).unwrap();
         assert!((0.65..0.78).contains(&factor), "{factor}");
     }

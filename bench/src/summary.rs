@@ -167,15 +167,24 @@ impl<'a> Placed<'a> {
     }
 
     /// Records of one arm at one setting with their block.
-    fn of<'s>(&'s self, setting: &'s Setting, arm: &'s str, control: bool) -> impl Iterator<Item = (u32, &'a Record)> + 's {
+    fn of<'s>(
+        &'s self,
+        setting: &'s Setting,
+        arm: &'s str,
+        control: bool,
+    ) -> impl Iterator<Item = (u32, &'a Record)> + 's {
         let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
-        self.cells.range::<(&Setting, &str, bool, u32), _>(range).map(|((.., block), record)| (*block, *record))
+        self.cells
+            .range::<(&Setting, &str, bool, u32), _>(range)
+            .map(|((.., block), record)| (*block, *record))
     }
 
     /// Throughput of `arm` over `baseline` in each block that has both.
     fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<f64> {
-        let below: BTreeMap<u32, f64> =
-            self.of(setting, baseline.0, baseline.1).map(|(block, record)| (block, throughput(record))).collect();
+        let below: BTreeMap<u32, f64> = self
+            .of(setting, baseline.0, baseline.1)
+            .map(|(block, record)| (block, throughput(record)))
+            .collect();
         let above = self.of(setting, arm.0, arm.1);
         above.filter_map(|(block, record)| Some(throughput(record) / below.get(&block)?)).collect()
     }
@@ -254,7 +263,13 @@ fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> 
 }
 
 /// A comparison within blocks.
-pub(crate) fn comparison(name: &str, setting: &Setting, arm: &str, baseline: &str, per_block: Vec<f64>) -> Comparison {
+pub(crate) fn comparison(
+    name: &str,
+    setting: &Setting,
+    arm: &str,
+    baseline: &str,
+    per_block: Vec<f64>,
+) -> Comparison {
     let ratio = Estimate::of_positive(&per_block);
     Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
 }
@@ -281,7 +296,8 @@ pub(crate) fn comparison_of(
 fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
     let per_block = placed.ratios(&control.setting, (&control.arm, true), (&control.arm, false));
-    (!per_block.is_empty()).then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, per_block))
+    (!per_block.is_empty())
+        .then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, per_block))
 }
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
@@ -308,7 +324,8 @@ fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
 
 /// Work done per pCPU and second by each lock-free run, over what the calibrated loop promises.
 fn calibration(records: &[Record]) -> Vec<f64> {
-    let mut ideals: Vec<&Record> = records.iter().filter(|record| role(record) == Some(Role::Ideal)).collect();
+    let mut ideals: Vec<&Record> =
+        records.iter().filter(|record| role(record) == Some(Role::Ideal)).collect();
     ideals.sort_by_key(|record| record.place.as_ref().map(|place| place.order_index));
     ideals.into_iter().filter_map(lock_free_speed).collect()
 }
@@ -347,7 +364,10 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
     }
     let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
     if outliers > 0 {
-        warnings.push(format!("{outliers} of {} runs lie far from their cell's others: kept, and marked", summary.runs));
+        warnings.push(format!(
+            "{outliers} of {} runs lie far from their cell's others: kept, and marked",
+            summary.runs
+        ));
     }
     let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);
     if few < 2 {
@@ -367,7 +387,8 @@ fn calibration_warnings(calibration: &[f64]) -> Vec<String> {
             significant((factor - 1.0) * 100.0)
         ));
     }
-    let jumps = calibration.windows(2).filter(|pair| !(1.0 / APART..=APART).contains(&(pair[1] / pair[0]))).count();
+    let jumps =
+        calibration.windows(2).filter(|pair| !(1.0 / APART..=APART).contains(&(pair[1] / pair[0]))).count();
     if jumps > 0 {
         warnings.push(format!(
             "lock-free speed changed by more than 10 % between neighbouring cells {jumps} times of {}: the host was disturbed",

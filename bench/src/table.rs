@@ -31,7 +31,11 @@ impl Field {
 /// The whole summary: rows, comparisons, the A/A pair, warnings.
 pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
-    let _ = writeln!(text, "{} runs in {} blocks; +- and (low to high) are 95 % intervals\n", summary.runs, summary.blocks);
+    let _ = writeln!(
+        text,
+        "{} runs in {} blocks; +- and (low to high) are 95 % intervals\n",
+        summary.runs, summary.blocks
+    );
     text += &figures(summary);
     text += &further_comparisons(summary);
     for trials in &summary.trials {
@@ -79,7 +83,10 @@ fn figures(summary: &Summary) -> String {
         }
         last = Some(&row.setting);
         let comparison = first_comparison.map(|name| {
-            summary.comparisons.iter().find(|it| it.name == name && it.arm == row.arm && it.setting == row.setting)
+            summary
+                .comparisons
+                .iter()
+                .find(|it| it.name == name && it.arm == row.arm && it.setting == row.setting)
         });
         lines.push(line(summary, row, new_setting, comparison));
     }
@@ -87,7 +94,12 @@ fn figures(summary: &Summary) -> String {
     layout(&header, &lines, left_aligned)
 }
 
-fn line(summary: &Summary, row: &Row, new_setting: bool, comparison: Option<Option<&Comparison>>) -> Vec<Field> {
+fn line(
+    summary: &Summary,
+    row: &Row,
+    new_setting: bool,
+    comparison: Option<Option<&Comparison>>,
+) -> Vec<Field> {
     let shown = |text: String| if new_setting { text } else { String::new() };
     let mut fields: Vec<Field> = summary
         .outline
@@ -203,7 +215,11 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
     for line in std::iter::once(&header).chain(lines) {
         let mut columns = Vec::new();
         for (i, (field, width)) in line.iter().zip(&widths).enumerate() {
-            let padded = if i == names_at { format!("{:<width$}", field.text) } else { format!("{:>width$}", field.text) };
+            let padded = if i == names_at {
+                format!("{:<width$}", field.text)
+            } else {
+                format!("{:>width$}", field.text)
+            };
             columns.push(format!("{style}{padded}{style:#}", style = field.style));
         }
         let _ = writeln!(text, "{}", columns.join("  ").trim_end());

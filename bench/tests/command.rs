@@ -42,7 +42,10 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (&["--ratio", "0"], "haltkick: --ratio: 0 is out of range: 1 to 1024\n"),
         (&["--vcpus", "1025"], "haltkick: --vcpus: 1025 is out of range: 1 to 1024\n"),
         (&["--lock", "tikcet"], "haltkick: --lock: unknown lock 'tikcet': did you mean 'ticket'?\n"),
-        (&["--workload", "critical"], "haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?\n"),
+        (
+            &["--workload", "critical"],
+            "haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?\n",
+        ),
         (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
         (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
@@ -60,7 +63,10 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
 #[test]
 fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
     let message = refusal(&["run", "--cpus", "1000"]);
-    assert!(message.contains("CPU 1000 does not exist or is not allowed here: this process may use "), "{message}");
+    assert!(
+        message.contains("CPU 1000 does not exist or is not allowed here: this process may use "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -99,10 +105,17 @@ fn an_unknown_experiment_is_refused_with_the_nearest_name() {
 #[test]
 fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
     let path = scratch("bad-experiment").join("mine.toml");
-    std::fs::write(&path, "format = 1\nname = \"x\"\ntitle = \"X\"\n[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n").unwrap();
+    std::fs::write(
+        &path,
+        "format = 1\nname = \"x\"\ntitle = \"X\"\n[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n",
+    )
+    .unwrap();
     let output = haltkick(&["bench", path.to_str().unwrap()]);
     assert_eq!(code(&output), 3);
-    let expected = format!("haltkick: {}:6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?\n", path.display());
+    let expected = format!(
+        "haltkick: {}:6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?\n",
+        path.display()
+    );
     assert_eq!(stderr(&output), expected);
 }
 
@@ -160,14 +173,30 @@ fn lists_name_what_there_is() {
 #[test]
 fn help_documents_every_exit_code() {
     let help = stdout(&haltkick(&["--help"]));
-    for code in ["0  done", "2  usage", "3  bad experiment", "4  the host", "5  the guest", "6  no progress", "7  finished", "8  compare", "130  interrupted"] {
+    for code in [
+        "0  done",
+        "2  usage",
+        "3  bad experiment",
+        "4  the host",
+        "5  the guest",
+        "6  no progress",
+        "7  finished",
+        "8  compare",
+        "130  interrupted",
+    ] {
         assert!(help.contains(code), "{code} is not in:\n{help}");
     }
 }
 
 #[test]
 fn every_line_of_help_fits_100_columns() {
-    for arguments in [&["--help"][..], &["run", "--help"], &["bench", "--help"], &["doctor", "--help"], &["list", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["bench", "--help"],
+        &["doctor", "--help"],
+        &["list", "--help"],
+    ] {
         let help = stdout(&haltkick(arguments));
         let long = help.lines().find(|line| line.chars().count() > 100);
         assert_eq!(long, None, "in the help of {arguments:?}");
@@ -187,7 +216,8 @@ fn completions_and_man_pages_come_from_the_same_definitions() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let shell = format!("{} completions bash | head -1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_haltkick"));
+    let shell =
+        format!("{} completions bash | head -1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_haltkick"));
     let output = Command::new("bash").args(["-c", &shell]).output().expect("bash can be started");
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }

@@ -1,0 +1,89 @@
+//! The pictures of an experiment, each a file of its own and a part of the report.
+
+mod activity;
+mod curves;
+mod distribution;
+mod fairness;
+
+use std::collections::BTreeMap;
+
+use crate::record::{Record, Role};
+use crate::summary::Summary;
+use crate::svg::Svg;
+
+/// A picture with what to say about it.
+pub(crate) struct Picture {
+    /// File name without its ending.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) caption: &'static str,
+    pub(crate) svg: Svg,
+}
+
+/// What the pictures are drawn from.
+pub(crate) struct Data<'a> {
+    pub(crate) summary: &'a Summary,
+    /// Records of arms, by setting and arm.
+    runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
+}
+
+pub(crate) type Setting = BTreeMap<String, String>;
+
+/// Width of every picture.
+const WIDTH: f64 = 960.0;
+
+impl<'a> Data<'a> {
+    pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
+        let mut runs: BTreeMap<&Setting, BTreeMap<&str, Vec<&Record>>> = BTreeMap::new();
+        for record in records {
+            if let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) {
+                runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
+            }
+        }
+        Self { summary, runs }
+    }
+
+    fn runs(&self, setting: &Setting, arm: &str) -> &[&'a Record] {
+        self.runs.get(setting).and_then(|arms| arms.get(arm)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Settings in the order of the file.
+    fn settings(&self) -> Vec<&'a Setting> {
+        let mut settings: Vec<&Setting> = self.runs.keys().copied().collect();
+        settings.sort_by_key(|setting| self.summary.outline.rank(setting));
+        settings
+    }
+
+    fn arms(&self) -> &'a [String] {
+        &self.summary.outline.arms
+    }
+
+    /// "ratio 8, hold 5us".
+    fn name(&self, setting: &Setting) -> String {
+        let axes = self.summary.outline.axes.iter();
+        let parts = axes.filter_map(|axis| Some(format!("{} {}", axis.key, setting.get(&axis.key)?)));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Colour and marker of an arm: grey 0 is for what is no arm.
+fn series(arm: usize) -> usize {
+    arm + 1
+}
+
+/// All pictures that the data are enough for.
+pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
+    [
+        curves::throughput(data),
+        curves::efficiency(data),
+        curves::comparison(data),
+        distribution::waits(data),
+        activity::time(data),
+        activity::preemptions(data),
+        fairness::strips(data),
+        curves::calibration(data),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

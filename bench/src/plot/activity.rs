@@ -1,0 +1,153 @@
+//! Where the time of the pCPUs went, and whom the preemptions hit.
+
+use super::{Data, Picture, Setting, WIDTH};
+use crate::quantity::{count, significant};
+use crate::record::Record;
+use crate::svg::{Anchor, Svg, colour};
+
+const ROW: f64 = 17.0;
+const HEADING: f64 = 24.0;
+const TOP: f64 = 30.0;
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = 230.0;
+
+/// A stacked bar: shares of the whole with their colour, and a remark beside it.
+struct Bar {
+    shares: Vec<f64>,
+    remark: String,
+}
+
+struct Chart {
+    label: &'static str,
+    /// Name and colour of each part.
+    parts: &'static [(&'static str, usize)],
+    remark_title: &'static str,
+}
+
+pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
+    let chart = Chart {
+        label: "Where the time of the pCPUs went",
+        parts: &[
+            ("holding the lock", 3),
+            ("thinking", 2),
+            ("waiting on the pCPU", 1),
+            ("idle, exits, switching", 0),
+        ],
+        remark_title: "lock held by a vCPU without pCPU",
+    };
+    Some(Picture {
+        name: "time",
+        title: "Where the time went",
+        caption: "Shares of the pCPUs' time in the window: useful work in and between sections, waiting that burns a \
+                  pCPU, and the rest. At the right: share of the window in which the lock's holder was preempted.",
+        svg: stacked(data, &chart, time_bar)?,
+    })
+}
+
+pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
+    let chart = Chart {
+        label: "What vCPUs were doing when they were taken off their pCPU",
+        parts: &[("holding the lock", 3), ("first in the queue", 5), ("waiting", 1), ("neither", 0)],
+        remark_title: "preemptions per second",
+    };
+    Some(Picture {
+        name: "preemptions",
+        title: "Whom the preemptions hit",
+        caption: "What a vCPU was doing at the moment its slice ended. Locks whose waiters sleep are preempted less, \
+                  since fewer vCPUs want a pCPU.",
+        svg: stacked(data, &chart, preemption_bar)?,
+    })
+}
+
+fn time_bar(runs: &[&Record]) -> Option<Bar> {
+    let offered: f64 =
+        runs.iter().map(|run| run.timing.window_ns as f64 * run.config.cpus.len() as f64).sum();
+    let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
+    let work = |of: fn(&Record) -> u64| -> f64 {
+        runs.iter().map(|run| run.totals.acquisitions as f64 * of(run) as f64).sum::<f64>() / offered
+    };
+    let (hold, think) = (work(|run| run.config.hold_ns), work(|run| run.config.think_ns));
+    let wait = (on_cpu / offered - hold - think).max(0.0);
+    let rest = (1.0 - hold - think - wait).max(0.0);
+    let window: f64 = runs.iter().map(|run| run.timing.window_ns as f64 * f64::from(run.config.locks)).sum();
+    let held_off: Option<u64> = runs.iter().map(|run| Some(run.preempted_ns.as_ref()?.holder)).sum();
+    let remark =
+        held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns as f64 / window * 100.0)));
+    (offered > 0.0).then(|| Bar { shares: vec![hold, think, wait, rest], remark })
+}
+
+/// Time of all vCPUs on a pCPU, or the process's CPU time where nobody measures that.
+fn on_cpu_ns(run: &Record) -> f64 {
+    let vcpus: Option<u64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns).sum();
+    vcpus.unwrap_or(run.totals.cpu_ns) as f64
+}
+
+fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
+    let mut sums = [0u64; 4];
+    let mut window_ns = 0;
+    for run in runs {
+        let values = run.preemptions.as_ref()?;
+        for (sum, value) in sums.iter_mut().zip([values.holder, values.head, values.waiter, values.other]) {
+            *sum += value;
+        }
+        window_ns += run.timing.window_ns;
+    }
+    let total: u64 = sums.iter().sum();
+    let per_second = total as f64 / (window_ns as f64 / 1e9);
+    let shares = sums.iter().map(|sum| if total > 0 { *sum as f64 / total as f64 } else { 0.0 }).collect();
+    Some(Bar { shares, remark: count(per_second as u64) })
+}
+
+/// One bar per setting and arm; none if no arm has one.
+fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -> Option<Svg> {
+    let settings = data.settings();
+    let bars: Vec<(&Setting, Vec<(&String, Bar)>)> = settings
+        .into_iter()
+        .map(|setting| {
+            let bars = data.arms().iter().filter_map(|arm| Some((arm, bar(data.runs(setting, arm))?)));
+            (setting, bars.collect())
+        })
+        .collect();
+    let rows: usize = bars.iter().map(|(_, bars)| bars.len()).sum();
+    if rows == 0 {
+        return None;
+    }
+    let height = TOP + bars.len() as f64 * HEADING + rows as f64 * ROW + 10.0;
+    let mut svg = Svg::new(WIDTH, height, chart.label);
+    legend(&mut svg, chart);
+    let mut y = TOP;
+    for (setting, bars) in &bars {
+        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
+        y += HEADING;
+        for (arm, bar) in bars {
+            draw_bar(&mut svg, chart, arm, bar, y);
+            y += ROW;
+        }
+    }
+    Some(svg)
+}
+
+fn draw_bar(svg: &mut Svg, chart: &Chart, arm: &str, bar: &Bar, y: f64) {
+    let width = WIDTH - LEFT - RIGHT;
+    svg.text("", (LEFT - 8.0, y + 11.0), Anchor::End, arm);
+    let mut x = LEFT;
+    for (share, (part, series)) in bar.shares.iter().zip(chart.parts) {
+        let part_width = (share * width).min(LEFT + width - x).max(0.0);
+        let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
+        if part_width > 0.05 {
+            svg.rectangle((x, y + 1.0), part_width, ROW - 4.0, &colour(*series), &tip);
+        }
+        x += part_width;
+    }
+    svg.text("", (WIDTH - RIGHT + 14.0, y + 11.0), Anchor::Start, &bar.remark);
+}
+
+fn legend(svg: &mut Svg, chart: &Chart) {
+    let mut x = LEFT;
+    for (part, series) in chart.parts {
+        svg.rectangle((x, 4.0), 11.0, 11.0, &colour(*series), "");
+        svg.text("", (x + 16.0, 14.0), Anchor::Start, part);
+        x += 34.0 + part.chars().count() as f64 * 6.3;
+    }
+    svg.text("soft", (WIDTH - RIGHT + 14.0, 14.0), Anchor::Start, chart.remark_title);
+}

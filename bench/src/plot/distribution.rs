@@ -1,0 +1,112 @@
+//! How long one waits for the lock: the share of waits longer than a time, one panel per setting.
+
+use std::collections::BTreeMap;
+
+use super::{Data, Picture, Setting, WIDTH, series};
+use crate::quantity::{short, time_ns};
+use crate::record::Record;
+use crate::svg::{Anchor, Scale, Svg, colour};
+
+const COLUMNS: usize = 3;
+const PANEL_HEIGHT: f64 = 200.0;
+const LEFT: f64 = 56.0;
+const HEAD: f64 = 28.0;
+/// Smallest share shown.
+const RAREST: f64 = 1e-5;
+
+pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
+    let settings = data.settings();
+    let curves: Vec<Vec<Vec<(f64, f64)>>> = settings
+        .iter()
+        .map(|setting| data.arms().iter().map(|arm| survival(data.runs(setting, arm))).collect())
+        .collect();
+    let times = curves.iter().flatten().flatten().map(|point| point.0).filter(|time| *time > 0.0);
+    let range = (times.clone().reduce(f64::min)?, times.reduce(f64::max)?);
+    let rows = settings.len().div_ceil(COLUMNS);
+    let height = HEAD + rows as f64 * PANEL_HEIGHT + 24.0;
+    let mut svg = Svg::new(WIDTH, height, "Share of waits that are longer than a time, for each setting");
+    legend(&mut svg, data.arms());
+    let columns = COLUMNS.min(settings.len());
+    let panel_width = (WIDTH - LEFT + 20.0) / columns as f64;
+    for (i, (setting, curves)) in settings.iter().zip(&curves).enumerate() {
+        let corner = (LEFT + (i % columns) as f64 * panel_width, HEAD + (i / columns) as f64 * PANEL_HEIGHT);
+        panel(&mut svg, data, setting, curves, corner, panel_width - 40.0, range);
+    }
+    Some(Picture {
+        name: "waits",
+        title: "Waiting for the lock",
+        caption: "Share of acquisitions that waited longer than the time below, all blocks together. A curve that \
+                  stretches to the right is a lock whose waiters sit through other vCPUs' slices.",
+        svg,
+    })
+}
+
+/// Points (time, share of waits at least as long), from the histograms of all runs.
+fn survival(runs: &[&Record]) -> Vec<(f64, f64)> {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for (lower_bound, count) in runs.iter().flat_map(|run| &run.wait_ns.buckets) {
+        *counts.entry(lower_bound.to_bits()).or_default() += count;
+    }
+    let total: u64 = counts.values().sum();
+    let mut left = total;
+    let mut points = Vec::new();
+    // Bits of non-negative floats sort as the floats do.
+    for (bits, count) in counts {
+        points.push((f64::from_bits(bits), left as f64 / total as f64));
+        left -= count;
+    }
+    points
+}
+
+fn panel(
+    svg: &mut Svg,
+    data: &Data<'_>,
+    setting: &Setting,
+    curves: &[Vec<(f64, f64)>],
+    (left, top): (f64, f64),
+    width: f64,
+    range: (f64, f64),
+) {
+    let x = Scale::logarithmic(range, (left, left + width));
+    let bottom = top + PANEL_HEIGHT - 44.0;
+    let y = Scale::logarithmic((RAREST, 1.0), (bottom, top + 22.0));
+    svg.text("title", (left, top + 14.0), Anchor::Start, &data.name(setting));
+    for tick in y.ticks() {
+        svg.line("grid", (left, y.at(tick)), (left + width, y.at(tick)), "");
+        svg.text("soft", (left - 6.0, y.at(tick) + 4.0), Anchor::End, &share(tick));
+    }
+    for tick in x.ticks() {
+        svg.line("grid", (x.at(tick), bottom), (x.at(tick), bottom + 4.0), "");
+        svg.text("soft", (x.at(tick), bottom + 17.0), Anchor::Middle, &short(&time_ns(tick)));
+    }
+    for (arm, curve) in curves.iter().enumerate() {
+        svg.path(&steps(curve, &x, &y), &colour(series(arm)));
+    }
+}
+
+/// A staircase, without the steps that are too rare to show.
+fn steps(curve: &[(f64, f64)], x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for pair in curve.iter().filter(|point| point.1 >= RAREST).collect::<Vec<_>>().windows(2) {
+        let ((time, _), (next_time, next_share)) = (pair[0], pair[1]);
+        points.push((x.at(*time), y.at(pair[0].1)));
+        points.push((x.at(*next_time), y.at(pair[0].1)));
+        points.push((x.at(*next_time), y.at(*next_share)));
+    }
+    points.dedup();
+    points
+}
+
+fn share(share: f64) -> String {
+    if share >= 0.01 { format!("{} %", share * 100.0) } else { format!("1e{:.0}", share.log10()) }
+}
+
+/// Names of the arms beside their colours, in one line.
+pub(super) fn legend(svg: &mut Svg, arms: &[String]) {
+    let mut x = LEFT;
+    for (i, arm) in arms.iter().enumerate() {
+        svg.rectangle((x, 6.0), 14.0, 4.0, &colour(series(i)), "");
+        svg.text("", (x + 19.0, 12.0), Anchor::Start, arm);
+        x += 40.0 + arm.chars().count() as f64 * 6.6;
+    }
+}
