@@ -172,7 +172,24 @@ fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
     unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
 }
 
+/// Makes room for a file descriptor per vCPU.
+fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = u64::from(vcpus) + 128;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let maximum = limit.maximum.map(|maximum| maximum.max(needed));
+    setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).map_err(|error| {
+        RunError::HostLacks(format!(
+            "{vcpus} vCPUs need {needed} open files, and the limit cannot be raised to that ({error}): see `ulimit -Hn`"
+        ))
+    })
+}
+
 fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<Vcpu>, RunError> {
+    allow_open_files(count)?;
     let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
     let cpuid = kvm
         .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
