@@ -1,6 +1,6 @@
 # Haltkick: a lab for locks on overcommitted virtual CPUs. `just` lists the recipes.
 
-haltkick := "cargo run --quiet --release --package haltkick --"
+haltkick := "cargo run --release --package haltkick --"
 nested := justfile_directory() / "bench/tests/nested/suite.sh"
 
 # List the recipes.
@@ -15,7 +15,7 @@ setup:
 build: setup
     cargo build --release
 
-# Sweep five locks over overcommit ratios 1 to 32; `just bench-overcommit --quick` takes half a minute.
+# Sweep five locks over overcommit ratios 1 to 32 (`--quick`: half a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}
 
