@@ -348,6 +348,10 @@ pub(crate) enum SchemaOf {
     Manifest,
     /// summary.json
     Summary,
+    /// The output of `haltkick compare --format json`
+    Comparison,
+    /// The output of `haltkick doctor --json`
+    Doctor,
 }
 
 #[cfg(test)]

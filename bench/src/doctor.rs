@@ -1,156 +1,157 @@
-//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it.
+//! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing.
+
+mod capability;
+mod quiet;
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::ErrorKind;
 
-use anstyle::AnsiColor;
+use anstyle::{AnsiColor, Style};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
-use crate::cpulist;
 use crate::exit::{Exit, Failure, Result};
-use crate::host;
 use crate::output;
-use crate::probe;
+use crate::text::wrap;
 
 /// How a finding bears on measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Level {
     /// As it should be.
     Good,
-    /// Worth knowing; nothing to do.
+    /// Worth knowing when reading figures.
     Note,
+    /// This host does not tell.
+    Unknown,
     /// Will spoil measurements.
     Spoils,
     /// Nothing runs before this is changed.
     Missing,
-    /// This host does not tell.
-    Unknown,
 }
 
 /// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, JsonSchema, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
+    /// What was looked at.
     pub(crate) name: &'static str,
+    /// How it bears on measurements.
     pub(crate) level: Level,
     /// What it is; null where the host does not tell.
     pub(crate) value: Option<String>,
-    /// Why it matters, or why there is no value.
+    /// Why it matters; without a value, why there is none.
     pub(crate) why: String,
     /// How to change it.
     pub(crate) change: Option<String>,
 }
 
+/// What `doctor --json` prints.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct Examination {
+    /// "haltkick.doctor".
+    pub(crate) schema: &'static str,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// Everything that was looked at.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Finding {
+    /// A finding about a fact: `judge` says how its value bears on measurements and how to change it.
+    fn of_fact(
+        name: &'static str,
+        fact: std::result::Result<String, String>,
+        why: &str,
+        judge: impl FnOnce(&str) -> (Level, Option<&'static str>),
+    ) -> Self {
+        match fact {
+            Err(reason) => Self { name, level: Level::Unknown, value: None, why: reason, change: None },
+            Ok(value) => {
+                let (level, change) = judge(&value);
+                let change = change.map(String::from);
+                Self { name, level, value: Some(value), why: why.into(), change }
+            }
+        }
+    }
+}
+
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
-    let findings = examine();
+    let mut findings = capability::findings();
+    findings.extend(quiet::findings());
+    let missing = findings.iter().any(|finding| finding.level == Level::Missing);
     if args.json {
-        let json = serde_json::to_string_pretty(&findings)
+        let examination = Examination { schema: "haltkick.doctor", schema_version: 1, findings };
+        let json = serde_json::to_string_pretty(&examination)
             .map_err(|error| Failure::internal(format!("the findings as JSON: {error}")))?;
         output::data(&format!("{json}\n"))?;
     } else {
         output::data(&show(&findings))?;
     }
-    let missing = findings.iter().any(|finding| finding.level == Level::Missing);
     Ok(if missing { Exit::HostLacks } else { Exit::Done })
 }
 
-fn examine() -> Vec<Finding> {
-    vec![kvm_device(), vendor_module(), pcpus()]
-}
-
-fn kvm_device() -> Finding {
-    let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
-    let finding = |level, value: Option<&str>, why: &str, change: Option<String>| Finding {
-        name: "/dev/kvm",
-        level,
-        value: value.map(String::from),
-        why: why.into(),
-        change,
-    };
-    match opened.map_err(|error| error.kind()) {
-        Ok(_) => finding(Level::Good, Some("usable"), "guests run on it", None),
-        Err(ErrorKind::PermissionDenied) => finding(
-            Level::Missing,
-            Some("not accessible for this user"),
-            "guests run on it",
-            Some("sudo usermod -aG kvm $USER, then log in again".into()),
-        ),
-        Err(ErrorKind::NotFound) => {
-            finding(Level::Missing, Some("does not exist"), "guests run on it", Some(how_to_get_kvm()))
-        }
-        Err(kind) => {
-            finding(Level::Missing, Some(&kind.to_string()), "guests run on it", Some(how_to_get_kvm()))
-        }
-    }
-}
-
-fn how_to_get_kvm() -> String {
-    let has = |flag| probe::has_cpu_flag(flag) == Ok(true);
-    if has("vmx") {
-        "sudo modprobe kvm_intel".into()
-    } else if has("svm") {
-        "sudo modprobe kvm_amd".into()
-    } else if has("hypervisor") {
-        "this is a virtual machine without nested virtualization: switch that on in the hypervisor, or use hardware".into()
-    } else {
-        "switch on VT-x or AMD-V in the firmware".into()
-    }
-}
-
-fn vendor_module() -> Finding {
-    let why = "the vendor module decides what exits cost and which paravirtual features exist";
-    match host::kvm_module() {
-        Ok(module) => Finding {
-            name: "KVM module",
-            level: Level::Good,
-            value: Some(module),
-            why: why.into(),
-            change: None,
-        },
-        Err(reason) => {
-            Finding { name: "KVM module", level: Level::Unknown, value: None, why: reason, change: None }
-        }
-    }
-}
-
-fn pcpus() -> Finding {
-    let why = "vCPUs share these; --cpus chooses among them";
-    match cpulist::allowed() {
-        Ok(cpus) => Finding {
-            name: "pCPUs allowed",
-            level: Level::Good,
-            value: Some(cpus.to_string()),
-            why: why.into(),
-            change: None,
-        },
-        Err(failure) => Finding {
-            name: "pCPUs allowed",
-            level: Level::Unknown,
-            value: None,
-            why: failure.message,
-            change: None,
-        },
-    }
-}
-
+/// Findings as text: what is good in one line each, the rest with reasons.
 fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let (mark, style) = match finding.level {
-            Level::Good => ("ok", AnsiColor::Green.on_default()),
-            Level::Note => ("note", AnsiColor::Cyan.on_default()),
-            Level::Spoils => ("spoils", AnsiColor::Yellow.on_default()),
-            Level::Missing => ("MISSING", AnsiColor::Red.on_default().bold()),
-            Level::Unknown => ("?", AnsiColor::BrightBlack.on_default()),
-        };
-        let value = finding.value.as_deref().unwrap_or("unavailable");
-        let _ = writeln!(text, "{style}{mark:<8}{style:#}{:<22} {value}", finding.name);
-        let _ = writeln!(text, "{:30} {}", "", finding.why);
+        let (mark, style) = mark(finding.level);
+        let value = finding.value.as_deref().unwrap_or("not known");
+        let line = format!("{mark:<8}{:<20} {value}", finding.name);
+        let mut lines = wrap_after(&line, 29);
+        let first = lines.remove(0);
+        let _ = writeln!(text, "{style}{mark:<8}{style:#}{}", &first[8..]);
+        let dim = Style::new().dimmed();
+        for line in lines {
+            let _ = writeln!(text, "{line}");
+        }
+        for line in indented(&finding.why) {
+            let _ = writeln!(text, "{dim}{line}{dim:#}");
+        }
         if let Some(change) = &finding.change {
-            let _ = writeln!(text, "{:30} change: {change}", "");
+            for line in indented(&format!("to change it: {change}")) {
+                let _ = writeln!(text, "{line}");
+            }
         }
     }
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let _ = writeln!(
+        text,
+        "\n{} good, {} to know, {} not known, {} will spoil measurements, {} missing",
+        count(Level::Good),
+        count(Level::Note),
+        count(Level::Unknown),
+        count(Level::Spoils),
+        count(Level::Missing)
+    );
     text
+}
+
+fn mark(level: Level) -> (&'static str, Style) {
+    match level {
+        Level::Good => ("good", AnsiColor::Green.on_default()),
+        Level::Note => ("note", AnsiColor::Cyan.on_default()),
+        Level::Unknown => ("?", Style::new().dimmed()),
+        Level::Spoils => ("spoils", AnsiColor::Yellow.on_default().bold()),
+        Level::Missing => ("missing", AnsiColor::Red.on_default().bold()),
+    }
+}
+
+/// A line whose columns must stay where they are, cut only where it is too wide.
+fn wrap_after(line: &str, indent: usize) -> Vec<String> {
+    if line.chars().count() <= crate::text::WIDTH {
+        return vec![line.to_owned()];
+    }
+    let head: String = line.chars().take(indent).collect();
+    let tail: String = line.chars().skip(indent).collect();
+    let mut lines = wrap(&format!("{} {tail}", "x".repeat(indent - 1)), indent);
+    lines[0] = format!("{head}{}", &lines[0][indent..]);
+    lines
+}
+
+fn indented(words: &str) -> Vec<String> {
+    const INDENT: usize = 29;
+    let placeholder = "x".repeat(INDENT - 1);
+    let mut lines = wrap(&format!("{placeholder} {words}"), INDENT);
+    lines[0].replace_range(..INDENT - 1, &" ".repeat(INDENT - 1));
+    lines
 }

@@ -18,8 +18,11 @@ use crate::settings::{KEYS, Settings};
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 1] =
-    [("overcommit", include_str!("../experiments/overcommit.toml"))];
+pub(crate) const BUILT_IN: [(&str, &str); 3] = [
+    ("overcommit", include_str!("../experiments/overcommit.toml")),
+    ("aa", include_str!("../experiments/aa.toml")),
+    ("injected", include_str!("../experiments/injected.toml")),
+];
 
 /// Where a file came from and what it says.
 #[derive(Clone, Debug)]
@@ -491,7 +494,8 @@ mod tests {
         for (name, text) in BUILT_IN {
             let experiment = parse(text).unwrap();
             assert_eq!(experiment.name, name);
-            assert!(experiment.control.is_some(), "{name} has no A/A pair");
+            let names_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
+            assert!(names_pair, "{name} has no A/A pair");
         }
     }
 

@@ -37,6 +37,7 @@ mod statistics;
 mod summary;
 mod svg;
 mod table;
+mod text;
 mod timestamp;
 
 use std::process::ExitCode;

@@ -14,12 +14,6 @@ pub(crate) fn text(path: impl AsRef<Path>) -> Fact {
         .map_err(|error| format!("{}: {}", path.display(), reason(&error)))
 }
 
-/// A file that holds one number.
-pub(crate) fn number(path: impl AsRef<Path>) -> Fact<i64> {
-    let path = path.as_ref();
-    text(path)?.trim().parse().map_err(|_| format!("{}: no number", path.display()))
-}
-
 /// The value of the first line `name : value` in a file such as `/proc/cpuinfo`.
 pub(crate) fn field(path: &str, name: &str) -> Fact {
     text(path)?

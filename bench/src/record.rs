@@ -376,6 +376,10 @@ fn timing(outcome: &Outcome, why: &mut Why) -> Timing {
 fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
     let acquisitions = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
     let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
+    let lock_free = lock_free.and_then(|per_second| {
+        let none = || "the lock-free run completed no section inside its window".to_owned();
+        if per_second > 0.0 { Ok(per_second) } else { Err(none()) }
+    });
     let ideal_per_second = match lock_free {
         Ok(lock_free) => Some(ideal(lock_free, config)),
         Err(reason) => {

@@ -6,6 +6,8 @@ use std::path::Path;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, SchemaOf};
+use crate::compare::Compared;
+use crate::doctor::Examination;
 use crate::exit::{Exit, Failure, Result};
 use crate::manifest::Manifest;
 use crate::output;
@@ -17,6 +19,8 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Run => schemars::schema_for!(Record),
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
+        SchemaOf::Comparison => schemars::schema_for!(Compared),
+        SchemaOf::Doctor => schemars::schema_for!(Examination),
     };
     let json = serde_json::to_string_pretty(&schema)
         .map_err(|error| Failure::internal(format!("the schema as JSON: {error}")))?;

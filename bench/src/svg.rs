@@ -104,14 +104,6 @@ impl Svg {
         );
     }
 
-    /// Text that reads upwards.
-    pub(crate) fn vertical_text(&mut self, (x, y): (f64, f64), text: &str) {
-        let _ = write!(
-            self.body,
-            "<text class=\"soft\" text-anchor=\"middle\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\">{}</text>",
-            escape(text)
-        );
-    }
 
     /// A mark of series `index` with a tip that shows on hover.
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), index: usize, tip: &str) {

@@ -9,9 +9,7 @@ use crate::quantity::{si, significant, time_ns};
 use crate::record::Role;
 use crate::statistics::{Estimate, Verdict};
 use crate::summary::{Comparison, Row, Summary};
-
-/// Widest line.
-pub(crate) const WIDTH: usize = 100;
+use crate::text::wrap;
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -63,7 +61,9 @@ pub(crate) fn summary(summary: &Summary) -> String {
     }
     for warning in &summary.warnings {
         let yellow = AnsiColor::Yellow.on_default();
-        text += &wrap(&format!("warning: {warning}"), yellow);
+        for line in wrap(&format!("warning: {warning}"), 2) {
+            let _ = writeln!(text, "{yellow}{line}{yellow:#}");
+        }
     }
     text
 }
@@ -226,21 +226,4 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
     }
     text.push('\n');
     text
-}
-
-/// Words in lines of at most [`WIDTH`] columns.
-fn wrap(words: &str, style: Style) -> String {
-    let mut lines = vec![String::new()];
-    for word in words.split(' ') {
-        if lines.last().is_some_and(|line| !line.is_empty() && line.len() + word.len() + 1 > WIDTH) {
-            lines.push("  ".into());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.trim().is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.iter().map(|line| format!("{style}{line}{style:#}\n")).collect()
 }

@@ -17,6 +17,8 @@ mod pv_ticket;
 mod qspinlock;
 mod sync;
 mod tas;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod test_platform;
 mod ticket;
 mod unfair_ticket;
 mod wake;

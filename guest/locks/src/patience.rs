@@ -29,11 +29,15 @@ impl<'a, P: Platform> Patience<'a, P> {
         self.rounds.is_multiple_of(n)
     }
 
-    /// Pauses for one round; `false` when patience is over.
+    /// Pauses for one round, or returns `false` at once if patience is over.
     pub(crate) fn pause(&mut self) -> bool {
-        self.platform.pause();
         self.rounds = self.rounds.wrapping_add(1);
-        !self.rounds.is_multiple_of(CLOCK_EVERY)
-            || self.platform.now().wrapping_sub(self.since) < self.platform.spin_threshold()
+        if self.every(CLOCK_EVERY)
+            && self.platform.now().wrapping_sub(self.since) >= self.platform.spin_threshold()
+        {
+            return false;
+        }
+        self.platform.pause();
+        true
     }
 }

@@ -20,6 +20,7 @@
 
 use crate::{
     Activity, Lock, Platform,
+    mutant::mutant,
     sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
@@ -91,6 +92,9 @@ impl<P: Platform> Lock<P> for UnfairTicket {
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
         // (n,0) -> (0,0). Release: pairs with the acquires of whoever draws next.
-        self.word.store(0, Release);
+        mutant!(
+            "unfair-ticket-half-unlock": self.word.store(0, Release)
+                => _ = self.word.fetch_and(0xffff_0000, Release)
+        );
     }
 }

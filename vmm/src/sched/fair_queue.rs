@@ -46,11 +46,16 @@ impl<T> FairQueue<T> {
         self.ready.insert(key, vcpu);
     }
 
-    /// Takes the one that is next.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        let ((virtual_ns, _), vcpu) = self.ready.pop_first()?;
-        self.floor_ns = self.floor_ns.max(virtual_ns);
-        Some(vcpu)
+    /// Takes the one that is next; or, among the first few, one that is preferred and behind by no more than the
+    /// credit, which bounds what the preference can cost the others.
+    pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
+        const FEW: usize = 16;
+        let (&first, _) = self.ready.first_key_value()?;
+        self.floor_ns = self.floor_ns.max(first.0);
+        let limit_ns = first.0 + self.credit_ns;
+        let few = self.ready.iter().take(FEW).take_while(|((virtual_ns, _), _)| *virtual_ns <= limit_ns);
+        let key = few.into_iter().find(|(_, vcpu)| preferred(vcpu)).map_or(first, |(&key, _)| key);
+        self.ready.remove(&key)
     }
 
     /// Takes vCPU `id`, if it is ready.
@@ -90,17 +95,17 @@ mod tests {
         for (id, virtual_ns) in [(0, 30), (1, 10), (2, 20)] {
             queue.push(id, virtual_ns, id);
         }
-        assert_eq!(queue.pop(), Some(1));
-        assert_eq!(queue.pop(), Some(2));
-        assert_eq!(queue.pop(), Some(0));
-        assert_eq!(queue.pop(), None);
+        assert_eq!(queue.pop(|_| true), Some(1));
+        assert_eq!(queue.pop(|_| true), Some(2));
+        assert_eq!(queue.pop(|_| true), Some(0));
+        assert_eq!(queue.pop(|_| true), None);
     }
 
     #[test]
     fn a_sleeper_comes_back_first_but_earns_at_most_its_credit() {
         let mut queue = FairQueue::new(2, CREDIT);
         queue.push(0, 1000, 0);
-        queue.pop();
+        queue.pop(|_| true);
         assert_eq!(queue.after_sleep(0), 990);
         assert_eq!(queue.after_sleep(995), 995);
         assert_eq!(queue.after_sleep(2000), 2000);
@@ -114,7 +119,7 @@ mod tests {
         loop {
             let virtual_ns = queue.after_sleep(times[turn]);
             queue.push(turn as u32, virtual_ns, turn as u32);
-            if queue.pop() == Some(2) {
+            if queue.pop(|_| true) == Some(2) {
                 break;
             }
             times[turn] = virtual_ns + 1;
@@ -122,6 +127,17 @@ mod tests {
             turns += 1;
             assert!(turns < 10 * CREDIT, "vCPU 2 starves");
         }
+    }
+
+    #[test]
+    fn a_preference_counts_within_the_credit_only() {
+        let mut queue = FairQueue::new(3, CREDIT);
+        for (id, virtual_ns) in [(0, 0), (1, CREDIT), (2, CREDIT + 1)] {
+            queue.push(id, virtual_ns, id);
+        }
+        assert_eq!(queue.pop(|&id| id == 2), Some(0));
+        queue.push(0, 0, 0);
+        assert_eq!(queue.pop(|&id| id == 1), Some(1));
     }
 
     #[test]

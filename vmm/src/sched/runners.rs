@@ -29,6 +29,9 @@ use crate::vcpu::Vcpu;
 struct Task {
     vcpu: Vcpu,
     account: Account,
+    /// The pCPU that it ran on last. It is run there again where that is fair: its caches are warm there, and before
+    /// Linux 6.13 a vCPU that changes threads waits for an RCU grace period.
+    last_pcpu: Option<u32>,
 }
 
 /// Where a sleeping vCPU lies, and where a kick waits for one that does not sleep yet.
@@ -78,7 +81,9 @@ impl<'a> Runners<'a> {
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, runners: usize) -> Self {
         let now = now_ns();
         let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
-        let mut tasks = vcpus.into_iter().map(|vcpu| Box::new(Task { vcpu, account: Account::new(now) }));
+        let mut tasks = vcpus
+            .into_iter()
+            .map(|vcpu| Box::new(Task { vcpu, account: Account::new(now), last_pcpu: None }));
         let mut ready = FairQueue::new(slots.len(), run.slice.as_nanos() as u64);
         if let Some(boot_vcpu) = tasks.next() {
             ready.push(boot_vcpu.vcpu.id, 0, boot_vcpu);
@@ -143,20 +148,21 @@ impl<'a> Runners<'a> {
         let timer = KickTimer::new().map_err(system("create a slice timer"))?;
         lock(&self.threads).push(Thread::current());
         let mut next = None;
-        while let Some(task) = next.take().or_else(|| self.next_ready()) {
+        while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
+            task.last_pcpu = Some(cpu);
             next = self.give_turn(task, &timer)?;
         }
         Ok(())
     }
 
     /// The vCPU whose turn it is; sleeps while none is ready. `None`: the run is over.
-    fn next_ready(&self) -> Option<Box<Task>> {
+    fn next_ready(&self, pcpu: u32) -> Option<Box<Task>> {
         let mut queue = lock(&self.queue);
         loop {
             if self.run.stopping() {
                 return None;
             }
-            if let Some(task) = queue.ready.pop() {
+            if let Some(task) = queue.ready.pop(|task| task.last_pcpu == Some(pcpu)) {
                 return Some(task);
             }
             queue.idle_runners += 1;
@@ -317,7 +323,7 @@ impl<'a> Runners<'a> {
         let mut queue = lock(&self.queue);
         let next = match to {
             Some(to) => queue.ready.take(to),
-            None => queue.ready.pop(),
+            None => queue.ready.pop(|ready| ready.last_pcpu == task.last_pcpu),
         };
         queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
         if next.is_none() && queue.idle_runners > 0 {

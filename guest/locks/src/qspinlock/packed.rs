@@ -147,7 +147,7 @@ impl Word for Packed {
     /// `fetch_and(!LOCKED_MASK, Release)`.
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        store_byte::<LOCKED_AT, 0>(word);
+        mutant!("packed-unlock-wipes-tail": store_byte::<LOCKED_AT, 0>(word) => word.store(0, Release));
     }
 
     /// A compare-exchange of the word in which only the locked byte counts.
@@ -210,5 +210,73 @@ impl Word for Packed {
             1 => Ok(()),
             found => Err(u32::from(found)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qspinlock::word::{LOCKED_MASK, Whole};
+
+    /// (tail, pending, locked) of a word in layout `W`.
+    fn fields<W: Word>(word: u32) -> (u32, u32, u32) {
+        (word >> W::TAIL_SHIFT, word & PENDING, word & LOCKED_MASK)
+    }
+
+    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and where they end.
+    fn same<T: PartialEq + core::fmt::Debug>(
+        from: impl Fn(u32, u32) -> bool,
+        packed: fn(&AtomicU32) -> T,
+        whole: fn(&AtomicU32) -> T,
+    ) {
+        for tail in [0, 1 << 2, (16_382 << 2) | 3] {
+            for pending in [0, PENDING] {
+                for locked in [0, LOCKED, SLOW] {
+                    if !from(pending, locked) {
+                        continue;
+                    }
+                    let words = [Packed::TAIL_SHIFT, Whole::TAIL_SHIFT]
+                        .map(|shift| AtomicU32::new(tail << shift | pending | locked));
+                    let state = (tail, pending, locked);
+                    assert_eq!(packed(&words[0]), whole(&words[1]), "result from {state:?}");
+                    let [a, b] = words.map(AtomicU32::into_inner);
+                    assert_eq!(fields::<Packed>(a), fields::<Whole>(b), "state after {state:?}");
+                }
+            }
+        }
+    }
+
+    /// The word in layout `W` as fields, for transitions that return it.
+    fn set_pending<W: Word>(word: &AtomicU32) -> (u32, u32, u32) {
+        fields::<W>(W::set_pending(word))
+    }
+
+    #[test]
+    fn packed_and_whole_make_the_same_transitions() {
+        same(|_, _| true, set_pending::<Packed>, set_pending::<Whole>);
+        same(|pending, _| pending == 0, Packed::announce_spinning, Whole::announce_spinning);
+        same(|pending, _| pending != 0, Packed::clear_pending, Whole::clear_pending);
+        same(
+            |pending, locked| pending != 0 && locked == 0,
+            Packed::pending_to_locked,
+            Whole::pending_to_locked,
+        );
+        same(|_, _| true, |word| Packed::swap_tail(word, 9), |word| Whole::swap_tail(word, 9));
+        same(|_, locked| locked != SLOW, Packed::set_locked, Whole::set_locked);
+        same(|_, _| true, Packed::unlock, Whole::unlock);
+        same(
+            |_, locked| locked == 0,
+            |word| Packed::steal(word, word.load(Relaxed)),
+            |word| Whole::steal(word, word.load(Relaxed)),
+        );
+        same(
+            |pending, locked| pending != 0 || locked != 0,
+            Packed::spinning_to_locked,
+            Whole::spinning_to_locked,
+        );
+        same(|_, locked| locked != SLOW, Packed::swap_slow, Whole::swap_slow);
+        same(|_, locked| locked == LOCKED, Packed::mark_slow, Whole::mark_slow);
+        same(|_, locked| locked == SLOW, Packed::unmark_slow, Whole::unmark_slow);
+        same(|_, _| true, Packed::try_unlock, Whole::try_unlock);
     }
 }

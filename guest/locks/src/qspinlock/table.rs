@@ -90,6 +90,10 @@ impl<'a> Table<'a> {
     pub(super) fn remove<P: Platform>(self, shared: Shared<'_, P>, word: &AtomicU32) -> Code {
         let lock = ptr::from_ref(word).addr();
         for entry in self.search(lock) {
+            #[cfg(mutant = "table-stops-at-a-hole")]
+            if entry.lock.load(Relaxed) == 0 {
+                break;
+            }
             // Relaxed: the caller has acquired from whoever made the entry, or made it itself.
             if entry.lock.load(Relaxed) == lock {
                 // Relaxed: as above.
@@ -139,5 +143,69 @@ impl<P> fmt::Display for Census<'_, P> {
             )?;
         }
         write!(f, "{used} of {} entries in use", entries.count())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use std::{format, string::String, vec::Vec};
+
+    use super::*;
+    use crate::{QSpinDomain, test_platform::Idle};
+
+    type Domain = QSpinDomain<Idle, 64>;
+
+    const ENTRIES: usize = 64 * WIDTH;
+
+    fn locks(n: usize) -> Vec<AtomicU32> {
+        (0..n).map(|_| AtomicU32::new(0)).collect()
+    }
+
+    fn panic_message(f: impl FnOnce()) -> String {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_err();
+        panic.downcast_ref::<String>().expect("a formatted message").clone()
+    }
+
+    #[test]
+    fn every_entry_can_be_used_and_found_again_past_holes() {
+        let domain = Domain::new(Idle);
+        let locks = locks(ENTRIES);
+        let code = |i: usize| Code::new(i % 64, i / 64);
+        for (i, lock) in locks.iter().enumerate() {
+            domain.shared().register(lock, code(i));
+        }
+        assert_eq!(domain.sleeping_heads(), ENTRIES);
+        // Every other one first, so that searches for the rest pass holes.
+        for i in (0..ENTRIES).step_by(2).chain((1..ENTRIES).step_by(2)) {
+            assert_eq!(domain.shared().deregister(&locks[i]), code(i));
+        }
+        assert_eq!(domain.sleeping_heads(), 0);
+    }
+
+    #[test]
+    fn a_full_table_says_who_sleeps() {
+        let domain = Domain::new(Idle);
+        let locks = locks(ENTRIES + 1);
+        let message = panic_message(|| {
+            for lock in &locks {
+                domain.shared().register(lock, Code::new(5, 3));
+            }
+        });
+        assert!(message.contains("is full") && message.contains("256 of 256 entries in use"), "{message}");
+        assert!(
+            message.contains(&format!("lock {:#x}, CPU 5, level 3", ptr::from_ref(&locks[0]).addr())),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_missing_entry_says_who_sleeps_instead() {
+        let domain = Domain::new(Idle);
+        let locks = locks(2);
+        domain.shared().register(&locks[0], Code::new(7, 0));
+        let message = panic_message(|| _ = domain.shared().deregister(&locks[1]));
+        assert!(message.contains("has no entry") && message.contains("CPU 7, level 0"), "{message}");
     }
 }

@@ -273,6 +273,8 @@ fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
         fn visit(&self, level: usize) {
             self.locks[level].lock(&self.domain);
             self.counters[level].increment();
+            // Long enough for the other CPUs to queue, on every level.
+            thread::yield_now();
             self.locks[level].unlock(&self.domain, ());
         }
     }
@@ -306,6 +308,7 @@ fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
             assert_eq!(counter.get(), visits.load(Relaxed), "level {level}");
         }
         assert_eq!(levels.domain.sleeping_heads(), 0);
+        assert!(cfg!(miri) || host.events(Event::LockNoNode) > 0, "no CPU ran out of nodes");
     }
 
     check::<Native, W>(rounds(500));

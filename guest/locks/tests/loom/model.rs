@@ -16,7 +16,8 @@ loom::thread_local! {
     static CPU: Cell<usize> = Cell::new(0);
 }
 
-/// CPUs are threads, waiters sleep at once, and every wait may also end for no reason.
+/// CPUs are threads, and each may once be woken for no reason. Waiters sleep at their first look at the clock, before any
+/// pause: a pause would let loom assume that the next load sees something new.
 ///
 /// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes the tree
 /// of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its end without
@@ -57,6 +58,9 @@ impl Platform for Machine {
     fn wait(&self, still: impl Fn() -> bool) {
         if still() {
             self.latches[self.cpu()].wait();
+        } else {
+            // Nothing to sleep for, yet the caller may be back at once: a spin loop like any other.
+            self.pause();
         }
     }
 
