@@ -143,6 +143,9 @@ run() {
     (($# >= 1)) || usage "which program?"
     available
 
+    # What a run that was killed left behind.
+    find "$cache" -maxdepth 1 -name 'run.*' -mmin +1440 -exec rm -rf {} +
+
     # Not local: the trap runs after this function is gone.
     work=$(mktemp -d "$cache/run.XXXXXX")
     qemu=
