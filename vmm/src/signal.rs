@@ -36,12 +36,13 @@ pub(crate) fn block_all() {
     }
 }
 
-/// Takes a pending kick of the calling thread off the queue, if there is one.
-pub(crate) fn drain_kick() {
+/// Takes a pending kick of the calling thread off the queue, if there is one. Of several, the others stay and end the
+/// next KVM_RUN at once, which is harmless: whoever acts on a kick looks at the clock and at the flags, not at the kick.
+pub(crate) fn take_kick() {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let set = kick_set();
     // SAFETY: all pointers are to live values; a null `info` is allowed.
-    while unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now) } > 0 {}
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now) };
 }
 
 /// A thread that can be kicked out of KVM_RUN.
@@ -73,7 +74,7 @@ impl Thread {
     }
 }
 
-/// One-shot timer that kicks the thread that made it.
+/// A timer that kicks the thread that made it.
 #[derive(Debug)]
 pub(crate) struct KickTimer(libc::timer_t);
 
@@ -97,14 +98,13 @@ impl KickTimer {
         Ok(Self(unsafe { timer.assume_init() }))
     }
 
-    /// Kicks at `deadline_ns` (CLOCK_MONOTONIC), instead of when it was set to before.
-    pub(crate) fn arm(&self, deadline_ns: u64) {
-        let value = libc::timespec {
-            tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
+    /// Kicks at `first_ns` (CLOCK_MONOTONIC) and every `interval_ns` from then on, instead of when it was set to before.
+    pub(crate) fn set(&self, first_ns: u64, interval_ns: u64) {
+        let time = |ns: u64| libc::timespec {
+            tv_sec: (ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
         };
-        let setting =
-            libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        let setting = libc::itimerspec { it_interval: time(interval_ns), it_value: time(first_ns) };
         // SAFETY: a live timer and a live setting; a null old value is allowed. It fails only for bad arguments.
         unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const setting, std::ptr::null_mut()) };
     }

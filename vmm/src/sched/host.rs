@@ -138,7 +138,7 @@ impl<'a> HostThreads<'a> {
                 .run()
                 .map_err(|source| RunError::System { what: format!("run vCPU {}", vcpu.id), source })?;
             match exit {
-                Exit::Interrupted => signal::drain_kick(),
+                Exit::Interrupted => signal::take_kick(),
                 Exit::Wait => {
                     account.waits += 1;
                     self.asleep.fetch_add(1, Ordering::SeqCst);

@@ -4,6 +4,7 @@ pub(crate) mod affinity;
 mod fair_queue;
 mod host;
 mod runners;
+mod slice;
 
 use std::thread::Scope;
 

@@ -21,8 +21,9 @@ use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
 use crate::machine::system;
 use crate::sched::fair_queue::FairQueue;
+use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, affinity};
-use crate::signal::{self, KickTimer, Thread};
+use crate::signal::{self, Thread};
 use crate::vcpu::Vcpu;
 
 /// A vCPU and its books.
@@ -145,12 +146,13 @@ impl<'a> Runners<'a> {
     fn serve_pcpu(&self, cpu: u32) -> Result<(), RunError> {
         signal::block_all();
         affinity::pin_to(&[cpu])?;
-        let timer = KickTimer::new().map_err(system("create a slice timer"))?;
+        let slice_ns = self.run.slice.as_nanos() as u64;
+        let mut slice = SliceTimer::new(slice_ns).map_err(system("create a slice timer"))?;
         lock(&self.threads).push(Thread::current());
         let mut next = None;
         while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
             task.last_pcpu = Some(cpu);
-            next = self.give_turn(task, &timer)?;
+            next = self.give_turn(task, &mut slice)?;
         }
         Ok(())
     }
@@ -194,8 +196,8 @@ impl<'a> Runners<'a> {
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
-    fn give_turn(&self, mut task: Box<Task>, timer: &KickTimer) -> Result<Option<Box<Task>>, RunError> {
-        let turn = self.run_turn(&mut task, timer);
+    fn give_turn(&self, mut task: Box<Task>, slice: &mut SliceTimer) -> Result<Option<Box<Task>>, RunError> {
+        let turn = self.run_turn(&mut task, slice);
         let (id, window, now) = (task.vcpu.id, &self.run.window, now_ns());
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
@@ -223,30 +225,21 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task, timer: &KickTimer) -> std::io::Result<Turn> {
-        let slice_ns = self.run.slice.as_nanos() as u64;
+    fn run_turn(&self, task: &mut Task, slice: &mut SliceTimer) -> std::io::Result<Turn> {
         let start = now_ns();
         task.account.resume(self.run.area(task.vcpu.id), &self.run.window, start);
-        // A kick left over from the last turn goes; one of this turn's timer cannot be lost, because it can only
-        // come after the timer is set; one that stops the run was preceded by the flag that is looked at below.
-        signal::drain_kick();
-        let mut deadline = start + slice_ns;
-        timer.arm(deadline);
+        slice.begin(start);
         loop {
             if self.run.stopping() {
                 return Ok(Turn::Stopped);
             }
             match task.vcpu.run()? {
                 Exit::Interrupted => {
-                    // Drained before the clock is read: if this swallowed the timer's kick, the clock says so.
-                    signal::drain_kick();
-                    let now = now_ns();
-                    if now >= deadline {
-                        if self.somebody_is_ready() {
-                            return Ok(Turn::SliceEnded);
-                        }
-                        deadline = now + slice_ns;
-                        timer.arm(deadline);
+                    // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
+                    // one that ends the run, the flag does, which was set before it.
+                    signal::take_kick();
+                    if slice.ended(now_ns()) && self.somebody_is_ready() {
+                        return Ok(Turn::SliceEnded);
                     }
                 }
                 Exit::Wait if self.take_latch(task) => {}
