@@ -47,6 +47,17 @@
 //! A head publishes HASHED, never HALTED: the owner's exchange fails, and the lock is not registered twice.
 //!
 //! ```text
+//! P0a waiter, P0                       owner, Q8 and K1
+//!                                      next.locked := 1
+//!                                      fence B
+//!     HALTED -> RUNNING fails          state: HALTED -> HASHED
+//!     looks at locked, or spins on
+//! ```
+//! The waiter woke by itself and finds HASHED; it must then find `locked` too. If it did not, it would go on as one that is
+//! not head, store HALTED over HASHED, and later register once more. The failed exchange therefore acquires. (On x86 it
+//! does so anyway. Loom found this one.)
+//!
+//! ```text
 //! T3  head, P2 and P3                  unlock, U1 and U2
 //!     insert into the table            finds SLOW
 //!     release (in the swap)            acquire fence
@@ -149,7 +160,7 @@ impl<T: Policy> Queued for T {
         }
     }
 
-    /// P0. Relaxed throughout, but for T1: the acquiring wait of Q4 follows.
+    /// P0. Relaxed, but for T1 and P0a: the acquiring wait of Q4 follows.
     fn wait_node<P: Platform>(shared: Shared<'_, P>, code: Code, node: &Node, prev: &Node) {
         let platform = shared.platform;
         loop {
@@ -166,9 +177,11 @@ impl<T: Policy> Queued for T {
                 }
                 shared.sleep(code.cpu(), || node.state.load(Relaxed) == HALTED);
             }
-            // Fails if the owner has made it HASHED, and then stays so: the entry is in the table, or will be.
+            // Fails if the owner has made it HASHED, and then it stays so: the entry is in the table, or will be. P0a: Acquire
+            // then; pairs with fence B.
+            let acquire = mutant!("p0a-relaxed-wake": Acquire => Relaxed);
             mutant!(
-                "pv-wake-forgets-hash": _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed)
+                "pv-wake-forgets-hash": _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, acquire)
                     => node.state.store(RUNNING, Relaxed)
             );
             if node.locked.load(Relaxed) == 0 {

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Puts one fault at a time into the locks, and checks that the test which guards the line fails.
+#
+#   guest/locks/mutants.sh [--list] [name...]
+#
+# One line for each mutant: caught (the test failed), hung (it did not come to an end: also caught), or SURVIVED.
+# Exits 1 if one survived, or if a listed test fails without a fault.
+
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# mutant, kind of test, filter. The kinds are the test binaries; `unit` is the crate's own tests.
+table='
+t1-no-fence-in-waiter       loom     qspinlock::v16_with_three
+t1-no-fence-in-owner        loom     qspinlock::v16_with_three
+p0a-relaxed-wake            loom     qspinlock::v16_with_two
+t2-head-halts               host     t2_
+t3-no-read-fence            loom     qspinlock::pv_with_two
+t4-release-first            host     t4_
+t4-kick-first               loom     qspinlock::pv_with_two
+t5-init-after-publish       host     t5_
+t6-claim-nothing            host     t6_t9_
+t7-endless-pending          host     t7_
+t9-share-a-node             host     t6_t9_
+t14-no-diagnosis            host     t14_
+t18-stale-lock              host     t18_
+forget-successor            loom     qspinlock::v16_with_three
+head-ignores-pending        loom     qspinlock::native_with_three
+leave-pending               shuttle  native
+relaxed-hand-over           loom     qspinlock::native_with_four
+relaxed-head                loom     qspinlock::native_with_three
+relaxed-pending             loom     qspinlock::native_with_two
+relaxed-unlock              loom     qspinlock::native_with_two
+relaxed-pv-unlock           loom     qspinlock::pv_with_two
+relaxed-slow                loom     qspinlock::pv_with_two
+relaxed-spinning-head       loom     qspinlock::pv_with_two
+relaxed-steal               loom     qspinlock::pv_with_three
+v16-relaxed-head            loom     qspinlock::v16_with_two
+pv-leave-the-entry          loom     qspinlock::pv_with_two
+pv-miss-the-gift            loom     qspinlock::pv_with_two
+pv-never-early              host     a_waiter_behind_a_sleeper
+pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
+pv-wake-forgets-hash        loom     qspinlock::v16_with_three
+packed-stale-rest           unit     packed
+packed-unlock-wipes-tail    unit     packed
+table-stops-at-a-hole       unit     table
+ticket-relaxed-unlock       loom     family::ticket::with_two
+ticket-relaxed-try          loom     family::ticket::with_two
+mcs-relaxed-hand-over       loom     family::mcs::with_two
+mcs-forget-late-link        loom     family::mcs::with_two
+clh-relaxed-unlock          loom     family::clh::with_two
+clh-keep-node               loom     family::clh
+pv-ticket-relaxed-flag      loom     family::pv_ticket::with_two
+pv-ticket-relaxed-unlock    loom     family::pv_ticket::with_two
+pv-ticket-no-second-look    loom     family::pv_ticket::with_two
+unfair-ticket-half-unlock   shuttle  tickets
+owner-yield-relaxed-unlock  loom     family::owner_yield::with_two
+owner-yield-always-steal    host     a_newcomer_queues_at_once
+'
+table=$(sed '/^$/d' <<<"$table")
+
+if [[ ${1-} == --list ]]; then
+    echo "$table"
+    exit
+fi
+for name in "$@"; do
+    grep -q "^$name " <<<"$table" || { echo "no mutant is called $name" >&2; exit 2; }
+done
+
+target=${CARGO_TARGET_DIR:-../../target}/mutants
+mkdir -p "$target"
+target=$(realpath "$target")
+log=$target/last.log
+export WATCHDOG_SECONDS=10 SHUTTLE_ITERATIONS=20000
+
+# cargo_test KIND CARGO_ARGUMENT... : cargo with the flags of that kind of test.
+cargo_test() {
+    local kind=$1
+    shift
+    case $kind in
+    host) cargo test -q -p haltkick-locks --target-dir "$target" --test host "$@" ;;
+    unit) cargo test -q -p haltkick-locks --target-dir "$target" --lib "$@" ;;
+    *) RUSTFLAGS="--cfg $kind" cargo test -q -p haltkick-locks --target-dir "$target/$kind" --release --test "$kind" "$@" ;;
+    esac
+}
+
+# A wrapper around rustc for this workspace's crates alone: the dependencies are built once. Its path is part of what
+# cargo remembers a build by, so each mutant has a wrapper of its own.
+wrapper() {
+    local file=$target/rustc-$1
+    printf '#!/bin/sh\nexec "$@" --cfg "mutant=\\"%s\\""\n' "$1" >"$file"
+    chmod +x "$file"
+    echo "$file"
+}
+
+selected() { (($# == 1)) || [[ " ${*:2} " == *" $1 "* ]]; }
+
+echo "without a fault:"
+failed=0
+while read -r kind filter; do
+    if cargo_test "$kind" "$filter" >"$log" 2>&1 && grep -q '[1-9][0-9]* passed' "$log"; then
+        printf '  %-8s %-42s passes\n' "$kind" "$filter"
+    else
+        printf '  %-8s %-42s FAILS\n' "$kind" "$filter"
+        tail -n 20 "$log"
+        failed=1
+    fi
+done < <(while read -r name kind filter; do selected "$name" "$@" && echo "$kind $filter"; done <<<"$table" | sort -u)
+((failed == 0)) || exit 1
+
+echo "with a fault:"
+caught=0 survivors=()
+while read -r name kind filter; do
+    selected "$name" "$@" || continue
+    export RUSTC_WORKSPACE_WRAPPER
+    RUSTC_WORKSPACE_WRAPPER=$(wrapper "$name")
+    if ! cargo_test "$kind" --no-run >"$log" 2>&1; then
+        echo "$name does not compile:" >&2
+        tail -n 20 "$log" >&2
+        exit 1
+    fi
+    status=0
+    timeout 60 "$BASH" -c "$(declare -f cargo_test); target='$target'; cargo_test $kind $filter" >"$log" 2>&1 || status=$?
+    case $status in
+    0) verdict=SURVIVED survivors+=("$name") ;;
+    124) verdict=hung caught=$((caught + 1)) ;;
+    *) verdict=caught caught=$((caught + 1)) ;;
+    esac
+    printf '  %-28s %-8s %-42s %s\n' "$name" "$kind" "$filter" "$verdict"
+done <<<"$table"
+
+echo "$caught caught, ${#survivors[@]} survived"
+((${#survivors[@]} == 0))
