@@ -14,7 +14,7 @@ use crate::output;
 use crate::record::{Record, Role};
 use crate::results;
 use crate::statistics::Estimate;
-use crate::summary::{Comparison, comparison, comparison_of};
+use crate::summary::{Comparison, comparison, comparison_of, ratio};
 use crate::table;
 
 /// What `compare --format json` prints.
@@ -117,7 +117,7 @@ fn two_arms(a: &Side, b: &Side) -> Vec<Comparison> {
         };
         cells.push(if a.path == b.path {
             let below: BTreeMap<u32, f64> = below.iter().copied().collect();
-            let ratios = above.iter().filter_map(|(block, value)| Some(value / below.get(block)?));
+            let ratios = above.iter().filter_map(|(block, value)| Some(ratio(*value, *below.get(block)?)));
             comparison("B/A", setting, arm, baseline, ratios.collect())
         } else {
             let values = |runs: &[(u32, f64)]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();

@@ -78,6 +78,9 @@ pub(crate) struct Rule {
 /// Fewest blocks before precision is judged: the exact interval exists from here on.
 const JUDGED_FROM: u32 = 6;
 
+/// A precision that so many times the planned blocks do not reach is out of reach.
+const MOST_TIMES_PLANNED: u32 = 20;
+
 /// A running experiment.
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
@@ -125,6 +128,14 @@ impl Session<'_> {
         match rule.target_precision {
             None => block < rule.blocks,
             Some(_) if block < JUDGED_FROM => true,
+            Some(_) if block >= rule.blocks.saturating_mul(MOST_TIMES_PLANNED) => {
+                let planned = rule.blocks;
+                self.progress.say(&format!(
+                    "stopped after {block} blocks, {MOST_TIMES_PLANNED} times the {planned} planned: \
+                     the target precision is out of reach here"
+                ));
+                false
+            }
             Some(target) => {
                 let summary = Summary::new(&self.plan.outline, &self.records);
                 summary.widest_half_width().is_none_or(|widest| widest > target)

@@ -88,8 +88,8 @@ pub(crate) struct Comparison {
     pub(crate) ratio: Option<Estimate>,
     /// The plain word.
     pub(crate) verdict: Verdict,
-    /// The ratio of each block.
-    pub(crate) per_block: Vec<f64>,
+    /// The ratio of each block; null where a run completed no section.
+    pub(crate) per_block: Vec<Option<f64>>,
 }
 
 /// Verdicts over many trials of the same comparison.
@@ -180,14 +180,24 @@ impl<'a> Placed<'a> {
     }
 
     /// Throughput of `arm` over `baseline` in each block that has both.
-    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<f64> {
+    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<Option<f64>> {
         let below: BTreeMap<u32, f64> = self
             .of(setting, baseline.0, baseline.1)
             .map(|(block, record)| (block, throughput(record)))
             .collect();
         let above = self.of(setting, arm.0, arm.1);
-        above.filter_map(|(block, record)| Some(throughput(record) / below.get(&block)?)).collect()
+        above.filter_map(|(block, record)| Some(ratio(throughput(record), *below.get(&block)?))).collect()
     }
+}
+
+/// A ratio of throughputs, if both runs completed a section.
+pub(crate) fn ratio(above: f64, below: f64) -> Option<f64> {
+    (above > 0.0 && below > 0.0).then(|| above / below)
+}
+
+/// The estimate from the ratios of blocks, if there is none without.
+fn estimate(per_block: &[Option<f64>]) -> Option<Estimate> {
+    Estimate::of_positive(&per_block.iter().copied().collect::<Option<Vec<f64>>>()?)
 }
 
 fn throughput(record: &Record) -> f64 {
@@ -268,9 +278,9 @@ pub(crate) fn comparison(
     setting: &Setting,
     arm: &str,
     baseline: &str,
-    per_block: Vec<f64>,
+    per_block: Vec<Option<f64>>,
 ) -> Comparison {
-    let ratio = Estimate::of_positive(&per_block);
+    let ratio = estimate(&per_block);
     Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
 }
 
@@ -307,7 +317,7 @@ fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
         let verdicts: Vec<Verdict> = comparison
             .per_block
             .chunks_exact(blocks_per_trial as usize)
-            .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
+            .map(|ratios| estimate(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
             .collect();
         let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
         Trials {
@@ -367,6 +377,13 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
         warnings.push(format!(
             "{outliers} of {} runs lie far from their cell's others: kept, and marked",
             summary.runs
+        ));
+    }
+    let idle = summary.rows.iter().filter(|row| row.acquisitions_per_second.is_none()).count();
+    if idle > 0 {
+        warnings.push(format!(
+            "{idle} of {} cells had a run that completed no section: a longer --window gives them figures",
+            summary.rows.len()
         ));
     }
     let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);

@@ -104,7 +104,6 @@ impl Svg {
         );
     }
 
-
     /// A mark of series `index` with a tip that shows on hover.
     pub(crate) fn marker(&mut self, (x, y): (f64, f64), index: usize, tip: &str) {
         let fill = colour(index);

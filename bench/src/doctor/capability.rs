@@ -1,0 +1,98 @@
+//! What this host can do: KVM, its vendor module, the rings, the hints.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+
+use super::{Finding, Level};
+use crate::cpulist;
+use crate::host;
+use crate::probe;
+use crate::quantity::si;
+
+pub(super) fn findings() -> Vec<Finding> {
+    let mut findings = vec![kvm_device(), vendor_module(), pcpus()];
+    findings.extend(measured());
+    findings.push(preempted_hint());
+    findings
+}
+
+fn kvm_device() -> Finding {
+    const WHY: &str = "guests run on it";
+    let finding = |level, value: &str, change: Option<String>| Finding {
+        name: "/dev/kvm",
+        level,
+        value: Some(value.into()),
+        why: WHY.into(),
+        change,
+    };
+    match OpenOptions::new().read(true).write(true).open("/dev/kvm").map_err(|error| error.kind()) {
+        Ok(_) => finding(Level::Good, "usable", None),
+        Err(ErrorKind::PermissionDenied) => {
+            let change = "sudo usermod -aG kvm $USER, then log in again";
+            finding(Level::Missing, "not accessible for this user", Some(change.into()))
+        }
+        Err(ErrorKind::NotFound) => finding(Level::Missing, "does not exist", Some(how_to_get_kvm().into())),
+        Err(kind) => finding(Level::Missing, &kind.to_string(), Some(how_to_get_kvm().into())),
+    }
+}
+
+fn how_to_get_kvm() -> &'static str {
+    let has = |flag| probe::has_cpu_flag(flag) == Ok(true);
+    if has("vmx") {
+        "sudo modprobe kvm_intel"
+    } else if has("svm") {
+        "sudo modprobe kvm_amd"
+    } else if has("hypervisor") {
+        "this is a virtual machine without nested virtualization: switch that on in its hypervisor, or use hardware"
+    } else {
+        "switch on VT-x or AMD-V in the firmware, then load kvm_intel or kvm_amd"
+    }
+}
+
+fn vendor_module() -> Finding {
+    let why = "it decides what an exit costs and which paravirtual features exist";
+    Finding::of_fact("KVM module", host::kvm_module(), why, |module| match module {
+        "kvm_intel" | "kvm_amd" => (Level::Good, None),
+        _ => (Level::Note, None),
+    })
+}
+
+fn pcpus() -> Finding {
+    let allowed = cpulist::allowed().map(|cpus| cpus.to_string()).map_err(|failure| failure.message);
+    Finding::of_fact("pCPUs allowed", allowed, "vCPUs share these; --cpus chooses among them", |_| {
+        (Level::Good, None)
+    })
+}
+
+/// What only a guest can tell.
+fn measured() -> Vec<Finding> {
+    let probe = haltkick_vmm::probe().map_err(|error| error.to_string());
+    let rates = probe.clone().map(|probe| {
+        format!(
+            "{}, {} instructions/s (ring 3: {})",
+            if probe.ring0_native { "native" } else { "interpreted" },
+            si(probe.ring0_instructions_per_second),
+            si(probe.ring3_instructions_per_second)
+        )
+    });
+    let why =
+        "where KVM interprets ring 0, guests run in ring 3, which the same image can; --ring auto finds out";
+    let native = probe.as_ref().is_ok_and(|probe| probe.ring0_native);
+    let ring =
+        Finding::of_fact("ring 0", rates, why, |_| (if native { Level::Good } else { Level::Note }, None));
+    let limits =
+        probe.map(|probe| format!("{} ({} recommended by KVM)", probe.max_vcpus, probe.recommended_vcpus));
+    let why = "beyond this KVM makes no more; what it recommends matters to production guests only";
+    vec![ring, Finding::of_fact("most vCPUs", limits, why, |_| (Level::Good, None))]
+}
+
+fn preempted_hint() -> Finding {
+    let writes = host::kvm_module().map(|module| match module.as_str() {
+        "kvm_intel" | "kvm_amd" => "sched vmm: the VMM, exactly; sched host: KVM".to_owned(),
+        _ => "sched vmm: the VMM, exactly; sched host: perhaps nobody".to_owned(),
+    });
+    let why = "vcpu_is_preempted() reads it; each record says who wrote it, or why nobody did";
+    Finding::of_fact("preempted flag", writes, why, |value| {
+        (if value.ends_with("KVM") { Level::Good } else { Level::Note }, None)
+    })
+}

@@ -1,0 +1,223 @@
+//! What will spoil a measurement here: clocks that change, neighbours, siblings, settings of the host.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Finding, Level};
+use crate::cpulist;
+use crate::noise::Watch;
+use crate::probe::{self, Fact};
+use crate::quantity::significant;
+
+pub(super) fn findings() -> Vec<Finding> {
+    let mut findings = neighbours();
+    findings.extend([
+        governor(),
+        turbo(),
+        smt(),
+        nested(),
+        clock_source(),
+        halt_polling(),
+        pause_loop_exits(),
+        autogroup(),
+        quota(),
+        numa(),
+        huge_pages(),
+    ]);
+    findings
+}
+
+/// How long the neighbours are watched.
+const WATCH: Duration = Duration::from_millis(500);
+
+fn neighbours() -> Vec<Finding> {
+    let noise = cpulist::allowed().map_err(|failure| failure.message).and_then(|cpus| {
+        let watch = Watch::start(&cpus.0);
+        thread::sleep(WATCH);
+        watch.finish().map(|(noise, _)| noise)
+    });
+    let percent = |share: Option<f64>| -> Fact {
+        share.map(|share| format!("{} %", significant(share * 100.0))).ok_or_else(|| "not measured".into())
+    };
+    let others = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.others_share));
+    let steal = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.steal_share));
+    let above = |limit: f64, share: Option<f64>| share.is_some_and(|share| share > limit);
+    let busy = noise.as_ref().is_ok_and(|noise| above(0.05, noise.others_share));
+    let stolen = noise.as_ref().is_ok_and(|noise| above(0.02, noise.steal_share));
+    vec![
+        Finding::of_fact(
+            "busy neighbours",
+            others,
+            "share of the pCPUs that other processes used just now: it is missing from every figure",
+            |_| {
+                if busy {
+                    (Level::Spoils, Some("stop them (top shows them), or choose quiet CPUs with --cpus"))
+                } else {
+                    (Level::Good, None)
+                }
+            },
+        ),
+        Finding::of_fact(
+            "host steal",
+            steal,
+            "share of the pCPUs that the machine below took just now",
+            |_| {
+                if stolen {
+                    (Level::Spoils, Some("run on hardware of one's own, or on a dedicated host"))
+                } else {
+                    (Level::Good, None)
+                }
+            },
+        ),
+    ]
+}
+
+fn governor() -> Finding {
+    let governor = probe::text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    let why = "a clock that follows the load makes the first runs slow and arms unequal";
+    Finding::of_fact("frequency governor", governor, why, |governor| match governor {
+        "performance" => (Level::Good, None),
+        _ => (Level::Spoils, Some("sudo cpupower frequency-set -g performance")),
+    })
+}
+
+fn turbo() -> Finding {
+    let no_turbo = probe::text("/sys/devices/system/cpu/intel_pstate/no_turbo")
+        .map(|off| if off == "1" { "off" } else { "on" });
+    let boost = || {
+        probe::text("/sys/devices/system/cpu/cpufreq/boost").map(|on| if on == "1" { "on" } else { "off" })
+    };
+    let turbo = no_turbo.or_else(|_| boost()).map(String::from);
+    let why = "the boosted clock depends on how many CPUs are busy: a lock that idles pCPUs looks faster than it is";
+    Finding::of_fact("turbo", turbo, why, |turbo| match turbo {
+        "off" => (Level::Good, None),
+        _ => (
+            Level::Note,
+            Some(
+                "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo (Intel), echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost (others)",
+            ),
+        ),
+    })
+}
+
+fn smt() -> Finding {
+    let active = probe::text("/sys/devices/system/cpu/smt/active")
+        .map(|active| if active == "1" { "on" } else { "off" }.into());
+    let why = "siblings share a core: what one vCPU does slows the other, and PAUSE gives the core away";
+    Finding::of_fact("SMT", active, why, |smt| match smt {
+        "off" => (Level::Good, None),
+        _ => (
+            Level::Spoils,
+            Some(
+                "choose one CPU per core with --cpus (lscpu -e), or echo off | sudo tee /sys/devices/system/cpu/smt/control",
+            ),
+        ),
+    })
+}
+
+fn nested() -> Finding {
+    let nested = probe::has_cpu_flag("hypervisor").map(|nested| if nested { "yes" } else { "no" }.into());
+    let why =
+        "in a virtual machine exits cost several times as much, and its host may take the pCPUs away unseen";
+    Finding::of_fact("virtual machine", nested, why, |nested| match nested {
+        "no" => (Level::Good, None),
+        _ => (Level::Note, Some("run on hardware for figures that are to be compared with others'")),
+    })
+}
+
+fn clock_source() -> Finding {
+    let source = probe::text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let why = "waits are measured in TSC ticks; a kernel that left the TSC distrusts it";
+    Finding::of_fact("clock source", source, why, |source| match source {
+        "tsc" | "kvm-clock" => (Level::Good, None),
+        _ => (
+            Level::Spoils,
+            Some("see 'dmesg | grep -i tsc'; boot with tsc=reliable if the firmware is to blame"),
+        ),
+    })
+}
+
+fn halt_polling() -> Finding {
+    let poll = probe::text("/sys/module/kvm/parameters/halt_poll_ns");
+    let why = "nanoseconds that KVM spins before a halted vCPU sleeps: with it a wake-up costs less and burns a pCPU. \
+               Haltkick's own doorbells do not halt in KVM";
+    Finding::of_fact("halt polling", poll, why, |poll| match poll {
+        "0" => (Level::Good, None),
+        _ => (Level::Note, Some("echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns")),
+    })
+}
+
+fn pause_loop_exits() -> Finding {
+    let parameters = [
+        ("kvm_intel", ["ple_gap", "ple_window"]),
+        ("kvm_amd", ["pause_filter_count", "pause_filter_thresh"]),
+    ];
+    let of_module = |(module, names): (&str, [&str; 2])| -> Option<String> {
+        let read = |name| probe::text(format!("/sys/module/{module}/parameters/{name}")).ok();
+        Some(format!("{} {}, {} {}", names[0], read(names[0])?, names[1], read(names[1])?))
+    };
+    let value = parameters.into_iter().find_map(of_module);
+    let value = value.ok_or_else(|| "this KVM module has no such parameters: PAUSE does not exit".into());
+    let why = "the CPU exits when a guest spins on PAUSE: plain spinlocks then suffer less than without";
+    Finding::of_fact("pause-loop exits", value, why, |value| {
+        if value.starts_with("ple_gap 0,") {
+            (Level::Good, None)
+        } else {
+            (
+                Level::Note,
+                Some("sudo modprobe -r kvm_intel && sudo modprobe kvm_intel ple_gap=0, to measure without"),
+            )
+        }
+    })
+}
+
+fn autogroup() -> Finding {
+    let autogroup = probe::text("/proc/sys/kernel/sched_autogroup_enabled")
+        .map(|on| if on == "1" { "on" } else { "off" }.into());
+    let why = "CPU time is shared out per session: nice does not protect against another session's jobs";
+    Finding::of_fact("autogroup", autogroup, why, |autogroup| match autogroup {
+        "off" => (Level::Good, None),
+        _ => (Level::Note, Some("echo 0 | sudo tee /proc/sys/kernel/sched_autogroup_enabled")),
+    })
+}
+
+fn quota() -> Finding {
+    let membership = probe::text("/proc/self/cgroup");
+    let quota = membership.and_then(|text| {
+        let path = text.lines().find_map(|line| line.strip_prefix("0::").map(String::from));
+        let path = path.ok_or("no cgroup version 2")?;
+        probe::text(format!("/sys/fs/cgroup{path}/cpu.max"))
+    });
+    let why = "a quota stops all vCPUs at once, which no experiment here asks for";
+    Finding::of_fact("CPU quota", quota, why, |quota| {
+        if quota.starts_with("max") {
+            (Level::Good, None)
+        } else {
+            (Level::Spoils, Some("run outside the limited cgroup or container"))
+        }
+    })
+}
+
+fn numa() -> Finding {
+    let nodes = probe::text("/sys/devices/system/node/online");
+    let why = "a lock that crosses nodes is another experiment than one that does not";
+    Finding::of_fact("NUMA nodes", nodes, why, |nodes| match nodes {
+        "0" => (Level::Good, None),
+        _ => (
+            Level::Note,
+            Some("choose the CPUs of one node with --cpus (lscpu -e), or of several on purpose"),
+        ),
+    })
+}
+
+fn huge_pages() -> Finding {
+    let enabled = probe::text("/sys/kernel/mm/transparent_hugepage/enabled").map(|text| {
+        let chosen = text.split('[').nth(1).and_then(|rest| rest.split(']').next());
+        chosen.unwrap_or(&text).to_owned()
+    });
+    let why = "guest memory on small pages costs page faults and TLB misses";
+    Finding::of_fact("huge pages", enabled, why, |enabled| match enabled {
+        "never" => (Level::Note, Some("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")),
+        _ => (Level::Good, None),
+    })
+}
