@@ -81,6 +81,7 @@ impl Job {
             seed: self.plan.seed,
             host: Host::probe(),
             facts: facts::all(self.guest.as_deref()),
+            noise_after: None,
         }
     }
 }
@@ -94,7 +95,10 @@ fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Recor
         target_precision: args.target_precision,
         max_time: args.max_time.map(|span| span.0),
     });
-    let exit = results::conclude(&session.directory, &job.manifest(), &session.records, args.format)?;
+    let manifest =
+        Manifest { noise_after: Some(facts::noise()), ..Manifest::read(session.directory.path())? };
+    session.directory.write(directory::MANIFEST, &manifest.to_json()?)?;
+    let exit = results::conclude(&session.directory, &manifest, &session.records, args.format)?;
     ending.map(|()| exit)
 }
 

@@ -193,8 +193,8 @@ pub(crate) struct Overrides {
     /// Passes over all cells
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
-    /// Seed of the order and of everything random
-    #[arg(long, value_name = "N")]
+    /// Seed of the order and of everything random [default: 1]
+    #[arg(long, value_name = "N", value_parser = crate::settings::seed)]
     pub(crate) seed: Option<u64>,
 }
 

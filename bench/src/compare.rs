@@ -98,9 +98,9 @@ fn check_same_experiment(a: &Side, b: &Side) -> Result<()> {
 /// Each arm of B against the same arm of A. The runs are not paired: the two ran at different times.
 fn arm_by_arm(a: &Side, b: &Side) -> Vec<Comparison> {
     let (below, above) = (throughputs(a, None), throughputs(b, None));
-    let cell = |(key, above): (&(BTreeMap<String, String>, String), &Vec<(u32, f64)>)| {
+    let cell = |(key, above): (&Key, &Vec<Run>)| {
         let below = below.get(key)?;
-        let values = |runs: &[(u32, f64)]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+        let values = |runs: &[Run]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
         let ratio = Estimate::of_ratio(&values(above), &values(below));
         Some(comparison_of("B/A", &key.0, &key.1, &key.1, ratio))
     };
@@ -120,14 +120,18 @@ fn two_arms(a: &Side, b: &Side) -> Vec<Comparison> {
             let ratios = above.iter().filter_map(|(block, value)| Some(ratio(*value, *below.get(block)?)));
             comparison("B/A", setting, arm, baseline, ratios.collect())
         } else {
-            let values = |runs: &[(u32, f64)]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+            let values = |runs: &[Run]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
             comparison_of("B/A", setting, arm, baseline, Estimate::of_ratio(&values(above), &values(below)))
         });
     }
     in_order(a, cells)
 }
 
-type Cells = BTreeMap<(BTreeMap<String, String>, String), Vec<(u32, f64)>>;
+/// Setting and arm.
+type Key = (BTreeMap<String, String>, String);
+/// Block and throughput.
+type Run = (u32, f64);
+type Cells = BTreeMap<Key, Vec<Run>>;
 
 /// Block and throughput of each run, by setting and arm.
 fn throughputs(side: &Side, only: Option<&str>) -> Cells {

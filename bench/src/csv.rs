@@ -78,8 +78,7 @@ fn header(outline: &Outline, rest: &str) -> String {
 }
 
 fn setting(outline: &Outline, setting: &BTreeMap<String, String>) -> Vec<String> {
-    let values =
-        outline.axes.iter().map(|axis| setting.get(&axis.key).map_or(String::new(), |value| escape(value)));
+    let values = outline.axes.iter().map(|axis| setting.get(&axis.key).map_or(String::new(), escape));
     std::iter::once(escape(&outline.experiment)).chain(values).collect()
 }
 
@@ -91,7 +90,7 @@ fn line(
     estimate: Option<&Estimate>,
 ) {
     let mut fields = setting(outline, of);
-    fields.extend(names.iter().map(|name| escape(name)));
+    fields.extend(names.iter().map(escape));
     match estimate {
         None => fields.extend(["0", "", "", "", ""].map(String::from)),
         Some(it) => {

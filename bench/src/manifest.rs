@@ -36,6 +36,8 @@ pub(crate) struct Manifest {
     pub(crate) host: Host,
     /// The host in full: each fact a value, or null with the reason.
     pub(crate) facts: BTreeMap<String, Fact>,
+    /// The group `noise` of the facts again, at the end; null while the experiment runs, or if it was killed.
+    pub(crate) noise_after: Option<BTreeMap<String, Fact>>,
 }
 
 /// Where the plan came from.

@@ -218,7 +218,7 @@ fn cell_id(arm: &str, setting: &Setting) -> String {
     std::iter::once(slug(arm)).chain(parts).collect::<Vec<_>>().join("_")
 }
 
-/// Arm over grid over [settings].
+/// The arm's settings over those of the grid over those of the experiment.
 fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<RunConfig> {
     let mut of_grid = Settings::default();
     for (key, value) in setting {

@@ -31,9 +31,9 @@ pub(crate) fn html(manifest: &Manifest, summary: &Summary, records: &[Record]) -
     page += &findings(summary);
     page += &figures(summary);
     for picture in plot::pictures(&data) {
-        let _ = write!(
+        let _ = writeln!(
             page,
-            "<section id=\"{}\"><h2>{}</h2><p>{}</p><figure>{}</figure></section>\n",
+            "<section id=\"{}\"><h2>{}</h2><p>{}</p><figure>{}</figure></section>",
             picture.name,
             escape(picture.title),
             escape(picture.caption),

@@ -99,7 +99,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     pub(crate) watchdog: Option<Span>,
     /// Seed of everything random, echoed in the record [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    #[arg(long, value_name = "N", value_parser = seed, help_heading = "Measuring")]
     pub(crate) seed: Option<u64>,
     /// Iterations of the work loop per 2^20 ns, from an earlier record [default: measured at boot]
     #[arg(long, value_name = "N", help_heading = "Measuring")]
@@ -170,7 +170,7 @@ impl Settings {
             "window" | "duration" => self.window = Some(value.parse()?),
             "warmup" => self.warmup = Some(value.parse()?),
             "watchdog" => self.watchdog = Some(value.parse()?),
-            "seed" => self.seed = Some(parse(value)?),
+            "seed" => self.seed = Some(seed(value)?),
             "work-rate" => self.work_rate = Some(parse(value)?),
             _ => return Err(nearest::unknown("setting", key, &KEYS)),
         }
@@ -322,6 +322,16 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         Impossible { key: kind, message: nearest::unknown(kind, name, &names) }
     })
+}
+
+/// A seed that every JSON reader keeps: at most 2^53 - 1.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    const LARGEST: u64 = (1 << 53) - 1;
+    let seed = parse(text)?;
+    if seed > LARGEST {
+        return Err(format!("{seed} is out of range: {LARGEST} at most, which every JSON reader keeps"));
+    }
+    Ok(seed)
 }
 
 fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {

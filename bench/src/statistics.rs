@@ -286,14 +286,17 @@ mod tests {
 
     use super::*;
 
-    /// Two standard normal values from two uniform ones (Box and Muller).
+    /// Draws one value.
+    type Noise = fn(&mut ChaCha8Rng) -> f64;
+
+    /// A standard normal value from two uniform ones (Box and Muller).
     fn normal(rng: &mut ChaCha8Rng) -> f64 {
         let (u, v): (f64, f64) = (rng.random(), rng.random());
         (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
     /// Share of `trials` intervals of `n` values that miss the centre 0.
-    fn misses(n: usize, trials: u32, draw: fn(&mut ChaCha8Rng) -> f64) -> f64 {
+    fn misses(n: usize, trials: u32, draw: Noise) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
         let missed = (0..trials).filter(|_| {
             let values: Vec<f64> = (0..n).map(|_| draw(&mut rng)).collect();
@@ -305,7 +308,7 @@ mod tests {
 
     #[test]
     fn coverage_is_what_the_interval_promises() {
-        let noises: [(&str, fn(&mut ChaCha8Rng) -> f64); 4] = [
+        let noises: [(&str, Noise); 4] = [
             ("normal", normal),
             ("one in seven wild", |rng| normal(rng) * if rng.random_bool(0.15) { 6.0 } else { 1.0 }),
             ("two log-normal runs", |rng| (0.8 * normal(rng)).exp() - (0.8 * normal(rng)).exp()),

@@ -207,6 +207,37 @@ fn a_record_without_a_value_says_why() {
 }
 
 #[test]
+fn a_guest_that_fails_ends_the_run_with_its_exit_code_and_one_line() {
+    if !usable_kvm() {
+        return;
+    }
+    for (workload, code, expected) in [
+        ("selftest-panic", 5, "guest panicked on vCPU 0"),
+        ("selftest-exception", 5, "guest exception on vCPU 3: #PF"),
+        ("selftest-exclusion", 5, "mutual exclusion violated"),
+        ("selftest-hang", 6, "no progress"),
+    ] {
+        let output = haltkick(&[
+            "run",
+            "--vcpus",
+            "4",
+            "--duration",
+            "5s",
+            "--watchdog",
+            "500ms",
+            "--lock",
+            "tas",
+            "--workload",
+            workload,
+        ]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{workload}: {message}");
+        assert!(message.contains(expected) && message.lines().count() == 1, "{workload}: {message}");
+        assert!(output.stdout.is_empty(), "{workload} printed a record");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_order_and_another_seed_another() {
     if !usable_kvm() {
         return;
