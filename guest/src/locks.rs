@@ -3,7 +3,7 @@
 use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{
     CachePadded, ClhDomain, Lock, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain,
-    QSpinDomain, QSpinLock, V16,
+    QSpinDomain, QSpinLock, V16, WorkConserving,
 };
 
 use crate::platform::Guest;
@@ -86,3 +86,4 @@ guest_lock!(
 guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));

@@ -105,7 +105,7 @@ macro_rules! locks {
 }
 
 use crate::locks::{
-    Clh, Mcs, NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, Tas, Ticket,
+    Clh, Mcs, NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc, Tas, Ticket,
     TicketParavirt, UnfairTicket, VirtTas,
 };
 
@@ -122,6 +122,8 @@ locks! {
         native QspinlockNative, paravirt QspinlockParavirt;
     "qspinlock-v16", "the paravirtual qspinlock as first posted (2015): no stealing", 0,
         native -, paravirt QspinlockV16;
+    "qspinlock-wc", "qspinlock whose thieves and woken heads sleep too, instead of spinning behind a preempted owner", 0,
+        native -, paravirt QspinlockWc;
     "owner-yield", "queued lock whose word names the owner; waiters yield to it when it is preempted", 0,
         native -, paravirt OwnerYield;
 }

@@ -34,7 +34,7 @@ pub(crate) fn write_tables(memory: &Memory, image: &Image) {
     memory.write(PAGE_DIRECTORY_POINTERS, &(PAGE_DIRECTORY | PRESENT_WRITABLE_USER).to_le_bytes());
     // From the second large page on: the first stays unmapped, so that null pointers fault.
     for page in 1..memory.size() / LARGE_PAGE {
-        let entry = page * LARGE_PAGE | LARGE | PRESENT_WRITABLE_USER;
+        let entry = (page * LARGE_PAGE) | LARGE | PRESENT_WRITABLE_USER;
         memory.write(PAGE_DIRECTORY + page * 8, &entry.to_le_bytes());
     }
 

@@ -42,6 +42,8 @@ struct Slot {
     asleep: Option<Box<Task>>,
 }
 
+/// Tasks are boxed wherever they lie: they change places thousands of times a second.
+#[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
 struct Queue {
     ready: FairQueue<Box<Task>>,
     /// Not started until vCPU 0 says so.

@@ -178,12 +178,19 @@ pub(super) struct Node {
     pub(super) locked: AtomicU32,
     /// Paravirtual only: see [`pv`](super::pv).
     pub(super) state: AtomicU8,
+    /// 1 once the unlocker has taken this head's entry out of the table. Set by the unlocker, cleared by the head.
+    pub(super) taken_out: AtomicU8,
 }
 
 impl Node {
     const_unless_loom! {
         const fn new() -> Self {
-            Self { next: AtomicU32::new(0), locked: AtomicU32::new(0), state: AtomicU8::new(super::pv::RUNNING) }
+            Self {
+                next: AtomicU32::new(0),
+                locked: AtomicU32::new(0),
+                state: AtomicU8::new(super::pv::RUNNING),
+                taken_out: AtomicU8::new(0),
+            }
         }
     }
 
@@ -192,5 +199,6 @@ impl Node {
         self.next.store(0, Relaxed);
         self.locked.store(0, Relaxed);
         self.state.store(super::pv::RUNNING, Relaxed);
+        self.taken_out.store(0, Relaxed);
     }
 }

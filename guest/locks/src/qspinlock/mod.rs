@@ -25,7 +25,7 @@ pub use packed::Packed;
 pub use {
     domain::QSpinDomain,
     native::Native,
-    pv::{Pv, V16},
+    pv::{Pv, V16, WorkConserving},
     virt::VirtTas,
     word::{Whole, Word},
 };

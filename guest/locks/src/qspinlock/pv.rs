@@ -95,6 +95,10 @@ pub trait Policy: super::sealed::Sealed + 'static {
 
     /// A waiter sleeps at once if its predecessor does.
     const WAIT_EARLY: bool;
+
+    /// Nobody spins for longer than the threshold: a thief that found nothing to steal for so long queues, and a head
+    /// whose entry the unlocker has taken out registers again when it sleeps again.
+    const WORK_CONSERVING: bool;
 }
 
 /// Today's paravirtual lock: queued, but stealing is allowed while the head of the queue sleeps.
@@ -106,6 +110,28 @@ impl super::sealed::Sealed for Pv {}
 impl Policy for Pv {
     const STEALING: bool = true;
     const WAIT_EARLY: bool = true;
+    const WORK_CONSERVING: bool = false;
+}
+
+/// Today's lock, but for two places in which it spins without a bound while the owner is not running.
+///
+/// 1. A newcomer that finds the lock held and the head asleep waits for something to steal, for as long as that takes.
+///    While the owner is preempted, every CPU that comes by spends its whole slice there.
+/// 2. A head registers once. When it has been woken and a thief was faster, its next sleeps end at once, because
+///    the locked byte is not SLOW; it spends its slices on spinning behind that thief, who may be preempted.
+///
+/// Here both spins are bounded by the threshold. A head may register again once the unlocker has told it, through
+/// its node, that its entry is out of the table; that its byte is not SLOW proves nothing, for the owner that
+/// registers a sleeping successor publishes HASHED first and marks the byte later (K1, K2).
+#[derive(Debug)]
+pub enum WorkConserving {}
+
+impl super::sealed::Sealed for WorkConserving {}
+
+impl Policy for WorkConserving {
+    const STEALING: bool = true;
+    const WAIT_EARLY: bool = true;
+    const WORK_CONSERVING: bool = true;
 }
 
 /// The paravirtual lock as first posted in its sixteenth version, in 2015: strictly first come, first served.
@@ -117,6 +143,7 @@ impl super::sealed::Sealed for V16 {}
 impl Policy for V16 {
     const STEALING: bool = false;
     const WAIT_EARLY: bool = false;
+    const WORK_CONSERVING: bool = false;
 }
 
 impl<T: Policy> Mode for T {
@@ -129,7 +156,7 @@ impl<T: Policy> Mode for T {
     fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>) {
         // U1: (*,*,1) -> (*,*,0)
         if let Err(locked) = W::try_unlock(word) {
-            unlock_slow::<W, P>(word, shared, locked);
+            unlock_slow::<T, W, P>(word, shared, locked);
         }
     }
 }
@@ -145,6 +172,7 @@ impl<T: Policy> Queued for T {
         if !T::STEALING {
             return try_lock(word);
         }
+        let mut patience = T::WORK_CONSERVING.then(|| Patience::new(platform));
         loop {
             // Relaxed: `steal` is what acquires.
             let seen = word.load(Relaxed);
@@ -156,7 +184,13 @@ impl<T: Policy> Queued for T {
             if seen & TAIL_MASK == 0 || head_spins {
                 return false;
             }
-            platform.pause();
+            let Some(patience) = &mut patience else {
+                platform.pause();
+                continue;
+            };
+            if !patience.pause() {
+                return false;
+            }
         }
     }
 
@@ -236,6 +270,16 @@ impl<T: Policy> Queued for T {
             }
             sleeps += 1;
             shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
+            // The entry is out of the table, and the lock that it was made for has been released: registering again does not
+            // make two entries. Acquire: pairs with U2, so that the byte is not one from before it became SLOW. While
+            // it still is SLOW, the unlocker has yet to overwrite it: what this CPU wrote there now would be lost.
+            let taken_out = mutant!("wc-guess-from-byte": node.taken_out.load(Acquire) != 0 => true);
+            let released = mutant!("wc-trust-the-note": word.load(Relaxed) & LOCKED_MASK != SLOW => true);
+            if T::WORK_CONSERVING && taken_out && released {
+                // Relaxed: the next one to set it is the unlocker that finds the next entry.
+                node.taken_out.store(0, Relaxed);
+                registered = false;
+            }
         }
     }
 
@@ -313,7 +357,7 @@ fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P
 /// U2: (*,*,3) -> (*,*,0), and kicks the head.
 #[cold]
 #[inline(never)]
-fn unlock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, locked: u32) {
+fn unlock_slow<T: Policy, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, locked: u32) {
     let platform = shared.platform;
     // T14: a lock that is not held has no entry to look for; say what happened instead.
     #[cfg(not(mutant = "t14-no-diagnosis"))]
@@ -329,6 +373,11 @@ fn unlock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, lo
     }
     let head = shared.deregister(word);
     platform.point(Point::EntryRemoved);
+    if T::WORK_CONSERVING {
+        // Release: pairs with the head's look after its sleep. The head cannot leave its node before the lock is released
+        // below.
+        shared.node(head).taken_out.store(1, Release);
+    }
     #[cfg(mutant = "t4-kick-first")]
     shared.kick(head.cpu());
     // T4: the next owner may free the lock's memory. From here on, only the domain is touched.

@@ -60,6 +60,7 @@ family! {
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
 }
 
@@ -68,6 +69,7 @@ family! {
     qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
 }
 

@@ -6,7 +6,7 @@ use haltkick_locks::*;
 use crate::model::{Bounds, Machine, check};
 
 const TWO: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 8 };
-const THREE: Bounds = Bounds { rounds: 1, preemptions: 3, pauses: 8 };
+const THREE: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: 8 };
 
 /// Checks one lock with two and with three CPUs.
 macro_rules! family {

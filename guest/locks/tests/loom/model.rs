@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    env,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
@@ -102,7 +103,8 @@ pub(crate) fn check<D, L>(
     L: Lock<D> + Send + 'static,
 {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(bounds.preemptions);
+    let deeper = env::var("LOOM_DEEPER").map_or(0, |n| n.parse().expect("a number"));
+    builder.preemption_bound = Some(bounds.preemptions + deeper);
     builder.max_branches = 20_000;
     let executions = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();

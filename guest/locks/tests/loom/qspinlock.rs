@@ -32,13 +32,13 @@ fn native_with_four_cpus() {
 
 #[test]
 fn v16_with_two_cpus() {
-    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 2, pauses: 6 });
 }
 
 /// Owner, head, and one behind.
 #[test]
 fn v16_with_three_cpus() {
-    check_mode::<V16, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+    check_mode::<V16, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
 }
 
 #[test]
@@ -49,7 +49,18 @@ fn pv_with_two_cpus() {
 /// Owner, head, and one behind, or a thief.
 #[test]
 fn pv_with_three_cpus() {
-    check_mode::<Pv, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });
+    check_mode::<Pv, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+}
+
+#[test]
+fn wc_with_two_cpus() {
+    check_mode::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+}
+
+/// Owner, head, and a thief.
+#[test]
+fn wc_with_three_cpus() {
+    check_mode::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
 }
 
 #[test]

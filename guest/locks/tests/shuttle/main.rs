@@ -193,6 +193,16 @@ fn pv_with_eight_cpus() {
 }
 
 #[test]
+fn wc_with_four_cpus() {
+    explore_mode::<WorkConserving, 4>();
+}
+
+#[test]
+fn wc_with_eight_cpus() {
+    explore_mode::<WorkConserving, 8>();
+}
+
+#[test]
 fn v16_with_four_cpus() {
     explore_mode::<V16, 4>();
 }
