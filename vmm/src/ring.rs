@@ -10,15 +10,19 @@ use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
 use crate::boot::START_FLAGS;
+use crate::clock::now_ns;
 use crate::config::Ring;
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::machine::system;
 use crate::memory::{Memory, PROBE_CODE};
+use crate::signal::{self, KickTimer};
 use crate::vcpu::Vcpu;
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;
+/// When a loop is given up: a thousand times what it takes where it is interpreted.
+const TIME_LIMIT: Duration = Duration::from_millis(700);
 /// Times that each loop is timed at most.
 const LOOKS: u32 = 3;
 /// Instructions a second below which a ring is called interpreted: a tenth of the slowest emulated CPU seen, five
@@ -32,6 +36,17 @@ const CODE: [u8; 12] =
 /// Instructions a second in the ring that the vCPU's system registers are set to. Leaves its registers changed.
 pub(crate) fn instructions_per_second(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
     memory.write(PROBE_CODE, &CODE);
+    signal::block_kick();
+    // A probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
+    let limit = KickTimer::new().map_err(system("create a timer for the ring probe"))?;
+    limit.set(now_ns() + TIME_LIMIT.as_nanos() as u64, TIME_LIMIT.as_nanos() as u64);
+    let rate = measure(memory, vcpu);
+    drop(limit);
+    signal::take_kick();
+    rate
+}
+
+fn measure(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
     // Whatever disturbs a measurement (a cold first entry, a host that takes the CPU away) only makes it longer.
     let mut short = Duration::MAX;
     for _ in 0..LOOKS {
@@ -65,7 +80,14 @@ fn timed(memory: &Memory, vcpu: &mut Vcpu, rounds: u64) -> Result<Duration, RunE
     loop {
         match vcpu.run().map_err(system("run the ring probe"))? {
             Exit::Booted => return Ok(start.elapsed()),
-            Exit::Interrupted => {}
+            Exit::Interrupted => {
+                signal::take_kick();
+                if start.elapsed() > TIME_LIMIT {
+                    let reason =
+                        "the ring probe does not come back; this KVM cannot run the guest".to_owned();
+                    return Err(RunError::HostLacks(reason));
+                }
+            }
             exit => {
                 let reason = format!("the ring probe ended with {exit:?}; this KVM cannot run the guest");
                 return Err(RunError::HostLacks(reason));

@@ -36,6 +36,13 @@ pub(crate) fn block_all() {
     }
 }
 
+/// Blocks the kick signal alone, in a thread that runs a vCPU but has other signals to serve.
+pub(crate) fn block_kick() {
+    let set = kick_set();
+    // SAFETY: a live set; changing the calling thread's mask touches no memory of ours.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
 /// Takes a pending kick of the calling thread off the queue, if there is one. Of several, the others stay and end the
 /// next KVM_RUN at once, which is harmless: whoever acts on a kick looks at the clock and at the flags, not at the kick.
 pub(crate) fn take_kick() {
