@@ -11,10 +11,10 @@ use crate::exit::{Exit, Failure, Result};
 use crate::manifest::Manifest;
 use crate::nearest;
 use crate::output;
+use crate::rate::{Rate, estimate_ratio};
 use crate::record::{Record, Role};
 use crate::results;
-use crate::statistics::Estimate;
-use crate::summary::{Comparison, comparison, comparison_of, ratio};
+use crate::summary::{Comparison, comparison, comparison_of};
 use crate::table;
 
 /// What `compare --format json` prints.
@@ -100,8 +100,8 @@ fn arm_by_arm(a: &Side, b: &Side) -> Vec<Comparison> {
     let (below, above) = (throughputs(a, None), throughputs(b, None));
     let cell = |(key, above): (&Key, &Vec<Run>)| {
         let below = below.get(key)?;
-        let values = |runs: &[Run]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
-        let ratio = Estimate::of_ratio(&values(above), &values(below));
+        let values = |runs: &[Run]| runs.iter().map(|(_, rate)| *rate).collect::<Vec<_>>();
+        let ratio = estimate_ratio(&values(above), &values(below));
         Some(comparison_of("B/A", &key.0, &key.1, &key.1, ratio))
     };
     in_order(a, above.iter().filter_map(cell).collect())
@@ -116,12 +116,12 @@ fn two_arms(a: &Side, b: &Side) -> Vec<Comparison> {
             continue;
         };
         cells.push(if a.path == b.path {
-            let below: BTreeMap<u32, f64> = below.iter().copied().collect();
-            let ratios = above.iter().filter_map(|(block, value)| Some(ratio(*value, *below.get(block)?)));
-            comparison("B/A", setting, arm, baseline, ratios.collect())
+            let below: BTreeMap<u32, Rate> = below.iter().copied().collect();
+            let ratios = above.iter().filter_map(|(block, rate)| Some(rate.over(*below.get(block)?)));
+            comparison("B/A", setting, arm, baseline, &ratios.collect::<Vec<_>>())
         } else {
-            let values = |runs: &[Run]| runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
-            comparison_of("B/A", setting, arm, baseline, Estimate::of_ratio(&values(above), &values(below)))
+            let values = |runs: &[Run]| runs.iter().map(|(_, rate)| *rate).collect::<Vec<_>>();
+            comparison_of("B/A", setting, arm, baseline, estimate_ratio(&values(above), &values(below)))
         });
     }
     in_order(a, cells)
@@ -130,7 +130,7 @@ fn two_arms(a: &Side, b: &Side) -> Vec<Comparison> {
 /// Setting and arm.
 type Key = (BTreeMap<String, String>, String);
 /// Block and throughput.
-type Run = (u32, f64);
+type Run = (u32, Rate);
 type Cells = BTreeMap<Key, Vec<Run>>;
 
 /// Block and throughput of each run, by setting and arm.
@@ -140,7 +140,7 @@ fn throughputs(side: &Side, only: Option<&str>) -> Cells {
         let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
         if only.is_none_or(|arm| arm == place.arm) {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
-            runs.push((place.block, record.totals.acquisitions_per_second));
+            runs.push((place.block, Rate::of(record)));
         }
     }
     cells

@@ -25,6 +25,7 @@ mod print;
 mod probe;
 mod progress;
 mod quantity;
+mod rate;
 mod record;
 mod report;
 mod results;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Outline;
 use crate::quantity::significant;
+use crate::rate::{self, Rate};
 use crate::record::{Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
 
@@ -59,9 +60,9 @@ pub(crate) struct Row {
     pub(crate) runs: usize,
     /// Acquisitions per second of all runs together.
     pub(crate) mean_per_second: f64,
-    /// Acquisitions per second; null if a run had none.
+    /// Acquisitions per second; null if half of the runs or more had none.
     pub(crate) acquisitions_per_second: Option<Estimate>,
-    /// Measured over ideal; null if a run had no ideal or no acquisition.
+    /// Measured over ideal; null if a run had no ideal, or half of the runs no acquisition.
     pub(crate) efficiency: Option<Estimate>,
     /// Jain's fairness index.
     pub(crate) jain: Option<Estimate>,
@@ -84,12 +85,12 @@ pub(crate) struct Comparison {
     pub(crate) arm: String,
     /// The arm below the line.
     pub(crate) baseline: String,
-    /// The ratio; null if a run had no acquisition.
+    /// The ratio; null if half of the runs or more completed no section.
     pub(crate) ratio: Option<Estimate>,
     /// The plain word.
     pub(crate) verdict: Verdict,
-    /// The ratio of each block; null where a run completed no section.
-    pub(crate) per_block: Vec<Option<f64>>,
+    /// The ratio of each block; a run that completed no section counts as half of one.
+    pub(crate) per_block: Vec<f64>,
 }
 
 /// Verdicts over many trials of the same comparison.
@@ -180,24 +181,12 @@ impl<'a> Placed<'a> {
     }
 
     /// Throughput of `arm` over `baseline` in each block that has both.
-    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<Option<f64>> {
-        let below: BTreeMap<u32, f64> = self
-            .of(setting, baseline.0, baseline.1)
-            .map(|(block, record)| (block, throughput(record)))
-            .collect();
-        let above = self.of(setting, arm.0, arm.1);
-        above.filter_map(|(block, record)| Some(ratio(throughput(record), *below.get(&block)?))).collect()
+    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<Rate> {
+        let rates =
+            |(arm, control)| self.of(setting, arm, control).map(|(block, record)| (block, Rate::of(record)));
+        let below: BTreeMap<u32, Rate> = rates(baseline).collect();
+        rates(arm).filter_map(|(block, above)| Some(above.over(*below.get(&block)?))).collect()
     }
-}
-
-/// A ratio of throughputs, if both runs completed a section.
-pub(crate) fn ratio(above: f64, below: f64) -> Option<f64> {
-    (above > 0.0 && below > 0.0).then(|| above / below)
-}
-
-/// The estimate from the ratios of blocks, if there is none without.
-fn estimate(per_block: &[Option<f64>]) -> Option<Estimate> {
-    Estimate::of_positive(&per_block.iter().copied().collect::<Option<Vec<f64>>>()?)
 }
 
 fn throughput(record: &Record) -> f64 {
@@ -237,11 +226,21 @@ fn role(record: &Record) -> Option<Role> {
 
 fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
     let (_, first) = records.first()?;
-    let estimate = |value: fn(&Record) -> Option<f64>| {
-        let values: Option<Vec<f64>> = records.iter().map(|(_, record)| value(record)).collect();
-        Estimate::of_positive(&values?)
-    };
+    let rates: Vec<Rate> = records.iter().map(|(_, record)| Rate::of(record)).collect();
+    let efficiencies: Option<Vec<Rate>> = records
+        .iter()
+        .zip(&rates)
+        .map(|((_, record), rate)| {
+            let ideal = Rate { per_second: record.totals.ideal_per_second?, is_floor: false };
+            Some(rate.over(ideal))
+        })
+        .collect();
     let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
+    // What a run without acquisitions cannot have is that of the others.
+    let of_runs_with = |value: fn(&Record) -> Option<f64>| {
+        let values: Vec<f64> = records.iter().filter_map(|(_, record)| value(record)).collect();
+        if 2 * values.len() > records.len() { Estimate::of_positive(&values) } else { None }
+    };
     Some(Row {
         setting: setting.clone(),
         arm: arm.into(),
@@ -250,11 +249,11 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         pcpus: first.config.cpus.len(),
         runs: records.len(),
         mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
-        acquisitions_per_second: Estimate::of_positive(&throughputs),
-        efficiency: estimate(|record| record.totals.efficiency),
-        jain: estimate(|record| record.fairness.jain),
-        wait_p50_ns: estimate(|record| record.wait_ns.p50),
-        wait_p99_ns: estimate(|record| record.wait_ns.p99),
+        acquisitions_per_second: rate::estimate(&rates),
+        efficiency: rate::estimate(&efficiencies.unwrap_or_default()),
+        jain: of_runs_with(|record| record.fairness.jain),
+        wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
+        wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
         outlier_blocks: statistics::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
     })
 }
@@ -265,7 +264,7 @@ fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> 
         for setting in settings {
             let per_block = placed.ratios(setting, (&asked.arm, false), (&asked.baseline, false));
             if !per_block.is_empty() {
-                comparisons.push(comparison(&asked.name, setting, &asked.arm, &asked.baseline, per_block));
+                comparisons.push(comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block));
             }
         }
     }
@@ -278,9 +277,10 @@ pub(crate) fn comparison(
     setting: &Setting,
     arm: &str,
     baseline: &str,
-    per_block: Vec<Option<f64>>,
+    ratios: &[Rate],
 ) -> Comparison {
-    let ratio = estimate(&per_block);
+    let ratio = rate::estimate(ratios);
+    let per_block = ratios.iter().map(|ratio| ratio.per_second).collect();
     Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
 }
 
@@ -307,7 +307,7 @@ fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
     let per_block = placed.ratios(&control.setting, (&control.arm, true), (&control.arm, false));
     (!per_block.is_empty())
-        .then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, per_block))
+        .then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, &per_block))
 }
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
@@ -317,7 +317,7 @@ fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
         let verdicts: Vec<Verdict> = comparison
             .per_block
             .chunks_exact(blocks_per_trial as usize)
-            .map(|ratios| estimate(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
+            .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
             .collect();
         let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
         Trials {
@@ -379,11 +379,11 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
             summary.runs
         ));
     }
-    let idle = summary.rows.iter().filter(|row| row.acquisitions_per_second.is_none()).count();
+    let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();
     if idle > 0 {
         warnings.push(format!(
-            "{idle} of {} cells had a run that completed no section: a longer --window gives them figures",
-            summary.rows.len()
+            "{idle} of {} runs completed no section and count as half of one: a longer --window shows what they do",
+            records.len()
         ));
     }
     let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);
