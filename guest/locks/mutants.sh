@@ -41,7 +41,7 @@ pv-miss-the-gift            loom     qspinlock::pv_with_two
 pv-never-early              host     a_waiter_behind_a_sleeper
 pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
 pv-wake-forgets-hash        loom     qspinlock::v16_with_three
-wc-guess-from-byte          loom     qspinlock::wc_with_three
+wc-guess-from-byte          shuttle  wc
 wc-trust-the-note           loom     qspinlock::wc_with_two
 packed-stale-rest           unit     packed
 packed-unlock-wipes-tail    unit     packed

@@ -32,7 +32,7 @@ fn native_with_four_cpus() {
 
 #[test]
 fn v16_with_two_cpus() {
-    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 2, pauses: 6 });
+    check_mode::<V16, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 3 });
 }
 
 /// Owner, head, and one behind.
