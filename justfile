@@ -19,6 +19,18 @@ build: setup
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}
 
+# Every lock of the guest at ratios 1, 2, 8 and 32.
+bench-locks *ARGS: setup
+    @{{ haltkick }} bench locks {{ ARGS }}
+
+# Today's paravirtual qspinlock against the one without unbounded spins.
+bench-work-conserving *ARGS: setup
+    @{{ haltkick }} bench work-conserving {{ ARGS }}
+
+# Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
+bench-aa *ARGS: setup
+    @{{ haltkick }} bench aa {{ ARGS }}
+
 # What this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor
@@ -40,3 +52,16 @@ check: setup
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
+
+# The lock crate under the model checkers: loom for memory order, shuttle for lost wake-ups with more CPUs.
+model:
+    RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
+    RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
+
+# The lock crate's tests under Miri (needs a nightly toolchain with miri).
+miri:
+    cargo +nightly miri test --package haltkick-locks --target-dir target/miri
+
+# One fault at a time in the locks: each must be caught by the test that guards its line.
+mutants *NAMES:
+    guest/locks/mutants.sh {{ NAMES }}
