@@ -61,6 +61,15 @@ impl Job {
         experiment.apply(overrides)?;
         let image = single::load(guest)?;
         let allowed: CpuList = cpulist::allowed()?;
+        let pcpus = experiment.settings.settings.cpus.as_ref().unwrap_or(&allowed).0.len();
+        let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
+        if !left_out.is_empty() {
+            output::talk(&format!(
+                "left out: ratio {} on {pcpus} pCPUs, more than {} vCPUs; --cpus chooses fewer pCPUs",
+                left_out.join(", "),
+                haltkick_vmm::MAX_VCPUS
+            ));
+        }
         let supply = Supply { image: &image, allowed: &allowed };
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })

@@ -240,6 +240,22 @@ impl Experiment {
         Ok(())
     }
 
+    /// Leaves out ratios of the file that a machine with so many pCPUs is too large for; returns them.
+    pub(crate) fn leave_out_ratios(&mut self, pcpus: usize, most_vcpus: usize) -> Vec<String> {
+        let fits =
+            |ratio: &str| ratio.parse().is_ok_and(|ratio: usize| ratio.saturating_mul(pcpus) <= most_vcpus);
+        let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") else { return vec![] };
+        // What was asked for on the command line is not left out but complained about.
+        let (kept, left_out): (Vec<_>, Vec<_>) =
+            axis.values.drain(..).partition(|(ratio, at)| at.is_none() || fits(ratio));
+        axis.values = kept;
+        let left_out: Vec<String> = left_out.into_iter().map(|(ratio, _)| ratio).collect();
+        if let Some(control) = &mut self.control {
+            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
+        }
+        left_out
+    }
+
     /// A setting for all cells: arms and axes give way to it.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
         let key = if key == "duration" { "window" } else { key };
@@ -572,6 +588,16 @@ mod tests {
         let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
         let failure = experiment.apply(&overrides).unwrap_err();
         assert!(failure.message.contains("arm 'tas' sets it itself"), "{failure}");
+    }
+
+    #[test]
+    fn a_large_machine_leaves_out_the_ratios_that_it_is_too_large_for() {
+        let mut experiment = parse(BUILT_IN[0].1).unwrap();
+        assert_eq!(experiment.leave_out_ratios(2, 1024), [""; 0]);
+        assert_eq!(experiment.leave_out_ratios(100, 1024), ["16", "32"]);
+        assert_eq!(experiment.axes[0].values.len(), 4);
+        experiment.apply(&Overrides { ratios: Some(vec![16]), ..Overrides::default() }).unwrap();
+        assert_eq!(experiment.leave_out_ratios(100, 1024), [""; 0], "asked for on the command line");
     }
 
     #[test]

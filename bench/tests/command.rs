@@ -221,3 +221,22 @@ fn a_reader_that_goes_away_is_no_error() {
     let output = Command::new("bash").args(["-c", &shell]).output().expect("bash can be started");
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }
+
+fn an_allowed_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    list.trim().split([',', '-']).next().unwrap().to_owned()
+}
+
+#[test]
+fn the_tutorials_experiment_can_be_run_as_it_stands() {
+    let tutorial = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md");
+    let text = std::fs::read_to_string(tutorial).unwrap();
+    let experiment = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let path = scratch("tutorial").join("slice.toml");
+    std::fs::write(&path, experiment).unwrap();
+    let output = haltkick(&["bench", path.to_str().unwrap(), "--cpus", &an_allowed_cpu(), "--list-cells"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    // Seven blocks of ten settings with two arms and a lock-free cell each, and the A/A pair.
+    assert_eq!(stdout(&output).lines().count(), 7 * (10 * 3 + 1));
+}
