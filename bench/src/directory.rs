@@ -21,7 +21,9 @@ impl Directory {
     /// A new or empty directory.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
-        if path.join(MANIFEST).exists() || path.join(RUNS).exists() {
+        // An empty runs.jsonl alone is what a run leaves that was killed before its first record.
+        let has_records = fs::metadata(path.join(RUNS)).is_ok_and(|runs| runs.len() > 0);
+        if path.join(MANIFEST).exists() || has_records {
             return Err(Failure::usage(format!(
                 "{} already holds an experiment: choose another --output directory",
                 path.display()
