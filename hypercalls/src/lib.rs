@@ -117,8 +117,6 @@ pub struct BootBlock {
     pub abi_version: u32,
     /// Number of vCPUs, 1 to [`MAX_VCPUS`].
     pub vcpus: u32,
-    /// Number of pCPUs that they share.
-    pub pcpus: u32,
     /// Index into the image's lock table.
     pub lock: u32,
     /// Index into the image's workload table.
@@ -127,8 +125,6 @@ pub struct BootBlock {
     pub flags: u32,
     /// Number of locks that the workload spreads its sections over.
     pub lock_count: u32,
-    /// Zero.
-    pub reserved: u32,
     /// Address of vCPU 0's [`VcpuArea`]; the others follow without gaps.
     pub vcpu_areas: GuestAddress,
     /// Address of the [`Control`] block.
@@ -213,9 +209,7 @@ pub struct StealTime {
 pub struct HostLine {
     /// Times that the vCPU was taken off a pCPU while it was running.
     pub generation: AtomicU64,
-    /// TSC at which the present slice ends, 0 when there is none.
-    pub slice_end_tsc: AtomicU64,
-    _pad: [u8; 48],
+    _pad: [u8; 56],
 }
 
 /// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
@@ -381,7 +375,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 104);
+    assert!(size_of::<BootBlock>() == 96);
     assert!(
         histogram_bucket(0) == 0
             && histogram_bucket(16) == 16

@@ -141,12 +141,10 @@ fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> Boo
     BootBlock {
         abi_version: ABI_VERSION,
         vcpus: config.vcpus,
-        pcpus: config.cpus.len() as u32,
         lock,
         workload,
         flags: flag(config.pv, BOOT_PARAVIRT) | flag(config.preempted_hint, BOOT_PREEMPTED_HINT),
         lock_count: config.lock_count,
-        reserved: 0,
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
         oracles: GuestAddress(0),

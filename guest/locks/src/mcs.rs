@@ -29,7 +29,7 @@ pub struct Mcs {
     tail: AtomicU32,
 }
 
-/// What MCS locks of one kernel share: the platform, and [`NODES`] nodes for each CPU.
+/// What MCS locks of one kernel share: the platform, and eight nodes for each CPU.
 #[derive(Debug)]
 pub struct McsDomain<P, const CPUS: usize> {
     platform: P,

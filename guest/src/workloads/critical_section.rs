@@ -17,6 +17,7 @@ pub(crate) fn run<L: GuestLock>() {
     let locks = boot().lock_count as usize;
     let (results, activity, window) = (&this().results, &this().activity, &control().window);
     let mut index = cpu() % locks;
+    work(phase(think));
     loop {
         let asked = now();
         activity.lock.store(index as u32, Ordering::Relaxed);
@@ -53,6 +54,15 @@ pub(crate) fn run<L: GuestLock>() {
             index = 0;
         }
     }
+}
+
+/// Where in its first think time this vCPU begins, from the run's seed: vCPUs that begin in step stay in step for long.
+fn phase(think: u64) -> u64 {
+    // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one round, which is enough to set the vCPUs apart.
+    let mut mixed = boot().seed.wrapping_add((cpu() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) % (think + 1)
 }
 
 /// Counts `ticks`. Plain loads and stores: the histogram belongs to this vCPU.

@@ -45,7 +45,7 @@ pub(super) const TAIL_MASK: u32 = !LOCKED_PENDING;
 /// How the fields of a lock word are changed.
 ///
 /// Loads are always of the whole word. Each method is one transition, named with the step of the protocol in the
-/// [module documentation](super) that uses it, and stands for one atomic read-modify-write of the whole word.
+/// documentation of the module that uses it, and stands for one atomic read-modify-write of the whole word.
 pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// Where the tail starts.
     const TAIL_SHIFT: u32;
