@@ -31,6 +31,10 @@ bench-work-conserving *ARGS: setup
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}
 
+# Does it see known differences? Slow-downs of 3 % and 10 %, 100 times each.
+bench-injected *ARGS: setup
+    @{{ haltkick }} bench injected {{ ARGS }}
+
 # What this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor

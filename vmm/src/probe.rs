@@ -36,7 +36,7 @@ pub fn probe() -> Result<Probe, RunError> {
         let mut sregs = machine.vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
         boot::set_system_registers(&mut sregs, ring, 0, machine.memory.area_address(0));
         machine.vcpus[0].fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-        ring::instructions_per_second(&machine.memory, &mut machine.vcpus[0])
+        ring::precise_instructions_per_second(&machine.memory, &mut machine.vcpus[0])
     };
     let (ring0, ring3) = (rate(Ring::Ring0)?, rate(Ring::Ring3)?);
     Ok(Probe {
