@@ -1,4 +1,5 @@
-//! CLH lock (Craig 1993; Landin and Hagersten 1994): a queue in which every waiter spins on its predecessor's node.
+//! CLH lock (Craig 1993; Landin and Hagersten 1994): a queue in which every waiter spins on its predecessor's
+//! node.
 //!
 //! ```text
 //! tail -----------------------------------+      a node: busy   1 from lock to unlock
@@ -7,21 +8,20 @@
 //! ```
 //!
 //! A CPU marks its node busy, swaps it into `tail`, and waits until the node that it got for it is not busy.
-//! Unlock clears the flag and nothing else; the node stays behind, for the successor may be looking at it, and
-//! the CPU goes on with the predecessor's. So nodes wander between CPUs, one more of them than there are
-//! CPUs in the queue, and each lock keeps one: it gets that one from the domain's stock when it is first taken.
+//! Unlock clears the flag and nothing else; the node stays behind, for the successor may be looking at it,
+//! and the CPU goes on with the predecessor's. So nodes wander between CPUs, one more of them than there are
+//! CPUs in the queue, and each lock keeps one: it gets that one from the domain's stock when it is first
+//! taken.
 //!
-//! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how many locks
-//! a kernel ever uses, not how many at a time.
+//! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how
+//! many locks a kernel ever uses, not how many at a time.
 
 use crate::{
     Activity, CachePadded, Lock, Platform,
     mutant::mutant,
+    nesting::{SLOTS, Slots},
     sync::{AtomicU32, Ordering::*, array, const_unless_loom},
 };
-
-/// CLH locks that one CPU can hold or wait for at a time: four interrupt levels, two locks each.
-const SLOTS: usize = 8;
 
 /// CLH lock.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ struct PerCpu {
 /// Written by this CPU only.
 #[derive(Debug)]
 struct Own {
-    /// Bit `i`: the node of slot `i` is in a queue.
-    in_use: AtomicU32,
+    /// A slot is in use while its node is in a queue.
+    in_use: Slots,
     /// The name of the node in each slot; 0: the one that was there at first.
     slots: [AtomicU32; SLOTS],
 }
@@ -86,7 +86,7 @@ impl Node {
 impl PerCpu {
     const_unless_loom! {
         const fn new() -> Self {
-            let own = Own { in_use: AtomicU32::new(0), slots: array![AtomicU32::new(0); SLOTS] };
+            let own = Own { in_use: Slots::new(), slots: array![AtomicU32::new(0); SLOTS] };
             Self { own: CachePadded::new(own), nodes: array![CachePadded::new(Node::new()); SLOTS] }
         }
     }
@@ -130,13 +130,8 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCK
     fn claim(&self) -> (usize, Name) {
         let cpu = self.platform.cpu();
         let own = &self.cpus[cpu].own;
-        // Relaxed, and not one step: only this CPU writes its slots, and an interrupt in between leaves the mask as it
-        // found it.
-        let in_use = own.in_use.load(Relaxed);
-        let slot = in_use.trailing_ones() as usize;
-        assert!(slot < SLOTS, "CPU {cpu} holds or waits for more than {SLOTS} CLH locks");
-        own.in_use.store(in_use | 1 << slot, Relaxed);
-
+        let slot = own.in_use.claim(cpu);
+        // Relaxed: only this CPU writes its slots.
         let name = match own.slots[slot].load(Relaxed) {
             0 => Name((cpu * SLOTS + slot + 1) as u32),
             name => Name(name),
@@ -152,7 +147,7 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCK
         let own = &self.cpus[self.platform.cpu()].own;
         // Relaxed: as in `claim`.
         own.slots[slot].store(name.0, Relaxed);
-        own.in_use.store(own.in_use.load(Relaxed) & !(1 << slot), Relaxed);
+        own.in_use.give_back(slot);
     }
 
     /// Waits until the predecessor has left, and returns its node.
@@ -195,14 +190,14 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> Lock<ClhDomain<P, CPUS,
     #[inline]
     fn lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> ClhToken {
         let (slot, mine) = domain.claim();
-        // Release: publishes the busy flag. Acquire: the predecessor's flag is the one of this wait, not of an earlier
-        // one.
+        // Release: publishes the busy flag. Acquire: the predecessor's flag is the one of this wait, not of
+        // an earlier one.
         let predecessor = self.tail.swap(mine.0, AcqRel);
         ClhToken { slot, mine, predecessor: domain.wait_for(predecessor) }
     }
 
-    /// May wait after all, in one rare case: if between the look at the tail and the exchange of it, its node left the queue
-    /// and came back as somebody else's.
+    /// May wait after all, in one rare case: if between the look at the tail and the exchange of it, its node
+    /// left the queue and came back as somebody else's.
     #[inline]
     fn try_lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> Option<ClhToken> {
         // Acquire: the flag below is no older than the tail.

@@ -2,12 +2,13 @@
 
 /// One lock event; its discriminant indexes an array of [`Event::COUNT`] counters.
 ///
-/// The order is fixed: new events are appended. Three identities hold when no lock is being taken, and the tests
-/// check them:
+/// The order is fixed: new events are appended. Three identities hold when no lock is being taken, and the
+/// tests check them:
 ///
 /// - native queue: acquisitions = fast + `lock_pending` + `lock_slowpath`;
 /// - paravirtual queue: acquisitions = fast + `pv_lock_stealing` + `lock_slowpath`;
-/// - `pv_wait_early` <= `pv_wait_node`, `pv_wait_again` <= `pv_wait_head`, `pv_kick_wake` <= `pv_kick_unlock`.
+/// - `pv_wait_early` <= `pv_wait_node`, `pv_wait_again` <= `pv_wait_head`, `pv_kick_wake` <=
+///   `pv_kick_unlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Event {

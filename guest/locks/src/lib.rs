@@ -1,26 +1,32 @@
-//! Spinlocks for kernels whose CPUs may be taken away.
+#![doc = include_str!("../README.md")]
+//!
+//! # Reading order
+//!
+//! [`Platform`] and [`Lock`] are the contract. Each lock has a module whose documentation holds its protocol
+//! and the argument for it; [`ticket`] and [`mcs`] are short, [`qspinlock`] is the point of it all.
+
 #![no_std]
 
-mod clh;
+pub mod clh;
 mod event;
 mod lock;
-mod mcs;
+pub mod mcs;
 mod mutant;
 mod nesting;
 mod none;
-mod owner_yield;
+pub mod owner_yield;
 mod padded;
 mod patience;
 mod platform;
 mod point;
-mod pv_ticket;
-mod qspinlock;
+pub mod pv_ticket;
+pub mod qspinlock;
 mod sync;
-mod tas;
+pub mod tas;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod test_platform;
-mod ticket;
-mod unfair_ticket;
+pub mod ticket;
+pub mod unfair_ticket;
 mod wake;
 
 pub use clh::{Clh, ClhDomain, ClhToken};

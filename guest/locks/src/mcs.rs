@@ -6,21 +6,20 @@
 //! [owner] --next--> [waiter] --next--> [last]
 //! ```
 //!
-//! A CPU swaps its node into `tail`; if there was a node before, it links itself behind that one and waits for
-//! `locked`. The owner's node stays queued until `unlock`, which hands over to `next`, or empties `tail` if there
-//! is none. Nodes are named by number, not by address: no pointer is followed, so no code here is unsafe.
+//! A CPU swaps its node into `tail`; if there was a node before, it links itself behind that one and waits
+//! for `locked`. The owner's node stays queued until `unlock`, which hands over to `next`, or empties `tail`
+//! if there is none. Nodes are named by number, not by address: no pointer is followed, so no code here is
+//! unsafe.
 //!
-//! As the owner keeps its node, and locks need not be released in the order they were taken, a CPU picks any of
-//! its [`NODES`] that is free.
+//! As the owner keeps its node, and locks need not be released in the order they were taken, a CPU uses any
+//! of its eight nodes that is free.
 
 use crate::{
     Activity, CachePadded, Lock, Platform,
     mutant::mutant,
+    nesting::{SLOTS, Slots},
     sync::{AtomicU32, Ordering::*, array, const_unless_loom},
 };
-
-/// MCS locks that one CPU can hold or wait for at a time: four interrupt levels, two locks each.
-pub(crate) const NODES: usize = 8;
 
 /// MCS lock.
 #[derive(Debug)]
@@ -41,15 +40,14 @@ pub struct McsDomain<P, const CPUS: usize> {
 #[must_use = "without its token the lock cannot be released"]
 pub struct McsToken(Code);
 
-/// Names a node: CPU * [`NODES`] + slot + 1, so that 0 is nobody.
+/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Code(u32);
 
 #[derive(Debug)]
 struct PerCpu {
-    /// Bit `i`: `nodes[i]` is in use. Written by this CPU only.
-    in_use: CachePadded<AtomicU32>,
-    nodes: [CachePadded<Node>; NODES],
+    in_use: CachePadded<Slots>,
+    nodes: [CachePadded<Node>; SLOTS],
 }
 
 #[derive(Debug)]
@@ -64,14 +62,14 @@ impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     const_unless_loom! {
         /// The memory of `CPUS` CPUs, all nodes free.
         pub const fn new(platform: P) -> Self {
-            const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize / NODES) };
+            const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize / SLOTS) };
             Self { platform, cpus: array![PerCpu::new(); CPUS] }
         }
     }
 
     fn node(&self, code: Code) -> &Node {
         let index = code.0 as usize - 1;
-        &self.cpus[index / NODES].nodes[index % NODES]
+        &self.cpus[index / SLOTS].nodes[index % SLOTS]
     }
 }
 
@@ -81,27 +79,19 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     fn claim(&self) -> (Code, &Node) {
         let cpu = self.platform.cpu();
         let per_cpu = &self.cpus[cpu];
-        // Relaxed, and not one step: only this CPU writes the mask, and an interrupt in between leaves it as it
-        // found it.
-        let in_use = per_cpu.in_use.load(Relaxed);
-        let slot = in_use.trailing_ones() as usize;
-        assert!(slot < NODES, "CPU {cpu} holds or waits for more than {NODES} MCS locks");
-        per_cpu.in_use.store(in_use | 1 << slot, Relaxed);
-
+        let slot = per_cpu.in_use.claim(cpu);
         let node = &per_cpu.nodes[slot];
         // Relaxed: published by the swap of `tail`.
         node.next.store(0, Relaxed);
         node.locked.store(0, Relaxed);
-        (Code((cpu * NODES + slot + 1) as u32), node)
+        (Code((cpu * SLOTS + slot + 1) as u32), node)
     }
 
     /// Gives back a node that no other CPU can reach any more.
     #[inline]
     fn give_back(&self, code: Code) {
         let index = code.0 as usize - 1;
-        let in_use = &self.cpus[index / NODES].in_use;
-        // Relaxed: as in `claim`.
-        in_use.store(in_use.load(Relaxed) & !(1 << (index % NODES)), Relaxed);
+        self.cpus[index / SLOTS].in_use.give_back(index % SLOTS);
     }
 
     /// Links `code` behind `prev` and waits until it is handed the lock.
@@ -109,7 +99,8 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
     #[inline(never)]
     fn wait_behind(&self, prev: u32, code: Code, node: &Node) {
         self.platform.announce(Activity::Waiter);
-        // Release: whoever reads this link finds `locked` initialised. Pairs with the loads of `next` in `unlock`.
+        // Release: whoever reads this link finds `locked` initialised. Pairs with the loads of `next` in
+        // `unlock`.
         self.node(Code(prev)).next.store(code.0, Release);
         // Acquire: pairs with the hand-over in `unlock`.
         while node.locked.load(Acquire) == 0 {
@@ -134,7 +125,7 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
 impl PerCpu {
     const_unless_loom! {
         const fn new() -> Self {
-            Self { in_use: CachePadded::new(AtomicU32::new(0)), nodes: array![CachePadded::new(Node::new()); NODES] }
+            Self { in_use: CachePadded::new(Slots::new()), nodes: array![CachePadded::new(Node::new()); SLOTS] }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Deliberate faults, each in the line that a proof or a test guards.
 //!
-//! `--cfg mutant="name"` puts one fault in; `mutants.sh` lists, for each name, the test that must then fail. Without it the
-//! macros here are the sound code and nothing else.
+//! `--cfg mutant="name"` puts one fault in; `mutants.sh` lists, for each name, the test that must then fail.
+//! Without it the macros here are the sound code and nothing else.
 
 /// `mutant!("name": sound => faulty)` is `sound`.
 macro_rules! mutant {

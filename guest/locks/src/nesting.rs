@@ -1,7 +1,11 @@
-//! How deeply a CPU is nested in slow paths: task, soft interrupt, interrupt, NMI.
+//! Which of a CPU's own nodes are in use.
 //!
-//! Each level has a queue node, or a slot, of its own. Interrupts nest like calls, so a counter says which ones
-//! are in use.
+//! A lock that needs its node only while it waits nests like calls do: task, soft interrupt, interrupt, NMI.
+//! A counter ([`Nesting`]) says which level this is. A lock that keeps its node until unlock may be released
+//! in any order: a mask ([`Slots`]) says which nodes are free.
+//!
+//! Neither needs a read-modify-write. Only the CPU itself changes them, and an interrupt leaves them as it
+//! found them.
 
 use crate::{
     mutant::mutant,
@@ -10,6 +14,34 @@ use crate::{
 
 /// How deeply one CPU can be nested in slow paths and still queue.
 pub const LEVELS: usize = 4;
+
+/// Names the node of a nesting level: (CPU + 1) * [`LEVELS`] + level. The same number stands in a tail and in
+/// a link, where 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(u32);
+
+impl Code {
+    pub(crate) const fn new(cpu: usize, level: usize) -> Self {
+        Self(((cpu + 1) * LEVELS + level) as u32)
+    }
+
+    /// The node that a tail or a link names, if any.
+    pub(crate) fn from_raw(raw: u32) -> Option<Self> {
+        (raw != 0).then_some(Self(raw))
+    }
+
+    pub(crate) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn cpu(self) -> usize {
+        self.0 as usize / LEVELS - 1
+    }
+
+    pub(crate) const fn level(self) -> usize {
+        self.0 as usize % LEVELS
+    }
+}
 
 /// One CPU's nesting depth. Written by this CPU only.
 #[derive(Debug)]
@@ -24,11 +56,11 @@ impl Nesting {
 
     /// Enters a slow path; returns how many this CPU was in before.
     pub(crate) fn enter(&self) -> usize {
-        // Relaxed, and not one step: only this CPU writes it, and an interrupt in between leaves it as it found it.
+        // Relaxed, and not one step: see the module documentation.
         let depth = self.0.load(Relaxed);
         self.0.store(depth + mutant!("t6-claim-nothing": 1 => 0), Relaxed);
-        // T6: an interrupt from here on finds the node taken. Without the fence the compiler may initialise the node
-        // first, and the interrupt would then use it in between.
+        // T6: an interrupt from here on finds the node taken. Without the fence the compiler may initialise
+        // the node first, and the interrupt would then use it in between.
         compiler_fence(SeqCst);
         depth as usize
     }
@@ -39,5 +71,39 @@ impl Nesting {
         compiler_fence(SeqCst);
         // Relaxed: as in `enter`.
         self.0.store(self.0.load(Relaxed) - mutant!("t6-claim-nothing": 1 => 0), Relaxed);
+    }
+}
+
+/// Nodes of a CPU that are not tied to a level: four interrupt levels, two locks each.
+pub(crate) const SLOTS: usize = 8;
+
+/// Which of one CPU's [`SLOTS`] are in use. Written by this CPU only.
+#[derive(Debug)]
+pub(crate) struct Slots(AtomicU32);
+
+impl Slots {
+    const_unless_loom! {
+        pub(crate) const fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
+    }
+
+    /// Claims a free slot of CPU `cpu`, the calling one.
+    pub(crate) fn claim(&self, cpu: usize) -> usize {
+        // Relaxed, and not one step: see the module documentation.
+        let in_use = self.0.load(Relaxed);
+        let slot = in_use.trailing_ones() as usize;
+        assert!(slot < SLOTS, "CPU {cpu} holds or waits for more than {SLOTS} queue locks of one kind");
+        self.0.store(in_use | 1 << slot, Relaxed);
+        // T6: as in `Nesting::enter`.
+        compiler_fence(SeqCst);
+        slot
+    }
+
+    /// Gives back a slot whose node no other CPU looks at.
+    pub(crate) fn give_back(&self, slot: usize) {
+        compiler_fence(SeqCst);
+        // Relaxed: as in `claim`.
+        self.0.store(self.0.load(Relaxed) & !(1 << slot), Relaxed);
     }
 }

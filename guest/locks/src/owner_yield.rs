@@ -1,7 +1,7 @@
 //! The queue spinlock of hypervisors that can be asked to run somebody else: its word names the owner.
 //!
-//! A waiter that finds the owner preempted gives its own slice to the owner. Nobody sleeps, so there is no wake-up to
-//! lose, no table, and nothing for unlock to look for.
+//! A waiter that finds the owner preempted gives its own slice to the owner. Nobody sleeps, so there is no
+//! wake-up to lose, no table, and nothing for unlock to look for.
 //!
 //! | bits | field | |
 //! |---|---|---|
@@ -21,7 +21,8 @@
 //! | (n,1,*) | no stealing: free to the head alone, once it is not locked |
 //!
 //! The tail has no room for a nesting level: the successor searches the predecessor's nodes for the one that
-//! waits for this lock. A CPU waits for a lock once at most, so it is unique, if nodes that wait for nothing say so (T18).
+//! waits for this lock. A CPU waits for a lock once at most, so it is unique, if nodes that wait for nothing
+//! say so (T18).
 //!
 //! # Steps
 //!
@@ -35,15 +36,15 @@
 //! Q6 hand over   next.locked := 1
 //! ```
 //!
-//! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner is preempted,
-//! and each waiter tells the next one ("sleepy").
+//! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner
+//! is preempted, and each waiter tells the next one ("sleepy").
 
 use core::ptr;
 
 use crate::{
     Activity, Event, Lock, Platform, Point,
     mutant::mutant,
-    nesting::{LEVELS, Nesting},
+    nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
 };
 
@@ -98,20 +99,6 @@ struct Node {
     sleepy: AtomicU8,
 }
 
-/// Names a node: (CPU + 1) * [`LEVELS`] + level, 0 for nobody.
-#[derive(Clone, Copy, Debug)]
-struct Code(u32);
-
-impl Code {
-    fn new(cpu: usize, level: usize) -> Self {
-        Self(((cpu + 1) * LEVELS + level) as u32)
-    }
-
-    fn from_raw(raw: u32) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
-    }
-}
-
 impl Node {
     const_unless_loom! {
         const fn new() -> Self {
@@ -143,8 +130,7 @@ impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     }
 
     fn node(&self, code: Code) -> &Node {
-        let index = code.0 as usize;
-        &self.cpus[index / LEVELS - 1].nodes[index % LEVELS]
+        &self.cpus[code.cpu()].nodes[code.level()]
     }
 
     /// The node with which `cpu` waits for `lock`.
@@ -273,7 +259,7 @@ impl OwnerYield {
         platform.point(Point::TailPublished);
         if let Some(prev_cpu) = (prev as usize).checked_sub(1) {
             // Release: pairs with the acquire in Q6.
-            domain.waiting(prev_cpu, self.address()).next.store(code.0, Release);
+            domain.waiting(prev_cpu, self.address()).next.store(code.raw(), Release);
             self.wait_as_waiter(domain, prev_cpu, node);
         }
 
@@ -295,13 +281,15 @@ impl OwnerYield {
             platform.point(Point::HandedOver);
         }
 
-        // T18: an interrupt that claims this node again, and is interrupted before it has named its lock, must not be found
-        // under the old one. Relaxed: whoever searches has acquired from the swap in a later Q2.
+        // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
+        // must not be found under the old one. Relaxed: whoever searches has acquired from the swap in a
+        // later Q2.
         #[cfg(not(mutant = "t18-stale-lock"))]
         node.lock.store(0, Relaxed);
     }
 
-    /// Q2: (p,*,*) -> (n,*,*), returns p. Release: publishes the node. Acquire: the predecessor's node is published.
+    /// Q2: (p,*,*) -> (n,*,*), returns p. Release: publishes the node. Acquire: the predecessor's node is
+    /// published.
     fn swap_tail(&self, tail: u32) -> u32 {
         const TAIL_MASK: u32 = !0 << TAIL_SHIFT;
         // Relaxed: the exchange validates the value.

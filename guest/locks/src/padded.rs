@@ -6,8 +6,8 @@ use crate::Lock;
 
 /// A value alone on its cache lines.
 ///
-/// 128 bytes, not 64: adjacent lines are fetched in pairs by x86 prefetchers, so a neighbour one line away still
-/// disturbs. A padded lock is a lock.
+/// 128 bytes, not 64: adjacent lines are fetched in pairs by x86 prefetchers, so a neighbour one line away
+/// still disturbs. A padded lock is a lock.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(T);

@@ -4,8 +4,8 @@ use crate::{Platform, sync::MODELLED};
 
 /// Rounds between two looks at the clock.
 ///
-/// A round is one pause instruction, 40 to 140 cycles on current x86; reading the clock each time would make the
-/// rounds longer, and rarer looks would blur a threshold of a few microseconds.
+/// A round is one pause instruction, 40 to 140 cycles on current x86; reading the clock each time would make
+/// the rounds longer, and rarer looks would blur a threshold of a few microseconds.
 const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
 
 /// One bounded spin: patience lasts [`Platform::spin_threshold`] ticks.

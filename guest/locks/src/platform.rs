@@ -11,9 +11,9 @@ use crate::{Event, Point};
 /// # What the locks rely on
 ///
 /// Exclusion rests on one promise only: [`cpu`](Platform::cpu) names the calling CPU, and the caller is not
-/// moved to another CPU between entering `lock` and leaving it (nor, for locks whose token is not `()`, before
-/// `unlock` returns). Progress rests on a second one: [`wait`](Platform::wait) and [`kick`](Platform::kick)
-/// never lose a kick. Everything else is a hint or a measurement.
+/// moved to another CPU between entering `lock` and leaving it (nor, for locks whose token is not `()`,
+/// before `unlock` returns). Progress rests on a second one: [`wait`](Platform::wait) and
+/// [`kick`](Platform::kick) never lose a kick. Everything else is a hint or a measurement.
 pub trait Platform: Sync {
     /// Index of the calling CPU, below the `CPUS` of every domain that this platform serves.
     fn cpu(&self) -> usize;
@@ -29,13 +29,14 @@ pub trait Platform: Sync {
 
     /// `pv_wait`: may put the calling CPU to sleep while `still()` holds.
     ///
-    /// Checks `still()` itself before it sleeps, and may return for no reason at all; the caller always
-    /// looks again. A [`kick`](Platform::kick) of this CPU that follows that check, or precedes it unconsumed,
-    /// must end the sleep or prevent it. With interrupts, the check and the halt must be one step: see
-    /// case T11 at [`Point::BeforeSleep`].
+    /// Checks `still()` itself before it sleeps, and may return for no reason at all; the caller always looks
+    /// again. A [`kick`](Platform::kick) of this CPU that follows that check, or precedes it unconsumed, must
+    /// end the sleep or prevent it. With interrupts, the check and the halt must be one step: see case T11 at
+    /// [`Point::BeforeSleep`].
     fn wait(&self, still: impl Fn() -> bool);
 
-    /// `pv_kick`: ends the sleep of `cpu`; latched for its next [`wait`](Platform::wait) if it does not sleep.
+    /// `pv_kick`: ends the sleep of `cpu`; latched for its next [`wait`](Platform::wait) if it does not
+    /// sleep.
     fn kick(&self, cpu: usize);
 
     /// `vcpu_is_preempted`: whether the host has probably taken `cpu` off its physical CPU.

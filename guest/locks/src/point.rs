@@ -1,6 +1,7 @@
 //! Named places inside the slow paths where losing the CPU is most likely to hurt.
 
-/// A place where a test, or a hypervisor, may deschedule the CPU; see [`Platform::point`](crate::Platform::point).
+/// A place where a test, or a hypervisor, may deschedule the CPU; see
+/// [`Platform::point`](crate::Platform::point).
 ///
 /// Each names the race that it makes likely. The races are numbered as in the literature of this project:
 /// T1 to T18 are bugs that some lock once had.
@@ -9,10 +10,11 @@
 pub enum Point {
     /// A node is claimed and not yet initialised. T6: an interrupt here must not claim the same node.
     NodeClaimed,
-    /// The tail names this node, and the predecessor does not know yet. T5: everything a predecessor may touch
-    /// must be initialised by now.
+    /// The tail names this node, and the predecessor does not know yet. T5: everything a predecessor may
+    /// touch must be initialised by now.
     TailPublished,
-    /// The pending bit is set and the owner has not left. T7: newcomers must not wait for this CPU without bound.
+    /// The pending bit is set and the owner has not left. T7: newcomers must not wait for this CPU without
+    /// bound.
     PendingSet,
     /// A waiter has published HALTED and not yet looked at its hand-over flag. T1: one of the two sides
     /// must see the other.
@@ -20,8 +22,8 @@ pub enum Point {
     /// The next node has been made head, and its state has not been looked at. T1, and T2: the new head may
     /// already have registered itself.
     HandedOver,
-    /// The head spins with the pending bit set, which forbids stealing. The one state that does not heal by itself
-    /// when the head is descheduled (D2).
+    /// The head spins with the pending bit set, which forbids stealing. The one state that does not heal by
+    /// itself when the head is descheduled (D2).
     HeadSpinning,
     /// The head has registered in the hash table, and the lock word does not say so yet. T3.
     HeadHashed,

@@ -27,15 +27,15 @@
 //! 1. U1 first: W2 sees the new owner. If that is the waiter, it does not sleep.
 //! 2. W2 first: U1 sees the flag, and through it the slot of W1; U2 finds it.
 //!
-//! T4: U1 is the last access to the lock. A flag that were read after the release might be read from memory that the next
-//! owner has freed.
+//! T4: U1 is the last access to the lock. A flag that were read after the release might be read from memory
+//! that the next owner has freed.
 //!
 //! # When the flag goes
 //!
-//! An owner that waited, and sees no ticket drawn after its own, clears the flag. A waiter that drew a ticket and set the flag
-//! in between might have been forgotten; so the owner looks again after it cleared the flag, and sets it again if somebody came.
-//! The clearing exchange has then either come after W2 and made the ticket visible to the second look, or before W2,
-//! which sets the flag anew.
+//! An owner that waited, and sees no ticket drawn after its own, clears the flag. A waiter that drew a ticket
+//! and set the flag in between might have been forgotten; so the owner looks again after it cleared the flag,
+//! and sets it again if somebody came. The clearing exchange has then either come after W2 and made the
+//! ticket visible to the second look, or before W2, which sets the flag anew.
 
 use core::ptr;
 
@@ -60,7 +60,8 @@ pub struct PvTicket {
     owner: AtomicU32,
 }
 
-/// What paravirtual ticket locks of one kernel share: the platform, and where each CPU says what it sleeps for.
+/// What paravirtual ticket locks of one kernel share: the platform, and where each CPU says what it sleeps
+/// for.
 #[derive(Debug)]
 pub struct PvTicketDomain<P, const CPUS: usize> {
     platform: P,
@@ -115,8 +116,8 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
     #[inline(never)]
     fn kick_sleeper(&self, lock: usize, ticket: u32) {
         for (cpu, (used, per_cpu)) in self.used.iter().zip(&self.cpus).enumerate() {
-            // Relaxed, here and below: U1 has acquired what W1 stored before W2. What a CPU stored since then may be
-            // seen or not; a slot that is read half old and half new costs a kick too many.
+            // Relaxed, here and below: U1 has acquired what W1 stored before W2. What a CPU stored since then
+            // may be seen or not; a slot that is read half old and half new costs a kick too many.
             if used.load(Relaxed) == 0 {
                 continue;
             }
@@ -196,7 +197,8 @@ impl PvTicket {
         let platform = &domain.platform;
         let used = &domain.used[cpu];
 
-        // W1. Relaxed: published by W2. The ticket first, for an unlock of a lock with this address may be looking.
+        // W1. Relaxed: published by W2. The ticket first, for an unlock of a lock with this address may be
+        // looking.
         slot.ticket.store(mine, Relaxed);
         slot.lock.store(self.address(), Relaxed);
         // Relaxed, and not one step: only this CPU writes it, and an interrupt leaves it as it found it.
@@ -223,7 +225,8 @@ impl PvTicket {
         // Relaxed, all three: a hint to save the next unlock a search.
         let alone = || self.next.load(Relaxed) == mine.wrapping_add(TICKET);
         if self.owner.load(Relaxed) & SLEEPERS != 0 && alone() {
-            // Acquire: pairs with W2. A waiter whose flag this takes away has drawn its ticket before, so `alone` sees it.
+            // Acquire: pairs with W2. A waiter whose flag this takes away has drawn its ticket before, so
+            // `alone` sees it.
             self.owner.fetch_and(!SLEEPERS, Acquire);
             if !mutant!("pv-ticket-no-second-look": alone() => true) {
                 // Relaxed: this CPU is the one that reads it, in U1, having acquired above.
@@ -238,7 +241,8 @@ impl<P: Platform, const CPUS: usize> Lock<PvTicketDomain<P, CPUS>> for PvTicket 
 
     #[inline(always)]
     fn lock(&self, domain: &PvTicketDomain<P, CPUS>) {
-        // Relaxed: a ticket is a place in the line, nothing more; the load of `owner` acquires. A waiter's W2 publishes it.
+        // Relaxed: a ticket is a place in the line, nothing more; the load of `owner` acquires. A waiter's W2
+        // publishes it.
         let mine = self.next.fetch_add(TICKET, Relaxed);
         // Acquire: pairs with U1.
         if self.owner.load(Acquire) & !SLEEPERS != mine {
@@ -250,8 +254,8 @@ impl<P: Platform, const CPUS: usize> Lock<PvTicketDomain<P, CPUS>> for PvTicket 
     fn try_lock(&self, _: &PvTicketDomain<P, CPUS>) -> Option<()> {
         // Acquire, for the critical section before us ended with the store of this value.
         let owner = self.owner.load(Acquire) & !SLEEPERS;
-        // `owner` never passes `next`: if `next` still equals the owner read above, the ticket drawn here is the one being
-        // served. Relaxed: as in `lock`.
+        // `owner` never passes `next`: if `next` still equals the owner read above, the ticket drawn here is
+        // the one being served. Relaxed: as in `lock`.
         self.next.compare_exchange(owner, owner.wrapping_add(TICKET), Relaxed, Relaxed).ok().map(drop)
     }
 

@@ -1,8 +1,9 @@
 //! The atomics of this crate: the real ones, loom's, or shuttle's.
 //!
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
-//! exhaustively by loom (`--cfg loom`) and explored at random by shuttle (`--cfg shuttle`). Loom's atomics cannot
-//! be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`] hide it.
+//! exhaustively by loom (`--cfg loom`) and explored at random by shuttle (`--cfg shuttle`). Loom's atomics
+//! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
+//! hide it.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The two counters are words of their own, so no access is wider or narrower than another one that it races
-//! with, and they wrap at 2^32 CPUs. They share a line: an arrival invalidates it for the pollers, which is the
-//! price that this lock pays for being small.
+//! with, and they wrap at 2^32 CPUs. They share a line: an arrival invalidates it for the pollers, which is
+//! the price that this lock pays for being small.
 //!
 //! Strictly fair, and so the first to collapse when a CPU that holds a ticket is not running: nobody may
 //! overtake it.
@@ -71,15 +71,15 @@ impl<P: Platform> Lock<P> for Ticket {
     fn try_lock(&self, _: &P) -> Option<()> {
         // Acquire, for the critical section before us ended with the store of this value.
         let owner = self.owner.load(mutant!("ticket-relaxed-try": Acquire => Relaxed));
-        // `owner` never passes `next`. If `next` still equals the owner read above, then so does `owner`, and the
-        // ticket drawn here is the one being served. Relaxed: as in `lock`.
+        // `owner` never passes `next`. If `next` still equals the owner read above, then so does `owner`, and
+        // the ticket drawn here is the one being served. Relaxed: as in `lock`.
         self.next.compare_exchange(owner, owner.wrapping_add(1), Relaxed, Relaxed).ok().map(drop)
     }
 
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
-        // Relaxed load: only the holder writes `owner`. Release: pairs with the acquires of whoever waits for this
-        // ticket.
+        // Relaxed load: only the holder writes `owner`. Release: pairs with the acquires of whoever waits for
+        // this ticket.
         let release = mutant!("ticket-relaxed-unlock": Release => Relaxed);
         self.owner.store(self.owner.load(Relaxed).wrapping_add(1), release);
     }

@@ -7,8 +7,8 @@ use crate::{
 
 /// When its CPU was last kicked, in ticks; 0 since that CPU last went to sleep.
 ///
-/// For `pv_latency_wake` only. The stamp races with the sleeper by nature: a kick that is not matched to a wake-up
-/// is one that `pv_kick_wake` does not count.
+/// For `pv_latency_wake` only. The stamp races with the sleeper by nature: a kick that is not matched to a
+/// wake-up is one that `pv_kick_wake` does not count.
 #[derive(Debug)]
 pub(crate) struct KickStamp(Statistic);
 

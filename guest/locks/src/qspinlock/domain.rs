@@ -1,9 +1,10 @@
-//! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping heads.
+//! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping
+//! heads.
 
 use super::table::{Line, Table};
 use crate::{
     Platform,
-    nesting::{LEVELS, Nesting},
+    nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     wake::{self, KickStamp},
 };
@@ -25,22 +26,18 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
         pub const fn new(platform: P) -> Self {
             const {
                 assert!(LINES.is_power_of_two());
-                // A CPU sleeps at the head of at most one queue for each level: with as many lines as CPUs the table
-                // cannot fill. The model checkers run with a few CPUs and a single line.
+                // A CPU sleeps at the head of at most one queue for each level: with as many lines as CPUs
+                // the table cannot fill. The model checkers run with a few CPUs and a single line.
                 assert!(MODELLED || (LINES >= CPUS && LINES >= 64));
             }
             Self { platform, cpus: array![PerCpu::new(); CPUS], table: array![Line::new(); LINES] }
         }
     }
 
-    /// The platform that serves these locks.
-    pub const fn platform(&self) -> &P {
-        &self.platform
-    }
-
     /// How many locks have a sleeping queue head that their unlock has to kick.
     ///
-    /// A snapshot, for diagnosis: it is exact when no lock of this domain is being taken or released, and then 0.
+    /// A snapshot, for diagnosis: it is exact when no lock of this domain is being taken or released, and
+    /// then 0.
     pub fn sleeping_heads(&self) -> usize {
         Table::new(&self.table).len()
     }
@@ -100,34 +97,6 @@ impl<P: Platform> Shared<'_, P> {
     }
 }
 
-/// Names a node: (CPU + 1) * [`LEVELS`] + level. The same number stands in the tail and in `next`, where 0 is
-/// nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Code(u32);
-
-impl Code {
-    pub(super) const fn new(cpu: usize, level: usize) -> Self {
-        Self(((cpu + 1) * LEVELS + level) as u32)
-    }
-
-    /// The node that a tail or a link names, if any.
-    pub(super) fn from_raw(raw: u32) -> Option<Self> {
-        (raw != 0).then_some(Self(raw))
-    }
-
-    pub(super) const fn raw(self) -> u32 {
-        self.0
-    }
-
-    pub(super) const fn cpu(self) -> usize {
-        self.0 as usize / LEVELS - 1
-    }
-
-    pub(super) const fn level(self) -> usize {
-        self.0 as usize % LEVELS
-    }
-}
-
 /// One CPU's share of the domain.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -178,7 +147,8 @@ pub(super) struct Node {
     pub(super) locked: AtomicU32,
     /// Paravirtual only: see [`pv`](super::pv).
     pub(super) state: AtomicU8,
-    /// 1 once the unlocker has taken this head's entry out of the table. Set by the unlocker, cleared by the head.
+    /// 1 once the unlocker has taken this head's entry out of the table. Set by the unlocker, cleared by the
+    /// head.
     pub(super) taken_out: AtomicU8,
 }
 

@@ -1,4 +1,77 @@
-//! Queue spinlocks: 4 bytes, fair or hybrid, native or paravirtual.
+//! Queue spinlock: four bytes, a pending bit, an MCS queue of per-CPU nodes, and paravirtual forms of it.
+//!
+//! The word holds a locked byte, a pending bit, and the tail of the queue; [`Word`] has its layouts, and
+//! `word.rs` the table of its states. A state is written (tail, pending, locked); `n` is some queue, `*` is
+//! anything. A node is needed only while its CPU waits, so there are four for each CPU, one for each level of
+//! interrupts, however many locks there are, and the owner needs none: unlock takes the lock and nothing
+//! else.
+//!
+//! # Steps
+//!
+//! ```text
+//!     lock     (0,0,0) -> (0,0,1), else the slow path
+//!
+//! N0  VirtTas: test-and-set, and no more of this
+//! N1  native   (0,1,0) is a hand-over on its way: look again, a limited number of times
+//! N2           pending or tail set: Q0
+//! N3           (0,0,x) -> (0,1,x)
+//! N4           somebody was faster: take the bit back if it is ours, Q0
+//! N5           wait:  (*,1,1) -> (*,1,0)
+//! N6           (*,1,0) -> (*,0,1): done
+//!
+//! Q0           claim the node of this level; there is none: spin on Q2
+//! Q1           initialise it
+//! Q2           try once more (paravirtual: steal)
+//! Q3           (p,*,*) -> (n,*,*)
+//! Q4           p != 0: link behind p; wait to be made head       P0 paravirtual: sleep
+//! Q5           head: wait for (*,0,0)                         P1-P4 paravirtual: sleep
+//! Q6           alone: (n,0,0) -> (0,0,1): Q9
+//! Q7           (*,*,0) -> (*,*,1)
+//! Q8           wait for the successor's link; make it head       K1-K2 paravirtual: register it
+//! Q9           give the node back: done
+//!
+//!     unlock   (*,*,1) -> (*,*,0)                                U1-U2 paravirtual: kick
+//! ```
+//!
+//! The pending CPU is served first, then the queue from its head. N is in `native.rs`, Q in `queue.rs`, P, K
+//! and U are in `pv.rs`.
+//!
+//! # Why it excludes
+//!
+//! Four transitions take the lock: the fast path and Q2 need (0,0,0), or (*,0,0) in the hybrid form; N6; and
+//! Q6 or Q7.
+//! 1. At most one CPU is pending: N3 and N4 keep the bit only if it was 0. At most one is head: each node is
+//!    made head by its predecessor, once, and the first one finds no predecessor.
+//! 2. While a CPU is pending, the fast path and Q2 fail and the head waits (Q5). So N6 takes a lock that
+//!    nobody else can take, and may be a plain store.
+//! 3. While there is a head, the fast path and Q2 fail on the tail. A newcomer may set pending after Q5 has
+//!    looked, but it has then seen the tail, and takes it back. So Q7 takes a lock that nobody else can take,
+//!    and may be a plain store. In the hybrid form others may, and the head uses a compare-exchange (P1) or
+//!    an exchange (P3).
+//! 4. The next head must not believe the word to be free because it has not seen Q7 yet: Q8 releases, Q4
+//!    acquires.
+//!
+//! # Orderings
+//!
+//! | release | acquire | what it is for |
+//! |---|---|---|
+//! | unlock, U1, U2 | fast path, Q2, N3, N5, Q5, P1, P3 | the critical section |
+//! | Q3 | Q3 of the next | p's node is initialised before anybody links behind it |
+//! | link in Q4 | Q8 | this node is initialised before it is made head (T5) |
+//! | Q8 | Q4 | Q7 is visible to the next head; see 4 above |
+//! | P3 | fence in U2 | the entry in the table (T3) |
+//! | fence B in K1 | failed exchange in P0 | `locked`, to a waiter that finds itself HASHED (P0a) |
+//! | removal of an entry | its next insertion | the node that it named has been read |
+//!
+//! and the pair of full fences in P0 and K1 (T1). N6, Q6, Q7 and the pending bit are relaxed: whoever does
+//! them has acquired, or acquires later.
+//!
+//! # Races
+//!
+//! Numbered T1 to T18 where a lock of this kind once had them, each beside the line that settles it. Some
+//! cannot arise here: the platform answers for T10 to T12 and T15 (see
+//! [`Point::BeforeSleep`](crate::Point::BeforeSleep)), the type of a lock decides its form once and for all
+//! (T13), and T16 and T17 are about readers and writers.
 
 mod domain;
 mod native;
@@ -10,7 +83,7 @@ mod table;
 mod virt;
 mod word;
 
-use core::marker::PhantomData;
+use core::{fmt, marker::PhantomData};
 
 use domain::Shared;
 use word::LOCKED;
@@ -37,7 +110,8 @@ pub type DefaultWord = Packed;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
 pub type DefaultWord = Whole;
 
-/// Queue spinlock: `M` says how it waits, `W` how its word is laid out.
+/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`] or [`VirtTas`]),
+/// `W` how its word is laid out.
 pub struct QSpinLock<M, W = DefaultWord> {
     /// See [`word`] for its states.
     word: AtomicU32,
@@ -51,6 +125,12 @@ impl<M: Mode, W: Word> QSpinLock<M, W> {
         pub const fn new() -> Self {
             Self { word: AtomicU32::new(0), kind: PhantomData }
         }
+    }
+}
+
+impl<M, W> fmt::Debug for QSpinLock<M, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QSpinLock").field("word", &self.word).finish()
     }
 }
 

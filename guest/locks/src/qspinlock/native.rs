@@ -2,7 +2,7 @@
 
 use super::{
     Mode, Word,
-    domain::{Code, Node, Shared},
+    domain::{Node, Shared},
     queue::{self, Queued},
     try_lock,
     word::{LOCKED_MASK, LOCKED_PENDING, PENDING},
@@ -10,10 +10,12 @@ use super::{
 use crate::{
     Activity, Event, Platform, Point,
     mutant::mutant,
+    nesting::Code,
     sync::{AtomicU32, MODELLED, Ordering::*},
 };
 
-/// How often N1 looks at the word. On x86 a hand-over is shorter than this, unless its CPU has been preempted.
+/// How often N1 looks at the word. On x86 a hand-over is shorter than this, unless its CPU has been
+/// preempted.
 const PENDING_LOOPS: u32 = if MODELLED { 1 } else { 512 };
 
 /// Fair and spinning: for CPUs that are always there.
@@ -39,8 +41,8 @@ impl Queued for Native {
     fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, mut seen: u32) -> bool {
         let platform = shared.platform;
 
-        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: but not for ever, for
-        // others may take the pending bit each time before this CPU looks.
+        // N1: (0,1,0) is about to become (0,0,1), after which this CPU can be the pending one. T7: but not
+        // for ever, for others may take the pending bit each time before this CPU looks.
         let mut loops = PENDING_LOOPS;
         while seen == PENDING && loops > 0 {
             platform.pause();
@@ -56,14 +58,15 @@ impl Queued for Native {
             if old & !LOCKED_MASK == 0 {
                 platform.announce(Activity::Head);
                 platform.point(Point::PendingSet);
-                // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has acquired.
+                // N5: (*,1,1) -> (*,1,0). Acquire: pairs with unlock. If the lock was free already, N3 has
+                // acquired.
                 if old & LOCKED_MASK != 0 {
                     while word.load(mutant!("relaxed-pending": Acquire => Relaxed)) & LOCKED_MASK != 0 {
                         platform.pause();
                     }
                 }
-                // N6: (*,1,0) -> (*,0,1). A plain store can do, for nobody else can take the lock: the fast path sees pending,
-                // newcomers see it and queue, and the head waits for it to go.
+                // N6: (*,1,0) -> (*,0,1). A plain store can do, for nobody else can take the lock: the fast
+                // path sees pending, newcomers see it and queue, and the head waits for it to go.
                 W::pending_to_locked(word);
                 platform.count(Event::LockPending, 1);
                 return true;

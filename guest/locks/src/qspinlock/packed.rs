@@ -2,17 +2,17 @@
 //!
 //! # Why this is sound although widths mix
 //!
-//! Rust code never accesses the word other than as one `AtomicU32`. What the assembly does to a part of it is, for
-//! all other CPUs, one atomic read-modify-write of the whole word that changes only that part:
+//! Rust code never accesses the word other than as one `AtomicU32`. What the assembly does to a part of it
+//! is, for all other CPUs, one atomic read-modify-write of the whole word that changes only that part:
 //!
 //! - a LOCKed operation on a part owns the whole line while it reads and writes;
-//! - a plain store to a part merges into the line in one step when it leaves the store buffer, and a later 32-bit
-//!   load on the same CPU does not complete before that, since a partly overlapping store cannot be forwarded. It is
-//!   what a relaxed or releasing read-modify-write could do, only cheaper: later accesses to *other* memory may pass
-//!   it. x86 keeps stores in order, which makes each of them a release.
+//! - a plain store to a part merges into the line in one step when it leaves the store buffer, and a later
+//!   32-bit load on the same CPU does not complete before that, since a partly overlapping store cannot be
+//!   forwarded. It is what a relaxed or releasing read-modify-write could do, only cheaper: later accesses to
+//!   *other* memory may pass it. x86 keeps stores in order, which makes each of them a release.
 //!
-//! So each function below names the 32-bit operation of [`Whole`](super::Whole) that it stands for. Each `asm!`
-//! block clobbers memory, which keeps the compiler from moving accesses across it.
+//! So each function below names the 32-bit operation of [`Whole`](super::Whole) that it stands for. Each
+//! `asm!` block clobbers memory, which keeps the compiler from moving accesses across it.
 
 #![expect(unsafe_code, reason = "byte and 16-bit accesses to a 32-bit atomic exist only in assembly")]
 
@@ -44,8 +44,8 @@ const HALF_PENDING: u16 = PENDING as u16;
 /// Stands for a read-modify-write that replaces byte `AT` by `VALUE`: relaxed, or releasing.
 #[inline(always)]
 fn store_byte<const AT: usize, const VALUE: u8>(word: &AtomicU32) {
-    // SAFETY: `word` is valid for four bytes and `AT` is below four; the module documentation says why the access may
-    // race with 32-bit atomics.
+    // SAFETY: `word` is valid for four bytes and `AT` is below four; the module documentation says why the
+    // access may race with 32-bit atomics.
     unsafe {
         asm!(
             "mov byte ptr [{word} + {at}], {value}",
@@ -76,11 +76,12 @@ impl Word for Packed {
 
     /// `fetch_or(PENDING)`, but for the fields next to the bit it returns a later load.
     ///
-    /// x86 has no fetch-or; the compiler's replacement is a compare-exchange loop, which starves under contention
-    /// (T8). `bts` reports the old pending bit only. The load may be trusted for the rest: a locked byte or tail that
-    /// was there before the bit is seen, because a LOCKed operation precedes the load. One that came after it is
-    /// as good as one from before: with a tail this CPU takes its bit back and queues, and for a locked byte it
-    /// waits. If the load sees the locked byte already cleared, it has acquired from that unlock.
+    /// x86 has no fetch-or; the compiler's replacement is a compare-exchange loop, which starves under
+    /// contention (T8). `bts` reports the old pending bit only. The load may be trusted for the rest: a
+    /// locked byte or tail that was there before the bit is seen, because a LOCKed operation precedes the
+    /// load. One that came after it is as good as one from before: with a tail this CPU takes its bit back
+    /// and queues, and for a locked byte it waits. If the load sees the locked byte already cleared, it has
+    /// acquired from that unlock.
     #[inline(always)]
     fn set_pending(word: &AtomicU32) -> u32 {
         let was_pending: u8;
@@ -122,8 +123,8 @@ impl Word for Packed {
         }
     }
 
-    /// A compare-exchange loop that replaces the tail, in one instruction that cannot fail. An exchange with memory is
-    /// LOCKed by itself.
+    /// A compare-exchange loop that replaces the tail, in one instruction that cannot fail. An exchange with
+    /// memory is LOCKed by itself.
     #[inline(always)]
     fn swap_tail(word: &AtomicU32, code: u32) -> u32 {
         let mut tail = code as u16;
@@ -223,7 +224,8 @@ mod tests {
         (word >> W::TAIL_SHIFT, word & PENDING, word & LOCKED_MASK)
     }
 
-    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and where they end.
+    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and
+    /// where they end.
     fn same<T: PartialEq + core::fmt::Debug>(
         from: impl Fn(u32, u32) -> bool,
         packed: fn(&AtomicU32) -> T,

@@ -34,9 +34,9 @@
 //!     full fence (A)                   full fence (B)
 //!     sleep unless locked              state: HALTED -> HASHED, else return
 //! ```
-//! With both fences, one of them sees the other's store: the waiter does not sleep, or the owner registers it.
-//! Without either of them both may look too early, and nobody ever kicks the waiter. The owner's fence has to be explicit,
-//! for a compare-exchange that fails orders nothing.
+//! With both fences, one of them sees the other's store: the waiter does not sleep, or the owner registers
+//! it. Without either of them both may look too early, and nobody ever kicks the waiter. The owner's fence
+//! has to be explicit, for a compare-exchange that fails orders nothing.
 //!
 //! ```text
 //! T2  owner, K1                        new head
@@ -53,9 +53,9 @@
 //!     HALTED -> RUNNING fails          state: HALTED -> HASHED
 //!     looks at locked, or spins on
 //! ```
-//! The waiter woke by itself and finds HASHED; it must then find `locked` too. If it did not, it would go on as one that is
-//! not head, store HALTED over HASHED, and later register once more. The failed exchange therefore acquires. (On x86 it
-//! does so anyway. Loom found this one.)
+//! The waiter woke by itself and finds HASHED; it must then find `locked` too. If it did not, it would go on
+//! as one that is not head, store HALTED over HASHED, and later register once more. The failed exchange
+//! therefore acquires. (On x86 it does so anyway. Loom found this one.)
 //!
 //! ```text
 //! T3  head, P2 and P3                  unlock, U1 and U2
@@ -66,7 +66,7 @@
 
 use super::{
     Mode, Word,
-    domain::{Code, Node, Shared},
+    domain::{Node, Shared},
     queue::{self, Queued},
     try_lock,
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK},
@@ -74,6 +74,7 @@ use super::{
 use crate::{
     Event, Platform, Point,
     mutant::mutant,
+    nesting::Code,
     patience::Patience,
     sync::{AtomicU32, Ordering::*, fence},
 };
@@ -96,8 +97,8 @@ pub trait Policy: super::sealed::Sealed + 'static {
     /// A waiter sleeps at once if its predecessor does.
     const WAIT_EARLY: bool;
 
-    /// Nobody spins for longer than the threshold: a thief that found nothing to steal for so long queues, and a head
-    /// whose entry the unlocker has taken out registers again when it sleeps again.
+    /// Nobody spins for longer than the threshold: a thief that found nothing to steal for so long queues,
+    /// and a head whose entry the unlocker has taken out registers again when it sleeps again.
     const WORK_CONSERVING: bool;
 }
 
@@ -115,14 +116,15 @@ impl Policy for Pv {
 
 /// Today's lock, but for two places in which it spins without a bound while the owner is not running.
 ///
-/// 1. A newcomer that finds the lock held and the head asleep waits for something to steal, for as long as that takes.
-///    While the owner is preempted, every CPU that comes by spends its whole slice there.
-/// 2. A head registers once. When it has been woken and a thief was faster, its next sleeps end at once, because
-///    the locked byte is not SLOW; it spends its slices on spinning behind that thief, who may be preempted.
+/// 1. A newcomer that finds the lock held and the head asleep waits for something to steal, for as long as
+///    that takes. While the owner is preempted, every CPU that comes by spends its whole slice there.
+/// 2. A head registers once. When it has been woken and a thief was faster, its next sleeps end at once,
+///    because the locked byte is not SLOW; it spends its slices on spinning behind that thief, who may be
+///    preempted.
 ///
-/// Here both spins are bounded by the threshold. A head may register again once the unlocker has told it, through
-/// its node, that its entry is out of the table; that its byte is not SLOW proves nothing, for the owner that
-/// registers a sleeping successor publishes HASHED first and marks the byte later (K1, K2).
+/// Here both spins are bounded by the threshold. A head may register again once the unlocker has told it,
+/// through its node, that its entry is out of the table; that its byte is not SLOW proves nothing, for the
+/// owner that registers a sleeping successor publishes HASHED first and marks the byte later (K1, K2).
 #[derive(Debug)]
 pub enum WorkConserving {}
 
@@ -211,8 +213,8 @@ impl<T: Policy> Queued for T {
                 }
                 shared.sleep(code.cpu(), || node.state.load(Relaxed) == HALTED);
             }
-            // Fails if the owner has made it HASHED, and then it stays so: the entry is in the table, or will be. P0a: Acquire
-            // then; pairs with fence B.
+            // Fails if the owner has made it HASHED, and then it stays so: the entry is in the table, or will
+            // be. P0a: Acquire then; pairs with fence B.
             let acquire = mutant!("p0a-relaxed-wake": Acquire => Relaxed);
             mutant!(
                 "pv-wake-forgets-hash": _ = node.state.compare_exchange(HALTED, RUNNING, Relaxed, acquire)
@@ -233,8 +235,8 @@ impl<T: Policy> Queued for T {
     ) -> u32 {
         let platform = shared.platform;
         platform.count(Event::LockSlowpath, 1);
-        // Relaxed: only this CPU reads or writes the state of a head, but for the owner that has registered it, before
-        // which it did not wake.
+        // Relaxed: only this CPU reads or writes the state of a head, but for the owner that has registered
+        // it, before which it did not wake.
         let mut registered = node.state.load(Relaxed) == HASHED;
         let mut sleeps = 0;
         loop {
@@ -270,9 +272,10 @@ impl<T: Policy> Queued for T {
             }
             sleeps += 1;
             shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
-            // The entry is out of the table, and the lock that it was made for has been released: registering again does not
-            // make two entries. Acquire: pairs with U2, so that the byte is not one from before it became SLOW. While
-            // it still is SLOW, the unlocker has yet to overwrite it: what this CPU wrote there now would be lost.
+            // The entry is out of the table, and the lock that it was made for has been released: registering
+            // again does not make two entries. Acquire: pairs with U2, so that the byte is not one from
+            // before it became SLOW. While it still is SLOW, the unlocker has yet to overwrite it: what this
+            // CPU wrote there now would be lost.
             let taken_out = mutant!("wc-guess-from-byte": node.taken_out.load(Acquire) != 0 => true);
             let released = mutant!("wc-trust-the-note": word.load(Relaxed) & LOCKED_MASK != SLOW => true);
             if T::WORK_CONSERVING && taken_out && released {
@@ -302,8 +305,8 @@ impl<T: Policy> Queued for T {
     }
 }
 
-/// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor does not
-/// run.
+/// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor
+/// does not run.
 fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Node) -> Option<bool> {
     let mut patience = Patience::new(platform);
     loop {
@@ -374,8 +377,8 @@ fn unlock_slow<T: Policy, W: Word, P: Platform>(word: &AtomicU32, shared: Shared
     let head = shared.deregister(word);
     platform.point(Point::EntryRemoved);
     if T::WORK_CONSERVING {
-        // Release: pairs with the head's look after its sleep. The head cannot leave its node before the lock is released
-        // below.
+        // Release: pairs with the head's look after its sleep. The head cannot leave its node before the lock
+        // is released below.
         shared.node(head).taken_out.store(1, Release);
     }
     #[cfg(mutant = "t4-kick-first")]

@@ -2,13 +2,13 @@
 
 use super::{
     Word,
-    domain::{Code, Node, Shared},
+    domain::{Node, Shared},
     word::{LOCKED, LOCKED_MASK},
 };
 use crate::{
     Activity, Event, Platform, Point,
     mutant::mutant,
-    nesting::LEVELS,
+    nesting::{Code, LEVELS},
     sync::{AtomicU32, Ordering::*},
 };
 
@@ -51,7 +51,8 @@ pub(super) fn lock_slow<M: Queued, W: Word, P: Platform>(word: &AtomicU32, share
     let level = per_cpu.nesting().enter();
     match per_cpu.node(mutant!("t9-share-a-node": level => level.min(LEVELS - 1))) {
         Some(node) => queue::<M, W, P>(word, shared, Code::new(cpu, level), node),
-        // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its own stack.
+        // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
+        // own stack.
         None => {
             platform.count(Event::LockNoNode, 1);
             while !M::try_enter::<W, P>(word, platform) {
@@ -91,11 +92,12 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     // Q4
     if let Some(prev) = Code::from_raw(prev) {
         let prev = shared.node(prev);
-        // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this node.
+        // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this
+        // node.
         prev.next.store(code.raw(), Release);
         M::wait_node(shared, code, node, prev);
-        // Acquire: pairs with the hand-over in Q8. It makes the previous head's claim of the lock, which may be a plain
-        // store (Q7), visible to Q5.
+        // Acquire: pairs with the hand-over in Q8. It makes the previous head's claim of the lock, which may
+        // be a plain store (Q7), visible to Q5.
         while node.locked.load(Acquire) == 0 {
             platform.pause();
         }
@@ -105,8 +107,8 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     platform.announce(Activity::Head);
     let seen = M::wait_head::<W, P>(word, shared, code, node);
 
-    // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets pending
-    // makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
+    // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets
+    // pending makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
     if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
         && mutant!(
             "forget-successor": word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
@@ -116,8 +118,8 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         return;
     }
 
-    // Q7: (*,*,0) -> (*,*,1). A plain store can do, for nobody else can take the lock: the fast path and Q2 see the
-    // tail, a pending CPU sees it too and queues, and there is one head.
+    // Q7: (*,*,0) -> (*,*,1). A plain store can do, for nobody else can take the lock: the fast path and Q2
+    // see the tail, a pending CPU sees it too and queues, and there is one head.
     W::set_locked(word);
 
     // Q8

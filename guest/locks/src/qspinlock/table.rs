@@ -4,20 +4,21 @@
 //! (lock, node) here and writes SLOW into the lock word, and the unlock that finds SLOW takes the entry out
 //! again.
 //!
-//! Invariant: one entry for each lock whose word is SLOW, or about to be, and none for any other lock. It holds
-//! because a queue has one head, and because the head and the owner that registers a head on its behalf agree through the
-//! node's state which of them does it (T2 in [`pv`](super::pv)).
+//! Invariant: one entry for each lock whose word is SLOW, or about to be, and none for any other lock. It
+//! holds because a queue has one head, and because the head and the owner that registers a head on its behalf
+//! agree through the node's state which of them does it (T2 in [`pv`](super::pv)).
 //!
-//! A search starts at the first of the four entries of the line that the lock's address hashes to, and goes on
-//! from there to the end of the table and around. There is always a free entry (see
-//! [`QSpinDomain::new`](super::QSpinDomain::new)), and an unlock finds what it looks for, so neither failure can
-//! happen in a sound kernel: both panic, with a census of the table.
+//! A search starts at the first of the four entries of the line that the lock's address hashes to, and goes
+//! on from there to the end of the table and around. There is always a free entry (see
+//! [`QSpinDomain::new`](super::QSpinDomain::new)), and an unlock finds what it looks for, so neither failure
+//! can happen in a sound kernel: both panic, with a census of the table.
 
 use core::{fmt, ptr};
 
-use super::domain::{Code, Shared};
+use super::domain::Shared;
 use crate::{
     Event, Platform,
+    nesting::Code,
     sync::{AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
 };
 
@@ -74,8 +75,8 @@ impl<'a> Table<'a> {
     pub(super) fn insert<P: Platform>(self, shared: Shared<'_, P>, word: &AtomicU32, code: Code) {
         let lock = ptr::from_ref(word).addr();
         for (hops, entry) in (1..).zip(self.search(lock)) {
-            // Acquire: pairs with the release in `remove`, so that the store to `node` below comes after the load of `node`
-            // there.
+            // Acquire: pairs with the release in `remove`, so that the store to `node` below comes after the
+            // load of `node` there.
             if entry.lock.compare_exchange(0, lock, Acquire, Relaxed).is_ok() {
                 // Relaxed: the unlock that looks for it has first seen SLOW, which is published after this.
                 entry.node.store(code.raw(), Relaxed);

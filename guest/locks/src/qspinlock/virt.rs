@@ -1,5 +1,5 @@
-//! Test-and-set on the word of a queue spinlock: what a guest does that knows it is one, and that its hypervisor
-//! offers nothing.
+//! Test-and-set on the word of a queue spinlock: what a guest does that knows it is one, and that its
+//! hypervisor offers nothing.
 
 use super::{Mode, Word, domain::Shared, try_lock};
 use crate::{

@@ -20,9 +20,9 @@
 //! | (n,*,0) | on its way to the pending CPU, else to the head | free to the head; to thieves as well if not pending |
 //! | (n,*,3) | - | held; a sleeping head stands in the hash table, and unlock has to kick it |
 //!
-//! Rust gives no meaning to atomic accesses of different width that race, so there are two layouts. `Whole` uses
-//! nothing but 32-bit atomics: it is what the model checkers and Miri see, and what every target can run.
-//! `Packed` does what a kernel on x86 does, byte stores included, in assembly.
+//! Rust gives no meaning to atomic accesses of different width that race, so there are two layouts. `Whole`
+//! uses nothing but 32-bit atomics: it is what the model checkers and Miri see, and what every target can
+//! run. `Packed` does what a kernel on x86 does, byte stores included, in assembly.
 
 use crate::{
     mutant::mutant,
@@ -44,8 +44,9 @@ pub(super) const TAIL_MASK: u32 = !LOCKED_PENDING;
 
 /// How the fields of a lock word are changed.
 ///
-/// Loads are always of the whole word. Each method is one transition, named with the step of the protocol in the
-/// documentation of the module that uses it, and stands for one atomic read-modify-write of the whole word.
+/// Loads are always of the whole word. Each method is one transition, named with the step of the protocol in
+/// the documentation of the module that uses it, and stands for one atomic read-modify-write of the whole
+/// word.
 pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// Where the tail starts.
     const TAIL_SHIFT: u32;
@@ -65,25 +66,26 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// N6: (*,1,0) -> (*,0,1), by the pending CPU alone. Relaxed: it has acquired in N3 or N5.
     fn pending_to_locked(word: &AtomicU32);
 
-    /// Q3: (p,*,*) -> (n,*,*); returns the node code `p`. Release: publishes the initialised node. Acquire: the
-    /// predecessor's node is initialised.
+    /// Q3: (p,*,*) -> (n,*,*); returns the node code `p`. Release: publishes the initialised node. Acquire:
+    /// the predecessor's node is initialised.
     fn swap_tail(word: &AtomicU32, code: u32) -> u32;
 
     /// Q7: (*,*,0) -> (*,*,1), by the head alone. Relaxed: it has acquired in Q5.
     fn set_locked(word: &AtomicU32);
 
-    /// Native unlock: (*,*,1) -> (*,*,0). Release: pairs with every acquire of this trait, and with the acquiring
-    /// loads and compare-exchanges of the protocol.
+    /// Native unlock: (*,*,1) -> (*,*,0). Release: pairs with every acquire of this trait, and with the
+    /// acquiring loads and compare-exchanges of the protocol.
     fn unlock(word: &AtomicU32);
 
-    /// Stealing: (*,0,0) -> (*,0,1), given the word last seen; may fail for no reason. Acquire: pairs with unlock.
+    /// Stealing: (*,0,0) -> (*,0,1), given the word last seen; may fail for no reason. Acquire: pairs with
+    /// unlock.
     fn steal(word: &AtomicU32, seen: u32) -> bool;
 
     /// P1: (*,1,0) -> (*,0,1), by the spinning head alone. Acquire: pairs with unlock.
     fn spinning_to_locked(word: &AtomicU32) -> bool;
 
-    /// P3: (*,*,x) -> (*,*,3), by the head alone; returns x. Release: publishes the hash entry to the slow unlock.
-    /// Acquire: x may be 0, which makes the head the owner.
+    /// P3: (*,*,x) -> (*,*,3), by the head alone; returns x. Release: publishes the hash entry to the slow
+    /// unlock. Acquire: x may be 0, which makes the head the owner.
     fn swap_slow(word: &AtomicU32) -> u32;
 
     /// K2: (*,*,1) -> (*,*,3), by the owner. Relaxed: only the owner's own unlock depends on it.
@@ -92,8 +94,8 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// P3: (*,*,3) -> (*,*,1), by the owner. Relaxed: as `mark_slow`.
     fn unmark_slow(word: &AtomicU32);
 
-    /// U1: (*,*,1) -> (*,*,0); fails with the locked byte if that is not 1. Release: as `unlock`. A failure orders
-    /// nothing.
+    /// U1: (*,*,1) -> (*,*,0); fails with the locked byte if that is not 1. Release: as `unlock`. A failure
+    /// orders nothing.
     fn try_unlock(word: &AtomicU32) -> Result<(), u32>;
 }
 

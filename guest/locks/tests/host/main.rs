@@ -5,4 +5,5 @@
 mod family;
 mod owner_yield;
 mod qspinlock;
+mod sizes;
 mod support;

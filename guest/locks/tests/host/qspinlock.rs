@@ -1,7 +1,8 @@
 //! What is particular to the queue spinlock: its sums, its order, its levels, and each race that it once had.
 //!
-//! A race is staged with hooks: a CPU that passes a [`Point`] stays there until the other side has got where it
-//! did the damage. The tests are named for the races T1 to T18; those that need a weak memory model are in the loom tests.
+//! A race is staged with hooks: a CPU that passes a [`Point`] stays there until the other side has got where
+//! it did the damage. The tests are named for the races T1 to T18; those that need a weak memory model are in
+//! the loom tests.
 
 use std::{
     cell::Cell,
@@ -158,7 +159,8 @@ fn v16_serves_in_the_order_of_arrival<W: Word>() {
     served_in_order::<V16, W>();
 }
 
-/// CPU 1 makes CPU 2 head, and does not look at its state before CPU 2 has registered itself and gone to sleep.
+/// CPU 1 makes CPU 2 head, and does not look at its state before CPU 2 has registered itself and gone to
+/// sleep.
 fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
     let stage = Stage::<V16, W>::new(Host::impatient(3));
     let held = Signal::default();
@@ -189,8 +191,8 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
-/// CPU 0 is preempted in a slow unlock, right after its release. The head wakes without its kick, and the lock's
-/// next head goes to sleep: there must be no entry left from before.
+/// CPU 0 is preempted in a slow unlock, right after its release. The head wakes without its kick, and the
+/// lock's next head goes to sleep: there must be no entry left from before.
 fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
     let stage = Stage::<V16, W>::new(Host::impatient(3));
     let held = Signal::default();
@@ -316,7 +318,8 @@ fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
     check::<Pv, W>(rounds(200));
 }
 
-/// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in line.
+/// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in
+/// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
     let stage = Stage::<Native, W>::new(Host::impatient(3));
     let (held, pending, queued) = (Signal::default(), Signal::default(), Signal::default());
@@ -435,7 +438,8 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
     assert_eq!(stage.counter.get(), 2);
 }
 
-/// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick follows at unlock.
+/// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick
+/// follows at unlock.
 fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
     let stage = Stage::<V16, W>::new(Host::impatient(3));
     let held = Signal::default();

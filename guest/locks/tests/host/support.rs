@@ -1,7 +1,7 @@
 //! A machine made of host threads, and what every test on it needs.
 //!
-//! Each thread is a CPU. `wait` blocks for good until a kick: a lost one hangs the test, and the watchdog then says
-//! who was doing what.
+//! Each thread is a CPU. `wait` blocks for good until a kick: a lost one hangs the test, and the watchdog
+//! then says who was doing what.
 
 use std::{
     cell::{Cell, RefCell, UnsafeCell},

@@ -17,12 +17,12 @@ loom::thread_local! {
     static CPU: Cell<usize> = Cell::new(0);
 }
 
-/// CPUs are threads, and each may once be woken for no reason. Waiters sleep at their first look at the clock, before any
-/// pause: a pause would let loom assume that the next load sees something new.
+/// CPUs are threads, and each may once be woken for no reason. Waiters sleep at their first look at the
+/// clock, before any pause: a pause would let loom assume that the next load sees something new.
 ///
-/// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes the tree
-/// of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its end without
-/// branching any further.
+/// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes
+/// the tree of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its
+/// end without branching any further.
 pub(crate) struct Machine {
     latches: Vec<Notify>,
     pauses_left: AtomicUsize,
@@ -90,8 +90,8 @@ pub(crate) struct Bounds {
     pub(crate) pauses: usize,
 }
 
-/// All CPUs take one lock. They must not overlap, everything that one did must be visible to the next, and all must come
-/// through. The last CPU tries first each time. `at_rest` looks at the domain afterwards.
+/// All CPUs take one lock. They must not overlap, everything that one did must be visible to the next, and
+/// all must come through. The last CPU tries first each time. `at_rest` looks at the domain afterwards.
 pub(crate) fn check<D, L>(
     cpus: usize,
     bounds: Bounds,

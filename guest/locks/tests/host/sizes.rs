@@ -1,0 +1,37 @@
+//! The bytes that the README promises.
+
+use haltkick_locks::*;
+
+use crate::support::Host;
+
+/// Bytes that one more CPU adds to a domain.
+macro_rules! per_cpu {
+    ($domain:ident) => {
+        size_of::<$domain<(), 129>>() - size_of::<$domain<(), 128>>()
+    };
+}
+
+#[test]
+fn locks_are_as_small_as_the_readme_says() {
+    assert_eq!(size_of::<NoLock>(), 0);
+    assert_eq!(size_of::<Tas>(), 4);
+    assert_eq!(size_of::<Ticket>(), 8);
+    assert_eq!(size_of::<UnfairTicket>(), 4);
+    assert_eq!(size_of::<PvTicket>(), 8);
+    assert_eq!(size_of::<Mcs>(), 4);
+    assert_eq!(size_of::<Clh>(), 4);
+    assert_eq!(size_of::<OwnerYield>(), 4);
+    assert_eq!(size_of::<QSpinLock<Pv>>(), 4);
+    assert_eq!(align_of::<CachePadded<QSpinLock<Pv>>>(), 128);
+}
+
+#[test]
+fn domains_are_as_small_as_the_readme_says() {
+    assert_eq!(size_of::<QSpinDomain<Host, 64>>(), 64 * 128 + 4096 + 64, "and a line for the platform");
+    assert_eq!(size_of::<QSpinDomain<(), 1024, 1024>>(), 1024 * (128 + 64));
+    assert_eq!(per_cpu!(OwnerYieldDomain), 128);
+    assert_eq!(per_cpu!(McsDomain), 1152);
+    assert_eq!(per_cpu!(ClhDomain), 1152);
+    assert_eq!(size_of::<ClhDomain<(), 8, 9>>() - size_of::<ClhDomain<(), 8, 8>>(), 128);
+    assert_eq!(size_of::<PvTicketDomain<(), 1024>>(), 1024 * 129);
+}
