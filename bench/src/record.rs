@@ -435,13 +435,7 @@ fn distribution(path: &str, histogram: &TicksHistogram, tsc_khz: u64, why: &mut 
         p99: quantile(0.99),
         p999: quantile(0.999),
         max: Some(to_ns(histogram.max)),
-        buckets: histogram
-            .buckets
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(bucket, count)| (to_ns(bucket_lower_bound(bucket)), *count))
-            .collect(),
+        buckets: histogram.occupied().map(|(ticks, count)| (to_ns(ticks), count)).collect(),
     }
 }
 
@@ -462,14 +456,4 @@ fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
         waits: vcpu.waits,
         kicks: vcpu.kicks,
     }
-}
-
-/// The smallest number of ticks that a bucket counts: sixteen equal steps per octave.
-fn bucket_lower_bound(bucket: usize) -> u64 {
-    const STEPS: u64 = 16;
-    let bucket = bucket as u64;
-    if bucket < STEPS {
-        return bucket;
-    }
-    (STEPS + bucket % STEPS) << (bucket / STEPS - 1)
 }

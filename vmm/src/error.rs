@@ -1,5 +1,6 @@
 //! Why a run ended without an outcome. `bench` maps each kind to an exit code.
 
+use std::io;
 use std::path::PathBuf;
 
 /// Why a run ended without an outcome. Every message is one line: what, where, what to do.
@@ -72,6 +73,11 @@ pub enum RunError {
         /// The call and what it was for.
         what: String,
         /// What the kernel said.
-        source: std::io::Error,
+        source: io::Error,
     },
+}
+
+/// Turns an error of a system call into one that says what it was for.
+pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> RunError + '_ {
+    move |error| RunError::System { what: what.to_owned(), source: error.into() }
 }

@@ -11,7 +11,7 @@ use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
 use crate::config::{Ring, RunConfig, Sched};
-use crate::error::RunError;
+use crate::error::{RunError, system};
 use crate::image::Image;
 use crate::memory::Memory;
 use crate::ring;
@@ -33,11 +33,6 @@ pub(crate) struct Machine {
     pub(crate) tsc_khz: u64,
     /// Under the host's scheduler: why KVM does not keep the steal-time record, if it refused.
     pub(crate) steal_time_refused: Option<String>,
-}
-
-/// Turns an error of a system call into one that says what it was for.
-pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> RunError + '_ {
-    move |error| RunError::System { what: what.to_owned(), source: error.into() }
 }
 
 /// Opens `/dev/kvm`.

@@ -96,6 +96,12 @@ pub struct Outcome {
 }
 
 impl TicksHistogram {
+    /// The buckets that are not empty: smallest value in TSC ticks, and count.
+    pub fn occupied(&self) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        buckets.map(|(bucket, &count)| (haltkick_hypercalls::histogram_lower_bound(bucket), count))
+    }
+
     /// The lower bound of the bucket that holds quantile `q` (0 to 1), in ticks; `None` when empty.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {

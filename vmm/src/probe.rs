@@ -2,9 +2,9 @@
 
 use crate::boot;
 use crate::config::Ring;
-use crate::error::RunError;
+use crate::error::{RunError, system};
 use crate::image::Image;
-use crate::machine::{Machine, open_kvm, system};
+use crate::machine::{Machine, open_kvm};
 use crate::ring;
 
 /// What this host's KVM can do.

@@ -16,10 +16,9 @@ use std::thread::Scope;
 
 use crate::account::Account;
 use crate::clock::now_ns;
-use crate::error::RunError;
+use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
-use crate::machine::system;
 use crate::sched::fair_queue::FairQueue;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, affinity};

@@ -18,7 +18,7 @@
 
 use core::arch::asm;
 
-use super::word::{LOCKED, PENDING, SLOW, Word, sealed};
+use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
 use crate::{
     mutant::mutant,
     sync::{AtomicU32, Ordering::*},
@@ -162,7 +162,7 @@ impl Word for Packed {
     fn spinning_to_locked(word: &AtomicU32) -> bool {
         let found: u16;
         // Relaxed: spares the line while the lock is held; the exchange is what acquires.
-        if word.load(Relaxed) & u32::from(u8::MAX) != 0 {
+        if word.load(Relaxed) & LOCKED_MASK != 0 {
             return false;
         }
         // SAFETY: as in `pending_to_locked`.
@@ -217,7 +217,7 @@ impl Word for Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qspinlock::word::{LOCKED_MASK, Whole};
+    use crate::qspinlock::word::Whole;
 
     /// (tail, pending, locked) of a word in layout `W`.
     fn fields<W: Word>(word: u32) -> (u32, u32, u32) {

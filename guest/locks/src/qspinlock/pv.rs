@@ -235,8 +235,8 @@ impl<T: Policy> Queued for T {
     ) -> u32 {
         let platform = shared.platform;
         platform.count(Event::LockSlowpath, 1);
-        // Relaxed: only this CPU reads or writes the state of a head, but for the owner that has registered
-        // it, before which it did not wake.
+        // Relaxed: the owner's K1 either came before the end of P0, which has seen it, or finds RUNNING and
+        // fails.
         let mut registered = node.state.load(Relaxed) == HASHED;
         let mut sleeps = 0;
         loop {
@@ -272,13 +272,7 @@ impl<T: Policy> Queued for T {
             }
             sleeps += 1;
             shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
-            // The entry is out of the table, and the lock that it was made for has been released: registering
-            // again does not make two entries. Acquire: pairs with U2, so that the byte is not one from
-            // before it became SLOW. While it still is SLOW, the unlocker has yet to overwrite it: what this
-            // CPU wrote there now would be lost.
-            let taken_out = mutant!("wc-guess-from-byte": node.taken_out.load(Acquire) != 0 => true);
-            let released = mutant!("wc-trust-the-note": word.load(Relaxed) & LOCKED_MASK != SLOW => true);
-            if T::WORK_CONSERVING && taken_out && released {
+            if T::WORK_CONSERVING && has_been_released(word, node) {
                 // Relaxed: the next one to set it is the unlocker that finds the next entry.
                 node.taken_out.store(0, Relaxed);
                 registered = false;
@@ -296,7 +290,8 @@ impl<T: Policy> Queued for T {
         // T1, fence B; pairs with fence A in `wait_node`.
         #[cfg(not(mutant = "t1-no-fence-in-owner"))]
         fence(SeqCst);
-        // K1. Relaxed: the fence orders it, and nothing is read through it.
+        // K1. The node is still the successor's, who cannot leave before this CPU unlocks. Relaxed: the fence
+        // orders it, and nothing is read through it.
         if next_node.state.compare_exchange(HALTED, HASHED, Relaxed, Relaxed).is_ok() {
             // K2: (*,*,1) -> (*,*,3). In this order or the other: this CPU is the one that unlocks.
             W::mark_slow(word);
@@ -355,6 +350,16 @@ fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P
             return None;
         }
     }
+}
+
+/// Whether the unlock that took this head's entry out of the table has also released the lock: one more entry
+/// does not make two.
+fn has_been_released(word: &AtomicU32, node: &Node) -> bool {
+    // Acquire: pairs with U2, so that the byte is not one from before it became SLOW.
+    let taken_out = mutant!("wc-guess-from-byte": node.taken_out.load(Acquire) != 0 => true);
+    // Relaxed: as just said. While the byte is SLOW, the unlocker has yet to overwrite it: what this CPU
+    // wrote there now would be lost.
+    taken_out && mutant!("wc-trust-the-note": word.load(Relaxed) & LOCKED_MASK != SLOW => true)
 }
 
 /// U2: (*,*,3) -> (*,*,0), and kicks the head.
