@@ -22,6 +22,9 @@ pub enum Point {
     /// The next node has been made head, and its state has not been looked at. T1, and T2: the new head may
     /// already have registered itself.
     HandedOver,
+    /// The next node was asleep and has been marked HASHED, and neither the lock word nor the table say so
+    /// yet. Its CPU may wake by itself, and must not register.
+    SuccessorHashed,
     /// The head spins with the pending bit set, which forbids stealing. The one state that does not heal by
     /// itself when the head is descheduled (D2).
     HeadSpinning,
@@ -39,12 +42,13 @@ pub enum Point {
 
 impl Point {
     /// All points, in the order of their discriminants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NodeClaimed,
         Self::TailPublished,
         Self::PendingSet,
         Self::HaltedPublished,
         Self::HandedOver,
+        Self::SuccessorHashed,
         Self::HeadSpinning,
         Self::HeadHashed,
         Self::SlowSeen,
@@ -61,6 +65,7 @@ impl Point {
             Self::PendingSet => "pending-set",
             Self::HaltedPublished => "halted-published",
             Self::HandedOver => "handed-over",
+            Self::SuccessorHashed => "successor-hashed",
             Self::HeadSpinning => "head-spinning",
             Self::HeadHashed => "head-hashed",
             Self::SlowSeen => "slow-seen",

@@ -293,6 +293,7 @@ impl<T: Policy> Queued for T {
         // K1. The node is still the successor's, who cannot leave before this CPU unlocks. Relaxed: the fence
         // orders it, and nothing is read through it.
         if next_node.state.compare_exchange(HALTED, HASHED, Relaxed, Relaxed).is_ok() {
+            shared.platform.point(Point::SuccessorHashed);
             // K2: (*,*,1) -> (*,*,3). In this order or the other: this CPU is the one that unlocks.
             W::mark_slow(word);
             shared.register(word, next);

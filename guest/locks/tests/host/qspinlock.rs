@@ -41,9 +41,11 @@ on_both_layouts! {
     t2_a_head_that_registered_itself_is_not_registered_again
     t4_the_entry_is_gone_before_the_lock_is_free
     t5_a_link_made_before_its_node_is_in_use_is_not_wiped
-    t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth
+    t6_interrupts_at_any_point_may_take_locks_to_any_depth
+    t9_a_fifth_level_waits_without_a_node
     t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue
     t14_a_lock_that_is_not_held_cannot_be_unlocked
+    a_head_that_the_owner_registers_does_not_register_itself
     a_newcomer_steals_while_the_head_sleeps
     a_newcomer_queues_while_the_head_spins
     a_waiter_behind_a_sleeper_sleeps_at_once
@@ -191,6 +193,49 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
+/// CPU 1 finds its successor, CPU 2, asleep, and is preempted before it registers it. CPU 2 wakes by itself
+/// and goes round and round: the locked byte does not say SLOW, so there is nothing to sleep for, and nothing
+/// to register either.
+fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
+    let stage = Stage::<WorkConserving, W>::new(Host::impatient(3));
+    let (held, spinning) = (Signal::default(), Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            let (staged, spinning) = (stage.clone(), spinning.clone());
+            Host::hook(move |point| match point {
+                // CPU 2 would not queue while CPU 1 sleeps.
+                Point::HeadSpinning if !spinning.given() => {
+                    spinning.give();
+                    staged.host.until_counted(1, Event::PvWaitNode);
+                }
+                Point::SuccessorHashed => {
+                    let rounds = staged.host.events(Event::PvWaitHead) + 3;
+                    staged.host.kick(2);
+                    // With a second entry CPU 2 sleeps, and the rounds come to an end.
+                    while staged.host.events(Event::PvWaitHead) < rounds {
+                        assert_eq!(staged.domain.sleeping_heads(), 0, "CPU 2 has registered itself");
+                        thread::yield_now();
+                    }
+                }
+                _ => {}
+            });
+            stage.visit();
+        }
+        _ => {
+            spinning.await_it();
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.domain.sleeping_heads(), 0);
+}
+
 /// CPU 0 is preempted in a slow unlock, right after its release. The head wakes without its kick, and the
 /// lock's next head goes to sleep: there must be no entry left from before.
 fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
@@ -264,30 +309,35 @@ fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
 /// How deep interrupts nest: two levels more than there are nodes.
 const DEPTH: usize = LEVELS + 2;
 
-fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
-    struct Levels<M, W> {
-        domain: Domain,
-        locks: [QSpinLock<M, W>; DEPTH],
-        counters: [Plain; DEPTH],
-    }
+/// One lock for each level.
+struct Levels<M, W> {
+    domain: Domain,
+    locks: [QSpinLock<M, W>; DEPTH],
+    counters: [Plain; DEPTH],
+}
 
-    impl<M: Mode, W: Word> Levels<M, W> {
-        fn visit(&self, level: usize) {
-            self.locks[level].lock(&self.domain);
-            self.counters[level].increment();
-            // Long enough for the other CPUs to queue, on every level.
-            thread::yield_now();
-            self.locks[level].unlock(&self.domain, ());
-        }
-    }
-
-    fn check<M: Mode, W: Word>(rounds: usize) {
-        let host = Host::impatient(4);
-        let levels = Arc::new(Levels::<M, W> {
+impl<M: Mode, W: Word> Levels<M, W> {
+    fn new(host: &Host) -> Arc<Self> {
+        Arc::new(Self {
             domain: Domain::new(host.clone()),
             locks: std::array::from_fn(|_| QSpinLock::new()),
             counters: Default::default(),
-        });
+        })
+    }
+
+    fn visit(&self, level: usize) {
+        self.locks[level].lock(&self.domain);
+        self.counters[level].increment();
+        // Long enough for the other CPUs to queue, on every level.
+        thread::yield_now();
+        self.locks[level].unlock(&self.domain, ());
+    }
+}
+
+fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
+    fn check<M: Mode, W: Word>(rounds: usize) {
+        let host = Host::impatient(4);
+        let levels = Levels::<M, W>::new(&host);
         let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicU64::new(0));
         let visits = Arc::new(visits);
         host.run(|_| {
@@ -310,12 +360,47 @@ fn t6_t9_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
             assert_eq!(counter.get(), visits.load(Relaxed), "level {level}");
         }
         assert_eq!(levels.domain.sleeping_heads(), 0);
-        assert!(cfg!(miri) || host.events(Event::LockNoNode) > 0, "no CPU ran out of nodes");
     }
 
     check::<Native, W>(rounds(500));
     check::<V16, W>(rounds(200));
     check::<Pv, W>(rounds(200));
+}
+
+/// CPU 0 holds all locks. CPU 1 claims a node for the first, is interrupted there, and so on.
+fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
+    fn check<M: Mode, W: Word>() {
+        let host = Host::impatient(2);
+        let levels = Levels::<M, W>::new(&host);
+        let held = Signal::default();
+        host.run(|cpu| {
+            if cpu == 0 {
+                levels.locks.iter().for_each(|lock| lock.lock(&levels.domain));
+                held.give();
+                host.until_counted(1, Event::LockNoNode);
+                levels.locks.iter().for_each(|lock| lock.unlock(&levels.domain, ()));
+            } else {
+                held.await_it();
+                let level = Cell::new(0);
+                let interrupted = levels.clone();
+                Host::hook(move |point| {
+                    if point == Point::NodeClaimed && level.get() < LEVELS {
+                        level.set(level.get() + 1);
+                        interrupted.visit(level.get());
+                    }
+                });
+                levels.visit(0);
+            }
+        });
+        assert_eq!(host.events(Event::LockNoNode), 1);
+        assert_eq!(host.events(Event::LockUseNode4), 1);
+        for counter in &levels.counters[..=LEVELS] {
+            assert_eq!(counter.get(), 1);
+        }
+    }
+
+    check::<V16, W>();
+    check::<Pv, W>();
 }
 
 /// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in

@@ -4,9 +4,11 @@
 //!
 //! `LOOM_DEEPER=1` allows one preemption more than stated at each model, which takes hours.
 //!
-//! Loom knows the C11 memory model except that it treats a sequentially consistent access as acquire-release
-//! (fences are exact), and that a modification order never contradicts the order of execution. So what it
-//! reports is a bug, and what it does not report is right on x86 and nearly always elsewhere.
+//! Loom knows the C11 memory model with these differences. It treats a sequentially consistent access as
+//! acquire-release (fences are exact). A load never returns a value that is stored later in the same
+//! execution. And stores that nothing orders have no modification order between them, so a plain store that
+//! races with exchanges may stay invisible for ever; of the locks here, only the unfair ticket lock does
+//! that. The table of sleeping heads has one line.
 
 #![cfg(loom)]
 
