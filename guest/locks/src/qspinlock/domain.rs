@@ -41,10 +41,22 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     pub fn sleeping_heads(&self) -> usize {
         Table::new(&self.table).len()
     }
+}
 
-    /// The same memory with its sizes forgotten, so that the slow paths exist once for each platform.
+/// A [`QSpinDomain`] whatever its size: a pointer where a lock is inlined, a [`Shared`] in the slow paths.
+pub trait Memory {
+    /// The platform that serves the locks.
+    type Platform: Platform;
+
+    /// The same memory with its sizes forgotten.
+    fn shared(&self) -> Shared<'_, Self::Platform>;
+}
+
+impl<P: Platform, const CPUS: usize, const LINES: usize> Memory for QSpinDomain<P, CPUS, LINES> {
+    type Platform = P;
+
     #[inline(always)]
-    pub(super) fn shared(&self) -> Shared<'_, P> {
+    fn shared(&self) -> Shared<'_, P> {
         Shared { platform: &self.platform, cpus: &self.cpus, table: Table::new(&self.table) }
     }
 }

@@ -85,7 +85,7 @@ mod word;
 
 use core::{fmt, marker::PhantomData};
 
-use domain::Shared;
+use domain::Memory;
 use word::LOCKED;
 
 use crate::{
@@ -137,10 +137,10 @@ impl<M, W> fmt::Debug for QSpinLock<M, W> {
 /// How a queue spinlock waits and releases.
 pub trait Mode: sealed::Sealed + 'static {
     /// Acquires a lock whose word was `seen` when it was not free.
-    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32);
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32);
 
     /// Releases a held lock.
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>);
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
 }
 
 mod sealed {
@@ -165,7 +165,7 @@ impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<
         const { assert!(CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
         if let Err(seen) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
-            M::lock_slow::<W, P>(&self.word, domain.shared(), seen);
+            M::lock_slow::<W, _>(&self.word, domain, seen);
         }
     }
 
@@ -176,6 +176,6 @@ impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<
 
     #[inline(always)]
     fn unlock(&self, domain: &QSpinDomain<P, CPUS, LINES>, (): ()) {
-        M::unlock::<W, P>(&self.word, domain.shared());
+        M::unlock::<W, _>(&self.word, domain);
     }
 }

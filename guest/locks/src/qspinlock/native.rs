@@ -2,7 +2,7 @@
 
 use super::{
     Mode, Word,
-    domain::{Node, Shared},
+    domain::{Memory, Node, Shared},
     queue::{self, Queued},
     try_lock,
     word::{LOCKED_MASK, LOCKED_PENDING, PENDING},
@@ -26,12 +26,12 @@ impl super::sealed::Sealed for Native {}
 
 impl Mode for Native {
     #[inline(always)]
-    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
-        queue::lock_slow::<Self, W, P>(word, shared, seen);
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32) {
+        queue::lock_slow::<Self, W, D>(word, domain, seen);
     }
 
     #[inline(always)]
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, _: &D) {
         W::unlock(word);
     }
 }

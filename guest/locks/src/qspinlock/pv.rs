@@ -66,7 +66,7 @@
 
 use super::{
     Mode, Word,
-    domain::{Node, Shared},
+    domain::{Memory, Node, Shared},
     queue::{self, Queued},
     try_lock,
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK},
@@ -150,15 +150,15 @@ impl Policy for V16 {
 
 impl<T: Policy> Mode for T {
     #[inline(always)]
-    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
-        queue::lock_slow::<Self, W, P>(word, shared, seen);
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32) {
+        queue::lock_slow::<Self, W, D>(word, domain, seen);
     }
 
     #[inline(always)]
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>) {
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D) {
         // U1: (*,*,1) -> (*,*,0)
         if let Err(locked) = W::try_unlock(word) {
-            unlock_slow::<T, W, P>(word, shared, locked);
+            unlock_slow::<T, W, D>(word, domain, locked);
         }
     }
 }
@@ -366,7 +366,8 @@ fn has_been_released(word: &AtomicU32, node: &Node) -> bool {
 /// U2: (*,*,3) -> (*,*,0), and kicks the head.
 #[cold]
 #[inline(never)]
-fn unlock_slow<T: Policy, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, locked: u32) {
+fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, locked: u32) {
+    let shared = domain.shared();
     let platform = shared.platform;
     // T14: a lock that is not held has no entry to look for; say what happened instead.
     #[cfg(not(mutant = "t14-no-diagnosis"))]

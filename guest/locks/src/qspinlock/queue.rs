@@ -2,7 +2,7 @@
 
 use super::{
     Word,
-    domain::{Node, Shared},
+    domain::{Memory, Node, Shared},
     word::{LOCKED, LOCKED_MASK},
 };
 use crate::{
@@ -38,10 +38,11 @@ pub(super) trait Queued {
 /// Acquires a lock whose word was `seen` when it was not free.
 #[cold]
 #[inline(never)]
-pub(super) fn lock_slow<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) {
+pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32) {
+    let shared = domain.shared();
     let platform = shared.platform;
     platform.announce(Activity::Waiter);
-    if M::lock_unqueued::<W, P>(word, shared, seen) {
+    if M::lock_unqueued::<W, _>(word, shared, seen) {
         return;
     }
 
@@ -50,12 +51,12 @@ pub(super) fn lock_slow<M: Queued, W: Word, P: Platform>(word: &AtomicU32, share
     let per_cpu = shared.cpu(cpu);
     let level = per_cpu.nesting().enter();
     match per_cpu.node(mutant!("t9-share-a-node": level => level.min(LEVELS - 1))) {
-        Some(node) => queue::<M, W, P>(word, shared, Code::new(cpu, level), node),
+        Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),
         // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
         // own stack.
         None => {
             platform.count(Event::LockNoNode, 1);
-            while !M::try_enter::<W, P>(word, platform) {
+            while !M::try_enter::<W, _>(word, platform) {
                 platform.pause();
             }
         }

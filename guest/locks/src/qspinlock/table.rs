@@ -154,7 +154,7 @@ mod tests {
     use std::{format, string::String, vec::Vec};
 
     use super::*;
-    use crate::{QSpinDomain, test_platform::Idle};
+    use crate::{QSpinDomain, qspinlock::domain::Memory, test_platform::Idle};
 
     type Domain = QSpinDomain<Idle, 64>;
 

@@ -1,7 +1,7 @@
 //! Test-and-set on the word of a queue spinlock: what a guest does that knows it is one, and that its
 //! hypervisor offers nothing.
 
-use super::{Mode, Word, domain::Shared, try_lock};
+use super::{Mode, Word, domain::Memory, try_lock};
 use crate::{
     Activity, Platform,
     sync::{AtomicU32, Ordering::*},
@@ -17,12 +17,13 @@ impl Mode for VirtTas {
     /// N0: (0,0,0) -> (0,0,1), as soon as that is possible.
     #[cold]
     #[inline(never)]
-    fn lock_slow<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, _: u32) {
-        shared.platform.announce(Activity::Waiter);
+    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, _: u32) {
+        let platform = domain.shared().platform;
+        platform.announce(Activity::Waiter);
         loop {
             // Relaxed: only a hint when to try; `try_lock` is what acquires.
             while word.load(Relaxed) != 0 {
-                shared.platform.pause();
+                platform.pause();
             }
             if try_lock(word) {
                 return;
@@ -31,7 +32,7 @@ impl Mode for VirtTas {
     }
 
     #[inline(always)]
-    fn unlock<W: Word, P: Platform>(word: &AtomicU32, _: Shared<'_, P>) {
+    fn unlock<W: Word, D: Memory>(word: &AtomicU32, _: &D) {
         W::unlock(word);
     }
 }
