@@ -19,19 +19,19 @@ macro_rules! family {
             #[test]
             fn no_increment_is_lost() {
                 let host = Host::new(CPUS, Duration::from_micros(20));
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(5_000));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(1_500));
             }
 
             #[test]
             fn no_sleeper_is_forgotten_when_all_are_impatient() {
                 let host = Host::impatient(CPUS);
-                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(5_000));
+                support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(1_500));
             }
 
             #[test]
             fn no_increment_is_lost_when_trying_first() {
                 let host = Host::impatient(CPUS);
-                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(5_000));
+                support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(1_500));
             }
 
             #[test]
@@ -44,7 +44,7 @@ macro_rules! family {
             fn two_locks_may_be_released_in_any_order() {
                 let host = Host::impatient(CPUS);
                 let (a, b) = ($lock, $lock);
-                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(2_000));
+                support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(700));
             }
         }
     )+};

@@ -280,7 +280,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) fn new(host: &Host) -> Self {
-        let limit = env::var("WATCHDOG_SECONDS").map_or(60, |seconds| seconds.parse().expect("a number"));
+        let limit = env::var("WATCHDOG_SECONDS").map_or(120, |seconds| seconds.parse().expect("a number"));
         let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
         let (fed, starved) = mpsc::channel();
         let host = host.clone();
