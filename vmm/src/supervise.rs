@@ -43,7 +43,7 @@ pub(crate) struct Supervisor<'a> {
     stop: &'a AtomicBool,
     watchdog: Duration,
     progress: u64,
-    moved: Instant,
+    still: Duration,
     pub(crate) observed: Observed,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Supervisor<'a> {
     ) -> Self {
         let watchdog = config.watchdog.unwrap_or_else(|| default_watchdog(config));
         let observed = Observed::default();
-        Self { config, guest, scheduler, stop, watchdog, progress: 0, moved: Instant::now(), observed }
+        Self { config, guest, scheduler, stop, watchdog, progress: 0, still: Duration::ZERO, observed }
     }
 
     /// From the guest's first instruction to the close of the window.
@@ -94,7 +94,7 @@ impl<'a> Supervisor<'a> {
 
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
-        if self.moved.elapsed() > STALL_WORTH_WAITING {
+        if self.still > STALL_WORTH_WAITING {
             let before = self.progress;
             while self.progress == before {
                 self.pause(POLL)?;
@@ -105,6 +105,7 @@ impl<'a> Supervisor<'a> {
 
     /// Sleeps, then looks whether something ends the run.
     fn pause(&mut self, time: Duration) -> Result<(), RunError> {
+        let slept = Instant::now();
         std::thread::sleep(time);
         // Relaxed: polled; nothing else is read on the strength of it.
         if self.stop.load(Ordering::Relaxed) || self.guest.failed() {
@@ -112,11 +113,12 @@ impl<'a> Supervisor<'a> {
         }
         let progress = self.count_progress();
         if progress != self.progress {
-            (self.progress, self.moved) = (progress, Instant::now());
-        } else if self.moved.elapsed() > self.watchdog {
-            return Err(self.no_progress());
+            (self.progress, self.still) = (progress, Duration::ZERO);
+            return Ok(());
         }
-        Ok(())
+        // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
+        self.still += slept.elapsed().min(time + POLL);
+        if self.still > self.watchdog { Err(self.no_progress()) } else { Ok(()) }
     }
 
     /// Grows whenever a vCPU starts or gets somewhere.
@@ -134,7 +136,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn no_progress(&self) -> RunError {
-        let seconds = self.moved.elapsed().as_secs_f64();
+        let seconds = self.still.as_secs_f64();
         RunError::NoProgress(if self.scheduler.all_asleep() {
             format!("all vCPUs have slept in pv_wait for {seconds:.1} s: a wake-up was lost")
         } else {
