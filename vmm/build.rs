@@ -21,8 +21,18 @@ fn main() {
         .arg("--target-dir")
         .arg(&target_dir)
         // Flags and wrappers of the outer build (clippy, a model checker's cfg) are not for the guest. Its own:
-        // a static image below 2 GiB.
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Crelocation-model=static\u{1f}-Ccode-model=small")
+        // a static image below 2 GiB, symbols that name the lock that a function was compiled for, and source files
+        // named from the root of the workspace, wherever that was built.
+        .env(
+            "CARGO_ENCODED_RUSTFLAGS",
+            [
+                "-Crelocation-model=static",
+                "-Ccode-model=small",
+                "-Csymbol-mangling-version=v0",
+                &format!("--remap-path-prefix={}/=", root.display()),
+            ]
+            .join("\u{1f}"),
+        )
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");

@@ -131,7 +131,7 @@ impl<'a> GuestRun<'a> {
             name: vector_name(vector),
             vector,
             error_code: report.error_code.load(Ordering::Relaxed),
-            location: self.image.describe(report.rip.load(Ordering::Relaxed)),
+            location: self.image.symbols().describe(report.rip.load(Ordering::Relaxed)),
             detail,
         }
     }
@@ -144,7 +144,7 @@ impl<'a> GuestRun<'a> {
             other => format!("{other:?}"),
         };
         let at = match vcpu.fd.get_regs() {
-            Ok(registers) => self.image.describe(registers.rip),
+            Ok(registers) => self.image.symbols().describe(registers.rip),
             Err(error) => format!("an unknown place ({error})"),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }

@@ -1,16 +1,19 @@
 //! The guest image: an ELF file with a note, a lock table and a workload table. Nothing in it is believed unchecked.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use haltkick_hypercalls::{
     ABI_VERSION, Descriptor, EVENTS_SECTION, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote,
     LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, elf};
+use object::{Endianness, Object as _, ObjectSection as _, elf};
 
 use crate::error::RunError;
 use crate::memory::IMAGE_BASE;
+use crate::symbols::{Lines, Symbols};
 
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
@@ -59,14 +62,6 @@ pub(crate) struct Segment {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A function or variable of the image.
-#[derive(Clone, Debug)]
-pub(crate) struct Symbol {
-    pub(crate) address: u64,
-    pub(crate) size: u64,
-    pub(crate) name: String,
-}
-
 /// A parsed and checked guest image.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -83,8 +78,8 @@ pub struct Image {
     pub(crate) vector_stubs: u64,
     pub(crate) vector_stub_bytes: u64,
     pub(crate) segments: Vec<Segment>,
-    /// Sorted by address.
-    pub(crate) symbols: Vec<Symbol>,
+    pub(crate) symbols: Arc<Symbols>,
+    elf: Cow<'static, [u8]>,
 }
 
 impl Image {
@@ -94,7 +89,7 @@ impl Image {
     /// If the build embedded something else: a test of this crate parses it.
     #[must_use]
     pub fn embedded() -> Self {
-        parse(Path::new("(embedded)"), include_bytes!(env!("HALTKICK_GUEST_IMAGE")))
+        parse(Path::new("(embedded)"), Cow::Borrowed(Self::embedded_elf()))
             .expect("the embedded image was built with this library")
     }
 
@@ -105,7 +100,7 @@ impl Image {
     pub fn from_file(path: &Path) -> Result<Self, RunError> {
         let bytes =
             std::fs::read(path).map_err(|error| image_error(path, format!("cannot be read: {error}")))?;
-        parse(path, &bytes)
+        parse(path, Cow::Owned(bytes))
     }
 
     /// The bytes of the embedded image, as an ELF file for other tools (`perf kvm --guestvmlinux`, gdb).
@@ -114,15 +109,29 @@ impl Image {
         include_bytes!(env!("HALTKICK_GUEST_IMAGE"))
     }
 
-    /// `symbol+offset` for an address in the image, else the bare address.
+    /// Names of its functions and variables.
     #[must_use]
-    pub fn describe(&self, address: u64) -> String {
-        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
-        match self.symbols[..after].iter().rev().find(|symbol| address < symbol.address + symbol.size.max(1))
-        {
-            Some(symbol) => format!("{}+{:#x} ({address:#x})", symbol.name, address - symbol.address),
-            None => format!("{address:#x}"),
-        }
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Source lines of its code; `None` when it was built without.
+    #[must_use]
+    pub fn lines(&self) -> Option<Lines<'_>> {
+        Lines::of(&self.elf)
+    }
+
+    /// `len` bytes of the image as it is in the file; `None` where the file holds none.
+    #[must_use]
+    pub fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| segment.bytes_at(address, len))
+    }
+}
+
+impl Segment {
+    fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
+        let start = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        self.bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)
     }
 }
 
@@ -130,7 +139,8 @@ fn image_error(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::Image { path: path.to_owned(), reason: reason.into() }
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Image, RunError> {
+fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
+    let bytes = &*elf;
     let error = |reason: &str| image_error(path, reason);
     const NOT_AN_IMAGE: &str =
         "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
@@ -173,7 +183,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Image, RunError> {
         vector_stubs: note.vector_stubs,
         vector_stub_bytes: stub_bytes,
         segments,
-        symbols: symbols(&file),
+        symbols: Arc::new(Symbols::of(&file)),
+        elf,
     })
 }
 
@@ -271,17 +282,4 @@ fn events(path: &Path, file: &object::File<'_>) -> Result<Vec<String>, RunError>
         return Err(image_error(path, format!("has more than {LOCK_EVENTS} lock events")));
     }
     Ok(names)
-}
-
-fn symbols(file: &object::File<'_>) -> Vec<Symbol> {
-    let mut symbols: Vec<_> = file
-        .symbols()
-        .filter(|symbol| symbol.is_definition() && symbol.address() >= IMAGE_BASE)
-        .filter_map(|symbol| {
-            let name = format!("{:#}", rustc_demangle::demangle(symbol.name().ok()?));
-            Some(Symbol { address: symbol.address(), size: symbol.size(), name })
-        })
-        .collect();
-    symbols.sort_by_key(|symbol| symbol.address);
-    symbols
 }

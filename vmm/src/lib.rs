@@ -4,13 +4,15 @@
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
 //! ring runs natively), `machine` (all of that as KVM knows it), `vcpu` (KVM_RUN, here and nowhere else), `exits`
 //! (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and what the guest may know of
-//! it), `supervise` (the window and the watchdog), `collect` (the outcome).
+//! it), `supervise` (the window and the watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies
+//! at an address).
 
 mod account;
 mod boot;
 mod clock;
 mod collect;
 mod config;
+mod disassemble;
 mod error;
 mod exits;
 mod guest_run;
@@ -24,9 +26,11 @@ mod run;
 mod sched;
 mod signal;
 mod supervise;
+mod symbols;
 mod vcpu;
 
 pub use config::{Ring, RunConfig, Sched};
+pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use image::{Entry, Image};
@@ -34,3 +38,4 @@ pub use outcome::{ByActivity, Outcome, PreemptedSource, TicksHistogram, VcpuOutc
 pub use probe::{Probe, probe};
 pub use run::run;
 pub use sched::affinity::allowed_cpus;
+pub use symbols::{Frame, Lines, Symbol, Symbols};

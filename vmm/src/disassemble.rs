@@ -1,0 +1,125 @@
+//! Machine code as text, with the image's names for what it refers to.
+
+use std::sync::Arc;
+
+use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction, SymbolResolver, SymbolResult};
+
+use crate::image::Image;
+use crate::symbols::Symbols;
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Where it lies.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What it does, in Intel syntax.
+    pub text: String,
+}
+
+/// Decodes code of one image.
+pub struct Disassembler {
+    formatter: FastFormatter,
+}
+
+impl Disassembler {
+    /// For code of `image`.
+    #[must_use]
+    pub fn new(image: &Image) -> Self {
+        let names = Names(Arc::clone(&image.symbols));
+        let mut formatter = FastFormatter::try_with_options(Some(Box::new(names)))
+            .expect("a formatter without options to refuse");
+        let options = formatter.options_mut();
+        options.set_space_after_operand_separator(true);
+        options.set_use_hex_prefix(true);
+        options.set_uppercase_hex(false);
+        Self { formatter }
+    }
+
+    /// The instructions of `code`, which lies at `address`. What is no instruction shows as `(bad)`.
+    pub fn decode(&mut self, code: &[u8], address: u64) -> Vec<Line> {
+        let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+        decoder.into_iter().map(|instruction| self.line(&instruction, code, address)).collect()
+    }
+
+    fn line(&mut self, instruction: &Instruction, code: &[u8], start: u64) -> Line {
+        let at = (instruction.ip() - start) as usize;
+        let mut text = String::new();
+        self.formatter.format(instruction, &mut text);
+        Line { address: instruction.ip(), bytes: code[at..at + instruction.len()].to_vec(), text }
+    }
+}
+
+/// The lines around the instruction at `address`: up to `before` of them before it and `after` of them after it.
+/// Empty when no instruction begins there.
+#[must_use]
+pub fn around(lines: &[Line], address: u64, before: usize, after: usize) -> &[Line] {
+    match lines.binary_search_by_key(&address, |line| line.address) {
+        Ok(at) => &lines[at.saturating_sub(before)..lines.len().min(at + after + 1)],
+        Err(_) => &[],
+    }
+}
+
+impl std::fmt::Debug for Disassembler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disassembler").finish_non_exhaustive()
+    }
+}
+
+/// What the formatter asks for names. It wants to own whom it asks.
+struct Names(Arc<Symbols>);
+
+impl SymbolResolver for Names {
+    fn symbol(
+        &mut self,
+        _: &Instruction,
+        _: u32,
+        _: Option<u32>,
+        address: u64,
+        _: u32,
+    ) -> Option<SymbolResult<'_>> {
+        let (symbol, offset) = self.0.at(address)?;
+        let name =
+            if offset == 0 { symbol.short_name() } else { format!("{}+{offset:#x}", symbol.short_name()) };
+        // The symbol is said to lie at the address itself, as the formatter would print the rest in its own way.
+        Some(SymbolResult::with_string(address, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_of_the_image_decodes_to_its_last_byte() {
+        let image = Image::embedded();
+        let mut disassembler = Disassembler::new(&image);
+        let (mut functions, mut named_calls) = (0, 0);
+        for symbol in image.symbols().iter().filter(|symbol| symbol.is_function) {
+            let code = image.bytes_at(symbol.address, symbol.size).expect("functions lie in the image");
+            let lines = disassembler.decode(code, symbol.address);
+            let bad = lines.iter().find(|line| line.text.contains("(bad)"));
+            assert_eq!(bad, None, "{}", symbol.name);
+            assert_eq!(lines.iter().map(|line| line.bytes.len() as u64).sum::<u64>(), symbol.size);
+            functions += 1;
+            named_calls += lines
+                .iter()
+                .filter(|line| line.text.starts_with("call ") && line.text.contains("::"))
+                .count();
+        }
+        assert!(functions > 50 && named_calls > 50, "{functions} functions, {named_calls} calls by name");
+    }
+
+    #[test]
+    fn a_window_of_lines_ends_where_the_function_does() {
+        // nop; pause; ret
+        let image = Image::embedded();
+        let lines = Disassembler::new(&image).decode(&[0x90, 0xf3, 0x90, 0xc3], 0x1000);
+        let text: Vec<_> = lines.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(text, ["nop", "pause", "ret"]);
+        assert_eq!(around(&lines, 0x1001, 1, 1).len(), 3);
+        assert_eq!(around(&lines, 0x1000, 2, 0).len(), 1);
+        assert!(around(&lines, 0x1002, 1, 1).is_empty());
+    }
+}
