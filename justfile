@@ -35,6 +35,14 @@ bench-aa *ARGS: setup
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
+# Ticket locks, qspinlock of 2015 and of today, from one vCPU per pCPU to eight (`--quick`: a minute).
+bench-qspinlock *ARGS: setup
+    @{{ haltkick }} bench qspinlock {{ ARGS }}
+
+# The published figures of the seeds beside ours (`--quick`: short forms).
+reproduce *ARGS: setup
+    @{{ haltkick }} reproduce {{ ARGS }}
+
 # What this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor

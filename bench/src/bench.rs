@@ -23,6 +23,7 @@ use crate::run::{self, Engine};
 use crate::session::{Calibration, Rule, Session};
 use crate::settings::Supply;
 use crate::single;
+use crate::summary::Summary;
 use crate::timestamp;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
@@ -96,19 +97,51 @@ impl Job {
 }
 
 fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
-    let stop = interrupt::catch()?;
-    let engine = run::kvm(&job.image, &stop);
-    let mut session = start(job, &engine, directory, records)?;
-    let ending = session.run(Rule {
+    let rule = Rule {
         blocks: job.plan.outline.blocks,
         target_precision: args.target_precision,
         max_time: args.max_time.map(|span| span.0),
-    });
+    };
+    let (directory, manifest, records, ending) = measure(job, directory, records, rule)?;
+    let exit = results::conclude(&directory, &manifest, &records, args.format)?;
+    ending.map(|()| exit)
+}
+
+/// Measures what is missing. What there is then, and how it ended.
+fn measure(
+    job: &Job,
+    directory: Directory,
+    records: Vec<Record>,
+    rule: Rule,
+) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
+    let stop = interrupt::catch()?;
+    let engine = run::kvm(&job.image, &stop);
+    let mut session = start(job, &engine, directory, records)?;
+    let ending = session.run(rule);
     let manifest =
         Manifest { noise_after: Some(facts::noise()), ..Manifest::read(session.directory.path())? };
     session.directory.write(directory::MANIFEST, &manifest.to_json()?)?;
-    let exit = results::conclude(&session.directory, &manifest, &session.records, args.format)?;
-    ending.map(|()| exit)
+    Ok((session.directory, manifest, session.records, ending))
+}
+
+/// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
+pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(Summary, Exit)> {
+    let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
+        let job = job_of(path, None)?;
+        if job.overrides != *overrides {
+            let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
+            return Err(Failure::usage(format!(
+                "{path} was begun with other options ({begun}): give the same, or another --output"
+            )));
+        }
+        (job, Directory::reopen(path)?, directory::read_records(path)?)
+    } else {
+        (Job::new(Source::find(name)?, overrides, None)?, Directory::create(path)?, vec![])
+    };
+    let rule = Rule { blocks: job.plan.outline.blocks, target_precision: None, max_time: None };
+    let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
+    let concluded = results::write(&directory, &manifest, &records)?;
+    ending.map(|()| concluded)
 }
 
 /// Calibrates, unless `records` tell how that went, and writes the manifest of a new directory.

@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// Put the records of several directories into a new one
     #[command(after_help = MERGE_EXAMPLES)]
     Merge(MergeArgs),
+    /// Put the published figures of the seeds beside ours
+    #[command(after_help = REPRODUCE_EXAMPLES)]
+    Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),
     /// List locks, workloads or experiments
@@ -305,6 +308,29 @@ pub(crate) struct MergeArgs {
     pub(crate) format: Format,
 }
 
+const REPRODUCE_EXAMPLES: &str = "\
+Examples:
+  haltkick reproduce --quick
+      the short form of every experiment, and the table
+  haltkick reproduce qspinlock --output results
+      one seed; the same command again completes what the directory holds and prints its table";
+
+/// Options of `haltkick reproduce`.
+#[derive(Args, Debug)]
+pub(crate) struct ReproduceArgs {
+    /// Experiments to run instead of all that a seed has
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<String>,
+    #[command(flatten)]
+    pub(crate) overrides: Overrides,
+    /// Directory for the results, one below it per experiment [default: named by the time]
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to print at the end
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) format: Format,
+}
+
 /// Options of `haltkick doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
@@ -350,6 +376,8 @@ pub(crate) enum SchemaOf {
     Summary,
     /// The output of `haltkick compare --format json`
     Comparison,
+    /// The output of `haltkick reproduce --format json`
+    Reproduction,
     /// The output of `haltkick doctor --json`
     Doctor,
 }

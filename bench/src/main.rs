@@ -28,6 +28,7 @@ mod quantity;
 mod rate;
 mod record;
 mod report;
+mod reproduce;
 mod results;
 mod run;
 mod schema;
@@ -64,6 +65,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Compare(args) => compare::compare(&args),
         Command::Report(args) => results::again(&args),
         Command::Merge(args) => results::merge(&args),
+        Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
         Command::Schema(args) => schema::print(args.format),

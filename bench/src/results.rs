@@ -22,6 +22,21 @@ pub(crate) fn conclude(
     records: &[Record],
     format: Format,
 ) -> Result<Exit> {
+    let (summary, exit) = write(directory, manifest, records)?;
+    match format {
+        Format::Table => output::data(&table::summary(&summary))?,
+        Format::Json => output::data(&to_json(&summary)?)?,
+    }
+    output::talk(&format!("results: {0}, report: {0}/report.html", directory.path().display()));
+    Ok(exit)
+}
+
+/// Writes what the records say.
+pub(crate) fn write(
+    directory: &Directory,
+    manifest: &Manifest,
+    records: &[Record],
+) -> Result<(Summary, Exit)> {
     let summary = Summary::new(&manifest.outline, records);
     directory.write("summary.json", &to_json(&summary)?)?;
     directory.write("summary.csv", &csv::summary(&summary))?;
@@ -30,13 +45,8 @@ pub(crate) fn conclude(
         directory.write(&format!("{}.svg", picture.name), &picture.svg.file())?;
     }
     directory.write("report.html", &report::html(manifest, &summary, records))?;
-    match format {
-        Format::Table => output::data(&table::summary(&summary))?,
-        Format::Json => output::data(&to_json(&summary)?)?,
-    }
-    output::talk(&format!("results: {0}, report: {0}/report.html", directory.path().display()));
     let trusted = records.iter().all(|record| record.trusted);
-    Ok(if trusted { Exit::Done } else { Exit::Untrusted })
+    Ok((summary, if trusted { Exit::Done } else { Exit::Untrusted }))
 }
 
 /// `haltkick report`.

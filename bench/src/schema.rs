@@ -12,6 +12,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::manifest::Manifest;
 use crate::output;
 use crate::record::Record;
+use crate::reproduce::Reproduction;
 use crate::summary::Summary;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
@@ -20,6 +21,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),
+        SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Doctor => schemars::schema_for!(Examination),
     };
     let json = serde_json::to_string_pretty(&schema)

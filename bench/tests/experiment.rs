@@ -115,6 +115,36 @@ fn assert_valid(of: &str, value: &Value) {
     assert!(errors.is_empty(), "{of}: {errors:#?}");
 }
 
+#[test]
+fn published_figures_stand_beside_ours() {
+    if !usable_kvm() {
+        return;
+    }
+    let (_, path) = scratch("reproduce");
+    let results = path.join("results");
+    let arguments =
+        ["reproduce", "qspinlock", "--blocks=2", "--ratios=1,4", "--window=20ms", "--set=warmup=5ms"];
+    let output = ["--format=json", "--output", results.to_str().unwrap()];
+    let arguments = [&arguments[..], &output].concat();
+    let reproduction: Value = serde_json::from_slice(&finished(&arguments).stdout).expect("JSON");
+    assert_valid("reproduction", &reproduction);
+    assert_eq!(reproduction, json(&results.join("reproduction.json")));
+    let row = &reproduction["rows"][0];
+    assert!(row["published"].as_f64().unwrap() > 2.0, "{row}");
+    let summary = json(&results.join("qspinlock/summary.json"));
+    let comparison = |ratio: &str| {
+        let mut comparisons = summary["comparisons"].as_array().unwrap().iter();
+        let is_it = |it: &&Value| it["name"] == "PV qspinlock/PV ticket" && it["setting"]["ratio"] == ratio;
+        comparisons.find(is_it).expect("the comparison was made")["ratio"].clone()
+    };
+    assert_eq!((&row["ours"], &row["control"]), (&comparison("4"), &comparison("1")));
+    assert_eq!(row["setting"]["ratio"], "4", "{row}");
+    // The same again: the records are there, so that nothing needs to be run.
+    let runs = runs(&results.join("qspinlock"));
+    finished(&arguments);
+    assert_eq!(self::runs(&results.join("qspinlock")), runs);
+}
+
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("the file is there")).expect("the file is JSON")
 }

@@ -1,0 +1,68 @@
+//! The rows of `haltkick reproduce`: what was published, and which of our comparisons stands beside it.
+//!
+//! To add a figure, add a [`Row`]. Its experiment must be built in ([`crate::experiment::BUILT_IN`]), its comparison one
+//! of that file's `[[compare]]`, and its setting must pick exactly one point of that file's `[grid]`: a test holds every
+//! row to that. The page is where the difference is explained at length. Nothing else is needed: `just reproduce` runs each
+//! experiment that a row names, once.
+
+/// A published figure and ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// The thread that it comes from, and its year.
+    pub(crate) seed: &'static str,
+    /// What was compared there, by which measure.
+    pub(crate) figure: &'static str,
+    /// The ratio that was published, so that above 1 is better.
+    pub(crate) published: f64,
+    /// Where that was measured.
+    pub(crate) machine: &'static str,
+    /// CPUs of that machine that the guests shared.
+    pub(crate) pcpus: u32,
+    /// Name of our experiment.
+    pub(crate) experiment: &'static str,
+    /// Our figure.
+    pub(crate) ours: Point,
+    /// Where the same thing must make no difference; `None`: the experiment's A/A pair.
+    pub(crate) control: Option<Control>,
+    /// Why the two figures are alike or not.
+    pub(crate) why: &'static str,
+    /// The page that has more.
+    pub(crate) page: &'static str,
+}
+
+/// One comparison of an experiment at one point of its grid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    /// Name of the comparison.
+    pub(crate) comparison: &'static str,
+    /// As many axes with their values as it takes to pick one point.
+    pub(crate) setting: &'static [(&'static str, &'static str)],
+}
+
+/// What shows that a difference comes from what the seed is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    /// A comparison that should be near 1.
+    pub(crate) ours: Point,
+    /// What was published of it, if anything was.
+    pub(crate) published: Option<f64>,
+}
+
+/// All rows, in the order of the table.
+pub(crate) const ROWS: &[Row] = &[Row {
+    seed: "qspinlock with PV support, v16 (2015)",
+    figure: "PV qspinlock over PV ticket lock: kernel build, 32 vCPUs that float",
+    published: 2.01,
+    machine: "32-core KVM host",
+    pcpus: 32,
+    experiment: "qspinlock",
+    ours: Point { comparison: "PV qspinlock/PV ticket", setting: &[("ratio", "4")] },
+    control: Some(Control {
+        ours: Point { comparison: "PV qspinlock/PV ticket", setting: &[("ratio", "1")] },
+        published: Some(0.997),
+    }),
+    why: "There, a host scheduler that moved the vCPUs about now and then; here, a VMM that preempts on purpose, at \
+          every slice. The PV ticket lock hands over to a sleeping vCPU each time its queue is not empty; today's \
+          PV qspinlock lets the running one steal. Work outside locks, most of a kernel build, dilutes the ratio there.",
+    page: "docs/qspinlock.md",
+}];
