@@ -55,6 +55,17 @@ impl Platform for Guest {
             && percpu::area(cpu).steal.preempted.load(Ordering::Relaxed) != 0
     }
 
+    #[inline(always)]
+    fn is_preempted_for_the_record(&self, cpu: usize) -> bool {
+        // Relaxed: as above.
+        percpu::area(cpu).steal.preempted.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        (u128::from(nanoseconds) * u128::from(percpu::boot().tsc_khz) / 1_000_000) as u64
+    }
+
     #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         hypercall::yield_to(cpu.map(|cpu| cpu as u32));

@@ -46,11 +46,57 @@ pub enum Event {
     LockUseNode4,
     /// All nodes of the CPU were in use: the lock was taken by spinning instead.
     LockNoNode,
+    /// Waiters that left a spin queue.
+    OsqUnqueue,
+    /// Looks into a predecessor's node of a spin queue, for whose it is.
+    OsqCpuRead,
+    /// Such looks that found the line written to since the last one: it had to come from another CPU.
+    OsqCpuReadWritten,
+    /// Rounds of spinning on the owner of a sleeping lock.
+    OwnerSpin,
+    /// Such rounds while the owner was preempted, whether or not the lock was allowed to know.
+    OwnerSpinPreempted,
+    /// Mutexes taken by spinning.
+    MutexOptLock,
+    /// Spins for a mutex that were given up.
+    MutexOptFail,
+    /// Sleeps for a mutex.
+    MutexSleep,
+    /// Sleepers woken by the unlock of a mutex.
+    MutexWake,
+    /// Unlocks that named the first sleeper the next owner.
+    MutexHandoff,
+    /// Sleeps of readers.
+    RwsemSleepReader,
+    /// Sleeps of writers.
+    RwsemSleepWriter,
+    /// Sleeping readers that were given the lock.
+    RwsemWakeReader,
+    /// Sleeping writers that were woken to try again.
+    RwsemWakeWriter,
+    /// Write locks taken by spinning.
+    RwsemOptLock,
+    /// Spins for a write lock that were given up.
+    RwsemOptFail,
+    /// Spinning forbidden because readers keep the lock for too long.
+    RwsemOptNospin,
+    /// Read locks after a sleep.
+    RwsemRlock,
+    /// Read locks that overtook sleepers.
+    RwsemRlockSteal,
+    /// Read locks that were free after all when the list was reached.
+    RwsemRlockFast,
+    /// Locks promised to a sleeping reader that waited too long.
+    RwsemRlockHandoff,
+    /// Write locks through the list.
+    RwsemWlock,
+    /// Locks promised to a sleeping writer that waited too long.
+    RwsemWlockHandoff,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 40] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -68,6 +114,29 @@ impl Event {
         Self::LockUseNode3,
         Self::LockUseNode4,
         Self::LockNoNode,
+        Self::OsqUnqueue,
+        Self::OsqCpuRead,
+        Self::OsqCpuReadWritten,
+        Self::OwnerSpin,
+        Self::OwnerSpinPreempted,
+        Self::MutexOptLock,
+        Self::MutexOptFail,
+        Self::MutexSleep,
+        Self::MutexWake,
+        Self::MutexHandoff,
+        Self::RwsemSleepReader,
+        Self::RwsemSleepWriter,
+        Self::RwsemWakeReader,
+        Self::RwsemWakeWriter,
+        Self::RwsemOptLock,
+        Self::RwsemOptFail,
+        Self::RwsemOptNospin,
+        Self::RwsemRlock,
+        Self::RwsemRlockSteal,
+        Self::RwsemRlockFast,
+        Self::RwsemRlockHandoff,
+        Self::RwsemWlock,
+        Self::RwsemWlockHandoff,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -110,6 +179,29 @@ impl Event {
             Self::LockUseNode3 => "lock_use_node3",
             Self::LockUseNode4 => "lock_use_node4",
             Self::LockNoNode => "lock_no_node",
+            Self::OsqUnqueue => "osq_unqueue",
+            Self::OsqCpuRead => "osq_cpu_read",
+            Self::OsqCpuReadWritten => "osq_cpu_read_written",
+            Self::OwnerSpin => "owner_spin",
+            Self::OwnerSpinPreempted => "owner_spin_preempted",
+            Self::MutexOptLock => "mutex_opt_lock",
+            Self::MutexOptFail => "mutex_opt_fail",
+            Self::MutexSleep => "mutex_sleep",
+            Self::MutexWake => "mutex_wake",
+            Self::MutexHandoff => "mutex_handoff",
+            Self::RwsemSleepReader => "rwsem_sleep_reader",
+            Self::RwsemSleepWriter => "rwsem_sleep_writer",
+            Self::RwsemWakeReader => "rwsem_wake_reader",
+            Self::RwsemWakeWriter => "rwsem_wake_writer",
+            Self::RwsemOptLock => "rwsem_opt_lock",
+            Self::RwsemOptFail => "rwsem_opt_fail",
+            Self::RwsemOptNospin => "rwsem_opt_nospin",
+            Self::RwsemRlock => "rwsem_rlock",
+            Self::RwsemRlockSteal => "rwsem_rlock_steal",
+            Self::RwsemRlockFast => "rwsem_rlock_fast",
+            Self::RwsemRlockHandoff => "rwsem_rlock_handoff",
+            Self::RwsemWlock => "rwsem_wlock",
+            Self::RwsemWlockHandoff => "rwsem_wlock_handoff",
         }
     }
 }

@@ -44,6 +44,20 @@ pub trait Platform: Sync {
     /// May be stale in both directions; no lock here depends on it for more than speed.
     fn is_preempted(&self, cpu: usize) -> bool;
 
+    /// What [`is_preempted`](Platform::is_preempted) would say if it was allowed to, for statistics alone.
+    ///
+    /// Only of use where the hint can be switched off and its absence is to be counted.
+    #[inline(always)]
+    fn is_preempted_for_the_record(&self, cpu: usize) -> bool {
+        self.is_preempted(cpu)
+    }
+
+    /// How many [ticks](Platform::now) `nanoseconds` are. By default, a tick is a nanosecond.
+    #[inline(always)]
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds
+    }
+
     /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
     fn yield_to(&self, cpu: Option<usize>);
 
@@ -116,6 +130,16 @@ impl<P: Platform> Platform for &P {
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
         (**self).is_preempted(cpu)
+    }
+
+    #[inline(always)]
+    fn is_preempted_for_the_record(&self, cpu: usize) -> bool {
+        (**self).is_preempted_for_the_record(cpu)
+    }
+
+    #[inline(always)]
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        (**self).ticks(nanoseconds)
     }
 
     #[inline(always)]

@@ -38,11 +38,14 @@ pub enum Point {
     SlowReleased,
     /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost.
     BeforeSleep,
+    /// A waiter has taken itself out of its predecessor's link and is still in its successor's (the spin queue's A).
+    /// O2: that one must wait for it to be out of the way.
+    Unlinked,
 }
 
 impl Point {
     /// All points, in the order of their discriminants.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NodeClaimed,
         Self::TailPublished,
         Self::PendingSet,
@@ -55,6 +58,7 @@ impl Point {
         Self::EntryRemoved,
         Self::SlowReleased,
         Self::BeforeSleep,
+        Self::Unlinked,
     ];
 
     /// The name by which an experiment file refers to this point.
@@ -72,6 +76,7 @@ impl Point {
             Self::EntryRemoved => "entry-removed",
             Self::SlowReleased => "slow-released",
             Self::BeforeSleep => "before-sleep",
+            Self::Unlinked => "unlinked",
         }
     }
 }

@@ -58,6 +58,12 @@ family! {
     mcs: Mcs::new(), McsDomain::<Host, CPUS>::new;
     clh: Clh::new(), ClhDomain::<Host, CPUS>::new;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Host, CPUS>::new;
+    mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
+    mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Host, osq::Split, CPUS>::new;
+    mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Host, osq::Cached, CPUS>::new;
+    mutex_prev_cpu: Mutex::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
+    rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
+    rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Host, CPUS>::new;

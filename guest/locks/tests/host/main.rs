@@ -5,5 +5,6 @@
 mod family;
 mod owner_yield;
 mod qspinlock;
+mod rwsem;
 mod sizes;
 mod support;

@@ -22,6 +22,9 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<Clh>(), 4);
     assert_eq!(size_of::<OwnerYield>(), 4);
     assert_eq!(size_of::<QSpinLock<Pv>>(), 4);
+    assert_eq!(size_of::<Mutex>(), 20);
+    assert_eq!(size_of::<RwSem>(), 24);
+    assert_eq!(size_of::<Osq<osq::PrevCpu>>(), 4);
     assert_eq!(align_of::<CachePadded<QSpinLock<Pv>>>(), 128);
 }
 
@@ -33,5 +36,9 @@ fn domains_are_as_small_as_the_readme_says() {
     assert_eq!(per_cpu!(McsDomain), 1152);
     assert_eq!(per_cpu!(ClhDomain), 1152);
     assert_eq!(size_of::<ClhDomain<(), 8, 9>>() - size_of::<ClhDomain<(), 8, 8>>(), 128);
+    assert_eq!(
+        size_of::<SleepDomain<(), osq::Packed, 129>>() - size_of::<SleepDomain<(), osq::Packed, 128>>(),
+        256
+    );
     assert_eq!(size_of::<PvTicketDomain<(), 1024>>(), 1024 * 129);
 }

@@ -1,0 +1,523 @@
+//! Reader-writer semaphore: a sleeping lock for one writer or any number of readers.
+//!
+//! ```text
+//! count  bit 0      WRITER    a writer owns it
+//!        bit 1      WAITERS   somebody sleeps
+//!        bit 2      HANDOFF   the first sleeper has waited too long: nobody may overtake it
+//!        bits 8-31  READERS   readers that own it, or that look whether they do
+//! owner  bit 0      READER_OWNED   by readers; who stands here is one of them
+//!        bit 1      NONSPINNABLE   readers keep it for too long: no spinning until it is free
+//!        bits 2-31  number (CPU + 1) of the owner; 0: nobody, or not known yet. A hint.
+//! ```
+//!
+//! A state is written (readers, flags, writer); `w` stands for WAITERS, `h` for HANDOFF, if set:
+//!
+//! | state | meaning |
+//! |---|---|
+//! | (0, w, 0) | free; if `w`, the first sleeper has been or is being woken, and anybody may be faster |
+//! | (0, w + HANDOFF, 0) | free to the first sleeper alone |
+//! | (r, w + h, 0) | r readers own it, or have just looked |
+//! | (r, w + h, 1) | a writer owns it; r readers have come and are about to see that they do not |
+//!
+//! # Steps
+//!
+//! ```text
+//! R1 look    readers += 1: it is mine if there is no writer, no waiter, no promise
+//! R2 steal   or if there is no writer and no promise, unless readers own it already: sleepers have to come in, too
+//! R3 list    join the wait list; readers -= 1; wake whoever can have it, if that leaves nobody
+//! R4 sleep   until given the lock
+//! W1 spin    while a writer owns it and runs; while readers own it, for some microseconds
+//! W2 list    join the wait list
+//! W3 sleep   until woken, and the first in the list, and the lock is free; HANDOFF := 1 when that takes too long
+//! U1 unlock  readers -= 1, or writer := 0
+//! U2 wake    if nobody owns it and somebody sleeps: the first, if it is a writer; or give it to the readers in the list
+//! ```
+//!
+//! Writers alone spin. A reader is given the lock by whoever wakes it, with its 1 in `readers` already; a writer is
+//! woken to try.
+//!
+//! # Why nobody sleeps on beside a free lock
+//!
+//! WAITERS changes under the list's lock only, and the last look of a sleeper comes after it was set.
+//! 1. The lock was owned at that look. Whoever leaves it later sees WAITERS, and comes to the list by U2.
+//! 2. The look found nothing but readers of R1, who own nothing. Each of them either finds out that it does own it
+//!    after all, and comes to U1; or takes its 1 back in R3, under the list's lock. The last one to do so sees that
+//!    nobody is left, and does U2 itself.
+//!
+//! U2 gives the lock to readers by the same 1 in `readers`, before it knows whether a writer was faster. If one
+//! was, U2 takes it back: that writer has yet to come to U1, and finds WAITERS.
+//!
+//! HANDOFF, too, changes under the list's lock only, and is always the first sleeper's, which stays first until it
+//! owns the lock.
+
+use crate::{
+    Activity, Event, Lock, Platform,
+    mutant::mutant,
+    osq::{Layout, Osq, Packed},
+    sleep::{Held, SleepDomain, WaitList, Woken},
+    sync::{AtomicU32, Ordering::*, const_unless_loom},
+};
+
+const WRITER: u32 = 1;
+const WAITERS: u32 = 1 << 1;
+const HANDOFF: u32 = 1 << 2;
+/// One reader.
+const READER: u32 = 1 << 8;
+const READERS: u32 = !(READER - 1);
+/// Somebody owns it, or looks.
+const TAKEN: u32 = READERS | WRITER;
+
+const READER_OWNED: u32 = 1;
+const NONSPINNABLE: u32 = 1 << 1;
+const OWNER_SHIFT: u32 = 2;
+
+/// How long a sleeper lets others overtake it.
+const PATIENCE_NS: u64 = 4_000_000;
+/// Most readers that are woken at a time.
+const BATCH: u32 = 256;
+/// Rounds between two looks at the clock while readers own the lock.
+const CLOCK_EVERY: u32 = 16;
+
+/// Reader-writer semaphore with a spin queue in layout `L`. As a [`Lock`], it is its write half.
+#[derive(Debug)]
+pub struct RwSem<L = Packed> {
+    count: AtomicU32,
+    owner: AtomicU32,
+    queue: Osq<L>,
+    list: WaitList,
+}
+
+/// Whom U2 has found.
+enum Found {
+    Nobody,
+    /// A writer, which is to try.
+    Writer(Woken),
+    /// Readers, which own it by now.
+    Readers(Woken),
+}
+
+impl<L: Layout> RwSem<L> {
+    const_unless_loom! {
+        /// A free lock.
+        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
+        pub const fn new() -> Self {
+            Self {
+                count: AtomicU32::new(0),
+                owner: AtomicU32::new(0),
+                queue: Osq::new(),
+                list: WaitList::new(),
+            }
+        }
+    }
+
+    /// Takes a read lock, waiting as long as it takes.
+    #[inline]
+    pub fn read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        // R1. Acquire: pairs with U1 of writers.
+        let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
+        let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
+        if now & (WRITER | WAITERS | HANDOFF) == 0 {
+            self.name_reader(domain.me());
+        } else {
+            self.read_slow(domain, now);
+        }
+    }
+
+    /// Takes a read lock if that needs no waiting, and nobody waits.
+    pub fn try_read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
+        // Relaxed: the exchange validates the value.
+        let mut seen = self.count.load(Relaxed);
+        while seen & (WRITER | WAITERS | HANDOFF) == 0 {
+            // Acquire: as R1.
+            match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
+                Ok(_) => {
+                    self.name_reader(domain.me());
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Releases a read lock.
+    #[inline]
+    pub fn read_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        // U1. Release: pairs with the acquires of writers.
+        let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
+        let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
+        if now & (TAKEN | WAITERS) == WAITERS {
+            self.allow_spinning();
+            self.wake(domain);
+        }
+    }
+
+    /// Takes the write lock, waiting as long as it takes.
+    #[inline]
+    pub fn write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        if !self.try_write(domain) {
+            self.write_slow(domain);
+        }
+    }
+
+    /// Takes the write lock if that needs no waiting, and nobody waits.
+    #[inline]
+    pub fn try_write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
+        // Acquire: pairs with U1. Relaxed load: failing needs no ordering.
+        let taken =
+            self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+        if taken {
+            self.name_writer(domain.me());
+        }
+        taken
+    }
+
+    /// Releases the write lock.
+    #[inline]
+    pub fn write_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        // Relaxed: a hint. Before U1, so that it does not wipe out the next owner.
+        self.owner.store(0, Relaxed);
+        // U1. Release: pairs with all acquires.
+        let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
+        if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
+            self.wake(domain);
+        }
+    }
+
+    /// Makes a read lock of the write lock: nobody writes in between.
+    pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        // Relaxed: a hint.
+        self.owner.store(domain.me() << OWNER_SHIFT | READER_OWNED, Relaxed);
+        // Release: as U1 of a writer. No reader of R1 has been lost: their bits do not change.
+        let seen = self.count.fetch_add(READER - WRITER, Release);
+        if seen & WAITERS != 0 {
+            self.let_readers_in(domain);
+        }
+    }
+
+    /// R2 to R4.
+    #[cold]
+    #[inline(never)]
+    fn read_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>, now: u32) {
+        let platform = &domain.platform;
+        platform.announce(Activity::Waiter);
+        // R2. Relaxed: a hint. Without it a stream of readers would never let a sleeping writer in.
+        let alone = now & READERS == READER;
+        let crowded = !alone && self.owner.load(Relaxed) & READER_OWNED != 0;
+        if now & (WRITER | HANDOFF) == 0 && !crowded {
+            self.name_reader(domain.me());
+            platform.count(Event::RwsemRlockSteal, 1);
+            if alone && now & WAITERS != 0 {
+                self.let_readers_in(domain);
+            }
+            return;
+        }
+
+        // R3
+        let list = self.list.hold(domain);
+        let only = list.is_empty();
+        // Acquire: as R1. The 1 of R1 stands, so that no writer can come in any more.
+        if only && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
+            drop(list);
+            self.name_reader(domain.me());
+            platform.count(Event::RwsemRlockFast, 1);
+            return;
+        }
+        list.append(true, platform.ticks(PATIENCE_NS));
+        list.fall_asleep();
+        let change = if only { WAITERS.wrapping_sub(READER) } else { 0_u32.wrapping_sub(READER) };
+        // Acquire: U2 may be ours to do, and then pairs with U1.
+        let now = self.count.fetch_add(change, Acquire).wrapping_add(change);
+        let nobody_is_left = mutant!("rwsem-no-second-wake": now & TAKEN == 0 => false);
+        let found = if nobody_is_left { self.find(&list, domain) } else { Found::Nobody };
+        drop(list);
+        if nobody_is_left {
+            self.allow_spinning();
+        }
+        found.wake(domain);
+
+        // R4
+        platform.count(Event::RwsemRlock, 1);
+        while !domain.is_granted() {
+            platform.count(Event::RwsemSleepReader, 1);
+            domain.park();
+        }
+        self.name_reader(domain.me());
+    }
+
+    /// W1 to W3.
+    #[cold]
+    #[inline(never)]
+    fn write_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        let platform = &domain.platform;
+        platform.announce(Activity::Waiter);
+        if self.spin_in_queue(domain) {
+            platform.count(Event::RwsemOptLock, 1);
+        } else {
+            platform.count(Event::RwsemOptFail, 1);
+            self.sleep_as_writer(domain);
+            platform.count(Event::RwsemWlock, 1);
+        }
+        self.name_writer(domain.me());
+    }
+
+    /// W1.
+    fn spin_in_queue<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
+        let platform = &domain.platform;
+        // Relaxed: a hint.
+        let owner = self.owner.load(Relaxed);
+        if owner & NONSPINNABLE != 0 || self.is_owner_off(domain, owner) {
+            return false;
+        }
+        if !self.queue.lock(&domain.queue, platform, || false) {
+            return false;
+        }
+        platform.announce(Activity::Head);
+        let taken = self.spin(domain);
+        self.queue.unlock(&domain.queue, platform);
+        if !taken {
+            platform.announce(Activity::Waiter);
+        }
+        taken
+    }
+
+    fn spin<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
+        let platform = &domain.platform;
+        // When spinning on readers ends, and how often they have been looked at.
+        let (mut until, mut rounds) = (0, 0_u32);
+        loop {
+            // Relaxed: the exchange validates the value.
+            let seen = self.count.load(Relaxed);
+            if self.take_past_list(seen) {
+                return true;
+            }
+            // Relaxed: a hint.
+            let owner = self.owner.load(Relaxed);
+            if owner & NONSPINNABLE != 0
+                || self.is_owner_off(domain, owner)
+                || owner == 0 && seen & HANDOFF != 0 && !self.list.is_first_running(domain)
+            {
+                return false;
+            }
+            if owner & READER_OWNED != 0 {
+                if rounds == 0 {
+                    until = platform.now().saturating_add(platform.ticks(reader_spin_ns(seen)));
+                } else if rounds.is_multiple_of(CLOCK_EVERY) && platform.now() > until {
+                    // Relaxed: a hint, and wrong for a moment if the owner has changed.
+                    if self.owner.compare_exchange(owner, owner | NONSPINNABLE, Relaxed, Relaxed).is_ok() {
+                        platform.count(Event::RwsemOptNospin, 1);
+                    }
+                    return false;
+                }
+                rounds = rounds.wrapping_add(1).max(1);
+            } else if owner != 0 {
+                domain.count_spin(owner >> OWNER_SHIFT);
+            }
+            platform.pause();
+        }
+    }
+
+    /// Whether a writer owns it that does not run.
+    fn is_owner_off<P: Platform, const CPUS: usize>(
+        &self,
+        domain: &SleepDomain<P, L, CPUS>,
+        owner: u32,
+    ) -> bool {
+        let number = owner >> OWNER_SHIFT;
+        owner & READER_OWNED == 0 && number != 0 && !domain.is_running(number)
+    }
+
+    /// (0, w, 0) -> (0, w, 1), given the count last seen.
+    fn take_past_list(&self, seen: u32) -> bool {
+        // Acquire: pairs with U1.
+        seen & (TAKEN | HANDOFF) == 0
+            && self.count.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
+    }
+
+    /// W2, W3.
+    fn sleep_as_writer<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        let platform = &domain.platform;
+        let me = domain.me();
+        // W2
+        let mut list = self.list.hold(domain);
+        if list.is_empty() {
+            // Relaxed: U1 reads it in the same word, and U2 takes the list's lock.
+            self.count.fetch_or(WAITERS, Relaxed);
+        }
+        list.append(false, platform.ticks(PATIENCE_NS));
+        loop {
+            // W3
+            list.fall_asleep();
+            if self.take_as_first(&list, domain, me) {
+                list.remove_first();
+                return;
+            }
+            drop(list);
+            platform.count(Event::RwsemSleepWriter, 1);
+            while domain.is_asleep() {
+                domain.park();
+            }
+            // Nobody but the first is woken.
+            platform.announce(Activity::Head);
+            list = self.list.hold(domain);
+        }
+    }
+
+    /// (0, w + h, 0) -> (0, w', 1) by the first of the list, `w'` without it; or (*, w, *) -> (*, w + HANDOFF, *), if
+    /// its patience is over.
+    fn take_as_first<P: Platform, const CPUS: usize>(
+        &self,
+        list: &Held<'_, P, L, CPUS>,
+        domain: &SleepDomain<P, L, CPUS>,
+        me: u32,
+    ) -> bool {
+        if list.first() != Some(me) {
+            return false;
+        }
+        let behind_me = if list.is_only(me) { 0 } else { WAITERS };
+        // Relaxed: the exchange validates the value.
+        let mut seen = self.count.load(Relaxed);
+        loop {
+            let free = seen & TAKEN == 0;
+            let wanted = if free {
+                WRITER | behind_me
+            } else if seen & HANDOFF == 0 && list.is_overdue(me) {
+                seen | HANDOFF
+            } else {
+                return false;
+            };
+            // Acquire: pairs with U1.
+            let acquire = mutant!("rwsem-relaxed-write": Acquire => Relaxed);
+            match self.count.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
+                Ok(_) if free => return true,
+                Ok(_) => {
+                    domain.platform.count(Event::RwsemWlockHandoff, 1);
+                    return false;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// U2.
+    #[cold]
+    #[inline(never)]
+    fn wake<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        let list = self.list.hold(domain);
+        let found = self.find(&list, domain);
+        drop(list);
+        found.wake(domain);
+    }
+
+    /// U2, as far as it happens under the list's lock.
+    fn find<P: Platform, const CPUS: usize>(
+        &self,
+        list: &Held<'_, P, L, CPUS>,
+        domain: &SleepDomain<P, L, CPUS>,
+    ) -> Found {
+        let platform = &domain.platform;
+        let Some(first) = list.first() else { return Found::Nobody };
+        if !list.shares(first) {
+            let Some(woken) = list.wake_first() else { return Found::Nobody };
+            platform.count(Event::RwsemWakeWriter, 1);
+            return Found::Writer(woken);
+        }
+        // Acquire: pairs with U1 of a writer, on behalf of the readers.
+        let seen = self.count.fetch_add(READER, Acquire);
+        if mutant!("rwsem-ignore-thief": seen & WRITER != 0 => false) {
+            let overdue = seen & HANDOFF == 0 && list.is_overdue(first);
+            let change = if overdue { HANDOFF.wrapping_sub(READER) } else { 0_u32.wrapping_sub(READER) };
+            // Relaxed: takes back what protected nothing.
+            self.count.fetch_add(change, Relaxed);
+            platform.count(Event::RwsemRlockHandoff, u64::from(overdue));
+            return Found::Nobody;
+        }
+        Found::Readers(self.admit(list, domain, READER))
+    }
+
+    /// Gives the lock, which readers own, to the readers in the list as well, if one of them is first.
+    #[cold]
+    #[inline(never)]
+    fn let_readers_in<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
+        let list = self.list.hold(domain);
+        let found = match list.first() {
+            Some(first) if list.shares(first) => Found::Readers(self.admit(&list, domain, 0)),
+            _ => Found::Nobody,
+        };
+        drop(list);
+        found.wake(domain);
+    }
+
+    /// Takes readers out of the list, of which the first is one, and counts them in; `counted` is in already.
+    fn admit<P: Platform, const CPUS: usize>(
+        &self,
+        list: &Held<'_, P, L, CPUS>,
+        domain: &SleepDomain<P, L, CPUS>,
+        counted: u32,
+    ) -> Woken {
+        let (woken, readers) = list.remove_sharing(BATCH);
+        domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
+        // Relaxed: under the list's lock, like every change of the two flags.
+        let promised = self.count.load(Relaxed) & HANDOFF;
+        let waiters = if list.is_empty() { WAITERS } else { 0 };
+        let change = (readers * READER).wrapping_sub(counted).wrapping_sub(promised | waiters);
+        // Relaxed: the lock is readers' by the 1 that the caller has acquired with.
+        self.count.fetch_add(change, Relaxed);
+        woken
+    }
+
+    /// Notes who owns it. Relaxed, as everywhere where `owner` is used: a hint.
+    fn name_writer(&self, me: u32) {
+        self.owner.store(me << OWNER_SHIFT, Relaxed);
+    }
+
+    /// Notes that readers own it. Not written again by each of many readers.
+    fn name_reader(&self, me: u32) {
+        let seen = self.owner.load(Relaxed);
+        if seen & READER_OWNED == 0 {
+            self.owner.store(me << OWNER_SHIFT | READER_OWNED | seen & NONSPINNABLE, Relaxed);
+        }
+    }
+
+    /// The readers that kept it for so long are gone.
+    fn allow_spinning(&self) {
+        if self.owner.load(Relaxed) & NONSPINNABLE != 0 {
+            self.owner.fetch_and(!NONSPINNABLE, Relaxed);
+        }
+    }
+}
+
+/// How long a writer spins on readers: 10 us, and half a microsecond for each reader up to 30.
+fn reader_spin_ns(count: u32) -> u64 {
+    let readers = count / READER;
+    u64::from(20 + readers.min(30)) * 1_000 / 2
+}
+
+impl Found {
+    fn wake<P: Platform, L: Layout, const CPUS: usize>(self, domain: &SleepDomain<P, L, CPUS>) {
+        match self {
+            Self::Nobody => {}
+            Self::Writer(woken) => woken.kick(domain),
+            Self::Readers(woken) => woken.grant(domain),
+        }
+    }
+}
+
+impl<P: Platform, L: Layout, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> for RwSem<L> {
+    type Token = ();
+
+    #[inline]
+    fn lock(&self, domain: &SleepDomain<P, L, CPUS>) {
+        self.write(domain);
+    }
+
+    #[inline]
+    fn try_lock(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
+        self.try_write(domain).then_some(())
+    }
+
+    #[inline]
+    fn unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
+        self.write_unlock(domain);
+    }
+}

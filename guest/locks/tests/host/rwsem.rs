@@ -1,0 +1,199 @@
+//! What a lock for readers and writers has beyond a lock.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use haltkick_locks::{osq::Layout, *};
+
+use crate::support::{Host, Plain, Signal, rounds};
+
+const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
+
+struct Stage<L: Layout> {
+    host: Host,
+    domain: SleepDomain<Host, L, CPUS>,
+    lock: RwSem<L>,
+    /// Equal whenever no writer is inside.
+    counters: [Plain; 2],
+}
+
+impl<L: Layout> Stage<L> {
+    fn new(host: Host) -> Arc<Self> {
+        let domain = SleepDomain::new(host.clone());
+        Arc::new(Self { host, domain, lock: RwSem::new(), counters: Default::default() })
+    }
+
+    fn write(&self) {
+        self.lock.write(&self.domain);
+        self.counters.iter().for_each(Plain::increment);
+        self.lock.write_unlock(&self.domain);
+    }
+
+    fn look(&self) -> u64 {
+        let [a, b] = self.counters.each_ref().map(Plain::get);
+        assert_eq!(a, b, "a reader and a writer were inside at once");
+        a
+    }
+
+    fn read(&self) {
+        self.lock.read(&self.domain);
+        self.look();
+        self.lock.read_unlock(&self.domain);
+    }
+}
+
+/// Two in three rounds read. Every ninth writes, and reads what it wrote without letting go.
+fn readers_see_whole_writes<L: Layout>(host: Host) {
+    let stage = Stage::<L>::new(host);
+    let n = rounds(1_500);
+    stage.host.run(|cpu| {
+        for round in 0..n {
+            match (round + cpu) % 9 {
+                0 | 3 => stage.write(),
+                6 => {
+                    stage.lock.write(&stage.domain);
+                    stage.counters.iter().for_each(Plain::increment);
+                    let written = stage.counters[0].get();
+                    stage.lock.downgrade(&stage.domain);
+                    assert_eq!(stage.look(), written, "somebody has written in between");
+                    stage.lock.read_unlock(&stage.domain);
+                }
+                4 => {
+                    if !stage.lock.try_read(&stage.domain) {
+                        stage.lock.read(&stage.domain);
+                    }
+                    stage.look();
+                    stage.lock.read_unlock(&stage.domain);
+                }
+                _ => stage.read(),
+            }
+        }
+    });
+    let writes = (0..CPUS).map(|cpu| (0..n).filter(|round| (round + cpu) % 3 == 0).count()).sum::<usize>();
+    assert_eq!(stage.look(), writes as u64);
+}
+
+#[test]
+fn readers_see_whole_writes_when_all_spin_first() {
+    readers_see_whole_writes::<osq::Split>(Host::new(CPUS, Duration::from_micros(20)));
+}
+
+#[test]
+fn readers_see_whole_writes_when_owners_are_often_preempted() {
+    let host = Host::impatient(CPUS);
+    for cpu in (0..CPUS).step_by(2) {
+        host.set_preempted(cpu, true);
+    }
+    readers_see_whole_writes::<osq::Packed>(host);
+}
+
+#[test]
+fn readers_share() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let inside = std::sync::Barrier::new(CPUS);
+    stage.host.run(|_| {
+        stage.lock.read(&stage.domain);
+        inside.wait();
+        stage.lock.read_unlock(&stage.domain);
+    });
+}
+
+#[test]
+fn trying_tells_shared_from_owned_from_free() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let (lock, domain) = (&stage.lock, &stage.domain);
+    assert!(lock.try_read(domain));
+    assert!(lock.try_read(domain), "shared");
+    assert!(!lock.try_write(domain), "read by two");
+    lock.read_unlock(domain);
+    assert!(!lock.try_write(domain), "read by one");
+    lock.read_unlock(domain);
+    assert!(lock.try_write(domain), "free");
+    assert!(!lock.try_read(domain), "written");
+    lock.downgrade(domain);
+    assert!(lock.try_read(domain), "shared after the downgrade");
+    assert!(!lock.try_write(domain));
+    lock.read_unlock(domain);
+    lock.read_unlock(domain);
+    assert!(lock.try_write(domain), "free again");
+    lock.write_unlock(domain);
+}
+
+/// CPU 0 owns the write lock; CPUs 1 and 2 sleep as readers, CPU 3 behind them as a writer.
+#[test]
+fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    stage.host.set_preempted(0, true);
+    let [owned, written] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            stage.host.until_counted(2, Event::RwsemSleepReader);
+            if CPUS > 3 {
+                stage.host.until_counted(1, Event::RwsemSleepWriter);
+            }
+            stage.lock.downgrade(&stage.domain);
+            stage.host.until_counted(2, Event::RwsemWakeReader);
+            assert!(!written.given(), "a writer came in beside a reader");
+            stage.lock.read_unlock(&stage.domain);
+        }
+        1 | 2 => {
+            owned.await_it();
+            stage.read();
+        }
+        3 => {
+            owned.await_it();
+            stage.host.until_counted(2, Event::RwsemSleepReader);
+            stage.write();
+            written.give();
+        }
+        _ => {}
+    });
+}
+
+/// Readers come and go without a gap; the writer sleeps first, since spinning on readers is bounded.
+#[test]
+fn a_writer_comes_in_although_readers_never_let_go_together() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let done = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.write();
+            done.give();
+        } else {
+            while !done.given() {
+                stage.read();
+            }
+        }
+    });
+    assert_eq!(stage.look(), 1);
+}
+
+/// CPU 1 sleeps as a writer for longer than its patience lasts, and CPU 0 takes the lock again at once whenever it
+/// releases it.
+#[test]
+fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    stage.host.set_preempted(0, true);
+    let [owned, served] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            stage.host.until_counted(1, Event::RwsemSleepWriter);
+            thread::sleep(Duration::from_millis(5));
+            while !served.given() {
+                stage.lock.write_unlock(&stage.domain);
+                stage.lock.write(&stage.domain);
+            }
+            stage.lock.write_unlock(&stage.domain);
+        }
+        1 => {
+            owned.await_it();
+            stage.write();
+            served.give();
+        }
+        _ => {}
+    });
+    assert_eq!(stage.look(), 1);
+}
