@@ -4,8 +4,14 @@ use std::process::Command;
 
 fn main() {
     // Where a commit or an edit changes the answer.
-    for path in ["../.git/HEAD", "../.git/refs/heads", "src", "../vmm/src", "../guest", "../hypercalls"] {
+    for path in ["src", "../vmm/src", "../guest", "../hypercalls"] {
         println!("cargo::rerun-if-changed={path}");
+    }
+    // Asked of git, for in a worktree they are elsewhere: a path that does not exist would compile this crate each time.
+    for name in ["HEAD", "refs/heads"] {
+        if let Some(path) = first_line("git", &["rev-parse", "--path-format=absolute", "--git-path", name]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
     }
     let rustc = std::env::var("RUSTC").expect("cargo sets RUSTC");
     export("HALTKICK_RUSTC", first_line(&rustc, &["--version"]));

@@ -6,9 +6,12 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-none";
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("vmm/ lies in the workspace").to_owned();
-    for input in ["guest", "hypercalls", "Cargo.toml", "Cargo.lock"] {
-        println!("cargo::rerun-if-changed={}", root.join(input).display());
+    // Neither is a path of the machine that compiled this program: a copied target directory must not watch, or
+    // build, the tree that it was copied from.
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let root = Path::new(&manifest_dir).parent().expect("vmm/ lies in the workspace").to_owned();
+    for input in ["../guest", "../hypercalls", "../Cargo.toml", "../Cargo.lock"] {
+        println!("cargo::rerun-if-changed={input}");
     }
 
     let out_dir = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -6,36 +6,20 @@ use haltkick_locks::{
     QSpinDomain, QSpinLock, V16, WorkConserving,
 };
 
+use crate::foreign::Foreign;
 use crate::platform::Guest;
+use crate::relax::{Halt, Pause, YieldSlice};
 
 /// Most locks that a run may ask for.
 pub(crate) const INSTANCES: usize = haltkick_hypercalls::MAX_LOCKS as usize;
 
 /// A kind of lock that the workloads can use.
 pub(crate) trait GuestLock: 'static {
-    /// The lock itself.
-    type Lock: Lock<Self::Domain>;
-    /// The memory that all locks of this kind share.
-    type Domain: 'static;
     /// Whether it excludes; the one that does not is the measure of the ideal.
     const EXCLUDES: bool = true;
 
-    /// Lock number `index`, below [`INSTANCES`].
-    fn instance(index: usize) -> &'static Self::Lock;
-    /// The shared memory.
-    fn domain() -> &'static Self::Domain;
-
-    /// Acquires lock number `index`.
-    #[inline(always)]
-    fn lock(index: usize) -> <Self::Lock as Lock<Self::Domain>>::Token {
-        Self::instance(index).lock(Self::domain())
-    }
-
-    /// Releases lock number `index`.
-    #[inline(always)]
-    fn unlock(index: usize, token: <Self::Lock as Lock<Self::Domain>>::Token) {
-        Self::instance(index).unlock(Self::domain(), token);
-    }
+    /// Does `section` while it holds lock number `index`, below [`INSTANCES`].
+    fn section(index: usize, section: impl FnOnce());
 }
 
 /// Declares a kind of lock with its statics.
@@ -44,20 +28,32 @@ macro_rules! guest_lock {
         pub(crate) enum $name {}
 
         impl GuestLock for $name {
-            type Lock = CachePadded<$lock>;
-            type Domain = $domain_type;
             $(const EXCLUDES: bool = $excludes;)?
 
             #[inline(always)]
-            fn instance(index: usize) -> &'static Self::Lock {
+            fn section(index: usize, section: impl FnOnce()) {
                 static INSTANCE: [CachePadded<$lock>; INSTANCES] = [const { CachePadded::new($new) }; INSTANCES];
-                &INSTANCE[index]
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static $domain_type {
                 static DOMAIN: $domain_type = $domain;
-                &DOMAIN
+                let lock = &INSTANCE[index];
+                let token = lock.lock(&DOMAIN);
+                section();
+                lock.unlock(&DOMAIN, token);
+            }
+        }
+    };
+}
+
+/// Declares a lock of another crate that is held for the length of a closure.
+macro_rules! scoped_lock {
+    ($name:ident: $lock:ty, $hook:ident) => {
+        pub(crate) enum $name {}
+
+        impl GuestLock for $name {
+            #[inline(always)]
+            fn section(index: usize, section: impl FnOnce()) {
+                static INSTANCE: [CachePadded<Foreign<$lock, $hook>>; INSTANCES] =
+                    [const { CachePadded::new(Foreign::new()) }; INSTANCES];
+                INSTANCE[index].section(section);
             }
         }
     };
@@ -87,3 +83,21 @@ guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain =
 guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+
+type Spinlock<H> = spinning_top::lock_api::Mutex<spinning_top::RawSpinlock<H>, ()>;
+
+guest_lock!(SpinMutex: Foreign<spin::mutex::SpinMutex<(), Pause>, Pause> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinMutexYield: Foreign<spin::mutex::SpinMutex<(), YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinMutexHalt: Foreign<spin::mutex::SpinMutex<(), Halt>, Halt> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinTicket: Foreign<spin::mutex::TicketMutex<(), Pause>, Pause> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinTicketYield: Foreign<spin::mutex::TicketMutex<(), YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinTicketHalt: Foreign<spin::mutex::TicketMutex<(), Halt>, Halt> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinningTop: Foreign<Spinlock<Pause>, Pause> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinningTopYield: Foreign<Spinlock<YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
+guest_lock!(SpinningTopHalt: Foreign<Spinlock<Halt>, Halt> = Foreign::new(), Guest = Guest);
+scoped_lock!(Mcslock: mcslock::raw::Mutex<(), Pause>, Pause);
+scoped_lock!(McslockYield: mcslock::raw::Mutex<(), YieldSlice>, YieldSlice);
+scoped_lock!(McslockHalt: mcslock::raw::Mutex<(), Halt>, Halt);
+scoped_lock!(McslockBarging: mcslock::barging::Mutex<(), Pause, Pause>, Pause);
+scoped_lock!(McslockBargingYield: mcslock::barging::Mutex<(), YieldSlice, YieldSlice>, YieldSlice);
+scoped_lock!(McslockBargingHalt: mcslock::barging::Mutex<(), Halt, YieldSlice>, Halt);

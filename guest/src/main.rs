@@ -7,6 +7,7 @@
 
 mod console;
 mod exceptions;
+mod foreign;
 mod hypercall;
 mod locks;
 mod oracle;
@@ -14,6 +15,7 @@ mod panic;
 mod percpu;
 mod platform;
 mod registry;
+mod relax;
 mod time;
 mod workloads;
 

@@ -105,8 +105,10 @@ macro_rules! locks {
 }
 
 use crate::locks::{
-    Clh, Mcs, NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc, Tas, Ticket,
-    TicketParavirt, UnfairTicket, VirtTas,
+    Clh, Mcs, Mcslock, McslockBarging, McslockBargingHalt, McslockBargingYield, McslockHalt, McslockYield,
+    NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc, SpinMutex,
+    SpinMutexHalt, SpinMutexYield, SpinTicket, SpinTicketHalt, SpinTicketYield, SpinningTop, SpinningTopHalt,
+    SpinningTopYield, Tas, Ticket, TicketParavirt, UnfairTicket, VirtTas,
 };
 
 locks! {
@@ -126,6 +128,26 @@ locks! {
         native -, paravirt QspinlockWc;
     "owner-yield", "queued lock whose word names the owner; waiters yield to it when it is preempted", 0,
         native -, paravirt OwnerYield;
+    "spin-mutex", "spin's SpinMutex: test-and-set; paravirtual: its relax hook halts", 0,
+        native SpinMutex, paravirt SpinMutexHalt;
+    "spin-mutex-yield", "spin's SpinMutex whose relax hook yields to anyone", 0,
+        native -, paravirt SpinMutexYield;
+    "spin-ticket", "spin's TicketMutex; paravirtual: its relax hook halts, each unlock wakes all", 0,
+        native SpinTicket, paravirt SpinTicketHalt;
+    "spin-ticket-yield", "spin's TicketMutex whose relax hook yields to anyone", 0,
+        native -, paravirt SpinTicketYield;
+    "spinning-top", "spinning_top's Spinlock: test-and-set; paravirtual: its relax hook halts", 0,
+        native SpinningTop, paravirt SpinningTopHalt;
+    "spinning-top-yield", "spinning_top's Spinlock whose relax hook yields to anyone", 0,
+        native -, paravirt SpinningTopYield;
+    "mcslock", "mcslock's raw MCS lock; paravirtual: its relax hook halts, each unlock wakes all", 0,
+        native Mcslock, paravirt McslockHalt;
+    "mcslock-yield", "mcslock's raw MCS lock whose relax hook yields to anyone", 0,
+        native -, paravirt McslockYield;
+    "mcslock-barging", "mcslock's test-and-set before a queue; paravirtual: the head halts, the queue yields", 0,
+        native McslockBarging, paravirt McslockBargingHalt;
+    "mcslock-barging-yield", "mcslock's test-and-set before a queue; both yield to anyone", 0,
+        native -, paravirt McslockBargingYield;
 }
 
 const fn event_names() -> [[u8; 32]; Event::NAMES.len()] {

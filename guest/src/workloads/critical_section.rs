@@ -22,18 +22,19 @@ pub(crate) fn run<L: GuestLock>() {
         let asked = now();
         activity.lock.store(index as u32, Ordering::Relaxed);
         activity.since_tsc.store(asked, Ordering::Relaxed);
-        let token = L::lock(index);
-        let had = now();
-        if L::EXCLUDES {
-            // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
-            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
-            oracle::enter(index);
-            work(hold);
-            oracle::leave(index);
-        } else {
-            work(hold);
-        }
-        L::unlock(index, token);
+        let mut had = 0;
+        L::section(index, || {
+            had = now();
+            if L::EXCLUDES {
+                // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
+                activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+                oracle::enter(index);
+                work(hold);
+                oracle::leave(index);
+            } else {
+                work(hold);
+            }
+        });
         let left = now();
         if L::EXCLUDES {
             activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);

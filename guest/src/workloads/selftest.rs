@@ -38,17 +38,18 @@ pub(crate) fn hang<L: GuestLock>() {
     const SECTIONS_BEFORE: u32 = 100;
     if cpu() == 0 {
         for _ in 0..SECTIONS_BEFORE {
-            let token = L::lock(0);
+            L::section(0, || {
+                oracle::enter(0);
+                oracle::leave(0);
+            });
+        }
+        L::section(0, || {
+            this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
             oracle::enter(0);
-            oracle::leave(0);
-            L::unlock(0, token);
-        }
-        let _token = L::lock(0);
-        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
-        oracle::enter(0);
-        loop {
-            spin_loop();
-        }
+            loop {
+                spin_loop();
+            }
+        });
     }
     critical_section::run::<L>();
 }
