@@ -58,6 +58,24 @@ pv-ticket-no-second-look    loom     family::pv_ticket::with_two
 unfair-ticket-half-unlock   shuttle  tickets
 owner-yield-relaxed-unlock  loom     family::owner_yield::with_two
 owner-yield-always-steal    host     a_newcomer_queues_at_once
+t16-relaxed-claim           loom     rw::fair::with_two_writers
+t17-reader-overtakes        host     t17_
+t17-writer-overtakes        host     t17_
+rw-unfair-relaxed-read      loom     rw::unfair::with_two
+rw-unfair-relaxed-write     loom     rw::unfair::with_two
+rw-unfair-relaxed-read-unlock loom   rw::unfair::with_two
+rw-unfair-relaxed-write-unlock loom  rw::unfair::with_two
+rw-fair-relaxed-read        loom     rw::fair::with_two
+rw-fair-relaxed-queued-read loom     rw::fair::with_two
+rw-fair-relaxed-read-unlock loom     rw::fair::with_two
+rw-fair-relaxed-write-unlock loom    rw::fair::with_two
+percpu-no-fence-in-reader   loom     rw::per_cpu::with_two
+percpu-no-fence-in-writer   loom     rw::per_cpu::with_two
+percpu-relaxed-flag         loom     rw::per_cpu::with_two
+percpu-relaxed-drain        loom     rw::per_cpu::with_two
+percpu-relaxed-leave        loom     rw::per_cpu::with_two
+percpu-relaxed-write-unlock loom     rw::per_cpu::with_two
+percpu-forget-outer         host     a_cpu_may_read_several
 '
 table=$(sed '/^$/d' <<<"$table")
 

@@ -18,6 +18,7 @@
 
 use crate::{
     Activity, CachePadded, Lock, Platform,
+    domain::domain,
     mutant::mutant,
     nesting::{SLOTS, Slots},
     sync::{AtomicU32, Ordering::*, array, const_unless_loom},
@@ -91,6 +92,8 @@ impl PerCpu {
         }
     }
 }
+
+domain!(ClhDomain<CPUS, LOCKS>);
 
 impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
     const_unless_loom! {

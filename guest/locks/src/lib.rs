@@ -2,12 +2,13 @@
 //!
 //! # Reading order
 //!
-//! [`Platform`] and [`Lock`] are the contract. Each lock has a module whose documentation holds its protocol
+//! [`Platform`], [`Lock`] and [`RwLock`] are the contract. Each lock has a module whose documentation holds its protocol
 //! and the argument for it; [`ticket`] and [`mcs`] are short, [`qspinlock`] is the point of it all.
 
 #![no_std]
 
 pub mod clh;
+mod domain;
 mod event;
 mod lock;
 pub mod mcs;
@@ -23,6 +24,10 @@ mod platform;
 mod point;
 pub mod pv_ticket;
 pub mod qspinlock;
+pub mod rw_fair;
+mod rw_lock;
+pub mod rw_percpu;
+pub mod rw_unfair;
 pub mod rwsem;
 mod sleep;
 mod sync;
@@ -34,6 +39,7 @@ pub mod unfair_ticket;
 mod wake;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
+pub use domain::Domain;
 pub use event::Event;
 pub use lock::Lock;
 pub use mcs::{Mcs, McsDomain, McsToken};
@@ -47,6 +53,10 @@ pub use platform::{Activity, Platform};
 pub use point::Point;
 pub use pv_ticket::{PvTicket, PvTicketDomain};
 pub use qspinlock::*;
+pub use rw_fair::FairRwLock;
+pub use rw_lock::RwLock;
+pub use rw_percpu::{PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot};
+pub use rw_unfair::UnfairRwLock;
 pub use rwsem::RwSem;
 pub use sleep::SleepDomain;
 pub use tas::Tas;

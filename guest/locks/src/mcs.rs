@@ -16,6 +16,7 @@
 
 use crate::{
     Activity, CachePadded, Lock, Platform,
+    domain::domain,
     mutant::mutant,
     nesting::{SLOTS, Slots},
     sync::{AtomicU32, Ordering::*, array, const_unless_loom},
@@ -57,6 +58,8 @@ struct Node {
     /// 1 once this node's CPU may enter. Written by the predecessor.
     locked: AtomicU32,
 }
+
+domain!(McsDomain<CPUS>);
 
 impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     const_unless_loom! {

@@ -43,6 +43,7 @@ use core::ptr;
 
 use crate::{
     Activity, Event, Lock, Platform, Point,
+    domain::domain,
     mutant::mutant,
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
@@ -119,6 +120,8 @@ impl PerCpu {
         }
     }
 }
+
+domain!(OwnerYieldDomain<CPUS>);
 
 impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     const_unless_loom! {

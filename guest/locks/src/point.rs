@@ -41,11 +41,16 @@ pub enum Point {
     /// A waiter has taken itself out of its predecessor's link and is still in its successor's (the spin queue's A).
     /// O2: that one must wait for it to be out of the way.
     Unlinked,
+    /// The first in the queue of a fair reader-writer lock has announced that it is a writer. T17: whoever comes
+    /// from here on must not get ahead of it.
+    WriterWaits,
+    /// A reader has filled its CPU's slot and not yet looked for a writer. One of the two must see the other.
+    ReaderAnnounced,
 }
 
 impl Point {
     /// All points, in the order of their discriminants.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::NodeClaimed,
         Self::TailPublished,
         Self::PendingSet,
@@ -59,6 +64,8 @@ impl Point {
         Self::SlowReleased,
         Self::BeforeSleep,
         Self::Unlinked,
+        Self::WriterWaits,
+        Self::ReaderAnnounced,
     ];
 
     /// The name by which an experiment file refers to this point.
@@ -77,6 +84,8 @@ impl Point {
             Self::SlowReleased => "slow-released",
             Self::BeforeSleep => "before-sleep",
             Self::Unlinked => "unlinked",
+            Self::WriterWaits => "writer-waits",
+            Self::ReaderAnnounced => "reader-announced",
         }
     }
 }

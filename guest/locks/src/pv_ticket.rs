@@ -41,6 +41,7 @@ use core::ptr;
 
 use crate::{
     Activity, CachePadded, Event, Lock, Platform, Point,
+    domain::domain,
     mutant::mutant,
     nesting::{LEVELS, Nesting},
     patience::Patience,
@@ -96,6 +97,8 @@ impl PerCpu {
         }
     }
 }
+
+domain!(PvTicketDomain<CPUS>);
 
 impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
     const_unless_loom! {

@@ -4,6 +4,7 @@
 use super::table::{Line, Table};
 use crate::{
     Platform,
+    domain::domain,
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
     wake::{self, KickStamp},
@@ -19,6 +20,8 @@ pub struct QSpinDomain<P, const CPUS: usize, const LINES: usize = 64> {
     cpus: [PerCpu; CPUS],
     table: [Line; LINES],
 }
+
+domain!(QSpinDomain<CPUS, LINES>);
 
 impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     const_unless_loom! {

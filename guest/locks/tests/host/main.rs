@@ -5,6 +5,7 @@
 mod family;
 mod owner_yield;
 mod qspinlock;
+mod rw;
 mod rwsem;
 mod sizes;
 mod support;

@@ -25,6 +25,9 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<Mutex>(), 20);
     assert_eq!(size_of::<RwSem>(), 24);
     assert_eq!(size_of::<Osq<osq::PrevCpu>>(), 4);
+    assert_eq!(size_of::<UnfairRwLock>(), 4);
+    assert_eq!(size_of::<FairRwLock<QSpinLock<Pv>>>(), 8);
+    assert_eq!(size_of::<PerCpuRwLock<FairRwLock<QSpinLock<Pv>>>>(), 12);
     assert_eq!(align_of::<CachePadded<QSpinLock<Pv>>>(), 128);
 }
 
@@ -40,5 +43,6 @@ fn domains_are_as_small_as_the_readme_says() {
         size_of::<SleepDomain<(), osq::Packed, 129>>() - size_of::<SleepDomain<(), osq::Packed, 128>>(),
         256
     );
+    assert_eq!(size_of::<ReaderSlot>(), 128);
     assert_eq!(size_of::<PvTicketDomain<(), 1024>>(), 1024 * 129);
 }

@@ -15,3 +15,4 @@
 mod family;
 mod model;
 mod qspinlock;
+mod rw;

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use haltkick_locks::{Event, Lock, Platform};
+use haltkick_locks::{Event, Lock, Platform, RwLock};
 use loom::{
     cell::UnsafeCell,
     sync::{Arc, Notify},
@@ -102,14 +102,7 @@ pub(crate) fn check<D, L>(
     D: Sync + Send + 'static,
     L: Lock<D> + Send + 'static,
 {
-    let mut builder = loom::model::Builder::new();
-    let deeper = env::var("LOOM_DEEPER").map_or(0, |n| n.parse().expect("a number"));
-    builder.preemption_bound = Some(bounds.preemptions + deeper);
-    builder.max_branches = 20_000;
-    let executions = std::sync::Arc::new(AtomicUsize::new(0));
-    let counted = executions.clone();
-    builder.check(move || {
-        counted.fetch_add(1, Relaxed);
+    explore(bounds.preemptions, move || {
         let domain = Arc::new(domain(Machine::new(cpus, bounds.pauses)));
         let lock = Arc::new(lock());
         let counter = Arc::new(Plain(UnsafeCell::new(0)));
@@ -125,19 +118,100 @@ pub(crate) fn check<D, L>(
                 }
             }
         };
-        let others = (1..cpus).map(|cpu| {
-            let run = run.clone();
-            thread::spawn(move || run(cpu))
-        });
-        let others: Vec<_> = others.collect();
-        run(0);
-        for other in others {
-            other.join().unwrap();
-        }
+        on_each_cpu(cpus, run);
         assert_eq!(counter.get(), cpus * bounds.rounds);
         at_rest(&domain);
     });
+}
+
+/// What a CPU does with a reader-writer lock.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Role {
+    /// Writes each time.
+    Writer,
+    /// Reads each time.
+    Reader,
+    /// Reads and writes in turn.
+    Both,
+}
+
+/// CPUs take one reader-writer lock as their `roles` say. A writer must be alone, everything that one wrote must be
+/// visible to who comes next, and all must come through. The last CPU tries first each time.
+pub(crate) fn check_rw<D, L, const CPUS: usize>(
+    roles: [Role; CPUS],
+    bounds: Bounds,
+    domain: fn(Machine) -> D,
+    lock: fn() -> L,
+) where
+    D: Sync + Send + 'static,
+    L: RwLock<D> + Send + 'static,
+{
+    explore(bounds.preemptions, move || {
+        let domain = Arc::new(domain(Machine::new(CPUS, bounds.pauses)));
+        let lock = Arc::new(lock());
+        let counter = Arc::new(Plain(UnsafeCell::new(0)));
+        let written = {
+            let writes = |role| (0..bounds.rounds).filter(|round| writes(role, *round)).count();
+            roles.map(writes).iter().sum::<usize>()
+        };
+        let run = {
+            let (domain, counter) = (domain.clone(), counter.clone());
+            move |cpu| {
+                CPU.with(|this| this.set(cpu));
+                let tries = cpu == CPUS - 1;
+                let mut seen = 0;
+                for round in 0..bounds.rounds {
+                    if writes(roles[cpu], round) {
+                        let tried = if tries { lock.try_write(&domain) } else { None };
+                        let token = tried.unwrap_or_else(|| lock.write(&domain));
+                        counter.increment();
+                        lock.write_unlock(&domain, token);
+                    } else {
+                        let tried = if tries { lock.try_read(&domain) } else { None };
+                        let token = tried.unwrap_or_else(|| lock.read(&domain));
+                        let now = counter.get();
+                        assert!(now >= seen, "a reader has gone back in time");
+                        seen = now;
+                        lock.read_unlock(&domain, token);
+                    }
+                }
+            }
+        };
+        on_each_cpu(CPUS, run);
+        assert_eq!(counter.get(), written);
+    });
+}
+
+fn writes(role: Role, round: usize) -> bool {
+    role == Role::Writer || role == Role::Both && round % 2 == 1
+}
+
+/// Tries every execution of `model` with so many preemptions, and says how many there were.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    let deeper = env::var("LOOM_DEEPER").map_or(0, |n| n.parse().expect("a number"));
+    builder.preemption_bound = Some(preemptions + deeper);
+    builder.max_branches = 20_000;
+    let executions = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = executions.clone();
+    builder.check(move || {
+        counted.fetch_add(1, Relaxed);
+        model();
+    });
     println!("{} executions", executions.load(Relaxed));
+}
+
+/// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
+fn on_each_cpu(cpus: usize, cpu: impl Fn(usize) + Clone + 'static) {
+    let others = (1..cpus).map(|i| {
+        let cpu = cpu.clone();
+        thread::spawn(move || cpu(i))
+    });
+    let others: Vec<_> = others.collect();
+    cpu(0);
+    for other in others {
+        other.join().unwrap();
+    }
 }
 
 /// A counter that only a lock protects. Loom reports accesses that overlap, or that nothing orders.

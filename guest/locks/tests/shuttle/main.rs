@@ -163,6 +163,52 @@ fn explore<D, L>(
         at_rest(domain);
     };
 
+    try_schedules(model);
+}
+
+/// `cpus` CPUs read and write under one reader-writer lock, and must all come through. Two counters that are written
+/// together must be seen together.
+fn explore_rw<D, L>(cpus: usize, rounds: usize, domain: fn(Machine) -> D, lock: fn() -> L)
+where
+    D: Sync + Send + 'static,
+    L: RwLock<D> + Send + 'static,
+{
+    try_schedules(move || {
+        let shared = Arc::new((domain(Machine::new(cpus)), lock(), [Plain::default(), Plain::default()]));
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    CPU.with(|this| this.set(cpu));
+                    let (domain, lock, counters) = &*shared;
+                    for round in 0..rounds {
+                        if (round + cpu).is_multiple_of(3) {
+                            let tried =
+                                if (round + cpu).is_multiple_of(2) { lock.try_write(domain) } else { None };
+                            let token = tried.unwrap_or_else(|| lock.write(domain));
+                            counters.iter().for_each(Plain::increment);
+                            lock.write_unlock(domain, token);
+                        } else {
+                            let token = lock.read(domain);
+                            let first = counters[0].get();
+                            thread::yield_now();
+                            assert_eq!(first, counters[1].get(), "a reader was not alone with readers");
+                            lock.read_unlock(domain, token);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let all = (0..cpus).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
+        assert_eq!(shared.2[0].get(), all.filter(|n| n % 3 == 0).count());
+    });
+}
+
+/// Tries random schedules of `model`, or the one that the environment names.
+fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
     if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
         return shuttle::replay(model, &schedule);
     }
@@ -252,4 +298,24 @@ fn clh_with_four_cpus() {
 fn tickets_with_four_cpus() {
     explore(4, 2, |machine| machine, Ticket::new, |_| {});
     explore(4, 2, |machine| machine, UnfairTicket::new, |_| {});
+}
+
+#[test]
+fn the_unfair_rwlock_with_four_cpus() {
+    explore_rw(4, 3, |machine| machine, UnfairRwLock::new);
+}
+
+#[test]
+fn fair_rwlocks_with_four_cpus() {
+    explore_rw(4, 3, |machine| machine, || FairRwLock::new(Ticket::new()));
+    explore_rw(4, 3, QSpinDomain::<Machine, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
+}
+
+#[test]
+fn per_cpu_rwlocks_with_four_cpus() {
+    fn domain(machine: Machine) -> PerCpuRwDomain<Box<Machine>, [ReaderSlot; 4]> {
+        PerCpuRwDomain::new(Box::new(machine), [const { ReaderSlot::new() }; 4])
+    }
+    explore_rw(4, 3, domain, || PerCpuRwLock::new(UnfairRwLock::new()));
+    explore_rw(4, 3, domain, || PerCpuRwLock::new(FairRwLock::new(Ticket::new())));
 }

@@ -1,0 +1,38 @@
+//! What every domain can tell.
+
+use crate::Platform;
+
+/// A domain of any kind: reader-writer locks pause by its platform, whatever queue they are made of.
+pub trait Domain: Sync {
+    /// The platform that serves the locks.
+    type Platform: Platform;
+
+    /// That platform.
+    fn platform(&self) -> &Self::Platform;
+}
+
+/// Kinds of locks without memory of their own take the platform for a domain.
+impl<P: Platform> Domain for P {
+    type Platform = P;
+
+    #[inline(always)]
+    fn platform(&self) -> &P {
+        self
+    }
+}
+
+/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`.
+macro_rules! domain {
+    ($domain:ident<$($size:ident),+>) => {
+        impl<P: $crate::Platform, $(const $size: usize),+> $crate::Domain for $domain<P, $($size),+> {
+            type Platform = P;
+
+            #[inline(always)]
+            fn platform(&self) -> &P {
+                &self.platform
+            }
+        }
+    };
+}
+
+pub(crate) use domain;

@@ -1,0 +1,201 @@
+//! The reader-writer locks on host threads: what all of them must do, and what only the fair one does.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use haltkick_locks::*;
+
+use crate::support::{Host, Plain, Signal, rounds};
+
+const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
+
+type Slots = PerCpuRwDomain<Box<Host>, [ReaderSlot; CPUS]>;
+
+fn slots(host: Host) -> Slots {
+    PerCpuRwDomain::new(Box::new(host), [const { ReaderSlot::new() }; CPUS])
+}
+
+/// The tests of one lock. `$domain` makes the domain from a host, `$lock` a new lock.
+macro_rules! rw_family {
+    ($($name:ident: $lock:expr, $domain:expr;)+) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn writers_are_alone() {
+                let host = Host::new(CPUS, Duration::from_micros(20));
+                super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
+            }
+
+            #[test]
+            fn readers_share_and_a_writer_does_not() {
+                super::readers_share_and_a_writer_does_not(&$domain(Host::impatient(CPUS)), &$lock);
+            }
+        }
+    )+};
+}
+
+rw_family! {
+    unfair: UnfairRwLock::new(), |host| host;
+    fair: FairRwLock::new(Ticket::new()), |host| host;
+    fair_on_qspinlock_pv: FairRwLock::new(QSpinLock::<Pv, Whole>::new()), QSpinDomain::<Host, CPUS>::new;
+    fair_on_mcs: FairRwLock::new(Mcs::new()), McsDomain::<Host, CPUS>::new;
+    per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), slots;
+    per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), slots;
+}
+
+/// Each CPU writes one round in four. Two counters that are written together are always seen together.
+fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Host, domain: &D, lock: &L) {
+    let counters = [Plain::default(), Plain::default()];
+    let rounds = rounds(1_000);
+    host.run(|cpu| {
+        for round in 0..rounds {
+            if (round + cpu) % 4 == 0 {
+                let tried = if round % 8 == 0 { lock.try_write(domain) } else { None };
+                let token = tried.unwrap_or_else(|| lock.write(domain));
+                counters.iter().for_each(Plain::increment);
+                lock.write_unlock(domain, token);
+            } else {
+                let token = lock.try_read(domain).unwrap_or_else(|| lock.read(domain));
+                let first = counters[0].get();
+                if round % 16 == 1 {
+                    thread::yield_now();
+                }
+                assert_eq!(first, counters[1].get(), "a writer was inside together with a reader");
+                lock.read_unlock(domain, token);
+            }
+        }
+    });
+    let all = (0..CPUS).flat_map(|cpu| (0..rounds).map(move |round| round + cpu));
+    let written = all.filter(|n| n % 4 == 0).count() as u64;
+    assert_eq!(counters.map(Plain::into_inner), [written, written]);
+}
+
+fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: &L) {
+    let on_cpu = |cpu, test: &(dyn Fn() + Sync)| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                Host::become_cpu(cpu);
+                test();
+            });
+        });
+    };
+    Host::become_cpu(0);
+    let token = lock.read(domain);
+    on_cpu(1, &|| {
+        let second = lock.try_read(domain).expect("readers share");
+        assert!(lock.try_write(domain).is_none(), "two readers inside");
+        lock.read_unlock(domain, second);
+    });
+    assert!(lock.try_write(domain).is_none(), "one reader inside");
+    lock.read_unlock(domain, token);
+    let token = lock.write(domain);
+    on_cpu(1, &|| {
+        assert!(lock.try_read(domain).is_none() && lock.try_write(domain).is_none(), "a writer inside");
+    });
+    lock.write_unlock(domain, token);
+    let token = lock.try_write(domain).expect("free again");
+    lock.write_unlock(domain, token);
+    let token = lock.try_read(domain).expect("free again");
+    lock.read_unlock(domain, token);
+}
+
+/// CPU 0 reads; CPU 1 wants to write, and is kept where it has said so. Newcomers must not get ahead of it: neither
+/// while the reader is inside nor when it has left.
+#[test]
+fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
+    let host = Host::impatient(2);
+    let lock = Arc::new(FairRwLock::new(Ticket::new()));
+    let [reading, waiting, checked] = [(); 3].map(|()| Signal::default());
+    let counter = Plain::default();
+    host.run(|cpu| {
+        if cpu == 0 {
+            lock.read(&host);
+            reading.give();
+            waiting.await_it();
+            assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
+            lock.read_unlock(&host, ());
+            assert!(lock.try_write(&host).is_none(), "a writer has overtaken the writer");
+            assert!(lock.try_read(&host).is_none(), "a reader has overtaken the writer");
+            checked.give();
+        } else {
+            reading.await_it();
+            let (waiting, checked) = (waiting.clone(), checked.clone());
+            Host::hook_once(Point::WriterWaits, move || {
+                waiting.give();
+                checked.await_it();
+            });
+            lock.write(&host);
+            counter.increment();
+            lock.write_unlock(&host, ());
+        }
+    });
+    assert_eq!(counter.into_inner(), 1);
+}
+
+/// CPU 0 holds the lock for writing until a writer waits and readers queue behind it. Each side gets its turn.
+#[test]
+fn the_fair_lock_serves_in_the_order_of_arrival() {
+    let host = Host::impatient(3);
+    let lock = FairRwLock::new(Ticket::new());
+    let (held, writer_waits) = (Signal::default(), Signal::default());
+    let order = std::sync::Mutex::new(vec![]);
+    host.run(|cpu| match cpu {
+        0 => {
+            lock.write(&host);
+            held.give();
+            host.until_doing(1, Activity::Head);
+            writer_waits.give();
+            // First in the queue that is a ticket lock, and second in that of the lock.
+            host.until_doing(2, Activity::Head);
+            lock.write_unlock(&host, ());
+        }
+        1 => {
+            held.await_it();
+            lock.write(&host);
+            order.lock().unwrap().push("writer");
+            lock.write_unlock(&host, ());
+        }
+        _ => {
+            writer_waits.await_it();
+            lock.read(&host);
+            order.lock().unwrap().push("reader");
+            lock.read_unlock(&host, ());
+        }
+    });
+    assert_eq!(*order.lock().unwrap(), ["writer", "reader"]);
+}
+
+/// A CPU that reads two locks of one domain, or one lock twice, leaves both as they were.
+#[test]
+fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
+    let host = Host::impatient(2);
+    let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
+    let locks = [const { PerCpuRwLock::new(UnfairRwLock::new()) }; 2];
+    Host::become_cpu(0);
+    let outer = locks[0].read(&domain);
+    let inner = locks[1].read(&domain);
+    let again = locks[0].read(&domain);
+    assert_eq!(domain.readers(), 1, "one slot for each CPU");
+    let nobody_writes = |which: [bool; 2]| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                Host::become_cpu(1);
+                for (lock, is_read) in locks.iter().zip(which) {
+                    let wrote = lock.try_write(&domain);
+                    assert_eq!(wrote.is_some(), !is_read);
+                    if let Some(token) = wrote {
+                        lock.write_unlock(&domain, token);
+                    }
+                }
+            });
+        });
+    };
+    nobody_writes([true, true]);
+    locks[0].read_unlock(&domain, outer);
+    nobody_writes([true, true]);
+    locks[0].read_unlock(&domain, again);
+    nobody_writes([false, true]);
+    locks[1].read_unlock(&domain, inner);
+    nobody_writes([false, false]);
+    assert_eq!(domain.readers(), 0);
+}
