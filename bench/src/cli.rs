@@ -370,6 +370,8 @@ pub(crate) struct SchemaArgs {
 pub(crate) enum SchemaOf {
     /// One line of runs.jsonl, or the output of `haltkick run --format json`
     Run,
+    /// The output of `haltkick run --format json` when the guest fails
+    Failure,
     /// manifest.json
     Manifest,
     /// summary.json

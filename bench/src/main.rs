@@ -11,6 +11,7 @@ mod duration;
 mod exit;
 mod experiment;
 mod facts;
+mod failure;
 mod host;
 mod interrupt;
 mod list;

@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
+use haltkick_vmm::{Image, Outcome, Readings, RunConfig, RunError};
 use sha2::{Digest as _, Sha256};
 
+use crate::failure;
 use crate::host::Host;
 use crate::noise::Watch;
+use crate::output;
 use crate::quantity;
 use crate::record::{Context, Place, Record};
 use crate::timestamp;
@@ -15,12 +17,29 @@ use crate::timestamp;
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
 
-/// The real engine.
+/// The real engine. Tells the story of a guest that fails.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
 ) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
-    move |config| haltkick_vmm::run(config, image, stop)
+    move |config| kvm_with_readings(config, image, stop, &mut Readings::default())
+}
+
+/// The same, for those who have a use for what was read besides.
+pub(crate) fn kvm_with_readings(
+    config: &RunConfig,
+    image: &Image,
+    stop: &AtomicBool,
+    readings: &mut Readings,
+) -> Result<Outcome, RunError> {
+    let result = haltkick_vmm::run_with_readings(config, image, stop, readings);
+    if result.is_err() {
+        let story = failure::story(readings);
+        if !story.is_empty() {
+            output::talk(&story);
+        }
+    }
+    result
 }
 
 /// Longest window of the lock-free companion of a single run.

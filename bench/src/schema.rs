@@ -9,6 +9,7 @@ use crate::cli::{Cli, SchemaOf};
 use crate::compare::Compared;
 use crate::doctor::Examination;
 use crate::exit::{Exit, Failure, Result};
+use crate::failure::FailureRecord;
 use crate::manifest::Manifest;
 use crate::output;
 use crate::record::Record;
@@ -18,6 +19,7 @@ use crate::summary::Summary;
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
     let schema = match of {
         SchemaOf::Run => schemars::schema_for!(Record),
+        SchemaOf::Failure => schemars::schema_for!(FailureRecord),
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),

@@ -1,12 +1,15 @@
 //! `haltkick run`: one cell, its lock-free companion, one record.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use haltkick_vmm::{Image, RunConfig};
+use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
 use crate::cpulist;
 use crate::exit::{Exit, Failure, Result};
+use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
 use crate::output;
@@ -23,8 +26,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
     let stop = interrupt::catch()?;
-    let engine = run::kvm(&image, &stop);
-    let record = measure(&engine, &config, &image, args.no_ideal)?;
+    let readings = RefCell::default();
+    let engine =
+        |config: &RunConfig| run::kvm_with_readings(config, &image, &stop, &mut readings.borrow_mut());
+    let record = match measure(&engine, &config, &image, args.no_ideal) {
+        Ok(record) => record,
+        Err(failure) => {
+            if args.format == Format::Json
+                && let Some(record) = FailureRecord::new(&config, &failure, readings.take())
+            {
+                output::data(&format!("{}\n", to_json(&record)?))?;
+            }
+            return Err(failure);
+        }
+    };
     show(&record, args.format)?;
     Ok(if record.trusted { Exit::Done } else { Exit::Untrusted })
 }
@@ -64,6 +79,6 @@ fn show(record: &Record, format: Format) -> Result<()> {
 }
 
 /// The record as one line of JSON.
-pub(crate) fn to_json(record: &Record) -> Result<String> {
+pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }

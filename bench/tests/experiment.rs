@@ -237,15 +237,15 @@ fn a_record_without_a_value_says_why() {
 }
 
 #[test]
-fn a_guest_that_fails_ends_the_run_with_its_exit_code_and_one_line() {
+fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() {
     if !usable_kvm() {
         return;
     }
-    for (workload, code, expected) in [
-        ("selftest-panic", 5, "guest panicked on vCPU 0"),
-        ("selftest-exception", 5, "guest exception on vCPU 3: #PF"),
-        ("selftest-exclusion", 5, "mutual exclusion violated"),
-        ("selftest-hang", 6, "no progress"),
+    for (workload, code, expected, cause, at_fault) in [
+        ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
+        ("selftest-exception", 5, "guest exception on vCPU 3: #PF", "exception", Some(3)),
+        ("selftest-exclusion", 5, "mutual exclusion violated", "exclusion-broken", None),
+        ("selftest-hang", 6, "no progress", "holder-runs", Some(0)),
     ] {
         let output = haltkick(&[
             "run",
@@ -259,11 +259,25 @@ fn a_guest_that_fails_ends_the_run_with_its_exit_code_and_one_line() {
             "tas",
             "--workload",
             workload,
+            "--format",
+            "json",
         ]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{workload}: {message}");
-        assert!(message.contains(expected) && message.lines().count() == 1, "{workload}: {message}");
-        assert!(output.stdout.is_empty(), "{workload} printed a record");
+        let last = message.lines().last().unwrap();
+        assert!(last.starts_with("haltkick: ") && last.contains(expected), "{workload}: {message}");
+        let record: Value = serde_json::from_slice(&output.stdout).expect("a record of the failure");
+        assert_valid("failure", &record);
+        let verdict = &record["explanation"]["verdict"];
+        assert_eq!(
+            (&verdict["cause"], verdict["vcpu"].as_u64()),
+            (&Value::from(cause), at_fault),
+            "{workload}"
+        );
+        assert!(message.contains(verdict["text"].as_str().unwrap()), "{workload}: {message}");
+        assert_eq!(record["exit_code"], code, "{workload}");
+        let console = record["console"].as_str().unwrap();
+        assert!(message.contains(console.trim_end()), "{workload}: {console}");
     }
 }
 

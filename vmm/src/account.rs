@@ -28,6 +28,16 @@ impl Activity {
             _ => Self::Other,
         }
     }
+
+    /// Its name in records.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Holder => "holder",
+            Self::Head => "head",
+            Self::Waiter => "waiter",
+            Self::Other => "other",
+        }
+    }
 }
 
 impl<T> ByActivity<T> {
@@ -98,6 +108,16 @@ impl Account {
             off: Off::Ready,
             since_ns: now_ns,
         }
+    }
+
+    /// Host time since when the vCPU has been off its pCPU, while it is off.
+    pub(crate) fn off_since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
+    /// Whether it was taken off while it was running.
+    pub(crate) fn was_preempted(&self) -> bool {
+        matches!(self.off, Off::Preempted(_))
     }
 
     /// The vCPU gets a pCPU: settles the time off and clears the flag, before the vCPU runs.

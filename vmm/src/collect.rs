@@ -24,7 +24,7 @@ pub(crate) struct Facts<'a> {
     /// Index of the lock.
     pub(crate) lock: u32,
     pub(crate) observed: Observed,
-    pub(crate) finished: Vec<Finished>,
+    pub(crate) finished: &'a [Finished],
     /// TSC at the start of the run.
     pub(crate) start_tsc: u64,
 }
@@ -63,7 +63,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         wait: sum_histograms(facts, |results| &results.wait),
         hold: sum_histograms(facts, |results| &results.hold),
         lock_events: lock_events(facts),
-        vm_exits: vm_exits(&facts.finished),
+        vm_exits: vm_exits(facts.finished),
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         preempted_source: preempted_source(facts),
@@ -120,7 +120,7 @@ fn lock_events(facts: &Facts<'_>) -> Vec<(String, u64)> {
 }
 
 fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
-    let total = |kind: usize| finished.iter().map(|vcpu| vcpu.exits[kind]).sum();
+    let total = |kind: usize| finished.iter().map(|finished| finished.vcpu.exits[kind]).sum();
     Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
 }
 

@@ -4,18 +4,26 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction, SymbolResolver, SymbolResult};
 
+use serde::{Serialize, Serializer};
+
 use crate::image::Image;
 use crate::symbols::Symbols;
 
 /// One instruction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// Where it lies.
     pub address: u64,
-    /// Its bytes.
+    /// Its bytes; in records as hexadecimal digits.
+    #[serde(serialize_with = "hexadecimal")]
     pub bytes: Vec<u8>,
     /// What it does, in Intel syntax.
     pub text: String,
+}
+
+fn hexadecimal<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    let digits: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    serializer.serialize_str(&digits.join(" "))
 }
 
 /// Decodes code of one image.

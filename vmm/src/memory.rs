@@ -103,6 +103,16 @@ impl Memory {
         self.map.write_slice(bytes, Gpa(address)).expect("the VMM writes within the memory it laid out");
     }
 
+    /// A copy of `len` bytes at `address`; `None` where there is no memory. A running guest may change them meanwhile.
+    pub(crate) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
+        if address.checked_add(len).is_none_or(|end| end > self.size) {
+            return None;
+        }
+        let mut bytes = vec![0; len as usize];
+        self.map.read_slice(&mut bytes, Gpa(address)).ok()?;
+        Some(bytes)
+    }
+
     /// A shared structure of the ABI.
     fn shared<T: Shared>(&self, address: u64) -> &T {
         let slice =

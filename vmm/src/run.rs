@@ -4,13 +4,16 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS};
 
+use crate::clock::now_ns;
 use crate::collect::{self, Facts};
 use crate::config::RunConfig;
 use crate::error::RunError;
+use crate::explain::{self, Scene};
 use crate::guest_run::GuestRun;
 use crate::image::{Entry, Image};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
+use crate::readings::Readings;
 use crate::sched::{Scheduler, affinity};
 use crate::supervise::Supervisor;
 
@@ -21,6 +24,19 @@ use crate::supervise::Supervisor;
 /// # Errors
 /// Every way in which a run can end without an outcome, see [`RunError`].
 pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outcome, RunError> {
+    run_with_readings(config, image, stop, &mut Readings::default())
+}
+
+/// Like [`run`], and fills in `readings`, whether the run succeeds or fails.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_readings(
+    config: &RunConfig,
+    image: &Image,
+    stop: &AtomicBool,
+    readings: &mut Readings,
+) -> Result<Outcome, RunError> {
     let start_tsc = collect::read_tsc();
     let (lock, workload) = check(config, image)?;
     let mut machine = Machine::new(config, image, lock, workload)?;
@@ -29,30 +45,37 @@ pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outco
     let scheduler = Scheduler::new(config, &guest, vcpus);
     let mut supervisor = Supervisor::new(config, &guest, &scheduler, stop);
 
-    let verdict = std::thread::scope(|scope| {
+    let (verdict, (stopped_ns, stopped_tsc)) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let verdict = supervisor.supervise();
+        let stopped = (now_ns(), collect::read_tsc());
         guest.stop();
         scheduler.interrupt();
-        verdict
+        (verdict, stopped)
     });
     let observed = supervisor.observed;
     let finished = scheduler.finish();
+    readings.console = guest.console();
     // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
-    if let Some(failure) = guest.take_failure() {
-        return Err(failure);
-    }
-    verdict?;
-    collect::outcome(&Facts {
+    let verdict = guest.take_failure().map_or(verdict, Err);
+    let facts = Facts {
         config,
         image,
         machine: &machine,
         guest: &guest,
         lock,
         observed,
-        finished,
+        finished: &finished,
         start_tsc,
-    })
+    };
+    let result = verdict.and_then(|()| collect::outcome(&facts));
+    if let Err(error) = &result {
+        let (machine, finished) = (&machine, &finished);
+        let locks = config.lock_count;
+        let scene = Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc };
+        readings.explanation = explain::explain(&scene);
+    }
+    result
 }
 
 /// Checks everything that can be checked before anything is created. The indices of the lock and the workload.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 
-use crate::clock::process_cpu_time;
+use crate::clock::{now_ns, process_cpu_time};
 use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
@@ -17,8 +17,14 @@ const POLL: Duration = Duration::from_millis(20);
 const POLL_START: Duration = Duration::from_micros(500);
 /// A guest that has not moved for this long when the window closes may be slow or stuck: the watchdog decides.
 const STALL_WORTH_WAITING: Duration = Duration::from_millis(100);
-/// The least that the watchdog waits.
-const WATCHDOG: Duration = Duration::from_secs(2);
+/// The least that the watchdog waits by itself, once all vCPUs have started.
+const WATCHDOG: Duration = Duration::from_secs(1);
+/// The same while they start, which takes emulated hosts long.
+const WATCHDOG_START: Duration = Duration::from_secs(10);
+/// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
+/// anything: on a busy host, time passes in which nobody could have moved.
+const WATCHDOG_ROUNDS: u32 = 3;
+const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
@@ -35,15 +41,45 @@ pub(crate) struct Observed {
     pub(crate) preempted_flag_seen: bool,
 }
 
+/// What the guest had, since it last moved, to move with.
+#[derive(Debug)]
+struct Chances {
+    /// Times that every ready vCPU has had a turn.
+    rounds: u32,
+    /// Host time since when the present round has been counted.
+    round_ns: u64,
+    /// CPU time of the process when the guest last moved.
+    cpu_time: Duration,
+}
+
+impl Chances {
+    fn from_now() -> Self {
+        Self { rounds: 0, round_ns: now_ns(), cpu_time: process_cpu_time() }
+    }
+
+    fn count(&mut self, scheduler: &Scheduler<'_>) {
+        if scheduler.everybody_ran_since(self.round_ns) {
+            (self.rounds, self.round_ns) = (self.rounds + 1, now_ns());
+        }
+    }
+
+    fn were_enough(&self) -> bool {
+        self.rounds >= WATCHDOG_ROUNDS
+            && process_cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
+    }
+}
+
 /// Supervises one run.
 pub(crate) struct Supervisor<'a> {
     config: &'a RunConfig,
     guest: &'a GuestRun<'a>,
     scheduler: &'a Scheduler<'a>,
     stop: &'a AtomicBool,
-    watchdog: Duration,
+    /// As asked for; `None`: when the guest has had every chance to move.
+    watchdog: Option<Duration>,
     progress: u64,
     still: Duration,
+    chances: Chances,
     pub(crate) observed: Observed,
 }
 
@@ -54,9 +90,17 @@ impl<'a> Supervisor<'a> {
         scheduler: &'a Scheduler<'a>,
         stop: &'a AtomicBool,
     ) -> Self {
-        let watchdog = config.watchdog.unwrap_or_else(|| default_watchdog(config));
-        let observed = Observed::default();
-        Self { config, guest, scheduler, stop, watchdog, progress: 0, still: Duration::ZERO, observed }
+        Self {
+            config,
+            guest,
+            scheduler,
+            stop,
+            watchdog: config.watchdog,
+            progress: 0,
+            still: Duration::ZERO,
+            chances: Chances::from_now(),
+            observed: Observed::default(),
+        }
     }
 
     /// From the guest's first instruction to the close of the window.
@@ -114,11 +158,38 @@ impl<'a> Supervisor<'a> {
         let progress = self.count_progress();
         if progress != self.progress {
             (self.progress, self.still) = (progress, Duration::ZERO);
+            self.chances = Chances::from_now();
             return Ok(());
         }
         // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
         self.still += slept.elapsed().min(time + POLL);
-        if self.still > self.watchdog { Err(self.no_progress()) } else { Ok(()) }
+        self.chances.count(self.scheduler);
+        if self.is_stuck() { Err(self.no_progress()) } else { Ok(()) }
+    }
+
+    fn is_stuck(&self) -> bool {
+        match self.watchdog {
+            Some(limit) => self.still > limit,
+            None => {
+                self.still > self.least_patience()
+                    && (self.scheduler.all_asleep() || self.chances.were_enough())
+            }
+        }
+    }
+
+    /// How long the guest may stand still in any case.
+    fn least_patience(&self) -> Duration {
+        let control = self.guest.memory.control();
+        if control.started.load(Ordering::Relaxed) < self.config.vcpus {
+            return WATCHDOG_START;
+        }
+        let ratio = self.config.vcpus.div_ceil(self.config.cpus.len() as u32);
+        // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
+        let work = (self.config.hold + self.config.think) * ratio * 4;
+        match self.config.sched {
+            Sched::Vmm => WATCHDOG + work,
+            Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,
+        }
     }
 
     /// Grows whenever a vCPU starts or gets somewhere.
@@ -143,14 +214,4 @@ impl<'a> Supervisor<'a> {
             format!("nothing has moved for {seconds:.1} s; a slower lock needs a longer --watchdog")
         })
     }
-}
-
-/// Long enough for the slowest lock: first come first served, one acquisition whenever the next in the queue happens
-/// to be scheduled.
-fn default_watchdog(config: &RunConfig) -> Duration {
-    let slice = match config.sched {
-        Sched::Vmm => config.slice,
-        Sched::Host => HOST_SLICE,
-    };
-    WATCHDOG.max(slice * config.vcpus.div_ceil(config.cpus.len() as u32) * 8)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use addr2line::gimli;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use serde::Serialize;
 
 use crate::memory::IMAGE_BASE;
 
@@ -109,7 +110,7 @@ fn shorten(name: &str) -> String {
 }
 
 /// One function that code at an address belongs to: the one that it was inlined from, or the one that holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frame {
     /// Its name as the debug information has it; images with line tables alone have few names that were not inlined.
     pub function: Option<String>,
@@ -117,6 +118,14 @@ pub struct Frame {
     pub file: Option<String>,
     /// Line in that file.
     pub line: Option<u32>,
+}
+
+impl Frame {
+    /// Whether it is code of the standard library: seldom where anybody looks for a fault.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.starts_with("core/") || file.starts_with("alloc/"))
+    }
 }
 
 impl fmt::Display for Frame {

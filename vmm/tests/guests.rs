@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    Image, MAX_LOCKS, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, probe, run,
+    Cause, Explanation, Image, MAX_LOCKS, Outcome, PreemptedSource, Readings, Ring, RunConfig, RunError,
+    Sched, allowed_cpus, probe, run, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -38,6 +39,10 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_panic_names_message_file_and_line", panic_is_reported),
         Trial::test("an_exception_names_vector_address_and_place", exception_is_reported),
         Trial::test("an_endless_loop_ends_under_the_watchdog_in_both_schedulers", watchdog_ends_a_hang),
+        Trial::test("a_panic_is_explained_with_the_console", explain_a_panic),
+        Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
+        Trial::test("a_hang_names_the_holder_and_who_waits_for_how_long", explain_a_hang),
+        Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus),
         Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
@@ -244,6 +249,82 @@ fn watchdog_ends_a_hang() -> Check {
         }
     }
     Ok(())
+}
+
+/// Runs what must fail, and gives what is told of it.
+fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
+    let mut readings = Readings::default();
+    let result = run_with_readings(config, &Image::embedded(), &AtomicBool::new(false), &mut readings);
+    let error = result.err().ok_or("the run came to its end")?;
+    let explanation = readings.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
+    check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
+    let grouped: usize = explanation.groups.iter().map(|group| group.vcpus.len()).sum();
+    check(grouped == config.vcpus as usize, || format!("{grouped} vCPUs in groups"))?;
+    let text = explanation.to_string();
+    let long = text.lines().count();
+    check(long <= 20 * explanation.groups.len() + 20, || format!("{long} lines:\n{text}"))?;
+    Ok((error, explanation, readings.console))
+}
+
+fn explain_a_panic() -> Check {
+    let (_, explanation, console) =
+        explained(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() })?;
+    check(explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0), || {
+        format!("{:?}", explanation.verdict)
+    })?;
+    check(console == "selftest-panic: vCPU 0 is about to panic\n", || console)
+}
+
+fn explain_an_exception() -> Check {
+    let config = RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..config() };
+    let (_, explanation, _) = explained(&config)?;
+    check(explanation.verdict.vcpu == Some(config.vcpus - 1), || format!("{:?}", explanation.verdict))?;
+    let at = explanation.groups[0].at.as_ref().ok_or("no place")?;
+    check(at.symbol.as_deref().is_some_and(|name| name.contains("selftest::exception")), || {
+        format!("{at:?}")
+    })?;
+    let here = at.code.iter().find(|line| line.address == at.address).ok_or("no code")?;
+    check(here.text.starts_with("mov ") && here.text.contains('['), || format!("{here:?}"))?;
+    let file = at.frames.iter().find_map(|frame| frame.file.as_deref());
+    check(file == Some("guest/src/workloads/selftest.rs"), || format!("{:?}", at.frames))
+}
+
+fn explain_a_hang() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
+            let config = RunConfig {
+                workload: "selftest-hang".into(),
+                sched,
+                lock: lock.into(),
+                pv,
+                watchdog: Some(Duration::from_millis(300)),
+                window: PATIENCE,
+                ..config()
+            };
+            let (_, explanation, _) = explained(&config)?;
+            let verdict = &explanation.verdict;
+            check(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), || format!("{verdict:?}"))?;
+            let [state] = &explanation.locks[..] else {
+                return Err(format!("locks {:?}", explanation.locks).into());
+            };
+            check(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, || {
+                format!("{state:?}")
+            })?;
+            let waiting = explanation.vcpus.iter().find(|vcpu| vcpu.activity == "waiter");
+            check(waiting.is_some_and(|vcpu| vcpu.asked_ns > Some(100_000_000)), || format!("{waiting:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A large machine's explanation is no longer than a small one's.
+fn explain_1024_vcpus() -> Check {
+    let workload = "selftest-hang".into();
+    let watchdog = Some(Duration::from_secs(2));
+    let (_, explanation, _) =
+        explained(&RunConfig { workload, vcpus: 1024, window: PATIENCE, watchdog, ..config() })?;
+    check(explanation.verdict.vcpu == Some(0), || format!("{:?}", explanation.verdict))?;
+    check(explanation.groups.len() < 60, || format!("{} groups", explanation.groups.len()))
 }
 
 fn exclusion_is_checked() -> Check {

@@ -33,6 +33,11 @@ impl<T> FairQueue<T> {
         self.ready.is_empty()
     }
 
+    /// Everybody, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.ready.values()
+    }
+
     /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.
     pub(crate) fn after_sleep(&self, virtual_ns: u64) -> u64 {
         virtual_ns.max(self.floor_ns.saturating_sub(self.credit_ns))

@@ -13,7 +13,7 @@ use crate::clock::now_ns;
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
-use crate::sched::{Finished, SchedStat, affinity};
+use crate::sched::{Finished, Place, SchedStat, affinity};
 use crate::signal::{self, Thread};
 use crate::vcpu::Vcpu;
 
@@ -111,14 +111,18 @@ impl<'a> HostThreads<'a> {
             self.threads[vcpu.id as usize].get_or_init(Thread::current);
         }
         let mut account = Account::new(now_ns());
-        if let Err(error) = pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
-            self.run.fail(error);
-        }
+        let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
+            Ok(place) => place,
+            Err(error) => {
+                self.run.fail(error);
+                Place::Left
+            }
+        };
         self.left.fetch_add(1, Ordering::SeqCst);
         // Relaxed: a count.
         account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);
         account.preemptions = involuntary_switches().unwrap_or(0);
-        lock(&self.finished).push(Finished { id: vcpu.id, exits: vcpu.exits, account });
+        lock(&self.finished).push(Finished { id: vcpu.id, vcpu, account, place });
     }
 
     /// vCPU 0 waits for all threads to exist, the others for vCPU 0.
@@ -127,11 +131,14 @@ impl<'a> HostThreads<'a> {
         if vcpu == 0 { self.sleepers.get().is_some() } else { self.booted.load(Ordering::Acquire) }
     }
 
-    /// The run loop of a vCPU.
-    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<(), RunError> {
+    /// The run loop of a vCPU. Where it was when it ended.
+    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Place, RunError> {
         while !self.may_start(vcpu.id) && !self.run.stopping() {
             // With a limit: if not all threads could be started, nobody knows whom to unpark.
             std::thread::park_timeout(Duration::from_millis(100));
+        }
+        if !self.may_start(vcpu.id) {
+            return Ok(Place::NotStarted);
         }
         while !self.run.stopping() {
             let exit = vcpu
@@ -141,8 +148,12 @@ impl<'a> HostThreads<'a> {
                 Exit::Interrupted => signal::take_kick(),
                 Exit::Wait => {
                     account.waits += 1;
+                    let since_ns = now_ns();
                     self.asleep.fetch_add(1, Ordering::SeqCst);
                     std::thread::park();
+                    if self.run.stopping() {
+                        return Ok(Place::Halted { since_ns });
+                    }
                     self.asleep.fetch_sub(1, Ordering::SeqCst);
                 }
                 Exit::Kick(target) => self.kick(target),
@@ -152,15 +163,15 @@ impl<'a> HostThreads<'a> {
                     self.booted.store(true, Ordering::Release);
                     self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
                 }
-                Exit::Left => break,
+                Exit::Left => return Ok(Place::Left),
                 exit => {
                     if !self.run.serve(vcpu, exit) {
-                        break;
+                        return Ok(Place::Left);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(Place::Running)
     }
 
     /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.

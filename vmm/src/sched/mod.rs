@@ -10,7 +10,6 @@ use std::thread::Scope;
 
 use crate::account::Account;
 use crate::config::{RunConfig, Sched};
-use crate::exits::Exit;
 use crate::guest_run::GuestRun;
 use crate::vcpu::Vcpu;
 
@@ -20,8 +19,27 @@ use runners::Runners;
 /// What a scheduler hands back of one vCPU.
 pub(crate) struct Finished {
     pub(crate) id: u32,
-    pub(crate) exits: [u64; Exit::KINDS],
+    pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
+    /// Where it was when the run ended.
+    pub(crate) place: Place,
+}
+
+/// Where a vCPU was when the run ended; since when, in host time, where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The boot vCPU had not let it start.
+    NotStarted,
+    /// On a pCPU; under the host's scheduler: not asleep, and so on one or waiting for one.
+    Running,
+    /// Taken off while it ran.
+    Preempted { since_ns: u64 },
+    /// Waiting for a pCPU: new, kicked awake, or it gave up its slice.
+    Ready { since_ns: u64 },
+    /// Asleep.
+    Halted { since_ns: u64 },
+    /// Done, or failed.
+    Left,
 }
 
 /// What the kernel tells of one vCPU's thread, in nanoseconds since it started.
@@ -69,6 +87,14 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(_) => false,
             Self::Host(threads) => threads.all_asleep(),
+        }
+    }
+
+    /// Whether every vCPU that is ready has run since `since_ns`, as far as the scheduler knows.
+    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
+        match self {
+            Self::Vmm(runners) => runners.everybody_ran_since(since_ns),
+            Self::Host(_) => true,
         }
     }
 

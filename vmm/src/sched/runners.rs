@@ -21,7 +21,7 @@ use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
 use crate::sched::fair_queue::FairQueue;
 use crate::sched::slice::SliceTimer;
-use crate::sched::{Finished, affinity};
+use crate::sched::{Finished, Place, affinity};
 use crate::signal::{self, Thread};
 use crate::vcpu::Vcpu;
 
@@ -32,6 +32,8 @@ struct Task {
     /// The pCPU that it ran on last. It is run there again where that is fair: its caches are warm there, and before
     /// Linux 6.13 a vCPU that changes threads waits for an RCU grace period.
     last_pcpu: Option<u32>,
+    /// The end of the run took it off its pCPU.
+    stopped: bool,
 }
 
 /// Where a sleeping vCPU lies, and where a kick waits for one that does not sleep yet.
@@ -85,7 +87,7 @@ impl<'a> Runners<'a> {
         let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
         let mut tasks = vcpus
             .into_iter()
-            .map(|vcpu| Box::new(Task { vcpu, account: Account::new(now), last_pcpu: None }));
+            .map(|vcpu| Box::new(Task { vcpu, account: Account::new(now), last_pcpu: None, stopped: false }));
         let mut ready = FairQueue::new(slots.len(), run.slice.as_nanos() as u64);
         if let Some(boot_vcpu) = tasks.next() {
             ready.push(boot_vcpu.vcpu.id, 0, boot_vcpu);
@@ -136,12 +138,29 @@ impl<'a> Runners<'a> {
             .slots
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
+        let ready = ready.map(|task| {
+            let since_ns = task.account.off_since_ns();
+            match (task.stopped, task.account.was_preempted()) {
+                (true, _) => (task, Place::Running),
+                (false, true) => (task, Place::Preempted { since_ns }),
+                (false, false) => (task, Place::Ready { since_ns }),
+            }
+        });
+        let asleep = asleep.map(|task| {
+            let since_ns = task.account.off_since_ns();
+            (task, Place::Halted { since_ns })
+        });
         ready
-            .chain(queue.unborn)
-            .chain(queue.left)
+            .chain(queue.unborn.into_iter().map(|task| (task, Place::NotStarted)))
+            .chain(queue.left.into_iter().map(|task| (task, Place::Left)))
             .chain(asleep)
-            .map(|task| Finished { id: task.vcpu.id, exits: task.vcpu.exits, account: task.account })
+            .map(|(task, place)| Finished { id: task.vcpu.id, vcpu: task.vcpu, account: task.account, place })
             .collect()
+    }
+
+    /// Whether every vCPU that is ready became so after `since_ns`, and so has run since.
+    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
+        lock(&self.queue).ready.iter().all(|task| task.account.off_since_ns() >= since_ns)
     }
 
     fn serve_pcpu(&self, cpu: u32) -> Result<(), RunError> {
@@ -200,6 +219,7 @@ impl<'a> Runners<'a> {
     fn give_turn(&self, mut task: Box<Task>, slice: &mut SliceTimer) -> Result<Option<Box<Task>>, RunError> {
         let turn = self.run_turn(&mut task, slice);
         let (id, window, now) = (task.vcpu.id, &self.run.window, now_ns());
+        task.stopped = matches!(turn, Ok(Turn::Stopped));
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
                 task.account.preempt(self.run.area(id), window, now);

@@ -1,0 +1,127 @@
+//! What is told of a guest that failed: a page on stderr, and a record for programs.
+
+use std::fmt::Write as _;
+
+use haltkick_vmm::{Readings, RunConfig, Sched};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::exit::Failure;
+
+/// A run that failed in the guest. The output of `haltkick run --format json` then.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct FailureRecord {
+    /// "haltkick.failure".
+    pub(crate) schema: &'static str,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// The exit code: 5, the guest failed; 6, no progress.
+    pub(crate) exit_code: u8,
+    /// One line: what failed, and where.
+    pub(crate) message: String,
+    /// What was asked.
+    pub(crate) config: Asked,
+    /// What the guest wrote to its console.
+    pub(crate) console: String,
+    /// Verdict, locks, and vCPUs as they were: see docs/explain.md.
+    #[schemars(with = "Value")]
+    pub(crate) explanation: haltkick_vmm::Explanation,
+}
+
+/// What was asked of a run that failed.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct Asked {
+    /// Number of vCPUs.
+    pub(crate) vcpus: u32,
+    /// Host CPUs that they shared.
+    pub(crate) cpus: Vec<u32>,
+    /// "vmm" or "host".
+    pub(crate) sched: &'static str,
+    /// Name of the lock.
+    pub(crate) lock: String,
+    /// Whether its paravirtual form.
+    pub(crate) pv: bool,
+    /// Name of the workload.
+    pub(crate) workload: String,
+    /// Work inside a critical section.
+    pub(crate) hold_ns: u64,
+    /// Work between critical sections.
+    pub(crate) think_ns: u64,
+    /// Locks that the sections were spread over.
+    pub(crate) locks: u32,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+impl FailureRecord {
+    /// The record of a run of `config` that ended in `failure`; `None` when it is not the guest that failed.
+    pub(crate) fn new(config: &RunConfig, failure: &Failure, readings: Readings) -> Option<Self> {
+        Some(Self {
+            schema: "haltkick.failure",
+            schema_version: 1,
+            exit_code: failure.exit as u8,
+            message: failure.message.clone(),
+            config: Asked {
+                vcpus: config.vcpus,
+                cpus: config.cpus.clone(),
+                sched: match config.sched {
+                    Sched::Vmm => "vmm",
+                    Sched::Host => "host",
+                },
+                lock: config.lock.clone(),
+                pv: config.pv,
+                workload: config.workload.clone(),
+                hold_ns: config.hold.as_nanos() as u64,
+                think_ns: config.think.as_nanos() as u64,
+                locks: config.lock_count,
+                seed: config.seed,
+            },
+            console: readings.console,
+            explanation: readings.explanation?,
+        })
+    }
+}
+
+/// The same for people: what the guest wrote last, and what every vCPU was doing.
+pub(crate) fn story(readings: &Readings) -> String {
+    const LAST_LINES: usize = 20;
+    let mut story = String::new();
+    let lines: Vec<_> = readings.console.lines().collect();
+    if !lines.is_empty() {
+        let from = lines.len().saturating_sub(LAST_LINES);
+        let _ = match from {
+            0 => writeln!(story, "console of the guest:"),
+            _ => writeln!(story, "console of the guest, last {LAST_LINES} lines:"),
+        };
+        lines[from..].iter().for_each(|line| _ = writeln!(story, "  {}", printable(line)));
+        story.push('\n');
+    }
+    if let Some(explanation) = &readings.explanation {
+        let _ = write!(story, "{explanation}");
+    }
+    story
+}
+
+/// What a terminal may be sent: the guest is not trusted with escape sequences.
+fn printable(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_cannot_speak_to_the_terminal() {
+        let readings = Readings { console: "one\n\u{1b}[2Jtwo\n".into(), ..Readings::default() };
+        assert_eq!(story(&readings), "console of the guest:\n  one\n  \u{fffd}[2Jtwo\n\n");
+    }
+
+    #[test]
+    fn of_a_long_console_the_end_is_shown() {
+        let console: String = (0..100).map(|i| format!("line {i}\n")).collect();
+        let told = story(&Readings { console, ..Readings::default() });
+        assert!(told.contains("last 20 lines") && told.contains("line 99") && !told.contains("line 79\n"));
+    }
+}

@@ -1,0 +1,310 @@
+//! What every vCPU was doing when a run failed, and which of them is at fault.
+//!
+//! Made after all threads have ended: nothing moves any more, so that registers, shared areas and locks belong together.
+//! Everything that the guest wrote is shown as it is and believed nowhere: a number that is no vCPU's or no lock's is
+//! left out, a time that lies in the future is no time.
+
+mod text;
+mod verdict;
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::account::Activity;
+use crate::disassemble::{Disassembler, around};
+use crate::image::Image;
+use crate::machine::Machine;
+use crate::sched::{Finished, Place};
+use crate::symbols::{Frame, Lines};
+use crate::{Line, RunError};
+
+pub use verdict::{Cause, Verdict};
+
+/// Instructions that are shown before and after the one that a vCPU stands at.
+const CODE_BEFORE: usize = 3;
+const CODE_AFTER: usize = 3;
+/// Most bytes of a function that are decoded to find where its instructions begin.
+const LONGEST_FUNCTION: u64 = 64 << 10;
+
+/// A failed run, explained.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// Who is at fault.
+    pub verdict: Verdict,
+    /// The locks that anybody holds or waits for.
+    pub locks: Vec<LockState>,
+    /// vCPUs in equal states, the one at fault first, then the largest group last.
+    pub groups: Vec<Group>,
+    /// Every vCPU, in order.
+    pub vcpus: Vec<VcpuState>,
+}
+
+/// Where a vCPU was when the run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The boot vCPU had not let it start.
+    NotStarted,
+    /// On a pCPU; under the host's scheduler: not asleep, and so on one or waiting for one.
+    Running,
+    /// Off its pCPU because its slice was over or the experiment took it off.
+    Preempted,
+    /// Ready: kicked awake, new, or it gave up its slice.
+    Ready,
+    /// Asleep in `pv_wait`.
+    Halted,
+    /// Done, or failed.
+    Left,
+}
+
+/// One vCPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct VcpuState {
+    /// Its index.
+    pub vcpu: u32,
+    /// Where it was.
+    pub state: State,
+    /// Since when it has been off its pCPU; null while it runs, and where only the host knows.
+    pub off_ns: Option<u64>,
+    /// What it says it was doing: "holder", "head", "waiter" or "other".
+    pub activity: &'static str,
+    /// The lock that it says it holds or waits for.
+    pub lock: Option<u32>,
+    /// How long ago it says it asked for that lock.
+    pub asked_ns: Option<u64>,
+    /// Instruction pointer; null when KVM does not tell.
+    pub rip: Option<u64>,
+    /// Index of its group.
+    pub group: usize,
+}
+
+/// vCPUs in the same state at the same place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// Which.
+    pub vcpus: Vec<u32>,
+    /// Where they were.
+    pub state: State,
+    /// What they say they were doing.
+    pub activity: &'static str,
+    /// The lock that they say they hold or wait for.
+    pub lock: Option<u32>,
+    /// Shortest and longest time off.
+    pub off_ns: Option<[u64; 2]>,
+    /// Shortest and longest time since they asked for the lock.
+    pub asked_ns: Option<[u64; 2]>,
+    /// Where the first of them stands; null when KVM does not tell.
+    pub at: Option<Location>,
+}
+
+/// A place in the guest's code.
+#[derive(Clone, Debug, Serialize)]
+pub struct Location {
+    /// The address.
+    pub address: u64,
+    /// Function and offset; null outside the image.
+    pub symbol: Option<String>,
+    /// Source lines: innermost inlined function first. Empty when unknown.
+    pub frames: Vec<Frame>,
+    /// Instructions around it, as they are in guest memory.
+    pub code: Vec<Line>,
+}
+
+/// One lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct LockState {
+    /// Its index.
+    pub lock: u32,
+    /// The vCPU in its section, as that one wrote when it entered.
+    pub owner: Option<u32>,
+    /// Sections entered since boot.
+    pub entered: u64,
+    /// vCPUs that say they are first in its queue.
+    pub heads: Vec<u32>,
+    /// vCPUs that say they wait for it elsewhere.
+    pub waiters: Vec<u32>,
+}
+
+/// What an explanation is made from.
+pub(crate) struct Scene<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) machine: &'a Machine,
+    pub(crate) locks: u32,
+    pub(crate) finished: &'a [Finished],
+    pub(crate) error: &'a RunError,
+    /// Host time at which the run was stopped.
+    pub(crate) stopped_ns: u64,
+    /// TSC at that time.
+    pub(crate) stopped_tsc: u64,
+}
+
+/// Explains a run that failed in the guest; `None` where the guest is not what failed.
+pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
+    let in_guest = matches!(
+        scene.error,
+        RunError::GuestPanic { .. }
+            | RunError::GuestException { .. }
+            | RunError::GuestFailed { .. }
+            | RunError::ExclusionViolated(_)
+            | RunError::NoProgress(_)
+    );
+    if !in_guest {
+        return None;
+    }
+    let mut vcpus: Vec<_> = scene.finished.iter().map(|vcpu| vcpu_state(scene, vcpu)).collect();
+    let locks = lock_states(scene, &vcpus);
+    let verdict = verdict::verdict(scene.error, &vcpus, &locks);
+    let groups = Places::new(scene).group(&mut vcpus, verdict.vcpu);
+    Some(Explanation { verdict, locks, groups, vcpus })
+}
+
+fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
+    let activity = &scene.machine.memory.area(finished.id).activity;
+    let doing = Activity::of(scene.machine.memory.area(finished.id));
+    let lock = activity.lock.load(Ordering::Relaxed);
+    let asked_tsc = activity.since_tsc.load(Ordering::Relaxed);
+    let (state, since_ns) = match finished.place {
+        Place::NotStarted => (State::NotStarted, None),
+        Place::Running => (State::Running, None),
+        Place::Preempted { since_ns } => (State::Preempted, Some(since_ns)),
+        Place::Ready { since_ns } => (State::Ready, Some(since_ns)),
+        Place::Halted { since_ns } => (State::Halted, Some(since_ns)),
+        Place::Left => (State::Left, None),
+    };
+    let concerned = doing != Activity::Other && lock < scene.locks;
+    VcpuState {
+        vcpu: finished.id,
+        state,
+        off_ns: since_ns.map(|since_ns| scene.stopped_ns.saturating_sub(since_ns)),
+        activity: doing.name(),
+        lock: concerned.then_some(lock),
+        asked_ns: scene
+            .stopped_tsc
+            .checked_sub(asked_tsc)
+            .filter(|_| concerned && asked_tsc != 0)
+            .map(|ticks| ticks_to_ns(ticks, scene.machine.tsc_khz)),
+        rip: rip(scene, finished),
+        group: 0,
+    }
+}
+
+/// Where the vCPU stands; if it took an exception: where it took it, for it stands in the handler.
+fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
+    match scene.error {
+        RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
+            Some(scene.machine.memory.area(finished.id).report.rip.load(Ordering::Relaxed))
+        }
+        _ => finished.vcpu.fd.get_regs().ok().map(|registers| registers.rip),
+    }
+}
+
+/// TSC ticks in nanoseconds.
+fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64
+}
+
+fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState]) -> Vec<LockState> {
+    let all = (0..scene.locks).map(|lock| {
+        let oracle = scene.machine.memory.oracle(lock);
+        let doing = |activity: &str| -> Vec<u32> {
+            let those = vcpus.iter().filter(|vcpu| vcpu.lock == Some(lock) && vcpu.activity == activity);
+            those.map(|vcpu| vcpu.vcpu).collect()
+        };
+        let inside = oracle.owner.load(Ordering::Relaxed);
+        LockState {
+            lock,
+            owner: inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len()),
+            entered: oracle.entered.load(Ordering::Relaxed),
+            heads: doing(Activity::Head.name()),
+            waiters: doing(Activity::Waiter.name()),
+        }
+    });
+    all.filter(|lock| lock.owner.is_some() || !lock.heads.is_empty() || !lock.waiters.is_empty()).collect()
+}
+
+/// Names places and gathers the vCPUs that are at the same one.
+struct Places<'a> {
+    scene: &'a Scene<'a>,
+    lines: Option<Lines<'a>>,
+    disassembler: Disassembler,
+}
+
+impl<'a> Places<'a> {
+    fn new(scene: &'a Scene<'a>) -> Self {
+        Self { scene, lines: scene.image.lines(), disassembler: Disassembler::new(scene.image) }
+    }
+
+    fn group(&mut self, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut keys = Vec::new();
+        for vcpu in vcpus.iter_mut() {
+            let function = vcpu.rip.map(|rip| self.function(rip));
+            // The one at fault stands alone.
+            let alone = (Some(vcpu.vcpu) == at_fault).then_some(vcpu.vcpu);
+            let key = (vcpu.state, vcpu.activity, vcpu.lock, function, alone);
+            vcpu.group = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
+                keys.push(key);
+                groups.push(Group {
+                    vcpus: Vec::new(),
+                    state: vcpu.state,
+                    activity: vcpu.activity,
+                    lock: vcpu.lock,
+                    off_ns: None,
+                    asked_ns: None,
+                    at: vcpu.rip.map(|rip| self.location(rip)),
+                });
+                groups.len() - 1
+            });
+            let group = &mut groups[vcpu.group];
+            group.vcpus.push(vcpu.vcpu);
+            widen(&mut group.off_ns, vcpu.off_ns);
+            widen(&mut group.asked_ns, vcpu.asked_ns);
+        }
+        Self::order(groups, vcpus, at_fault)
+    }
+
+    /// The one at fault first, then from small groups to large ones: what is rare is what is interesting.
+    fn order(groups: Vec<Group>, vcpus: &mut [VcpuState], at_fault: Option<u32>) -> Vec<Group> {
+        let mut groups: Vec<_> = groups.into_iter().enumerate().collect();
+        groups.sort_by_key(|(_, group)| {
+            (!at_fault.is_some_and(|vcpu| group.vcpus.contains(&vcpu)), group.vcpus.len(), group.vcpus[0])
+        });
+        let mut renamed = vec![0; groups.len()];
+        for (new, (old, _)) in groups.iter().enumerate() {
+            renamed[*old] = new;
+        }
+        vcpus.iter_mut().for_each(|vcpu| vcpu.group = renamed[vcpu.group]);
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// What tells places apart: the function that holds the code and the one that it was inlined from.
+    fn function(&self, rip: u64) -> (Option<u64>, Option<String>) {
+        let symbol = self.scene.image.symbols().at(rip).map(|(symbol, _)| symbol.address);
+        let frames = self.lines.as_ref().map(|lines| lines.frames(rip)).unwrap_or_default();
+        (symbol, frames.into_iter().find(|frame| !frame.is_library()).and_then(|frame| frame.function))
+    }
+
+    fn location(&mut self, rip: u64) -> Location {
+        let symbol = self.scene.image.symbols().at(rip);
+        let code = symbol.and_then(|(symbol, _)| {
+            let len = symbol.size.min(LONGEST_FUNCTION);
+            let code = self.scene.machine.memory.read(symbol.address, len)?;
+            let lines = self.disassembler.decode(&code, symbol.address);
+            Some(around(&lines, rip, CODE_BEFORE, CODE_AFTER).to_vec())
+        });
+        Location {
+            address: rip,
+            symbol: symbol.map(|(symbol, offset)| format!("{}+{offset:#x}", symbol.short_name())),
+            frames: self.lines.as_ref().map(|lines| lines.frames(rip)).unwrap_or_default(),
+            code: code.unwrap_or_default(),
+        }
+    }
+}
+
+fn widen(range: &mut Option<[u64; 2]>, value: Option<u64>) {
+    if let Some(value) = value {
+        let [least, most] = range.get_or_insert([value; 2]);
+        (*least, *most) = ((*least).min(value), (*most).max(value));
+    }
+}

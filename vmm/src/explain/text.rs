@@ -1,0 +1,155 @@
+//! An explanation as people read it: one paragraph per lock and per group of vCPUs.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{Explanation, Group, Location, LockState, State};
+
+/// Most numbers of vCPUs in one line.
+const LONGEST_LIST: usize = 12;
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.verdict.text)?;
+        self.locks.iter().try_for_each(|lock| write!(f, "\n{lock}"))?;
+        self.groups.iter().try_for_each(|group| write!(f, "\n{group}"))
+    }
+}
+
+impl Display for LockState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {}: ", self.lock)?;
+        match self.owner {
+            Some(owner) => write!(f, "vCPU {owner} is inside")?,
+            None => write!(f, "nobody is inside")?,
+        }
+        write!(f, ", entered {} times", self.entered)?;
+        for (what, vcpus) in [("first in the queue", &self.heads), ("waiting", &self.waiters)] {
+            if !vcpus.is_empty() {
+                write!(f, "; {what}: vCPU {}", vcpu_list(vcpus))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+impl Display for Group {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.vcpus[..] {
+            [vcpu] => write!(f, "vCPU {vcpu}: ")?,
+            _ => write!(f, "{} vCPUs ({}): ", self.vcpus.len(), vcpu_list(&self.vcpus))?,
+        }
+        f.write_str(match self.state {
+            State::NotStarted => "not started",
+            State::Running => "running",
+            State::Preempted => "preempted",
+            State::Ready => "ready",
+            State::Halted => "halted",
+            State::Left => "left",
+        })?;
+        if let Some(off_ns) = self.off_ns {
+            write!(f, " for {}", range(off_ns))?;
+        }
+        if let Some(lock) = self.lock {
+            let does = match self.activity {
+                "holder" => "holds",
+                "head" => "first in the queue of",
+                _ => "waits for",
+            };
+            write!(f, ", {does} lock {lock}")?;
+        }
+        if let Some(asked_ns) = self.asked_ns {
+            write!(f, ", asked {} ago", range(asked_ns))?;
+        }
+        writeln!(f)?;
+        self.at.as_ref().map_or(Ok(()), |at| at.fmt(f))
+    }
+}
+
+impl Display for Location {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.symbol {
+            Some(symbol) => writeln!(f, "  at {symbol} ({:#x})", self.address)?,
+            None => writeln!(f, "  at {:#x}, outside the image's code", self.address)?,
+        }
+        let ours = self.frames.iter().skip_while(|frame| frame.is_library());
+        for frame in ours {
+            match &frame.function {
+                Some(function) => writeln!(f, "     {frame} in {function}")?,
+                None => writeln!(f, "     {frame}")?,
+            }
+        }
+        for line in &self.code {
+            let mark = if line.address == self.address { '>' } else { ' ' };
+            writeln!(f, "   {mark} {:#x}  {}", line.address, line.text)?;
+        }
+        Ok(())
+    }
+}
+
+fn range([least, most]: [u64; 2]) -> String {
+    match (duration(least), duration(most)) {
+        (least, most) if least == most => least,
+        (least, most) => format!("{least} to {most}"),
+    }
+}
+
+/// Nanoseconds in the unit that fits, to three digits.
+pub(super) fn duration(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..1_000_000 => (ns as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// Numbers in order, as `0-3,7`; cut where there are too many.
+pub(super) fn vcpu_list(vcpus: &[u32]) -> String {
+    let mut sorted = vcpus.to_vec();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for vcpu in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == vcpu => *last = vcpu,
+            _ => ranges.push((vcpu, vcpu)),
+        }
+    }
+    let mut parts: Vec<_> = ranges
+        .iter()
+        .take(LONGEST_LIST)
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    if ranges.len() > LONGEST_LIST {
+        parts.push("...".into());
+    }
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_vcpus_are_short() {
+        assert_eq!(vcpu_list(&[7, 0, 1, 2]), "0-2,7");
+        assert_eq!(vcpu_list(&[]), "");
+        let odd: Vec<u32> = (0..1024).step_by(2).collect();
+        assert!(vcpu_list(&odd).len() < 60);
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_234, "1.23 us"),
+            (999_999_999, "1000 ms"),
+            (1_500_000_000, "1.50 s"),
+            (12_340_000_000, "12.3 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+}

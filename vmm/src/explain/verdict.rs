@@ -1,0 +1,271 @@
+//! Which vCPU is at fault, and why.
+
+use serde::Serialize;
+
+use super::text::{duration, vcpu_list};
+use super::{LockState, State, VcpuState};
+use crate::RunError;
+
+/// Off for this long, and others waiting: worth naming.
+const LONG_OFF_NS: u64 = 100_000_000;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The guest panicked.
+    Panic,
+    /// The guest took an exception.
+    Exception,
+    /// The guest, or KVM, ended a vCPU in another way.
+    GuestFailure,
+    /// Two vCPUs were in one section.
+    ExclusionBroken,
+    /// The holder runs, and does not let go.
+    HolderRuns,
+    /// The holder is not running.
+    HolderOff,
+    /// The holder sleeps.
+    HolderAsleep,
+    /// The holder has left.
+    HolderLeft,
+    /// vCPUs wait for each other's locks.
+    Deadlock,
+    /// Somebody sleeps whom nobody will kick.
+    LostWakeUp,
+    /// The lock is free, and the next in the queue runs and does not take it.
+    HeadRuns,
+    /// The next in the queue is not running.
+    HeadOff,
+    /// Nothing of all that.
+    Unknown,
+}
+
+/// Who is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// What went wrong.
+    pub cause: Cause,
+    /// The vCPU at fault; null if there is no telling.
+    pub vcpu: Option<u32>,
+    /// The lock that it is about, if any.
+    pub lock: Option<u32>,
+    /// One sentence.
+    pub text: String,
+}
+
+/// Judges a failed run by what everybody was doing.
+pub(super) fn verdict(error: &RunError, vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
+    let about = |cause, vcpu, text| Verdict { cause, vcpu, lock: None, text };
+    match error {
+        RunError::GuestPanic { vcpu, file, line, .. } => {
+            about(Cause::Panic, Some(*vcpu), format!("vCPU {vcpu} panicked at {file}:{line}"))
+        }
+        RunError::GuestException { vcpu, name, .. } => {
+            about(Cause::Exception, Some(*vcpu), format!("vCPU {vcpu} took {name}"))
+        }
+        RunError::GuestFailed { vcpu, .. } => about(
+            Cause::GuestFailure,
+            Some(*vcpu),
+            format!("vCPU {vcpu} ended in a way that no guest should"),
+        ),
+        RunError::ExclusionViolated(_) => {
+            let inside: Vec<_> =
+                vcpus.iter().filter(|vcpu| vcpu.activity == "holder").map(|vcpu| vcpu.vcpu).collect();
+            let text = match inside.len() {
+                0 => "two vCPUs were inside one section; both have left it since".into(),
+                _ => format!(
+                    "two vCPUs were inside one section; inside at the end: vCPU {}",
+                    vcpu_list(&inside)
+                ),
+            };
+            about(Cause::ExclusionBroken, None, text)
+        }
+        _ => stuck(vcpus, locks),
+    }
+}
+
+/// Judges a guest in which nothing moves: the lock that most wait for decides.
+fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
+    if let Some(verdict) = deadlock(vcpus, locks) {
+        return verdict;
+    }
+    let waited_for = locks.iter().filter(|lock| !lock.heads.is_empty() || !lock.waiters.is_empty());
+    let worst = waited_for.max_by_key(|lock| (lock.owner.is_some(), lock.heads.len() + lock.waiters.len()));
+    if let Some(lock) = worst.or_else(|| locks.iter().find(|lock| lock.owner.is_some())) {
+        let owner = lock.owner.or_else(|| says_it_holds(vcpus, lock.lock));
+        return match owner {
+            Some(owner) => held(&vcpus[owner as usize], lock),
+            None => free(vcpus, lock),
+        };
+    }
+    nobody_waits(vcpus)
+}
+
+/// A vCPU that has taken the lock and not yet, or no longer, written that it is inside.
+fn says_it_holds(vcpus: &[VcpuState], lock: u32) -> Option<u32> {
+    vcpus.iter().find(|vcpu| vcpu.activity == "holder" && vcpu.lock == Some(lock)).map(|vcpu| vcpu.vcpu)
+}
+
+/// A circle of holders that wait for each other.
+fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {
+    let owner_of = |lock: u32| locks.iter().find(|other| other.lock == lock)?.owner;
+    // Whom a vCPU waits for, and for which lock.
+    let waits_for = |vcpu: u32| {
+        let vcpu = &vcpus[vcpu as usize];
+        let lock = vcpu.lock.filter(|_| vcpu.activity == "waiter" || vcpu.activity == "head")?;
+        Some((lock, owner_of(lock)?))
+    };
+    for first in locks.iter().filter_map(|lock| lock.owner) {
+        let (mut circle, mut at) = (vec![first], first);
+        while let Some((lock, owner)) = waits_for(at) {
+            if owner == first {
+                let text = format!("deadlock: vCPUs {} wait for each other's locks", vcpu_list(&circle));
+                return Some(Verdict { cause: Cause::Deadlock, vcpu: Some(first), lock: Some(lock), text });
+            }
+            if circle.contains(&owner) {
+                break;
+            }
+            circle.push(owner);
+            at = owner;
+        }
+    }
+    None
+}
+
+/// Somebody is inside.
+fn held(owner: &VcpuState, lock: &LockState) -> Verdict {
+    let (vcpu, number) = (owner.vcpu, lock.lock);
+    let off = duration(owner.off_ns.unwrap_or(0));
+    let (cause, what) = match owner.state {
+        State::Halted => (Cause::HolderAsleep, format!("has slept for {off}: nobody will kick it")),
+        State::Left => (Cause::HolderLeft, "has left without releasing it".into()),
+        State::Preempted | State::Ready if owner.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS) => {
+            (Cause::HolderOff, format!("has been off its pCPU for {off}"))
+        }
+        _ => (Cause::HolderRuns, "has run since, and does not release it".into()),
+    };
+    let text = format!("vCPU {vcpu} holds lock {number} and {what}");
+    Verdict { cause, vcpu: Some(vcpu), lock: Some(number), text }
+}
+
+/// Nobody is inside, and somebody waits.
+fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
+    let number = lock.lock;
+    let next = lock.heads.first().or(lock.waiters.first()).map(|&vcpu| &vcpus[vcpu as usize]);
+    let Some(next) = next else { return nobody_waits(vcpus) };
+    let vcpu = next.vcpu;
+    let which = if lock.heads.contains(&vcpu) { "is first in the queue of" } else { "waits for" };
+    let off = duration(next.off_ns.unwrap_or(0));
+    let (cause, what) = match next.state {
+        State::Halted => (
+            Cause::LostWakeUp,
+            format!("has slept for {off}, and nobody is inside to kick it: a wake-up was lost"),
+        ),
+        State::Preempted | State::Ready if next.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS) => {
+            (Cause::HeadOff, format!("has been off its pCPU for {off}"))
+        }
+        _ => (Cause::HeadRuns, "runs, and does not take it".into()),
+    };
+    let text = format!("vCPU {vcpu} {which} lock {number} and {what}");
+    Verdict { cause, vcpu: Some(vcpu), lock: Some(number), text }
+}
+
+/// No lock is to blame.
+fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
+    let mut asleep = vcpus.iter().filter(|vcpu| vcpu.state == State::Halted).collect::<Vec<_>>();
+    asleep.sort_by_key(|vcpu| std::cmp::Reverse(vcpu.off_ns));
+    match asleep.first() {
+        Some(first) => {
+            let others = asleep.len() - 1;
+            let text = format!(
+                "vCPU {} has slept longest, for {}, and nobody kicked it ({others} others sleep): a wake-up was lost",
+                first.vcpu,
+                duration(first.off_ns.unwrap_or(0)),
+            );
+            Verdict { cause: Cause::LostWakeUp, vcpu: Some(first.vcpu), lock: None, text }
+        }
+        None => {
+            let text = "nobody holds a lock, waits for one, or sleeps".into();
+            Verdict { cause: Cause::Unknown, vcpu: None, lock: None, text }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn vcpu(vcpu: u32, state: State, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
+        let lock = (activity != "other").then_some(0);
+        VcpuState { vcpu, state, off_ns, activity, lock, asked_ns: None, rip: None, group: 0 }
+    }
+
+    fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
+        LockState { lock: 0, owner, entered: 1, heads: heads.to_vec(), waiters: waiters.to_vec() }
+    }
+
+    fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {
+        let verdict = verdict(&RunError::NoProgress(String::new()), vcpus, locks);
+        (verdict.cause, verdict.vcpu)
+    }
+
+    #[test]
+    fn a_holder_is_at_fault_for_what_it_does_while_others_wait() {
+        for (state, off_ns, cause) in [
+            (State::Running, None, Cause::HolderRuns),
+            (State::Preempted, Some(1_000_000), Cause::HolderRuns),
+            (State::Preempted, Some(SECOND), Cause::HolderOff),
+            (State::Halted, Some(SECOND), Cause::HolderAsleep),
+            (State::Left, None, Cause::HolderLeft),
+        ] {
+            let vcpus = [vcpu(0, State::Halted, "head", Some(SECOND)), vcpu(1, state, "holder", off_ns)];
+            assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (cause, Some(1)), "{state:?}");
+            // The same when it has not yet written that it is inside.
+            assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (cause, Some(1)), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_sleeping_head_of_a_free_lock_was_not_kicked() {
+        let vcpus = [
+            vcpu(0, State::Halted, "waiter", Some(2 * SECOND)),
+            vcpu(1, State::Halted, "head", Some(SECOND)),
+        ];
+        assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::LostWakeUp, Some(1)));
+    }
+
+    #[test]
+    fn a_head_that_runs_and_does_not_take_a_free_lock_is_at_fault_itself() {
+        let vcpus = [vcpu(0, State::Halted, "waiter", Some(SECOND)), vcpu(1, State::Running, "head", None)];
+        assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::HeadRuns, Some(1)));
+        let vcpus = [vcpu(0, State::Preempted, "head", Some(SECOND))];
+        assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (Cause::HeadOff, Some(0)));
+    }
+
+    #[test]
+    fn holders_that_wait_for_each_other_are_a_deadlock() {
+        let mut vcpus = [vcpu(0, State::Halted, "waiter", None), vcpu(1, State::Running, "head", None)];
+        vcpus[0].lock = Some(1);
+        let mut locks = [lock(Some(0), &[1], &[]), lock(Some(1), &[], &[0])];
+        locks[1].lock = 1;
+        assert_eq!(judge(&vcpus, &locks).0, Cause::Deadlock);
+        // A chain that ends is none: vCPU 1 holds what vCPU 0 waits for.
+        vcpus[1].activity = "holder";
+        vcpus[1].lock = Some(1);
+        locks[0].heads.clear();
+        assert_eq!(judge(&vcpus, &locks), (Cause::HolderRuns, Some(1)));
+    }
+
+    #[test]
+    fn without_any_lock_the_longest_sleeper_is_named() {
+        let vcpus = [
+            vcpu(0, State::Halted, "other", Some(SECOND)),
+            vcpu(1, State::Halted, "other", Some(2 * SECOND)),
+        ];
+        assert_eq!(judge(&vcpus, &[]), (Cause::LostWakeUp, Some(1)));
+        assert_eq!(judge(&[vcpu(0, State::Running, "other", None)], &[]), (Cause::Unknown, None));
+    }
+}

@@ -1,0 +1,12 @@
+//! What a run shows besides its outcome, and shows even if it has none.
+
+use crate::explain::Explanation;
+
+/// What was seen of a run, however it ended.
+#[derive(Debug, Default)]
+pub struct Readings {
+    /// Who is at fault, when the run failed in the guest.
+    pub explanation: Option<Explanation>,
+    /// What the guest wrote to its console.
+    pub console: String,
+}
