@@ -233,6 +233,7 @@ impl Settings {
             hold: work("hold", self.hold, Duration::from_micros(1))?,
             think: work("think", self.think, Duration::from_micros(2))?,
             lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
+            memory_bytes: 64 << 20,
             work_rate: self.work_rate,
             warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
             window: length(self.window, Duration::from_secs(1)),

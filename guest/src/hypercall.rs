@@ -4,8 +4,8 @@
 use core::arch::asm;
 
 use haltkick_hypercalls::{
-    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_KICK, PORT_PANIC, PORT_WAIT, PORT_YIELD,
-    YIELD_TO_ANY,
+    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_WAIT,
+    PORT_YIELD, YIELD_TO_ANY,
 };
 
 #[inline(always)]
@@ -36,6 +36,11 @@ pub(crate) fn yield_to(cpu: Option<u32>) {
 /// The boot vCPU is done; the others may start.
 pub(crate) fn booted() {
     out(PORT_BOOTED, 0);
+}
+
+/// Makes the vCPUs that were asked to drop cached translations do so; see `mmu`.
+pub(crate) fn invalidate() {
+    out(PORT_INVALIDATE, 0);
 }
 
 /// One byte of text.

@@ -7,9 +7,11 @@
 
 mod console;
 mod exceptions;
+mod faults;
 mod foreign;
 mod hypercall;
 mod locks;
+mod mmu;
 mod oracle;
 mod panic;
 mod percpu;
@@ -17,6 +19,7 @@ mod platform;
 mod registry;
 mod relax;
 mod time;
+mod user;
 mod workloads;
 
 mod entry;

@@ -6,13 +6,13 @@
 
 use haltkick_hypercalls::{
     ABI_VERSION, Descriptor, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS,
-    NOTE_OWNER, NOTE_TYPE,
+    NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
 };
 use haltkick_locks::Event;
 
 use crate::exceptions;
 use crate::locks::GuestLock;
-use crate::workloads::{critical_section, selftest};
+use crate::workloads::{critical_section, page_fault, selftest};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
 pub(crate) type Form = [fn(); WORKLOAD_COUNT];
@@ -66,6 +66,10 @@ workloads! {
     "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", IS_SELFTEST,
         selftest::preempted;
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
+    "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
+        page_fault::selftest;
+    "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
+        page_fault::selftest;
 }
 
 macro_rules! form_of {

@@ -72,6 +72,8 @@ pub const HAS_PARAVIRT: u32 = 1 << 1;
 pub const IS_LOCK_FREE: u32 = 1 << 2;
 /// The workload ends by failing on purpose.
 pub const IS_SELFTEST: u32 = 1 << 3;
+/// The workload has a memory manager: the VMM gives the guest a pool ([`BootBlock::pool`]).
+pub const USES_MEMORY: u32 = 1 << 4;
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
@@ -94,6 +96,10 @@ pub const PORT_EXCEPTION: u16 = 0x514;
 pub const PORT_CONSOLE: u16 = 0x518;
 /// The boot vCPU is done with what only it does; the others may start. EAX is zero.
 pub const PORT_BOOTED: u16 = 0x51c;
+/// Every vCPU whose [`Invalidation::requested`] exceeds its [`HostLine::invalidated`] is to drop the translations that its
+/// CPU has cached before it executes its next instruction: it is given an NMI. EAX is zero. The VMM acknowledges by
+/// [`HostLine::invalidated`], for vCPUs that are off their pCPU before this returns.
+pub const PORT_INVALIDATE: u16 = 0x520;
 /// Last port (inclusive) that ring 3 may use.
 pub const PORT_LAST: u16 = 0x53f;
 
@@ -143,6 +149,13 @@ pub struct BootBlock {
     pub spin_threshold_ticks: u64,
     /// Seed of everything random in the guest.
     pub seed: u64,
+    /// Address of the top-level page table that every vCPU starts with. The first of its 512 entries maps all that the
+    /// VMM laid out; the others are free.
+    pub page_table: GuestAddress,
+    /// Memory for the guest's memory manager, aligned to 2 MiB, not written by the VMM; see [`USES_MEMORY`].
+    pub pool: GuestAddress,
+    /// Its length, a multiple of 2 MiB, or 0.
+    pub pool_bytes: u64,
 }
 
 /// Use the lock's paravirtual form.
@@ -209,7 +222,9 @@ pub struct StealTime {
 pub struct HostLine {
     /// Times that the vCPU was taken off a pCPU while it was running.
     pub generation: AtomicU64,
-    _pad: [u8; 56],
+    /// The [`Invalidation::requested`] up to which this vCPU runs no instruction with a stale translation any more.
+    pub invalidated: AtomicU64,
+    _pad: [u8; 48],
 }
 
 /// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
@@ -219,13 +234,18 @@ pub struct Identity {
     pub this: GuestAddress,
     /// Index of the vCPU.
     pub cpu: u32,
-    _pad: [u8; 116],
+    _reserved: u32,
+    /// Top of the stack on which exceptions of this vCPU push their frame.
+    pub exception_stack: GuestAddress,
+    _pad: [u8; 104],
 }
 
 /// Offset of [`Identity::this`] from the GS base.
 pub const SELF_OFFSET: usize = 128;
 /// Offset of [`Identity::cpu`] from the GS base.
 pub const CPU_OFFSET: usize = 136;
+/// Offset of [`Identity::exception_stack`] from the GS base.
+pub const EXCEPTION_STACK_OFFSET: usize = 144;
 
 /// What the vCPU is doing, for attribution. Guest-written.
 #[repr(C, align(128))]
@@ -237,6 +257,14 @@ pub struct Activity {
     /// TSC at the last change of `state` to waiting.
     pub since_tsc: AtomicU64,
     _pad: [u8; 112],
+}
+
+/// What other vCPUs ask of this one. Guest-written, by any vCPU.
+#[repr(C, align(128))]
+pub struct Invalidation {
+    /// Raised before [`PORT_INVALIDATE`], to a number higher than any before: the vCPU must drop its cached translations.
+    pub requested: AtomicU64,
+    _pad: [u8; 120],
 }
 
 /// Neither holds nor waits for a lock.
@@ -307,6 +335,8 @@ pub struct VcpuArea {
     pub identity: Identity,
     /// Guest-written.
     pub activity: Activity,
+    /// Guest-written, by any vCPU.
+    pub invalidation: Invalidation,
     /// Guest-written.
     pub report: Report,
     /// Guest-written.
@@ -366,7 +396,9 @@ const _: () = {
     assert!(size_of::<HostLine>() == 64);
     assert!(offset_of!(VcpuArea, identity) + offset_of!(Identity, this) == SELF_OFFSET);
     assert!(offset_of!(VcpuArea, identity) + offset_of!(Identity, cpu) == CPU_OFFSET);
+    assert!(offset_of!(VcpuArea, identity) + offset_of!(Identity, exception_stack) == EXCEPTION_STACK_OFFSET);
     assert!(offset_of!(VcpuArea, activity).is_multiple_of(128));
+    assert!(offset_of!(VcpuArea, invalidation).is_multiple_of(128));
     assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
     assert!(size_of::<VcpuArea>() == 8192);
     assert!(align_of::<VcpuArea>() == 4096);
@@ -375,7 +407,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 96);
+    assert!(size_of::<BootBlock>() == 120);
     assert!(
         histogram_bucket(0) == 0
             && histogram_bucket(16) == 16

@@ -53,14 +53,16 @@ pub(crate) fn write_tables(memory: &Memory, image: &Image) {
     }
 }
 
-/// A 64-bit interrupt gate (6.14.1) that always changes to the stack IST1. Vector 3 is open to ring 3.
+/// A 64-bit interrupt gate (6.14.1) that always changes to the stack IST1, for the NMI to IST2: it may come while an
+/// exception is being taken. Vector 3 is open to ring 3.
 fn interrupt_gate(vector: u64, handler: u64) -> [u8; 16] {
     const PRESENT_GATE: u64 = 0x8e << 40;
-    const IST1: u64 = 1 << 32;
+    const NMI: u64 = 2;
+    let stack = if vector == NMI { 2 << 32 } else { 1 << 32 };
     let dpl = if vector == 3 { 3 << 45 } else { 0 };
     let low = handler & 0xffff
         | u64::from(KERNEL_CODE) << 16
-        | IST1
+        | stack
         | PRESENT_GATE
         | dpl
         | (handler >> 16 & 0xffff) << 48;
@@ -75,6 +77,7 @@ fn interrupt_gate(vector: u64, handler: u64) -> [u8; 16] {
 pub(crate) fn write_task_state(memory: &Memory, vcpu: u32) {
     const RSP0: usize = 4;
     const IST1: usize = 36;
+    const IST2: usize = 44;
     const IO_MAP_BASE: usize = 102;
     const IO_MAP: usize = 104;
     const _: () = assert!(IO_MAP + PORT_LAST as usize / 8 + 2 <= TSS_BYTES as usize);
@@ -82,6 +85,7 @@ pub(crate) fn write_task_state(memory: &Memory, vcpu: u32) {
     let stack = memory.ring0_stack_top(vcpu).to_le_bytes();
     tss[RSP0..RSP0 + 8].copy_from_slice(&stack);
     tss[IST1..IST1 + 8].copy_from_slice(&stack);
+    tss[IST2..IST2 + 8].copy_from_slice(&memory.nmi_stack_top(vcpu).to_le_bytes());
     tss[IO_MAP_BASE..IO_MAP_BASE + 2].copy_from_slice(&(IO_MAP as u16).to_le_bytes());
     // The byte after the last one of the bitmap must have all bits set (Intel SDM vol. 1, 19.5.2).
     tss[IO_MAP + PORT_LAST as usize / 8 + 1] = 0xff;

@@ -57,6 +57,8 @@ pub struct RunConfig {
     pub think: Duration,
     /// Number of locks the sections are spread over.
     pub lock_count: u32,
+    /// Memory for the guest's memory manager, in workloads that have one; rounded up to 2 MiB.
+    pub memory_bytes: u64,
     /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.
     pub work_rate: Option<u64>,
     /// Time between the start of the last vCPU and the opening of the window.

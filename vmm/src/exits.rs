@@ -1,8 +1,8 @@
 //! Why a vCPU came back: parsed once, counted by kind, matched exhaustively ever after.
 
 use haltkick_hypercalls::{
-    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_KICK, PORT_PANIC, PORT_WAIT, PORT_YIELD,
-    YIELD_TO_ANY,
+    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_WAIT,
+    PORT_YIELD, YIELD_TO_ANY,
 };
 
 /// Why a vCPU came back from KVM_RUN.
@@ -30,13 +30,15 @@ pub(crate) enum Exit {
     Halt,
     /// Triple fault.
     Shutdown,
+    /// Other vCPUs are to drop the translations that they have cached.
+    Invalidate,
     /// Anything else, with KVM's reason and a detail that depends on it.
     Unexpected { reason: u32, detail: u64 },
 }
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 12;
+    pub(crate) const KINDS: usize = 13;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -52,6 +54,7 @@ impl Exit {
         "halt",
         "shutdown",
         "unexpected",
+        "invalidate",
     ];
 
     /// Index of the kind.
@@ -69,6 +72,7 @@ impl Exit {
             Self::Halt => 9,
             Self::Shutdown => 10,
             Self::Unexpected { .. } => 11,
+            Self::Invalidate => 12,
         }
     }
 
@@ -83,6 +87,7 @@ impl Exit {
             PORT_EXCEPTION => Self::Exception,
             PORT_CONSOLE => Self::Console(value as u8),
             PORT_BOOTED => Self::Booted,
+            PORT_INVALIDATE => Self::Invalidate,
             _ => return None,
         })
     }

@@ -10,6 +10,7 @@ use crate::clock::WindowTimes;
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::image::Image;
+use crate::invalidate::Invalidations;
 use crate::memory::Memory;
 use crate::vcpu::{Vcpu, reason_name};
 
@@ -23,6 +24,7 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) window: WindowTimes,
     /// Under the VMM's scheduler: the length of a slice.
     pub(crate) slice: Duration,
+    pub(crate) invalidations: Invalidations,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
@@ -35,6 +37,7 @@ impl<'a> GuestRun<'a> {
             image,
             window: WindowTimes::new(),
             slice,
+            invalidations: Invalidations::new(memory.vcpus()),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),
@@ -76,6 +79,15 @@ impl<'a> GuestRun<'a> {
         lock(&self.console).clone()
     }
 
+    /// KVM_RUN, with what other vCPUs asked of this one meanwhile.
+    pub(crate) fn enter(&self, vcpu: &mut Vcpu) -> std::io::Result<Exit> {
+        let area = self.area(vcpu.id);
+        self.invalidations.before_entry(vcpu, area)?;
+        let exit = vcpu.run();
+        self.invalidations.after_exit(vcpu.id, area);
+        exit
+    }
+
     /// Serves an exit that means the same under every scheduler. `false`: the vCPU must not be entered again.
     pub(crate) fn serve(&self, vcpu: &Vcpu, exit: Exit) -> bool {
         match exit {
@@ -91,9 +103,13 @@ impl<'a> GuestRun<'a> {
             Exit::Halt | Exit::Shutdown | Exit::Unexpected { .. } => {
                 self.fail_with(self.surprise(vcpu, exit))
             }
-            Exit::Interrupted | Exit::Wait | Exit::Kick(_) | Exit::Yield(_) | Exit::Booted | Exit::Left => {
-                true
-            }
+            Exit::Interrupted
+            | Exit::Wait
+            | Exit::Kick(_)
+            | Exit::Yield(_)
+            | Exit::Booted
+            | Exit::Left
+            | Exit::Invalidate => true,
         }
     }
 

@@ -4,8 +4,8 @@
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
 //! ring runs natively), `machine` (all of that as KVM knows it), `vcpu` (KVM_RUN, here and nowhere else), `exits`
 //! (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and what the guest may know of
-//! it), `supervise` (the window and the watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies
-//! at an address).
+//! it), `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the
+//! outcome); `symbols` and `disassemble` (what code lies at an address).
 
 mod account;
 mod boot;
@@ -18,6 +18,7 @@ mod exits;
 mod explain;
 mod guest_run;
 mod image;
+mod invalidate;
 mod machine;
 mod memory;
 mod outcome;

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use haltkick_hypercalls::{ABI_VERSION, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress};
+use haltkick_hypercalls::{
+    ABI_VERSION, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress, USES_MEMORY,
+};
 use kvm_bindings::{
     KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
 };
@@ -60,7 +62,7 @@ impl Machine {
     pub(crate) fn for_probe(image: &Image) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        let memory = Memory::new(image.end, 1)?;
+        let memory = Memory::new(image.end, 1, 0)?;
         map_memory(&vm, &memory)?;
         boot::write_tables(&memory, image);
         boot::write_task_state(&memory, 0);
@@ -87,8 +89,10 @@ impl Machine {
                 config.vcpus
             )));
         }
+        let uses_memory = image.workloads[workload as usize].flags & USES_MEMORY != 0;
+        let pool_bytes = if uses_memory { config.memory_bytes } else { 0 };
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        let memory = Memory::new(image.end, config.vcpus)?;
+        let memory = Memory::new(image.end, config.vcpus, pool_bytes)?;
         map_memory(&vm, &memory)?;
 
         for segment in &image.segments {
@@ -149,6 +153,9 @@ fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> Boo
         work_rate: config.work_rate.unwrap_or(0),
         spin_threshold_ticks: (config.spin_threshold.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64,
         seed: config.seed,
+        page_table: GuestAddress(0),
+        pool: GuestAddress(0),
+        pool_bytes: 0,
     }
 }
 

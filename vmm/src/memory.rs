@@ -9,6 +9,8 @@
 //!            one VcpuArea (8 KiB) per vCPU
 //!            one ring-0 stack (4 KiB) per vCPU, for exceptions
 //!            one stack (16 KiB) per vCPU
+//!  rounded up to 2 MiB:
+//!            the pool of the guest's memory manager, for workloads that have one
 //! ```
 //!
 //! Virtual addresses equal physical ones, in 2 MiB pages, open to both rings.
@@ -39,8 +41,11 @@ const ORACLES: u64 = 0x20_8000;
 const TSS_BASE: u64 = 0x24_0000;
 /// Bytes per TSS: 104, then the I/O bitmap for the ports up to the last hypercall and its terminating byte.
 pub(crate) const TSS_BYTES: u64 = 512;
+/// The upper half for exceptions, the lower one for the NMI, which may come while an exception is being taken.
 const RING0_STACK_BYTES: u64 = 4096;
 const STACK_BYTES: u64 = 16384;
+/// What one page directory maps.
+const MOST_BYTES: u64 = 1 << 30;
 
 const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= IMAGE_BASE);
 const _: () = assert!(ORACLES + MAX_LOCKS as u64 * size_of::<Oracle>() as u64 <= TSS_BASE);
@@ -63,26 +68,43 @@ pub(crate) struct Memory {
     map: GuestMemoryMmap,
     vcpus: u64,
     areas: u64,
+    /// Where the pool begins; it reaches to the end.
+    pool: u64,
     size: u64,
 }
 
 impl Memory {
-    /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`. It starts zeroed.
-    pub(crate) fn new(image_end: u64, vcpus: u32) -> Result<Self, RunError> {
+    /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`, with a pool of `pool_bytes`. It starts
+    /// zeroed.
+    pub(crate) fn new(image_end: u64, vcpus: u32, pool_bytes: u64) -> Result<Self, RunError> {
         let vcpus = u64::from(vcpus);
         let areas = image_end.next_multiple_of(LARGE_PAGE);
         let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES;
-        let size = (areas + vcpus * per_vcpu).next_multiple_of(LARGE_PAGE);
+        let pool = (areas + vcpus * per_vcpu).next_multiple_of(LARGE_PAGE);
+        let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
+        if size > MOST_BYTES {
+            return Err(RunError::Usage(format!(
+                "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, more than the {} MiB that are mapped: ask for less memory",
+                pool_bytes >> 20,
+                size >> 20,
+                MOST_BYTES >> 20
+            )));
+        }
         let map =
             GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)]).map_err(|error| RunError::System {
                 what: format!("map {} MiB of guest memory", size >> 20),
                 source: std::io::Error::other(error.to_string()),
             })?;
-        let memory = Self { map, vcpus, areas, size };
+        let memory = Self { map, vcpus, areas, pool, size };
         // Large host pages save both the host's faults and the guest's TLB; without them all still works.
         // SAFETY: advice on a mapping of exactly this length that this struct owns.
         unsafe { libc::madvise(memory.host_base().cast(), size as usize, libc::MADV_HUGEPAGE) };
         Ok(memory)
+    }
+
+    /// Number of vCPUs.
+    pub(crate) fn vcpus(&self) -> u32 {
+        self.vcpus as u32
     }
 
     /// Size in bytes; the guest's physical addresses end there.
@@ -156,6 +178,11 @@ impl Memory {
         self.areas + self.vcpus * size_of::<VcpuArea>() as u64 + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
     }
 
+    /// Top of the stack that NMIs of vCPU `vcpu` use.
+    pub(crate) fn nmi_stack_top(&self, vcpu: u32) -> u64 {
+        self.ring0_stack_top(vcpu) - RING0_STACK_BYTES / 2
+    }
+
     /// Top of the stack of vCPU `vcpu`.
     pub(crate) fn stack_top(&self, vcpu: u32) -> u64 {
         self.ring0_stack_top(self.vcpus as u32 - 1) + (u64::from(vcpu) + 1) * STACK_BYTES
@@ -166,6 +193,8 @@ impl Memory {
         boot.vcpu_areas = self.area_address(0);
         boot.control = GuestAddress(CONTROL);
         boot.oracles = GuestAddress(ORACLES);
+        boot.page_table = GuestAddress(PML4);
+        (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.size - self.pool);
         // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const boot).cast::<u8>(), size_of::<BootBlock>()) };
@@ -174,6 +203,8 @@ impl Memory {
             let this = self.area_address(vcpu).0;
             self.write(this + haltkick_hypercalls::SELF_OFFSET as u64, &this.to_le_bytes());
             self.write(this + haltkick_hypercalls::CPU_OFFSET as u64, &vcpu.to_le_bytes());
+            let stack = self.ring0_stack_top(vcpu);
+            self.write(this + haltkick_hypercalls::EXCEPTION_STACK_OFFSET as u64, &stack.to_le_bytes());
         }
         GuestAddress(BOOT_BLOCK)
     }

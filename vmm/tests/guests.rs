@@ -38,6 +38,8 @@ fn trials() -> Vec<Trial> {
         Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),
         Trial::test("a_panic_names_message_file_and_line", panic_is_reported),
         Trial::test("an_exception_names_vector_address_and_place", exception_is_reported),
+        Trial::test("page_faults_are_served_refused_and_forgotten_in_either_ring", page_faults),
+        Trial::test("cached_translations_are_dropped_under_either_scheduler", invalidations),
         Trial::test("an_endless_loop_ends_under_the_watchdog_in_both_schedulers", watchdog_ends_a_hang),
         Trial::test("a_panic_is_explained_with_the_console", explain_a_panic),
         Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
@@ -88,6 +90,7 @@ fn config() -> RunConfig {
         hold: Duration::from_micros(1),
         think: Duration::from_micros(2),
         lock_count: 1,
+        memory_bytes: 64 << 20,
         work_rate: None,
         warmup: Duration::from_millis(10),
         window: Duration::from_millis(100),
@@ -232,6 +235,27 @@ fn exception_is_reported() -> Check {
         }
         other => unexpected(other),
     }
+}
+
+/// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
+fn page_faults() -> Check {
+    for ring in [Ring::Ring0, Ring::Ring3] {
+        let outcome =
+            start(&RunConfig { workload: "selftest-page-fault".into(), ring, vcpus: 1, ..config() })?;
+        check(acquisitions(&outcome) > 0, || format!("no round in {ring:?}"))?;
+    }
+    Ok(())
+}
+
+/// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
+/// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
+fn invalidations() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = start(&RunConfig { workload: "selftest-page-fault".into(), sched, ..config() })?;
+        check(acquisitions(&outcome) > 0, || format!("no round under {sched:?}"))?;
+        check(exits(&outcome, "invalidate") > 0, || "no doorbell was rung".into())?;
+    }
+    Ok(())
 }
 
 fn watchdog_ends_a_hang() -> Check {

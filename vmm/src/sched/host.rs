@@ -110,6 +110,7 @@ impl<'a> HostThreads<'a> {
             let _registration = lock(&self.registration);
             self.threads[vcpu.id as usize].get_or_init(Thread::current);
         }
+        self.run.invalidations.runs_here(vcpu.id);
         let mut account = Account::new(now_ns());
         let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
             Ok(place) => place,
@@ -141,8 +142,9 @@ impl<'a> HostThreads<'a> {
             return Ok(Place::NotStarted);
         }
         while !self.run.stopping() {
-            let exit = vcpu
-                .run()
+            let exit = self
+                .run
+                .enter(vcpu)
                 .map_err(|source| RunError::System { what: format!("run vCPU {}", vcpu.id), source })?;
             match exit {
                 Exit::Interrupted => signal::take_kick(),
@@ -157,6 +159,7 @@ impl<'a> HostThreads<'a> {
                     self.asleep.fetch_sub(1, Ordering::SeqCst);
                 }
                 Exit::Kick(target) => self.kick(target),
+                Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => std::thread::yield_now(),
                 Exit::Booted => {

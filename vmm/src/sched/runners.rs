@@ -249,12 +249,13 @@ impl<'a> Runners<'a> {
     fn run_turn(&self, task: &mut Task, slice: &mut SliceTimer) -> std::io::Result<Turn> {
         let start = now_ns();
         task.account.resume(self.run.area(task.vcpu.id), &self.run.window, start);
+        self.run.invalidations.runs_here(task.vcpu.id);
         slice.begin(start);
         loop {
             if self.run.stopping() {
                 return Ok(Turn::Stopped);
             }
-            match task.vcpu.run()? {
+            match self.run.enter(&mut task.vcpu)? {
                 Exit::Interrupted => {
                     // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
                     // one that ends the run, the flag does, which was set before it.
@@ -266,6 +267,7 @@ impl<'a> Runners<'a> {
                 Exit::Wait if self.take_latch(task) => {}
                 Exit::Wait => return Ok(Turn::Waits),
                 Exit::Kick(vcpu) => self.kick(vcpu),
+                Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 Exit::Yield(to) if to.is_some() || self.somebody_is_ready() => return Ok(Turn::Yields(to)),
                 Exit::Yield(_) => {}
                 Exit::Booted => self.start_the_others(),

@@ -1,0 +1,70 @@
+//! The CPU's side of address translation: CR3, and what the CPU has cached of the page tables.
+//!
+//! Both need ring 0. A guest in ring 3 gets there by INT3, whose gate is open to it (see `exceptions`); `INT n` would not
+//! do, since PVM's emulator lacks it.
+#![expect(unsafe_code, reason = "privileged instructions")]
+
+use core::arch::asm;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::exceptions::{SERVICE_INVALIDATE_PAGE, SERVICE_LOAD_CR3};
+use crate::{hypercall, percpu};
+
+fn in_ring_0() -> bool {
+    let selector: u32;
+    // SAFETY: reads a segment register.
+    unsafe { asm!("mov {:e}, cs", out(reg) selector, options(nomem, nostack, preserves_flags)) };
+    selector & 3 == 0
+}
+
+/// Makes the page table at `root` this vCPU's.
+///
+/// # Safety
+/// It must map the kernel as the VMM's own does, and nothing else to the kernel's memory.
+pub(crate) unsafe fn load_root(root: u64) {
+    if in_ring_0() {
+        // SAFETY: the caller's promise.
+        unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
+    } else {
+        // SAFETY: as above; the handler changes no register.
+        unsafe { asm!("int3", in("rax") root, in("edx") SERVICE_LOAD_CR3, options(nostack)) };
+    }
+}
+
+/// Makes this vCPU forget what it has cached of the page at `address`. The store that changed the entry comes first: a
+/// compiler barrier lies in the instruction, and x86 serialises here.
+pub(crate) fn invalidate_page(address: u64) {
+    if in_ring_0() {
+        // SAFETY: only costs time.
+        unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
+    } else {
+        // SAFETY: as above; the handler changes no register.
+        unsafe { asm!("int3", in("rax") address, in("edx") SERVICE_INVALIDATE_PAGE, options(nostack)) };
+    }
+}
+
+/// Makes the other vCPUs of `cpus` forget all that they have cached, and waits until none of them can use it any more.
+/// The number of vCPUs that were asked.
+pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone) -> u64 {
+    static TICKETS: AtomicU64 = AtomicU64::new(0);
+    let this = percpu::cpu();
+    let others = cpus.filter(|cpu| *cpu != this);
+    let ticket = TICKETS.fetch_add(1, Ordering::SeqCst) + 1;
+    let mut asked = 0;
+    for cpu in others.clone() {
+        // Orders the page-table stores before it against the VMM's look at it.
+        percpu::area(cpu).invalidation.requested.fetch_max(ticket, Ordering::SeqCst);
+        asked += 1;
+    }
+    if asked == 0 {
+        return 0;
+    }
+    hypercall::invalidate();
+    for cpu in others {
+        while percpu::area(cpu).host.invalidated.load(Ordering::SeqCst) < ticket {
+            spin_loop();
+        }
+    }
+    asked
+}

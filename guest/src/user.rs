@@ -1,0 +1,98 @@
+//! Access to memory that may not be there: a wrong access returns an error instead of ending the guest.
+//!
+//! Two instructions may fault. The page-fault handler knows them by their addresses; when it has a [`Signal`] to give, it
+//! puts it into RAX and lets the code go on behind the access.
+#![expect(unsafe_code, reason = "loads and stores at addresses that Rust knows nothing of")]
+
+use core::arch::global_asm;
+
+/// What the handler of a wrong access tells the workload; the numbers are this guest's own, zero is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Signal {
+    /// Nothing is mapped there (SIGSEGV, SEGV_MAPERR).
+    NotMapped = 1,
+    /// What is mapped there must not be accessed so (SIGSEGV, SEGV_ACCERR).
+    NotAllowed = 2,
+    /// No memory is left to map (the OOM killer's SIGKILL).
+    OutOfMemory = 3,
+}
+
+impl Signal {
+    fn from_code(code: u64) -> Option<Self> {
+        match code {
+            0 => None,
+            1 => Some(Self::NotMapped),
+            2 => Some(Self::NotAllowed),
+            3 => Some(Self::OutOfMemory),
+            _ => unreachable!("the handler gives one of the above"),
+        }
+    }
+}
+
+global_asm!(
+    ".pushsection .text.haltkick_user, \"ax\"",
+    "haltkick_user_store:",
+    "xor eax, eax",
+    ".global haltkick_user_store_access",
+    "haltkick_user_store_access:",
+    "mov [rdi], rsi",
+    ".global haltkick_user_store_end",
+    "haltkick_user_store_end:",
+    "ret",
+    "haltkick_user_load:",
+    "xor eax, eax",
+    ".global haltkick_user_load_access",
+    "haltkick_user_load_access:",
+    "mov rdx, [rdi]",
+    ".global haltkick_user_load_end",
+    "haltkick_user_load_end:",
+    "mov [rsi], rdx",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn haltkick_user_store(address: u64, value: u64) -> u64;
+    fn haltkick_user_load(address: u64, value: *mut u64) -> u64;
+    static haltkick_user_store_access: u8;
+    static haltkick_user_store_end: u8;
+    static haltkick_user_load_access: u8;
+    static haltkick_user_load_end: u8;
+}
+
+/// The instructions that may fault, each with where to go on after a signal.
+fn accesses() -> [(u64, u64); 2] {
+    let address = |label: *const u8| label as u64;
+    [
+        (address(&raw const haltkick_user_store_access), address(&raw const haltkick_user_store_end)),
+        (address(&raw const haltkick_user_load_access), address(&raw const haltkick_user_load_end)),
+    ]
+}
+
+/// Where the instruction at `rip` goes on after a signal; `None` for any other code.
+pub(crate) fn after_access(rip: u64) -> Option<u64> {
+    accesses().into_iter().find(|(access, _)| *access == rip).map(|(_, end)| end)
+}
+
+/// Stores `value` at `address`, which must not belong to the kernel.
+#[inline]
+pub(crate) fn store(address: u64, value: u64) -> Result<(), Signal> {
+    // SAFETY: the callers pass addresses of the address space that `mmu` maps beside the kernel's; no Rust object lies
+    // there, and an address without a page comes back as a signal.
+    match Signal::from_code(unsafe { haltkick_user_store(address, value) }) {
+        None => Ok(()),
+        Some(signal) => Err(signal),
+    }
+}
+
+/// Loads from `address`, which must not belong to the kernel.
+#[inline]
+pub(crate) fn load(address: u64) -> Result<u64, Signal> {
+    let mut value = 0;
+    // SAFETY: as in `store`; `value` is a live word.
+    match Signal::from_code(unsafe { haltkick_user_load(address, &raw mut value) }) {
+        None => Ok(value),
+        Some(signal) => Err(signal),
+    }
+}

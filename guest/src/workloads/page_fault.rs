@@ -1,0 +1,89 @@
+//! The hardware's part of a page fault, without a memory manager: is everything raised, refused and cached as it should?
+#![expect(unsafe_code, reason = "makes a page table of its own and loads it")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
+
+use crate::faults::{self, Access, Verdict};
+use crate::locks::GuestLock;
+use crate::percpu::{add, boot, control, cpu, this};
+use crate::user::{self, Signal};
+use crate::{mmu, time};
+
+const PAGE: u64 = 4096;
+/// The first address that the VMM's own tables do not map: entry 1 of the top level.
+const ADDRESS: u64 = 1 << 39;
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+
+/// Per vCPU: the leaf entry's address while the vCPU wants its fault to be served, else zero.
+static WANTED: [AtomicU64; MAX_VCPUS] = [const { AtomicU64::new(0) }; MAX_VCPUS];
+
+/// The calling vCPU's pages: four levels of page table, and a page to map.
+fn page(number: u64) -> u64 {
+    const PAGES: u64 = 5;
+    boot().pool.0 + (cpu() as u64 * PAGES + number) * PAGE
+}
+
+fn word(address: u64) -> &'static AtomicU64 {
+    // SAFETY: the callers pass aligned addresses in the pool or in the VMM's page table; both are mapped one to one, live
+    // as long as the guest, and nothing but atomic words is ever made of them.
+    unsafe { &*(address as *const AtomicU64) }
+}
+
+fn serve(address: u64, access: Access) -> Verdict {
+    if address != ADDRESS {
+        return Verdict::NotMine;
+    }
+    let entry = WANTED[cpu()].load(Ordering::Relaxed);
+    if entry != 0 {
+        word(entry).store(page(4) | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+        return Verdict::Retry;
+    }
+    Verdict::Signal(if access == Access::Write { Signal::NotAllowed } else { Signal::NotMapped })
+}
+
+/// Every vCPU, on a page table of its own: a fault that is served, accessed and dirty bits, a write that is refused, a
+/// read that is refused. One round counts as one operation; its fault is timed as the wait.
+pub(crate) fn selftest<L: GuestLock>() {
+    let [root, pointers, directory, table] = [0, 1, 2, 3].map(page);
+    word(root).store(word(boot().page_table.0).load(Ordering::Relaxed), Ordering::Relaxed);
+    word(root + 8).store(pointers | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    word(pointers).store(directory | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    word(directory).store(table | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    faults::set_handler(serve);
+    // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
+    unsafe { mmu::load_root(root) };
+    let (entry, results) = (word(table), &this().results);
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        WANTED[cpu()].store(table, Ordering::Relaxed);
+        let asked = time::now();
+        let read = user::load(ADDRESS);
+        add(&results.wait.sum, time::now() - asked);
+        assert!(read.is_ok(), "a fault was served, and the read failed");
+        WANTED[cpu()].store(0, Ordering::Relaxed);
+        let bits = entry.load(Ordering::Relaxed) & (ACCESSED | DIRTY);
+        assert!(bits == ACCESSED, "a page that was read has the bits {bits:#x}");
+        assert!(user::store(ADDRESS, asked).is_ok() && user::load(ADDRESS) == Ok(asked), "a store was lost");
+        assert!(entry.load(Ordering::Relaxed) & DIRTY != 0, "a page that was written is not dirty");
+
+        entry.fetch_and(!WRITABLE, Ordering::Relaxed);
+        mmu::invalidate_page(ADDRESS);
+        assert!(
+            user::store(ADDRESS, 0) == Err(Signal::NotAllowed),
+            "a write to a protected page was let through"
+        );
+        assert!(user::load(ADDRESS) == Ok(asked), "a protected page changed");
+
+        entry.store(0, Ordering::Relaxed);
+        mmu::invalidate_page(ADDRESS);
+        assert!(user::load(ADDRESS) == Err(Signal::NotMapped), "a page that is gone could be read");
+        mmu::invalidate_others(0..boot().vcpus as usize);
+        add(&results.acquisitions, 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who must drop cached translations: the VMM's part of what other kernels do by an inter-processor interrupt.
+//!
+//! A vCPU that takes a mapping away raises `requested` of each vCPU that may have it cached, rings the doorbell and
+//! waits for `invalidated` to follow. A vCPU that is in the guest is kicked out of it; one that is not is acknowledged on
+//! the spot, because it has to pass [`Invalidations::before_entry`] first: nobody waits for a vCPU without a pCPU. Either
+//! way the vCPU gets an NMI before its next instruction, whose handler reloads CR3.
+//!
+//! ```text
+//! doorbell                      vCPU's thread, before KVM_RUN     after it
+//!   pending := true               inside := true                    inside := false
+//!   inside? kick : acknowledge    pending taken? NMI, acknowledge   pending? acknowledge, leave it pending
+//! ```
+//!
+//! All of it sequentially consistent, so that of two such pairs at least one sees the other:
+//! 1. The doorbell finds the vCPU inside: the kick ends its KVM_RUN, this one or the next, and the way out or the next
+//!    way in acknowledges.
+//! 2. It does not: the vCPU's next way in finds `pending`.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use haltkick_hypercalls::VcpuArea;
+
+use crate::memory::Memory;
+use crate::signal::Thread;
+use crate::vcpu::Vcpu;
+
+/// One vCPU's part.
+#[derive(Default)]
+struct Line {
+    pending: AtomicBool,
+    inside: AtomicBool,
+    /// Who runs it, or did last.
+    thread: Mutex<Option<Thread>>,
+}
+
+/// All vCPUs of one guest.
+pub(crate) struct Invalidations(Vec<Line>);
+
+impl Invalidations {
+    pub(crate) fn new(vcpus: u32) -> Self {
+        Self((0..vcpus).map(|_| Line::default()).collect())
+    }
+
+    /// The calling thread is about to run `vcpu`, and nobody else is.
+    pub(crate) fn runs_here(&self, vcpu: u32) {
+        let mut thread = self.0[vcpu as usize].thread.lock().unwrap_or_else(PoisonError::into_inner);
+        *thread = Some(Thread::current());
+    }
+
+    /// Immediately before KVM_RUN.
+    pub(crate) fn before_entry(&self, vcpu: &Vcpu, area: &VcpuArea) -> io::Result<()> {
+        let line = &self.0[vcpu.id as usize];
+        line.inside.store(true, SeqCst);
+        if line.pending.swap(false, SeqCst) {
+            vcpu.fd.nmi()?;
+            acknowledge(area);
+        }
+        Ok(())
+    }
+
+    /// Immediately after it.
+    pub(crate) fn after_exit(&self, vcpu: u32, area: &VcpuArea) {
+        let line = &self.0[vcpu as usize];
+        line.inside.store(false, SeqCst);
+        if line.pending.load(SeqCst) {
+            acknowledge(area);
+        }
+    }
+
+    /// The doorbell.
+    pub(crate) fn ring(&self, memory: &Memory) {
+        for (vcpu, line) in self.0.iter().enumerate() {
+            let area = memory.area(vcpu as u32);
+            // Both numbers may be wrong, the guest's by its own doing: then it gets too many NMIs, or waits for ever.
+            if area.invalidation.requested.load(SeqCst) == area.host.invalidated.load(SeqCst) {
+                continue;
+            }
+            line.pending.store(true, SeqCst);
+            if line.inside.load(SeqCst) {
+                let thread = line.thread.lock().unwrap_or_else(PoisonError::into_inner);
+                thread.iter().for_each(|thread| thread.kick());
+            } else {
+                acknowledge(area);
+            }
+        }
+    }
+}
+
+/// Whatever was requested up to now is served before the vCPU's next instruction. Several threads may say so at once,
+/// each having loaded another number: the largest stays.
+fn acknowledge(area: &VcpuArea) {
+    let requested = area.invalidation.requested.load(SeqCst);
+    area.host.invalidated.fetch_max(requested, SeqCst);
+}
