@@ -97,7 +97,9 @@ Examples:
   haltkick run --vcpus 16 --cpus 0-1 --slice 500us --hold 1us --think 4us --duration 2s --format json
       one JSON record on standard output
   haltkick run --workload selftest-panic
-      see how a failing guest is reported";
+      see how a failing guest is reported
+  perf record -g haltkick run --engine threads --perf-map --lock mcs
+      the guest's code on plain threads, without /dev/kvm, under an ordinary profiler";
 
 /// Options of `haltkick run`.
 #[derive(Args, Debug)]
@@ -110,6 +112,9 @@ pub(crate) struct RunArgs {
     /// How to print the record
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
+    /// With --engine threads: leave the guest's symbols in /tmp/perf-PID.map, where `perf report` looks for them
+    #[arg(long, help_heading = "Output")]
+    pub(crate) perf_map: bool,
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     pub(crate) guest: Option<PathBuf>,

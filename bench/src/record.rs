@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
+    ByActivity, Engine, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,8 @@ pub(crate) enum Role {
 /// What was asked.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
+    /// What ran the guest: "kvm" or "threads".
+    pub(crate) engine: String,
     /// Number of vCPUs.
     pub(crate) vcpus: u32,
     /// Host CPUs that they share.
@@ -331,6 +333,10 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         }
     };
     Config {
+        engine: match config.engine {
+            Engine::Kvm => "kvm".into(),
+            Engine::Threads => "threads".into(),
+        },
         vcpus: config.vcpus,
         cpus: config.cpus.clone(),
         ratio: f64::from(config.vcpus) / config.cpus.len() as f64,

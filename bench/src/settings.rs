@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use haltkick_vmm::{Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
+use haltkick_vmm::{Engine, Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
 
 use crate::cpulist::{self, CpuList};
 use crate::duration::Span;
@@ -17,6 +17,15 @@ use crate::nearest;
 pub(crate) enum Switch {
     On,
     Off,
+}
+
+/// What runs the guest's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineChoice {
+    /// /dev/kvm
+    Kvm,
+    /// Threads of this process: no /dev/kvm needed, ordinary profilers work
+    Threads,
 }
 
 /// Who decides which vCPU runs.
@@ -44,6 +53,9 @@ pub(crate) enum RingChoice {
 /// Settings of one cell, as far as somebody gave them.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
+    /// What runs the guest: kvm, or threads where there is no /dev/kvm [default: kvm]
+    #[arg(long, value_name = "ENGINE", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) engine: Option<EngineChoice>,
     /// Number of vCPUs
     #[arg(long, value_name = "N", conflicts_with = "ratio", help_heading = "Machine")]
     pub(crate) vcpus: Option<u32>,
@@ -107,7 +119,8 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 19] = [
+pub(crate) const KEYS: [&str; 20] = [
+    "engine",
     "vcpus",
     "ratio",
     "cpus",
@@ -153,6 +166,7 @@ impl Settings {
     /// Sets one setting from text, as in `--set hold=5us` or `hold = "5us"`.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
+            "engine" => self.engine = Some(choose(value)?),
             "vcpus" => (self.vcpus, self.ratio) = (Some(parse(value)?), None),
             "ratio" => (self.ratio, self.vcpus) = (Some(parse(value)?), None),
             "cpus" => self.cpus = Some(value.parse()?),
@@ -181,6 +195,7 @@ impl Settings {
     pub(crate) fn over(self, below: &Self) -> Self {
         let sized = self.vcpus.is_some() || self.ratio.is_some();
         Self {
+            engine: self.engine.or(below.engine),
             vcpus: if sized { self.vcpus } else { below.vcpus },
             ratio: if sized { self.ratio } else { below.ratio },
             cpus: self.cpus.or_else(|| below.cpus.clone()),
@@ -213,6 +228,10 @@ impl Settings {
         let slice = self.slice_length()?;
         let rounds = slice * vcpus.div_ceil(cpus.0.len() as u32) * 2;
         let config = RunConfig {
+            engine: match self.engine.unwrap_or(EngineChoice::Kvm) {
+                EngineChoice::Kvm => Engine::Kvm,
+                EngineChoice::Threads => Engine::Threads,
+            },
             vcpus,
             cpus: cpus.0,
             ring: match self.ring.unwrap_or(RingChoice::Auto) {

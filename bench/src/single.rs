@@ -25,6 +25,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         .settings
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    if args.perf_map {
+        write_perf_map(&config, &image)?;
+    }
     let stop = interrupt::catch()?;
     let readings = RefCell::default();
     let engine =
@@ -47,6 +50,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 /// The image to run: a file, or the one that was built with this program.
 pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {
     Ok(guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?)
+}
+
+/// Where `perf` looks for the symbols of code that no file holds.
+fn write_perf_map(config: &RunConfig, image: &Image) -> Result<()> {
+    if config.engine != haltkick_vmm::Engine::Threads {
+        return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));
+    }
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    std::fs::write(&path, image.symbols().perf_map())
+        .map_err(|error| Failure::internal(format!("{path}: {error}")))
 }
 
 fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool) -> Result<Record> {

@@ -61,6 +61,18 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
 }
 
 #[test]
+fn threads_need_no_kvm_and_the_record_names_the_engine() {
+    let output =
+        haltkick(&["run", "--engine", "threads", "--duration", "20ms", "--no-ideal", "--format", "json"]);
+    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+    let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(record["config"]["engine"], "threads");
+    assert_eq!(record["config"]["ring"], 3);
+    let message = refusal(&["run", "--perf-map"]);
+    assert!(message.contains("only --engine threads"), "{message}");
+}
+
+#[test]
 fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
     let message = refusal(&["run", "--cpus", "1000"]);
     assert!(

@@ -29,15 +29,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) start_tsc: u64,
 }
 
-/// The time stamp counter, which the guest shares.
-pub(crate) fn read_tsc() -> u64 {
-    #[expect(unsafe_code, reason = "an instruction without a safe form")]
-    // SAFETY: every x86-64 CPU that has KVM has a TSC, and Linux lets user space read it.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-}
-
 /// Checks the run and sums it up.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let lost_updates = check_exclusion(facts)?;

@@ -4,6 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+/// What runs the guest's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// `/dev/kvm`.
+    Kvm,
+    /// The threads of this process, in user mode, at the image's own addresses.
+    Threads,
+}
+
 /// The privilege ring that the guest runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -31,6 +41,8 @@ pub enum Sched {
 /// One cell: a guest, how it is scheduled, what it does and for how long.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
+    /// What runs the guest's code.
+    pub engine: Engine,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.

@@ -159,8 +159,8 @@ impl<'a> GuestRun<'a> {
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
         };
-        let at = match vcpu.fd.get_regs() {
-            Ok(registers) => self.image.symbols().describe(registers.rip),
+        let at = match vcpu.instruction_pointer() {
+            Ok(address) => self.image.symbols().describe(address),
             Err(error) => format!("an unknown place ({error})"),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }

@@ -59,6 +59,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
+    pub(crate) executable: bool,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -230,7 +231,8 @@ fn load_segments(
             return Err(image_error(path, reason));
         };
         end = end.max(last);
-        segments.push(Segment { address, bytes: data.to_vec() });
+        let executable = header.p_flags(endian) & elf::PF_X != elf::ProgramFlags(0);
+        segments.push(Segment { address, executable, bytes: data.to_vec() });
     }
     if segments.is_empty() {
         return Err(image_error(path, "has nothing to load"));

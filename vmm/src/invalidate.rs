@@ -54,7 +54,7 @@ impl Invalidations {
         let line = &self.0[vcpu.id as usize];
         line.inside.store(true, SeqCst);
         if line.pending.swap(false, SeqCst) {
-            vcpu.fd.nmi()?;
+            vcpu.nmi()?;
             acknowledge(area);
         }
         Ok(())

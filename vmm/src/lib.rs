@@ -2,10 +2,10 @@
 //!
 //! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
-//! ring runs natively), `machine` (all of that as KVM knows it), `vcpu` (KVM_RUN, here and nowhere else), `exits`
-//! (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and what the guest may know of
-//! it), `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the
-//! outcome); `symbols` and `disassemble` (what code lies at an address).
+//! ring runs natively), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and what stands in for it where
+//! there is no KVM), `exits` (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and
+//! what the guest may know of it), `invalidate` (who must drop cached translations), `supervise` (the window and the
+//! watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies at an address).
 
 mod account;
 mod boot;
@@ -17,6 +17,7 @@ mod error;
 mod exits;
 mod explain;
 mod guest_run;
+mod identity;
 mod image;
 mod invalidate;
 mod machine;
@@ -32,7 +33,7 @@ mod supervise;
 mod symbols;
 mod vcpu;
 
-pub use config::{Ring, RunConfig, Sched};
+pub use config::{Engine, Ring, RunConfig, Sched};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
 pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict};

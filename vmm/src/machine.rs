@@ -1,4 +1,4 @@
-//! A guest as KVM knows it: memory, vCPUs in their start state, one clock.
+//! A guest that is ready to start: memory, vCPUs in their start state, one clock. KVM's, or this process's own.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -12,12 +12,13 @@ use kvm_bindings::{
 use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
-use crate::config::{Ring, RunConfig, Sched};
+use crate::clock;
+use crate::config::{Engine, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
 use crate::image::Image;
 use crate::memory::Memory;
 use crate::ring;
-use crate::vcpu::Vcpu;
+use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -27,7 +28,7 @@ const STEAL_TIME_ENABLE: u64 = 1;
 pub(crate) struct Machine {
     /// Taken out by the schedulers, in order of their index.
     pub(crate) vcpus: Vec<Vcpu>,
-    _vm: VmFd,
+    _vm: Option<VmFd>,
     // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
     pub(crate) ring: Ring,
@@ -37,12 +38,20 @@ pub(crate) struct Machine {
     pub(crate) steal_time_refused: Option<String>,
 }
 
+/// A guest of one vCPU whose registers are set by whoever probes it.
+pub(crate) struct ProbeMachine {
+    pub(crate) vcpu: KvmVcpu,
+    _vm: VmFd,
+    pub(crate) memory: Memory,
+    pub(crate) tsc_khz: u64,
+}
+
 /// Opens `/dev/kvm`.
 pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
     let kvm = Kvm::new().map_err(|error| {
         let advice = match io::Error::from(error).kind() {
             io::ErrorKind::NotFound => {
-                "it does not exist: enable virtualization in the firmware, load kvm_intel or kvm_amd, or pass the device through"
+                "it does not exist: enable virtualization in the firmware, load kvm_intel or kvm_amd, pass the device through, or use --engine threads"
             }
             io::ErrorKind::PermissionDenied => "permission denied: add yourself to the group `kvm` and log in again",
             _ => "see `haltkick doctor`",
@@ -57,30 +66,32 @@ pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
     }
 }
 
-impl Machine {
-    /// A guest of one vCPU whose registers are set by whoever probes it.
-    pub(crate) fn for_probe(image: &Image) -> Result<Self, RunError> {
+impl ProbeMachine {
+    /// Makes it.
+    pub(crate) fn new(image: &Image) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
         let memory = Memory::new(image.end, 1, 0)?;
         map_memory(&vm, &memory)?;
         boot::write_tables(&memory, image);
         boot::write_task_state(&memory, 0);
-        let vcpus = create_vcpus(&kvm, &vm, 1)?;
-        let tsc_khz = tsc_khz(&vcpus)?;
-        Ok(Self {
-            vcpus,
-            _vm: vm,
-            memory,
-            ring: Ring::Auto,
-            ring_reason: String::new(),
-            tsc_khz,
-            steal_time_refused: None,
-        })
+        let vcpu = create_vcpus(&kvm, &vm, 1)?.remove(0);
+        let tsc_khz = tsc_khz(&vcpu)?;
+        Ok(Self { vcpu, _vm: vm, memory, tsc_khz })
+    }
+}
+
+impl Machine {
+    /// Builds the guest that `config` asks for, with lock and workload by their indices. Nothing runs yet.
+    pub(crate) fn new(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+        match config.engine {
+            Engine::Kvm => Self::on_kvm(config, image, lock, workload),
+            Engine::Threads => Self::on_threads(config, image, lock, workload),
+        }
     }
 
-    /// Builds the guest that `config` asks for. Nothing runs yet, but for the probe of the ring.
-    pub(crate) fn new(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+    /// On `/dev/kvm`, where a probe of the ring may run before.
+    fn on_kvm(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
         if config.vcpus as usize > most {
@@ -100,7 +111,7 @@ impl Machine {
         }
         boot::write_tables(&memory, image);
         let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
-        let tsc_khz = tsc_khz(&vcpus)?;
+        let tsc_khz = tsc_khz(&vcpus[0])?;
         let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
 
         let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
@@ -124,14 +135,57 @@ impl Machine {
                 steal_time_refused = enable_steal_time(vcpu, memory.area_address(vcpu.id)).err();
             }
         }
-        // The probe's exit must not be counted.
-        vcpus[0].exits = Default::default();
-        Ok(Self { memory, ring, ring_reason, tsc_khz, steal_time_refused, vcpus, _vm: vm })
+        let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
+        Ok(Self { memory, ring, ring_reason, tsc_khz, steal_time_refused, vcpus, _vm: Some(vm) })
+    }
+
+    /// In this process.
+    fn on_threads(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+        let most = haltkick_hypercalls::MAX_VCPUS as u32;
+        if config.vcpus > most {
+            return Err(RunError::Usage(format!(
+                "{} vCPUs are more than an image has room for: at most {most}",
+                config.vcpus
+            )));
+        }
+        if config.ring == Ring::Ring0 {
+            return Err(RunError::Usage("threads run in ring 3: use --ring auto, or --engine kvm".into()));
+        }
+        let workload_entry = &image.workloads[workload as usize];
+        if workload_entry.flags & USES_MEMORY != 0 {
+            return Err(RunError::Usage(format!(
+                "workload `{}` has page tables of its own, which threads have not: use --engine kvm",
+                workload_entry.name
+            )));
+        }
+        let memory = Memory::at_its_own_addresses(image.end, config.vcpus)?;
+        for segment in &image.segments {
+            memory.write(segment.address, &segment.bytes);
+            if segment.executable {
+                memory.make_executable(segment.address..segment.address + segment.bytes.len() as u64)?;
+            }
+        }
+        let tsc_khz = clock::tsc_khz();
+        let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
+        let vcpus = (0..config.vcpus).map(|id| {
+            let stack = memory.stack_top(id) - 8;
+            NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, memory.area_address(id))
+                .into()
+        });
+        Ok(Self {
+            vcpus: vcpus.collect(),
+            _vm: None,
+            memory,
+            ring: Ring::Ring3,
+            ring_reason: "threads run in user mode".into(),
+            tsc_khz,
+            steal_time_refused: Some("threads have no hypervisor that could write the flag".into()),
+        })
     }
 }
 
-fn tsc_khz(vcpus: &[Vcpu]) -> Result<u64, RunError> {
-    vcpus[0].fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
+fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {
+    vcpu.fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
 }
 
 fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> BootBlock {
@@ -188,7 +242,7 @@ fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
     })
 }
 
-fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<Vcpu>, RunError> {
+fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<KvmVcpu>, RunError> {
     allow_open_files(count)?;
     let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
     let cpuid = kvm
@@ -199,7 +253,7 @@ fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<Vcpu>, RunError>
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             fd.set_cpuid2(&cpuid).map_err(system("set CPUID"))?;
             share_the_hosts_clock(&fd);
-            Vcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))
+            KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))
         })
         .collect()
 }
@@ -228,7 +282,7 @@ fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
 }
 
 /// Asks KVM to keep vCPU's steal-time record in its shared area.
-fn enable_steal_time(vcpu: &Vcpu, area: GuestAddress) -> Result<(), String> {
+fn enable_steal_time(vcpu: &KvmVcpu, area: GuestAddress) -> Result<(), String> {
     let entry =
         kvm_msr_entry { index: MSR_KVM_STEAL_TIME, data: area.0 | STEAL_TIME_ENABLE, ..Default::default() };
     let msrs = Msrs::from_entries(&[entry]).expect("one entry fits");

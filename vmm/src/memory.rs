@@ -23,6 +23,7 @@ use haltkick_hypercalls::{BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::error::RunError;
+use crate::identity::Identity;
 
 /// Size of the pages that the guest's memory is mapped with.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;
@@ -63,9 +64,40 @@ unsafe impl Shared for Oracle {}
 // makes use of what it holds (a guest could overwrite it).
 unsafe impl Shared for VcpuArea {}
 
+/// Where the parts begin whose place depends on the image and on the number of vCPUs.
+struct Extent {
+    areas: u64,
+    pool: u64,
+    size: u64,
+}
+
+impl Extent {
+    fn new(image_end: u64, vcpus: u32, pool_bytes: u64) -> Result<Self, RunError> {
+        let areas = image_end.next_multiple_of(LARGE_PAGE);
+        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES;
+        let pool = (areas + u64::from(vcpus) * per_vcpu).next_multiple_of(LARGE_PAGE);
+        let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
+        if size > MOST_BYTES {
+            return Err(RunError::Usage(format!(
+                "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, more than the {} MiB that are mapped: ask for less memory",
+                pool_bytes >> 20,
+                size >> 20,
+                MOST_BYTES >> 20
+            )));
+        }
+        Ok(Self { areas, pool, size })
+    }
+}
+
+fn cannot_map(size: u64, source: std::io::Error) -> RunError {
+    RunError::System { what: format!("map {} MiB of guest memory", size >> 20), source }
+}
+
 /// The memory of one guest.
 pub(crate) struct Memory {
     map: GuestMemoryMmap,
+    /// What `map` does not own, unmapped when this is dropped.
+    identity: Option<Identity>,
     vcpus: u64,
     areas: u64,
     /// Where the pool begins; it reaches to the end.
@@ -77,29 +109,43 @@ impl Memory {
     /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`, with a pool of `pool_bytes`. It starts
     /// zeroed.
     pub(crate) fn new(image_end: u64, vcpus: u32, pool_bytes: u64) -> Result<Self, RunError> {
-        let vcpus = u64::from(vcpus);
-        let areas = image_end.next_multiple_of(LARGE_PAGE);
-        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES;
-        let pool = (areas + vcpus * per_vcpu).next_multiple_of(LARGE_PAGE);
-        let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
-        if size > MOST_BYTES {
-            return Err(RunError::Usage(format!(
-                "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, more than the {} MiB that are mapped: ask for less memory",
-                pool_bytes >> 20,
-                size >> 20,
-                MOST_BYTES >> 20
-            )));
-        }
-        let map =
-            GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)]).map_err(|error| RunError::System {
-                what: format!("map {} MiB of guest memory", size >> 20),
-                source: std::io::Error::other(error.to_string()),
-            })?;
-        let memory = Self { map, vcpus, areas, pool, size };
+        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes)?;
+        let map = GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)])
+            .map_err(|error| cannot_map(size, std::io::Error::other(error.to_string())))?;
+        let memory = Self { map, identity: None, vcpus: u64::from(vcpus), areas, pool, size };
         // Large host pages save both the host's faults and the guest's TLB; without them all still works.
         // SAFETY: advice on a mapping of exactly this length that this struct owns.
         unsafe { libc::madvise(memory.host_base().cast(), size as usize, libc::MADV_HUGEPAGE) };
         Ok(memory)
+    }
+
+    /// The same at the guest's own addresses, for an image that this process runs itself. The first large page stays
+    /// as it is: unmapped, as in any process.
+    pub(crate) fn at_its_own_addresses(image_end: u64, vcpus: u32) -> Result<Self, RunError> {
+        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0)?;
+        let identity = Identity::map(LARGE_PAGE..size).map_err(|error| match error.raw_os_error() {
+            Some(libc::EEXIST | libc::EPERM) => RunError::HostLacks(format!(
+                "addresses {LARGE_PAGE:#x} to {size:#x} of this process are taken or forbidden ({error}); \
+                 --engine threads runs one guest at a time, in a position-independent haltkick"
+            )),
+            _ => cannot_map(size, error),
+        })?;
+        let map = identity.guest_memory().map_err(|error| cannot_map(size, error))?;
+        Ok(Self { map, identity: Some(identity), vcpus: u64::from(vcpus), areas, pool, size })
+    }
+
+    /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.
+    pub(crate) fn make_executable(&self, range: std::ops::Range<u64>) -> Result<(), RunError> {
+        self.identity
+            .as_ref()
+            .expect("only threads of this process execute its memory")
+            .make_executable(range)
+            .map_err(|source| RunError::System { what: "make the image's code executable".into(), source })
+    }
+
+    /// The guest's addresses that have memory.
+    pub(crate) fn mapped(&self) -> std::ops::Range<u64> {
+        if self.identity.is_some() { LARGE_PAGE..self.size } else { 0..self.size }
     }
 
     /// Number of vCPUs.

@@ -4,7 +4,7 @@ use crate::boot;
 use crate::config::Ring;
 use crate::error::{RunError, system};
 use crate::image::Image;
-use crate::machine::{Machine, open_kvm};
+use crate::machine::{ProbeMachine, open_kvm};
 use crate::ring;
 
 /// What this host's KVM can do.
@@ -31,12 +31,12 @@ pub struct Probe {
 pub fn probe() -> Result<Probe, RunError> {
     let kvm = open_kvm()?;
     let image = Image::embedded();
-    let mut machine = Machine::for_probe(&image)?;
+    let mut machine = ProbeMachine::new(&image)?;
     let mut rate = |ring: Ring| {
-        let mut sregs = machine.vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
+        let mut sregs = machine.vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
         boot::set_system_registers(&mut sregs, ring, 0, machine.memory.area_address(0));
-        machine.vcpus[0].fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-        ring::precise_instructions_per_second(&machine.memory, &mut machine.vcpus[0])
+        machine.vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+        ring::precise_instructions_per_second(&machine.memory, &mut machine.vcpu)
     };
     let (ring0, ring3) = (rate(Ring::Ring0)?, rate(Ring::Ring3)?);
     Ok(Probe {

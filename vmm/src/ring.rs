@@ -16,7 +16,7 @@ use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::signal::{self, KickTimer};
-use crate::vcpu::Vcpu;
+use crate::vcpu::KvmVcpu;
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;
@@ -33,7 +33,7 @@ const CODE: [u8; 12] =
     [0x48, 0xff, 0xc9, 0x75, 0xfb, 0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef, 0xeb, 0xfd];
 
 /// Instructions a second in the ring that the vCPU's system registers are set to. Leaves its registers changed.
-pub(crate) fn instructions_per_second(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
+pub(crate) fn instructions_per_second(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
     memory.write(PROBE_CODE, &CODE);
     signal::block_kick();
     // A probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
@@ -45,7 +45,7 @@ pub(crate) fn instructions_per_second(memory: &Memory, vcpu: &mut Vcpu) -> Resul
     rate
 }
 
-fn measure(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
+fn measure(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
     // Whatever disturbs a measurement (a cold first entry, a host that takes the CPU away) only makes it longer.
     let mut short = Duration::MAX;
     for _ in 0..LOOKS {
@@ -62,7 +62,7 @@ fn measure(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
 }
 
 /// The same from loops long enough for the clock, for rings that turn out to be native.
-pub(crate) fn precise_instructions_per_second(memory: &Memory, vcpu: &mut Vcpu) -> Result<f64, RunError> {
+pub(crate) fn precise_instructions_per_second(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
     const NATIVE_ROUNDS: u64 = 1_000_000;
     let rough = instructions_per_second(memory, vcpu)?;
     if !is_native(rough) {
@@ -84,7 +84,7 @@ fn rate(elapsed: Duration) -> f64 {
     2.0 * ROUNDS as f64 / elapsed.as_secs_f64().max(1e-9)
 }
 
-fn timed(memory: &Memory, vcpu: &mut Vcpu, rounds: u64) -> Result<Duration, RunError> {
+fn timed(memory: &Memory, vcpu: &mut KvmVcpu, rounds: u64) -> Result<Duration, RunError> {
     let stack = memory.stack_top(vcpu.id);
     let registers =
         kvm_regs { rip: PROBE_CODE, rcx: rounds, rsp: stack, rflags: START_FLAGS, ..Default::default() };

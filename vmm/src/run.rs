@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS};
 
-use crate::clock::now_ns;
+use crate::clock::{self, now_ns};
 use crate::collect::{self, Facts};
 use crate::config::RunConfig;
 use crate::error::RunError;
@@ -37,7 +37,7 @@ pub fn run_with_readings(
     stop: &AtomicBool,
     readings: &mut Readings,
 ) -> Result<Outcome, RunError> {
-    let start_tsc = collect::read_tsc();
+    let start_tsc = clock::read_tsc();
     let (lock, workload) = check(config, image)?;
     let mut machine = Machine::new(config, image, lock, workload)?;
     let vcpus = std::mem::take(&mut machine.vcpus);
@@ -48,7 +48,7 @@ pub fn run_with_readings(
     let (verdict, (stopped_ns, stopped_tsc)) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let verdict = supervisor.supervise();
-        let stopped = (now_ns(), collect::read_tsc());
+        let stopped = (now_ns(), clock::read_tsc());
         guest.stop();
         scheduler.interrupt();
         (verdict, stopped)

@@ -50,6 +50,13 @@ impl Symbols {
         self.sorted.iter()
     }
 
+    /// The functions in the format in which `perf` reads `/tmp/perf-PID.map`: code of a process that no file holds.
+    #[must_use]
+    pub fn perf_map(&self) -> String {
+        let line = |symbol: &Symbol| format!("{:x} {:x} {}\n", symbol.address, symbol.size, symbol.name);
+        self.iter().filter(|symbol| symbol.is_function && symbol.size > 0).map(line).collect()
+    }
+
     /// The one that `address` lies in, and how far inside. A bare label reaches to the next symbol.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {

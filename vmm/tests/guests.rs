@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    Cause, Explanation, Image, MAX_LOCKS, Outcome, PreemptedSource, Readings, Ring, RunConfig, RunError,
-    Sched, allowed_cpus, probe, run, run_with_readings,
+    Cause, Engine, Explanation, Image, MAX_LOCKS, Outcome, PreemptedSource, Readings, Ring, RunConfig,
+    RunError, Sched, allowed_cpus, probe, run, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -77,6 +77,7 @@ fn forms() -> Vec<(String, bool)> {
 fn config() -> RunConfig {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
     RunConfig {
+        engine: Engine::Kvm,
         vcpus: 4 * cpus.len() as u32,
         cpus,
         ring: Ring::Auto,

@@ -195,7 +195,7 @@ fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
         RunError::GuestException { vcpu, .. } if *vcpu == finished.id => {
             Some(scene.machine.memory.area(finished.id).report.rip.load(Ordering::Relaxed))
         }
-        _ => finished.vcpu.fd.get_regs().ok().map(|registers| registers.rip),
+        _ => finished.vcpu.instruction_pointer().ok(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One vCPU: the only place that issues KVM_RUN.
+//! A vCPU of KVM: the only place that issues KVM_RUN.
 //!
 //! Ending a run from outside works by a signal that every thread keeps blocked and that KVM_SET_SIGNAL_MASK opens
 //! for the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is
@@ -26,22 +26,20 @@ use crate::signal;
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
 
-/// A vCPU that some thread owns and may run.
-pub(crate) struct Vcpu {
+/// A vCPU of KVM that some thread owns and may run.
+pub(crate) struct KvmVcpu {
     /// Index in the guest.
     pub(crate) id: u32,
     /// Everything but running: registers, CPUID, MSRs.
     pub(crate) fd: VcpuFd,
     run: NonNull<kvm_run>,
     run_bytes: usize,
-    /// Exits by kind.
-    pub(crate) exits: [u64; Exit::KINDS],
 }
 
 // SAFETY: `run` points to a mapping that this struct owns and unmaps; nothing about it is bound to a thread.
-unsafe impl Send for Vcpu {}
+unsafe impl Send for KvmVcpu {}
 
-impl Vcpu {
+impl KvmVcpu {
     /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE).
     pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> io::Result<Self> {
         // SAFETY: a new shared mapping of the vCPU file, placed by the kernel.
@@ -59,7 +57,7 @@ impl Vcpu {
             return Err(io::Error::last_os_error());
         }
         let run = NonNull::new(page.cast()).expect("mmap does not place anything at 0");
-        let vcpu = Self { id, fd, run, run_bytes, exits: [0; Exit::KINDS] };
+        let vcpu = Self { id, fd, run, run_bytes };
         vcpu.open_kick_signal()?;
         Ok(vcpu)
     }
@@ -89,16 +87,13 @@ impl Vcpu {
     pub(crate) fn run(&mut self) -> io::Result<Exit> {
         // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
         let result = unsafe { libc::ioctl(self.raw_fd(), KVM_RUN(), 0) };
-        let exit = if result == 0 {
-            self.parse()
-        } else {
-            match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EINTR) => Exit::Interrupted,
-                error => return Err(error),
-            }
-        };
-        self.exits[exit.kind()] += 1;
-        Ok(exit)
+        if result == 0 {
+            return Ok(self.parse());
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
+            error => Err(error),
+        }
     }
 
     fn parse(&self) -> Exit {
@@ -148,7 +143,7 @@ impl Vcpu {
     }
 }
 
-impl Drop for Vcpu {
+impl Drop for KvmVcpu {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made, of the same length; nothing refers to it any more.
         unsafe { libc::munmap(self.run.as_ptr().cast(), self.run_bytes) };

@@ -1,0 +1,71 @@
+//! A vCPU, whoever runs it: KVM, or this process itself.
+
+mod kvm;
+mod native;
+
+use std::io;
+
+use crate::exits::Exit;
+
+pub(crate) use kvm::{KvmVcpu, reason_name};
+pub(crate) use native::NativeVcpu;
+
+/// A vCPU that some thread owns and may run.
+pub(crate) struct Vcpu {
+    /// Index in the guest.
+    pub(crate) id: u32,
+    /// Exits by kind.
+    pub(crate) exits: [u64; Exit::KINDS],
+    body: Body,
+}
+
+enum Body {
+    Kvm(KvmVcpu),
+    Native(Box<NativeVcpu>),
+}
+
+impl Vcpu {
+    /// Enters the guest until something needs the VMM. The calling thread keeps all signals blocked.
+    ///
+    /// # Errors
+    /// What the system call fails with, other than being interrupted.
+    pub(crate) fn run(&mut self) -> io::Result<Exit> {
+        let exit = match &mut self.body {
+            Body::Kvm(vcpu) => vcpu.run(),
+            Body::Native(vcpu) => vcpu.run(),
+        }?;
+        self.exits[exit.kind()] += 1;
+        Ok(exit)
+    }
+
+    /// Gives it an NMI before its next instruction.
+    ///
+    /// # Errors
+    /// What KVM says; threads have no such thing, and no translations of their own that could go stale.
+    pub(crate) fn nmi(&self) -> io::Result<()> {
+        match &self.body {
+            Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
+            Body::Native(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Where it stands.
+    pub(crate) fn instruction_pointer(&self) -> io::Result<u64> {
+        match &self.body {
+            Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rip),
+            Body::Native(vcpu) => Ok(vcpu.instruction_pointer()),
+        }
+    }
+}
+
+impl From<KvmVcpu> for Vcpu {
+    fn from(vcpu: KvmVcpu) -> Self {
+        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Kvm(vcpu) }
+    }
+}
+
+impl From<NativeVcpu> for Vcpu {
+    fn from(vcpu: NativeVcpu) -> Self {
+        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Native(Box::new(vcpu)) }
+    }
+}

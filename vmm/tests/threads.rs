@@ -1,0 +1,172 @@
+//! The same image without `/dev/kvm`, on threads of this process. Nothing here may need more than two noisy pCPUs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haltkick_vmm::{
+    Engine, Image, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, run,
+};
+
+/// How long a slow host may take over what a test waits for and then ends at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The image's addresses are there once in a process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ADDRESSES: Mutex<()> = Mutex::new(());
+    ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config() -> RunConfig {
+    let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
+    RunConfig {
+        engine: Engine::Threads,
+        vcpus: 8 * cpus.len() as u32,
+        cpus,
+        ring: Ring::Auto,
+        sched: Sched::Vmm,
+        slice: Duration::from_millis(1),
+        lock: "qspinlock".into(),
+        pv: true,
+        preempted_hint: true,
+        spin_threshold: Duration::from_micros(20),
+        workload: "critical-section".into(),
+        hold: Duration::from_micros(1),
+        think: Duration::from_micros(2),
+        lock_count: 1,
+        memory_bytes: 0,
+        work_rate: None,
+        warmup: Duration::from_millis(10),
+        window: Duration::from_millis(60),
+        watchdog: None,
+        seed: 1,
+    }
+}
+
+fn start(config: &RunConfig) -> Result<Outcome, RunError> {
+    run(config, &Image::embedded(), &AtomicBool::new(false))
+}
+
+fn exits(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
+}
+
+#[test]
+fn every_form_of_every_lock_excludes_under_either_scheduler() {
+    let _alone = alone();
+    let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
+    for lock in Image::embedded().locks {
+        for (_, pv) in
+            [(lock.has_native(), false), (lock.has_paravirt(), true)].iter().filter(|(has, _)| *has)
+        {
+            let sched = scheds.next().expect("a cycle has no end");
+            let outcome = start(&RunConfig { lock: lock.name.clone(), pv: *pv, sched, ..config() })
+                .unwrap_or_else(|error| panic!("{} pv {pv} {sched:?}: {error}", lock.name));
+            assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{} pv {pv}", lock.name);
+            assert_eq!(outcome.ring, Ring::Ring3);
+        }
+    }
+}
+
+#[test]
+fn a_kick_before_the_wait_is_latched() {
+    let _alone = alone();
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() }).unwrap();
+        let rounds: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+        assert!(rounds > 0, "no round was completed under {sched:?}");
+        assert!(exits(&outcome, "pv_wait") >= rounds && exits(&outcome, "pv_kick") >= 2 * rounds);
+    }
+}
+
+#[test]
+fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
+    let _alone = alone();
+    let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() }).unwrap();
+    assert_eq!(outcome.preempted_source, PreemptedSource::Vmm);
+    assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
+    assert!(outcome.vcpus.iter().any(|vcpu| vcpu.acquisitions > 0), "no vCPU was ever seen marked");
+    let unavailable = start(&RunConfig { sched: Sched::Host, ..config() }).unwrap().preempted_source;
+    assert!(matches!(unavailable, PreemptedSource::Unavailable(_)), "{unavailable:?}");
+}
+
+#[test]
+fn a_panic_and_an_exception_are_reported_with_their_place() {
+    let _alone = alone();
+    match start(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() }) {
+        Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
+            assert_eq!(message, "this is what a panic looks like");
+            assert!(file.ends_with("selftest.rs"), "{file}");
+        }
+        other => panic!("{other:?}"),
+    }
+    match start(&RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..config() }) {
+        Err(RunError::GuestException { vector: 14, location, detail, .. }) => {
+            assert!(
+                location.contains("selftest::exception") && detail.contains("0x10"),
+                "{location}{detail}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
+    let _alone = alone();
+    for sched in [Sched::Vmm, Sched::Host] {
+        let watchdog = Some(Duration::from_millis(300));
+        let workload = "selftest-hang".into();
+        match start(&RunConfig { workload, sched, watchdog, window: PATIENCE, ..config() }) {
+            Err(RunError::NoProgress(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    match start(&RunConfig { workload: "selftest-exclusion".into(), ..config() }) {
+        Err(RunError::ExclusionViolated(_)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
+    let _alone = alone();
+    let watchdog = Some(PATIENCE);
+    let config = RunConfig { vcpus: 1024, lock: "none".into(), pv: false, watchdog, ..config() };
+    assert_eq!(start(&config).unwrap().vcpus.len(), 1024);
+}
+
+#[test]
+fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
+    let _alone = alone();
+    match start(&RunConfig { ring: Ring::Ring0, ..config() }) {
+        Err(RunError::Usage(text)) => assert!(text.contains("ring 3"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    match start(&RunConfig { workload: "selftest-page-fault".into(), ..config() }) {
+        Err(RunError::Usage(text)) => assert!(text.contains("page tables"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    // A run that lasts until it is told to stop, and another one beside it.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let first =
+            scope.spawn(|| run(&RunConfig { window: PATIENCE, ..config() }, &Image::embedded(), &stop));
+        let mapped = || {
+            std::fs::read_to_string("/proc/self/maps")
+                .unwrap()
+                .lines()
+                .any(|line| line.starts_with("00200000-"))
+        };
+        while !mapped() && !first.is_finished() {
+            std::thread::yield_now();
+        }
+        let second = start(&config());
+        stop.store(true, Ordering::Relaxed);
+        match second {
+            Err(RunError::HostLacks(text)) => assert!(text.contains("one guest at a time"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(first.join().unwrap(), Err(RunError::Interrupted)));
+    });
+}
