@@ -1,0 +1,128 @@
+//! Pinning an entry, and mapping what it grants.
+
+use crate::access::Access;
+use crate::maptrack::Mapping;
+use crate::shared::{READING, WRITING};
+use crate::table::Entry;
+use crate::vcpu::Counter;
+use crate::world::DomainState;
+use crate::{Kernel, MaptrackLocking, Scheme, Status, Vcpu, World};
+
+/// What to map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapRequest {
+    /// The granting domain.
+    pub granter: u16,
+    /// The entry of its table.
+    pub reference: u32,
+    /// [`HOST_MAP`](crate::HOST_MAP) and its siblings.
+    pub flags: u32,
+}
+
+impl<S: Scheme> World<S> {
+    /// Maps what `request` names into `mapper`'s window, and gives the handle.
+    ///
+    /// # Errors
+    /// Any [`Status`] but those of copies and growth. Nothing is changed then.
+    pub fn map(&self, vcpu: &Vcpu, mapper: u16, request: MapRequest) -> Result<u32, Status> {
+        vcpu.settle(Counter::Map, self.try_map(vcpu, mapper, request))
+    }
+
+    fn try_map(&self, vcpu: &Vcpu, mapper: u16, request: MapRequest) -> Result<u32, Status> {
+        let access = Access::from_flags(request.flags)?;
+        let (local, granter) = (self.domain(mapper)?, self.domain(request.granter)?);
+        let handle = self.get_handle(vcpu, local)?;
+        let frame = match self.pin(vcpu, granter, mapper, request.reference, access) {
+            Ok(frame) => frame,
+            Err(status) => {
+                self.put_handle(vcpu, local, handle);
+                return Err(status);
+            }
+        };
+        S::Kernel::page_table_work();
+        local.window.install(handle, frame, access.is_write());
+        let MapRequest { granter, reference, .. } = request;
+        local.maptrack.fill(handle, Mapping { granter, reference, flags: access.flags() });
+        Ok(handle)
+    }
+
+    pub(crate) fn get_handle(&self, vcpu: &Vcpu, local: &DomainState<S>) -> Result<u32, Status> {
+        match S::MAPTRACK {
+            MaptrackLocking::Table => local.table.write(&self.readers, vcpu, || local.maptrack.get(vcpu)),
+            _ => local.maptrack.get(vcpu),
+        }
+    }
+
+    pub(crate) fn put_handle(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) {
+        match S::MAPTRACK {
+            MaptrackLocking::Table => {
+                local.table.write(&self.readers, vcpu, || local.maptrack.put(vcpu, handle));
+            }
+            _ => local.maptrack.put(vcpu, handle),
+        }
+    }
+
+    /// Pins entry `reference` of `granter` for `access` by `mapper`, and gives the machine frame.
+    pub(crate) fn pin(
+        &self,
+        vcpu: &Vcpu,
+        granter: &DomainState<S>,
+        mapper: u16,
+        reference: u32,
+        access: Access,
+    ) -> Result<u32, Status> {
+        granter.table.read(&self.readers, vcpu, || {
+            let entry = granter.table.entry(reference)?;
+            entry
+                .active
+                .locked::<S, _>(vcpu, reference, || self.pin_locked(vcpu, granter, mapper, &entry, access))
+        })
+    }
+
+    fn pin_locked(
+        &self,
+        vcpu: &Vcpu,
+        granter: &DomainState<S>,
+        mapper: u16,
+        entry: &Entry<'_, S>,
+        access: Access,
+    ) -> Result<u32, Status> {
+        let active = entry.active;
+        let first = active.pin.get() == 0;
+        if !first && (active.domain.get() != u32::from(mapper) || active.is_full_for(access)) {
+            return Err(Status::GeneralError);
+        }
+        // The granter is asked when the pins that there are do not cover this one yet.
+        if first || access.is_write() && !active.is_written() {
+            let unstable = || vcpu.count(Counter::Unstable);
+            let number = entry.shared.set_in_use(mapper, access.is_write(), unstable)?;
+            if first {
+                active.domain.set(u32::from(mapper));
+                match granter.machine_frame(number).and_then(|frame| {
+                    self.frames.hold(frame, granter.id)?;
+                    Ok(frame)
+                }) {
+                    Ok(frame) => active.frame.set(frame),
+                    Err(status) => {
+                        entry.shared.clear(READING | WRITING);
+                        return Err(status);
+                    }
+                }
+            }
+        }
+        active.pin.set(active.pin.get() + access.increment());
+        Ok(active.frame.get())
+    }
+
+    /// Undoes one [`pin`](Self::pin).
+    pub(crate) fn unpin_locked(&self, entry: &Entry<'_, S>, access: Access) {
+        let active = entry.active;
+        active.pin.set(active.pin.get() - access.increment());
+        if active.pin.get() == 0 {
+            self.frames.release(active.frame.get());
+            entry.shared.clear(READING | WRITING);
+        } else if access.is_write() && !active.is_written() {
+            entry.shared.clear(WRITING);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The six locking schemes, from one lock to many.
+//!
+//! | scheme | table | active entries | maptrack | swap |
+//! |---|---|---|---|---|
+//! | [`Single`] (G0) | spinlock | the table's | the table's | |
+//! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | read lock, both entries in order |
+//! | [`Cleaned`] (G2) | unfair rwlock | spinlock each | spinlock, taken alone | write lock |
+//! | [`Lists`] (G3) | unfair rwlock | spinlock each | a list and a spinlock per vCPU | write lock |
+//! | [`PerCpu`] (G4) | per-CPU rwlock on an unfair one | spinlock each | as G3 | write lock |
+//! | [`Fair`] (G5) | per-CPU rwlock on a fair one | spinlock each | as G3 | write lock |
+//!
+//! [`Unlocked`] has no lock at all: what the hardware could do, where nobody steps on anybody's toes.
+
+use core::marker::PhantomData;
+
+use haltkick_locks::{
+    Domain, FairRwLock, Lock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
+};
+
+/// The kernel that grant tables are part of: its spinlock, and what changing a page table costs it.
+pub trait Kernel: Sized + Sync + 'static {
+    /// The spinlock.
+    type Lock: Lock<Self::Domain>;
+    /// The memory that its spinlocks share.
+    type Domain: Domain + 'static;
+
+    /// A free spinlock.
+    fn new_lock() -> Self::Lock;
+    /// The shared memory.
+    fn domain() -> &'static Self::Domain;
+    /// What it takes to make or remove one mapping, beyond the store.
+    fn page_table_work() {}
+}
+
+/// Slots for the readers of per-CPU locks.
+pub type Readers<K> = PerCpuRwDomain<&'static <K as Kernel>::Domain, &'static [ReaderSlot]>;
+
+/// Who protects the free lists of maptrack entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaptrackLocking {
+    /// The mapping domain's table lock; one list.
+    Table,
+    /// A spinlock; one list.
+    One,
+    /// A spinlock per vCPU, each with a list.
+    PerVcpu,
+}
+
+/// How a swap keeps others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapLocking {
+    /// Table lock for reading, entries in the order of the arguments: as posted in 2013. Two swaps of the same pair in
+    /// opposite order wait for each other. For tests.
+    AsGiven,
+    /// Table lock for reading, entries in ascending order.
+    Ascending,
+    /// Table lock for writing.
+    TableWrite,
+}
+
+/// A locking scheme.
+pub trait Scheme: Sized + Sync + 'static {
+    /// The kernel whose spinlocks it is made of.
+    type Kernel: Kernel;
+    /// The lock of a table.
+    type TableLock: RwLock<Self::TableDomain>;
+    /// The memory that those share.
+    type TableDomain;
+
+    /// Entries have locks of their own.
+    const ENTRY_LOCKS: bool = true;
+    /// Unmap holds the tables of both domains, not only the granter's.
+    const BOTH_TABLES: bool = false;
+    /// Unmap returns the handle while it holds the entry, not after.
+    const PUT_UNDER_ENTRY: bool = false;
+    /// Maptrack.
+    const MAPTRACK: MaptrackLocking;
+    /// Swap.
+    const SWAP: SwapLocking = SwapLocking::TableWrite;
+
+    /// A free table lock.
+    fn new_table_lock() -> Self::TableLock;
+    /// The memory of table locks.
+    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain;
+}
+
+/// A spinlock where a reader-writer lock is expected.
+#[derive(Debug)]
+pub struct Exclusive<L>(L);
+
+impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
+    type ReadToken = L::Token;
+    type WriteToken = L::Token;
+
+    #[inline(always)]
+    fn read(&self, domain: &D) -> L::Token {
+        self.0.lock(domain)
+    }
+
+    #[inline(always)]
+    fn try_read(&self, domain: &D) -> Option<L::Token> {
+        self.0.try_lock(domain)
+    }
+
+    #[inline(always)]
+    fn read_unlock(&self, domain: &D, token: L::Token) {
+        self.0.unlock(domain, token);
+    }
+
+    #[inline(always)]
+    fn write(&self, domain: &D) -> L::Token {
+        self.0.lock(domain)
+    }
+
+    #[inline(always)]
+    fn try_write(&self, domain: &D) -> Option<L::Token> {
+        self.0.try_lock(domain)
+    }
+
+    #[inline(always)]
+    fn write_unlock(&self, domain: &D, token: L::Token) {
+        self.0.unlock(domain, token);
+    }
+}
+
+/// Declares a scheme.
+macro_rules! scheme {
+    ($(#[$doc:meta])* $name:ident: $lock:ty = $new:expr, $domain:ty = $readers:ident => $of_readers:expr;
+     $($constant:ident: $type:ty = $value:expr),*) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<K>(PhantomData<fn() -> K>);
+
+        impl<K: Kernel> Scheme for $name<K> {
+            type Kernel = K;
+            type TableLock = $lock;
+            type TableDomain = $domain;
+            $(const $constant: $type = $value;)*
+
+            fn new_table_lock() -> $lock {
+                $new
+            }
+
+            #[inline(always)]
+            fn table_domain($readers: &Readers<K>) -> &$domain {
+                $of_readers
+            }
+        }
+    };
+}
+
+scheme! {
+    /// G0: one spinlock per table, for everything in it.
+    Single: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
+    ENTRY_LOCKS: bool = false, BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
+}
+
+scheme! {
+    /// G1: the split as posted in 2013, but for the order of locks in a swap.
+    Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    PUT_UNDER_ENTRY: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G2: the split with its order cleaned up: maptrack is a leaf taken alone, two entries need the write lock.
+    Cleaned: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAPTRACK: MaptrackLocking = MaptrackLocking::One
+}
+
+scheme! {
+    /// G3: and a list of free maptrack entries for each vCPU.
+    Lists: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// G4: and a per-CPU reader lock for the table.
+    PerCpu: PerCpuRwLock<UnfairRwLock> = PerCpuRwLock::new(UnfairRwLock::new()), Readers<K> = readers => readers;
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// G5: and a fair queued lock underneath.
+    Fair: PerCpuRwLock<FairRwLock<K::Lock>> = PerCpuRwLock::new(FairRwLock::new(K::new_lock())),
+        Readers<K> = readers => readers;
+    MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+scheme! {
+    /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
+    Unlocked: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
+    ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}

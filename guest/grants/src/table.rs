@@ -1,0 +1,128 @@
+//! A grant table: shared entries, active entries, and the lock that keeps their number.
+
+use haltkick_locks::{CachePadded, RwLock};
+
+use crate::active::Active;
+use crate::guarded::Guarded;
+use crate::order::Class;
+use crate::scheme::Readers;
+use crate::shared::SharedEntry;
+use crate::{Memory, Scheme, Status, Vcpu};
+
+/// Entries per page of the shared table.
+pub const ENTRIES_PER_PAGE: usize = 512;
+
+/// One domain's table.
+pub(crate) struct Table<S: Scheme> {
+    lock: CachePadded<S::TableLock>,
+    /// Entries that there are. Protected by the lock: changed by a writer only.
+    count: Guarded,
+    shared: &'static [SharedEntry],
+    active: &'static [Active<S::Kernel>],
+}
+
+/// Both sides of one entry.
+pub(crate) struct Entry<'a, S: Scheme> {
+    pub(crate) reference: u32,
+    pub(crate) shared: &'a SharedEntry,
+    pub(crate) active: &'a Active<S::Kernel>,
+}
+
+impl<S: Scheme> Table<S> {
+    /// A table of `count` entries that can grow to `most`.
+    pub(crate) fn new(memory: &impl Memory, count: usize, most: usize) -> Self {
+        assert!(count <= most);
+        Self {
+            lock: CachePadded::new(S::new_table_lock()),
+            count: Guarded::new(count as u32),
+            shared: memory.slice(most, |_| SharedEntry::new()),
+            active: memory.slice(most, |_| Active::new()),
+        }
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// Does `section` while the table keeps its size.
+    #[inline(always)]
+    pub(crate) fn read<R>(
+        &self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
+        let domain = S::table_domain(readers);
+        let token = self.lock.read(domain);
+        let result = section();
+        self.lock.read_unlock(domain, token);
+        result
+    }
+
+    /// Does `section` while nobody else is in the table.
+    #[inline(always)]
+    pub(crate) fn write<R>(
+        &self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
+        let domain = S::table_domain(readers);
+        let token = self.lock.write(domain);
+        let result = section();
+        self.lock.write_unlock(domain, token);
+        result
+    }
+
+    /// Does `section` while both tables keep their size; once if they are one, else lower address first.
+    #[inline(always)]
+    pub(crate) fn read_both<R>(
+        &self,
+        other: &Self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        if self.address() == other.address() {
+            return self.read(readers, vcpu, section);
+        }
+        let (first, second) = if self.address() < other.address() { (self, other) } else { (other, self) };
+        first.read(readers, vcpu, || second.read(readers, vcpu, section))
+    }
+
+    /// Entry `reference`, under the lock.
+    #[inline(always)]
+    pub(crate) fn entry(&self, reference: u32) -> Result<Entry<'_, S>, Status> {
+        if reference >= self.count.get() {
+            return Err(Status::BadReference);
+        }
+        let index = reference as usize;
+        Ok(Entry { reference, shared: &self.shared[index], active: &self.active[index] })
+    }
+
+    /// Entries, under the lock.
+    pub(crate) fn count(&self) -> u32 {
+        self.count.get()
+    }
+
+    /// Grows to `count` entries, under the lock for writing. Growing to less than there is changes nothing.
+    pub(crate) fn grow_to(&self, count: u32) -> Result<(), Status> {
+        if count as usize > self.shared.len() {
+            return Err(Status::NoSpace);
+        }
+        self.count.set(count.max(self.count.get()));
+        Ok(())
+    }
+
+    /// Shared entries, which the domain writes as it likes, beyond the end of the table too.
+    pub(crate) fn shared(&self) -> &'static [SharedEntry] {
+        self.shared
+    }
+
+    /// Active entries. For a look at rest.
+    pub(crate) fn active(&self) -> &'static [Active<S::Kernel>] {
+        self.active
+    }
+}

@@ -1,0 +1,200 @@
+//! Many vCPUs at once: the streaming disks with their hostile guest, and the order of locks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use crate::support::{GRANTER, Heap, MAPPER, Threads, Tickets, on_each_vcpu, world};
+use haltkick_grants::*;
+use haltkick_locks::UnfairRwLock;
+
+const VCPUS: usize = if cfg!(miri) { 3 } else { 6 };
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
+
+/// Every disk is served by whoever comes first, with everything that is hostile and occasional in between.
+fn disks_stream_and_everything_comes_home<S: Scheme>() {
+    let stream = Stream::<S>::new(&Heap, 4, VCPUS);
+    on_each_vcpu(VCPUS, |vcpu| {
+        for round in 0..ROUNDS {
+            if let Some(mut request) = stream.claim(vcpu.random(4)) {
+                stream.publish(&request);
+                stream.map(vcpu, &mut request);
+                stream.move_data(vcpu, &request);
+                stream.unmap(vcpu, &request);
+                stream.finish(request);
+            }
+            stream.torment(vcpu);
+            stream.probe(vcpu);
+            match round % 8 {
+                0 => stream.grow(vcpu),
+                1 => stream.swap(vcpu),
+                2 => stream.ask_nonsense(vcpu),
+                _ => stream.torment(vcpu),
+            }
+        }
+    });
+    stream.rest().unwrap_or_else(|(rest, misplaced)| panic!("{rest}, {misplaced} words misplaced"));
+}
+
+macro_rules! under_every_scheme {
+    ($($name:ident $scheme:ident)+) => {$(
+        #[test]
+        fn $name() {
+            disks_stream_and_everything_comes_home::<$scheme<Tickets>>();
+        }
+    )+};
+}
+
+under_every_scheme! {
+    under_one_lock_disks_stream_and_everything_comes_home Single
+    under_split_locks_disks_stream_and_everything_comes_home Split
+    under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned
+    with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists
+    under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu
+    under_fair_locks_disks_stream_and_everything_comes_home Fair
+}
+
+/// No lock excludes anybody: counts must not add up, else the tests above show nothing.
+#[test]
+#[cfg(not(miri))]
+fn without_locks_somebody_notices() {
+    struct None;
+    impl Kernel for None {
+        type Lock = haltkick_locks::NoLock;
+        type Domain = Threads;
+        fn new_lock() -> Self::Lock {
+            haltkick_locks::NoLock::new()
+        }
+        fn domain() -> &'static Threads {
+            &Threads
+        }
+    }
+    let world = world::<Single<None>>(VCPUS);
+    world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+    // Until two have met within some nanoseconds: at once, but for a machine with one processor.
+    let noticed = (0..2_000).any(|_| {
+        let trial = || {
+            on_each_vcpu(VCPUS, |vcpu| {
+                for _ in 0..2_000 {
+                    let request = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
+                    if let Ok(handle) = world.map(vcpu, MAPPER, request) {
+                        world.unmap(vcpu, MAPPER, &[handle], |_, _| {}).unwrap();
+                    }
+                }
+            });
+            assert!(world.rest().is_clean());
+        };
+        catch_unwind(AssertUnwindSafe(trial)).is_err()
+    });
+    assert!(noticed);
+}
+
+/// Two vCPUs unmap the same handles: each is unmapped once.
+#[test]
+fn a_handle_that_two_vcpus_unmap_is_unmapped_once() {
+    let world = world::<Lists<Tickets>>(2);
+    let vcpu = Vcpu::new(0, 1);
+    for _ in 0..ROUNDS {
+        world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+        let map = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
+        let handles: Vec<u32> = (0..8).map(|_| world.map(&vcpu, MAPPER, map).unwrap()).collect();
+        let unmapped = AtomicU64::new(0);
+        on_each_vcpu(2, |vcpu| {
+            world.unmap(vcpu, MAPPER, &handles, |_, status| assert_eq!(status, Status::BadHandle)).unwrap();
+            unmapped.fetch_add(vcpu.counted(Counter::Unmap), Relaxed);
+        });
+        assert_eq!(unmapped.into_inner(), 8);
+        assert!(world.rest().is_clean());
+    }
+}
+
+/// A granter that changes its entry all the time: the mapper maps or is refused, and nothing is left behind.
+#[test]
+fn a_granter_that_never_stands_still_gains_nothing() {
+    let world = world::<Split<Tickets>>(2);
+    let (stop, mapper) = (AtomicBool::new(false), Vcpu::new(0, 1));
+    let entry = world.shared(GRANTER, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                entry.publish(MAPPER, PERMIT_ACCESS, 0);
+                entry.overwrite(PERMIT_ACCESS | READONLY | u32::from(MAPPER) << 16);
+            }
+        });
+        let map = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP | READONLY_MAP };
+        // Until the two have met, or for as long as a machine with one processor may need to show nothing.
+        for _ in 0..ROUNDS * 3_000 {
+            if let Ok(handle) = world.map(&mapper, MAPPER, map) {
+                world.unmap(&mapper, MAPPER, &[handle], |_, status| panic!("{status}")).unwrap();
+            }
+            if mapper.counted(Counter::Unstable) > TRIES as u64 {
+                break;
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+    let rest = world.rest();
+    assert!(rest.is_clean(), "{rest}");
+}
+
+/// The split as posted: a swap locks its entries in the order of its arguments, under a lock that readers share.
+struct Posted;
+
+impl Scheme for Posted {
+    type Kernel = Tickets;
+    type TableLock = UnfairRwLock;
+    type TableDomain = Threads;
+    const MAPTRACK: MaptrackLocking = MaptrackLocking::One;
+    const SWAP: SwapLocking = SwapLocking::AsGiven;
+
+    fn new_table_lock() -> UnfairRwLock {
+        UnfairRwLock::new()
+    }
+
+    fn table_domain(_: &Readers<Tickets>) -> &Threads {
+        &Threads
+    }
+}
+
+/// What the check of the lock order says to a swap, if anything.
+fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    let swapped = catch_unwind(AssertUnwindSafe(|| world.swap(&vcpu, GRANTER, a, b)));
+    swapped.err().map(|panic| *panic.downcast::<String>().expect("a message"))
+}
+
+#[test]
+fn the_posted_order_of_a_swap_is_abba_and_the_fixed_one_is_not() {
+    assert_eq!(complaint::<Posted>(1, 2), None);
+    let posted = complaint::<Posted>(2, 1).expect("2 before 1 is caught");
+    assert!(posted.contains("Entry 1 comes before a lock that is held"), "{posted}");
+    for (a, b) in [(1, 2), (2, 1)] {
+        assert_eq!(complaint::<Split<Tickets>>(a, b), None);
+        assert_eq!(complaint::<Cleaned<Tickets>>(a, b), None);
+    }
+}
+
+#[test]
+fn the_posted_swap_of_an_entry_with_itself_takes_one_lock_twice_and_the_fixed_one_does_not() {
+    let posted = complaint::<Posted>(3, 3).expect("the same lock twice is caught");
+    assert!(posted.contains("Entry 3 is held already"), "{posted}");
+    assert_eq!(complaint::<Split<Tickets>>(3, 3), None);
+    assert_eq!(complaint::<Cleaned<Tickets>>(3, 3), None);
+}
+
+/// Two vCPUs swap one pair in opposite orders for as long as it takes to meet.
+#[test]
+fn opposite_swaps_of_one_pair_come_through() {
+    fn come_through<S: Scheme>() {
+        let world = world::<S>(2);
+        on_each_vcpu(2, |vcpu| {
+            for round in 0..ROUNDS * 10 {
+                let (a, b) = if (round + vcpu.random(2)) % 2 == 0 { (1, 2) } else { (2, 1) };
+                world.swap(vcpu, GRANTER, a, b).unwrap();
+            }
+        });
+    }
+    come_through::<Split<Tickets>>();
+    come_through::<Cleaned<Tickets>>();
+    come_through::<Fair<Tickets>>();
+}

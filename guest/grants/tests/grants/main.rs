@@ -1,0 +1,5 @@
+//! Grant tables on host threads, with the lock order checked.
+
+mod concurrency;
+mod operations;
+mod support;

@@ -1,0 +1,290 @@
+//! What each operation does and refuses, under every scheme.
+
+use crate::support::{GRANTER, MAPPER, STRANGER, Tickets, world};
+use haltkick_grants::*;
+
+/// Runs the same tests under every scheme.
+macro_rules! under_every_scheme {
+    ($($test:ident)+) => {
+        under_every_scheme!(@ single Single [$($test)+]);
+        under_every_scheme!(@ split Split [$($test)+]);
+        under_every_scheme!(@ cleaned Cleaned [$($test)+]);
+        under_every_scheme!(@ lists Lists [$($test)+]);
+        under_every_scheme!(@ per_cpu PerCpu [$($test)+]);
+        under_every_scheme!(@ fair Fair [$($test)+]);
+    };
+    (@ $module:ident $scheme:ident [$($test:ident)+]) => {
+        mod $module {
+            $(#[test] fn $test() { super::$test::<haltkick_grants::$scheme<super::Tickets>>(); })+
+        }
+    };
+}
+
+under_every_scheme! {
+    a_mapping_reaches_the_granters_page
+    pins_and_flags_follow_the_mappings
+    a_batch_is_unmapped_with_one_invalidation
+    a_stale_translation_does_not_outlive_its_mapping
+    what_is_not_granted_is_refused_and_changes_nothing
+    nonsense_gets_the_status_that_the_interface_names
+    a_full_pin_counter_refuses_one_more
+    a_domain_without_handles_is_refused
+    copies_need_grants_on_both_sides
+    a_page_can_be_given_away_once
+    a_mapped_page_cannot_be_given_away
+    a_table_grows_up_to_its_limit
+    swapped_entries_change_places
+    an_entry_can_be_swapped_with_itself
+}
+
+fn grant<S: Scheme>(world: &World<S>, reference: u32, flags: u32, number: u32) -> &'static SharedEntry {
+    let entry = world.shared(GRANTER, reference);
+    entry.publish(MAPPER, flags, number);
+    entry
+}
+
+fn to_map(reference: u32, flags: u32) -> MapRequest {
+    MapRequest { granter: GRANTER, reference, flags }
+}
+
+fn unmap<S: Scheme>(world: &World<S>, vcpu: &Vcpu, handles: &[u32]) -> Vec<(u32, Status)> {
+    let mut refused = vec![];
+    world.unmap(vcpu, MAPPER, handles, |handle, status| refused.push((handle, status))).unwrap();
+    refused
+}
+
+fn is_clean<S: Scheme>(world: &World<S>) {
+    let rest = world.rest();
+    assert!(rest.is_clean(), "{rest}");
+}
+
+fn a_mapping_reaches_the_granters_page<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 3, PERMIT_ACCESS, 5);
+    let handle = world.map(&vcpu, MAPPER, to_map(3, HOST_MAP)).unwrap();
+    let (mapped, writable) = world.mapped(&vcpu, MAPPER, handle).unwrap();
+    mapped.write(7, 0x1234);
+    assert!(writable);
+    assert_eq!(world.page(GRANTER, 5).unwrap().read(7), 0x1234);
+    assert_eq!(unmap(&world, &vcpu, &[handle]), []);
+    assert!(world.mapped(&vcpu, MAPPER, handle).is_err(), "unmapped");
+    is_clean(&world);
+}
+
+fn pins_and_flags_follow_the_mappings<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    let entry = grant(&world, 3, PERMIT_ACCESS, 5);
+    let marks = || entry.word() & (READING | WRITING);
+    let reads = world.map(&vcpu, MAPPER, to_map(3, HOST_MAP | READONLY_MAP)).unwrap();
+    assert_eq!(marks(), READING);
+    let writes = world.map(&vcpu, MAPPER, to_map(3, HOST_MAP | DEVICE_MAP)).unwrap();
+    assert_eq!(marks(), READING | WRITING);
+    assert!(!entry.revoke(), "in use");
+    unmap(&world, &vcpu, &[writes]);
+    assert_eq!(marks(), READING);
+    assert_eq!(world.rest().pinned, 1);
+    unmap(&world, &vcpu, &[reads]);
+    assert_eq!(marks(), 0);
+    assert!(entry.revoke());
+    is_clean(&world);
+}
+
+fn a_batch_is_unmapped_with_one_invalidation<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 0, PERMIT_ACCESS, 0);
+    let mapped: Vec<u32> = (0..40).map(|_| world.map(&vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap()).collect();
+    assert_eq!(unmap(&world, &vcpu, &mapped), []);
+    assert_eq!(vcpu.counted(Counter::Unmap), 40);
+    assert_eq!(vcpu.counted(Counter::Invalidate), 2, "32 and 8");
+    is_clean(&world);
+}
+
+fn a_stale_translation_does_not_outlive_its_mapping<S: Scheme>() {
+    let (world, vcpu, other) = (world::<S>(2), Vcpu::new(0, 1), Vcpu::new(1, 1));
+    grant(&world, 0, PERMIT_ACCESS, 1);
+    let handle = world.map(&vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap();
+    world.mapped(&other, MAPPER, handle).expect("cached by another vCPU now");
+    unmap(&world, &vcpu, &[handle]);
+    assert!(world.mapped(&other, MAPPER, handle).is_err(), "the other vCPU still has it");
+}
+
+fn what_is_not_granted_is_refused_and_changes_nothing<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 1, PERMIT_ACCESS | READONLY, 1);
+    grant(&world, 2, ACCEPT_TRANSFER, 2);
+    grant(&world, 3, PERMIT_ACCESS, 99);
+    grant(&world, 4, PERMIT_ACCESS, 4);
+    let refusals = [
+        (MAPPER, to_map(0, HOST_MAP), Status::GeneralError),
+        (MAPPER, to_map(1, HOST_MAP), Status::PermissionDenied),
+        (MAPPER, to_map(2, HOST_MAP), Status::GeneralError),
+        (MAPPER, to_map(3, HOST_MAP), Status::BadPage),
+        (STRANGER, to_map(4, HOST_MAP), Status::GeneralError),
+    ];
+    for (mapper, request, status) in refusals {
+        assert_eq!(world.map(&vcpu, mapper, request), Err(status), "{request:?} by {mapper}");
+        is_clean(&world);
+    }
+    assert_eq!(vcpu.counted(Counter::Refused), refusals.len() as u64);
+    assert_eq!(vcpu.counted(Counter::Map), 0);
+    // Granted to the mapper, pinned by it, and not for the stranger even then.
+    let handle = world.map(&vcpu, MAPPER, to_map(4, HOST_MAP)).unwrap();
+    assert_eq!(world.map(&vcpu, STRANGER, to_map(4, HOST_MAP)), Err(Status::GeneralError));
+    unmap(&world, &vcpu, &[handle]);
+    is_clean(&world);
+}
+
+fn nonsense_gets_the_status_that_the_interface_names<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 0, PERMIT_ACCESS, 0);
+    let map = |mapper, granter, reference, flags| {
+        world.map(&vcpu, mapper, MapRequest { granter, reference, flags })
+    };
+    assert_eq!(map(MAPPER, 9, 0, HOST_MAP), Err(Status::BadDomain));
+    assert_eq!(map(9, GRANTER, 0, HOST_MAP), Err(Status::BadDomain));
+    assert_eq!(map(MAPPER, GRANTER, 16, HOST_MAP), Err(Status::BadReference));
+    assert_eq!(map(MAPPER, GRANTER, u32::MAX, HOST_MAP), Err(Status::BadReference));
+    assert_eq!(map(MAPPER, GRANTER, 0, READONLY_MAP), Err(Status::GeneralError));
+    assert_eq!(map(MAPPER, GRANTER, 0, HOST_MAP | 1 << 9), Err(Status::GeneralError));
+    let unused = [0, 63, 64, u32::MAX];
+    assert_eq!(unmap(&world, &vcpu, &unused), unused.map(|handle| (handle, Status::BadHandle)));
+    assert_eq!(world.unmap(&vcpu, 9, &[0], |_, _| {}), Err(Status::BadDomain));
+    let handle = map(MAPPER, GRANTER, 0, HOST_MAP).unwrap();
+    assert_eq!(unmap(&world, &vcpu, &[handle, handle]), [(handle, Status::BadHandle)], "twice in a batch");
+    assert_eq!(world.swap(&vcpu, 9, 0, 1), Err(Status::BadDomain));
+    assert_eq!(world.swap(&vcpu, GRANTER, 0, 16), Err(Status::BadReference));
+    assert_eq!(world.grow(&vcpu, 9, 20), Err(Status::BadDomain));
+    assert_eq!(world.references(&vcpu, 9), Err(Status::BadDomain));
+    assert_eq!(vcpu.counted(Counter::Refused), 6 + 4 + 1 + 1 + 4);
+    assert_eq!(vcpu.counted(Counter::Invalidate), 1, "nothing was removed by the others");
+    is_clean(&world);
+}
+
+fn a_full_pin_counter_refuses_one_more<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(5), Vcpu::new(0, 1));
+    grant(&world, 0, PERMIT_ACCESS, 0);
+    let handles: Vec<u32> =
+        (0..255).map(|_| world.map(&vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap()).collect();
+    assert_eq!(world.map(&vcpu, MAPPER, to_map(0, HOST_MAP)), Err(Status::GeneralError));
+    let other_counter = world.map(&vcpu, MAPPER, to_map(0, DEVICE_MAP)).unwrap();
+    unmap(&world, &vcpu, &handles);
+    unmap(&world, &vcpu, &[other_counter]);
+    is_clean(&world);
+}
+
+fn a_domain_without_handles_is_refused<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(2), Vcpu::new(1, 1));
+    for reference in 0..2 {
+        grant(&world, reference, PERMIT_ACCESS, reference);
+    }
+    let mut handles = vec![];
+    let status = loop {
+        match world.map(&vcpu, MAPPER, to_map(handles.len() as u32 % 2, HOST_MAP)) {
+            Ok(handle) => handles.push(handle),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status, Status::NoHandle);
+    // One stays in each of two lists, where there are lists; a list that ran dry has stolen.
+    let lists = S::MAPTRACK == MaptrackLocking::PerVcpu;
+    assert_eq!(handles.len(), if lists { 126 } else { 128 });
+    assert_eq!(vcpu.counted(Counter::Steal), if lists { 63 } else { 0 });
+    unmap(&world, &vcpu, &handles);
+    is_clean(&world);
+}
+
+fn copies_need_grants_on_both_sides<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    let granted = |reference| Place::Granted { granter: GRANTER, reference };
+    let copy = |source, destination, length| {
+        let request = CopyRequest { source, source_offset: 8, destination, destination_offset: 16, length };
+        world.copy(&vcpu, MAPPER, request)
+    };
+    grant(&world, 0, PERMIT_ACCESS | READONLY, 0);
+    grant(&world, 1, PERMIT_ACCESS, 1);
+    world.page(GRANTER, 0).unwrap().write(1, 77);
+    assert_eq!(copy(granted(0), granted(1), 8), Ok(()));
+    assert_eq!(world.page(GRANTER, 1).unwrap().read(2), 77);
+    assert_eq!(copy(granted(1), Place::Own { number: 3 }, 4080), Ok(()));
+    assert_eq!(world.page(MAPPER, 3).unwrap().read(3), 77);
+    assert_eq!(copy(granted(1), granted(1), 64), Ok(()), "onto itself");
+    assert_eq!(copy(granted(1), granted(0), 8), Err(Status::PermissionDenied));
+    assert_eq!(copy(granted(2), granted(1), 8), Err(Status::GeneralError));
+    assert_eq!(copy(granted(99), granted(1), 8), Err(Status::BadReference));
+    assert_eq!(copy(granted(0), Place::Own { number: 8 }, 8), Err(Status::BadPage));
+    for length in [4, 4088, usize::MAX & !7] {
+        assert_eq!(copy(granted(0), granted(1), length), Err(Status::BadCopyArgument));
+    }
+    assert_eq!(vcpu.counted(Counter::Copy), 3);
+    is_clean(&world);
+}
+
+fn a_page_can_be_given_away_once<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    let transfer = |number, reference| {
+        world.transfer(&vcpu, MAPPER, TransferRequest { number, receiver: GRANTER, reference })
+    };
+    world.page(MAPPER, 2).unwrap().write(0, 99);
+    let entry = grant(&world, 4, ACCEPT_TRANSFER, 20);
+    assert_eq!(transfer(2, 5), Err(Status::GeneralError), "nothing is accepted there");
+    assert_eq!(transfer(2, 16), Err(Status::BadReference));
+    assert_eq!(transfer(2, 4), Ok(()));
+    assert_eq!(entry.word() & TRANSFER_COMPLETED, TRANSFER_COMPLETED);
+    assert_eq!(world.page(GRANTER, entry.frame()).unwrap().read(0), 99);
+    assert!(world.page(MAPPER, 2).is_err(), "given away");
+    assert_eq!(transfer(2, 4), Err(Status::BadPage), "once");
+    assert_eq!(transfer(3, 4), Err(Status::GeneralError), "an entry accepts one page");
+    grant(&world, 6, ACCEPT_TRANSFER, 20);
+    assert_eq!(transfer(3, 6), Err(Status::BadPage), "there is a page at that number");
+    grant(&world, 6, ACCEPT_TRANSFER, 21);
+    assert_eq!(transfer(3, 6), Ok(()), "the refused giver still had its page");
+    // The receiver can grant what it has received.
+    grant(&world, 7, PERMIT_ACCESS, 20);
+    let handle = world.map(&vcpu, MAPPER, to_map(7, HOST_MAP)).unwrap();
+    assert_eq!(world.mapped(&vcpu, MAPPER, handle).unwrap().0.read(0), 99);
+    unmap(&world, &vcpu, &[handle]);
+    is_clean(&world);
+}
+
+fn a_mapped_page_cannot_be_given_away<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 0, PERMIT_ACCESS, 5);
+    let handle = world.map(&vcpu, MAPPER, to_map(0, HOST_MAP)).unwrap();
+    world.shared(STRANGER, 0).publish(GRANTER, ACCEPT_TRANSFER, 20);
+    let request = TransferRequest { number: 5, receiver: STRANGER, reference: 0 };
+    assert_eq!(world.transfer(&vcpu, GRANTER, request), Err(Status::BadPage));
+    unmap(&world, &vcpu, &[handle]);
+    assert_eq!(world.transfer(&vcpu, GRANTER, request), Ok(()));
+}
+
+fn a_table_grows_up_to_its_limit<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 599, PERMIT_ACCESS, 0);
+    assert_eq!(world.map(&vcpu, MAPPER, to_map(599, HOST_MAP)), Err(Status::BadReference));
+    assert_eq!(world.grow(&vcpu, GRANTER, 601), Err(Status::NoSpace));
+    assert_eq!(world.grow(&vcpu, GRANTER, 600), Ok(()));
+    assert_eq!(world.grow(&vcpu, GRANTER, 3), Ok(()), "not smaller");
+    assert_eq!(world.references(&vcpu, GRANTER), Ok(600));
+    let handle = world.map(&vcpu, MAPPER, to_map(599, HOST_MAP)).unwrap();
+    unmap(&world, &vcpu, &[handle]);
+    is_clean(&world);
+}
+
+fn swapped_entries_change_places<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    grant(&world, 1, PERMIT_ACCESS, 1);
+    grant(&world, 2, PERMIT_ACCESS | READONLY, 2);
+    assert_eq!(world.swap(&vcpu, GRANTER, 2, 1), Ok(()));
+    assert_eq!(world.shared(GRANTER, 1).frame(), 2);
+    assert_eq!(world.shared(GRANTER, 1).word() & READONLY, READONLY);
+    assert_eq!(world.shared(GRANTER, 2).frame(), 1);
+    let handle = world.map(&vcpu, MAPPER, to_map(2, HOST_MAP)).unwrap();
+    assert_eq!(world.swap(&vcpu, GRANTER, 1, 2), Err(Status::Again), "mapped");
+    unmap(&world, &vcpu, &[handle]);
+}
+
+fn an_entry_can_be_swapped_with_itself<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    assert_eq!(world.swap(&vcpu, GRANTER, 2, 2), Ok(()));
+    assert_eq!(world.swap(&vcpu, GRANTER, 16, 16), Err(Status::BadReference));
+}

@@ -1,0 +1,109 @@
+//! Grant tables on host threads.
+
+use std::cell::Cell;
+use std::sync::Barrier;
+use std::thread;
+
+use haltkick_grants::{Kernel, Memory, Sizes, Vcpu, World};
+use haltkick_locks::{Event, Platform};
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Threads that play vCPUs.
+pub(crate) struct Threads;
+
+impl Platform for Threads {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        0
+    }
+
+    fn wait(&self, still: impl Fn() -> bool) {
+        if still() {
+            thread::yield_now();
+        }
+    }
+
+    fn kick(&self, _: usize) {}
+
+    fn is_preempted(&self, _: usize) -> bool {
+        false
+    }
+
+    fn yield_to(&self, _: Option<usize>) {
+        thread::yield_now();
+    }
+
+    fn count(&self, _: Event, _: u64) {}
+}
+
+/// A kernel made of ticket locks.
+pub(crate) struct Tickets;
+
+impl Kernel for Tickets {
+    type Lock = haltkick_locks::Ticket;
+    type Domain = Threads;
+
+    fn new_lock() -> Self::Lock {
+        haltkick_locks::Ticket::new()
+    }
+
+    fn domain() -> &'static Threads {
+        &Threads
+    }
+}
+
+/// The heap. What is made here stays until the process ends.
+pub(crate) struct Heap;
+
+impl Memory for Heap {
+    fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T] {
+        (0..length).map(make).collect::<Vec<_>>().leak()
+    }
+}
+
+/// Mapping domain, granting domain, and one that nobody has granted anything.
+pub(crate) const MAPPER: u16 = 0;
+pub(crate) const GRANTER: u16 = 1;
+pub(crate) const STRANGER: u16 = 2;
+
+/// Three domains with eight frames each: 0 to 7 of the machine are the mapper's, and so on.
+pub(crate) fn world<S: haltkick_grants::Scheme>(vcpus: usize) -> World<S> {
+    let sizes =
+        Sizes { vcpus, domains: 3, references: 16, most_references: 600, handles: 64 * vcpus, frames: 24 };
+    let world = World::new(&Heap, sizes);
+    for frame in 0..24 {
+        world.assign((frame / 8) as u16, frame % 8, frame).unwrap();
+    }
+    world
+}
+
+/// Runs `vcpu` on so many threads at once.
+pub(crate) fn on_each_vcpu(vcpus: usize, vcpu: impl Fn(&Vcpu) + Sync) {
+    let barrier = Barrier::new(vcpus);
+    thread::scope(|scope| {
+        for index in 0..vcpus {
+            let (vcpu, barrier) = (&vcpu, &barrier);
+            scope.spawn(move || {
+                CPU.set(index);
+                let this = Vcpu::new(index, 1);
+                barrier.wait();
+                vcpu(&this);
+                assert!(this.holds_nothing());
+            });
+        }
+    });
+}
