@@ -359,6 +359,8 @@ pub(crate) struct ListArgs {
 pub(crate) enum Listed {
     Locks,
     Workloads,
+    /// Where --deschedule at= can stop an instrumented lock
+    Points,
     Experiments,
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use haltkick_vmm::Target;
+
 use crate::cli::{ListArgs, Listed};
 use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
@@ -24,6 +26,12 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
                     _ => "",
                 };
                 let _ = writeln!(text, "{:<18} {:<11} {}", lock.name, forms, lock.summary);
+            }
+        }
+        Listed::Points => {
+            for point in &single::load(args.guest.as_deref())?.points {
+                let who = point.target().map_or("", Target::name);
+                let _ = writeln!(text, "{:<18} {:<11} {}", point.name, who, point.summary);
             }
         }
         Listed::Workloads => {

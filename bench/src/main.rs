@@ -5,6 +5,7 @@ mod cli;
 mod compare;
 mod cpulist;
 mod csv;
+mod deschedule;
 mod directory;
 mod doctor;
 mod duration;

@@ -44,6 +44,18 @@ pub(crate) fn record(record: &Record) -> String {
             record.preempted_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
         ),
     );
+    line(
+        "lost by others",
+        missing(
+            record,
+            "lost_ns",
+            record.lost_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
+        ),
+    );
+    if let Some(injected) = &record.injected {
+        let policy = record.config.deschedule.as_deref().unwrap_or("none");
+        line("on purpose", format!("{} ({policy})", activities(injected, count)));
+    }
     line("lock events", largest(&record.lock_events));
     line("vm exits", largest(&record.vm_exits));
     line(
@@ -97,7 +109,8 @@ fn activities(values: &Activities, show: fn(u64) -> String) -> String {
         ("holder", values.holder),
         ("head", values.head),
         ("waiter", values.waiter),
-        ("other", values.other),
+        ("halted", values.halted),
+        ("neither", values.other),
     ];
     parts.map(|(name, value)| format!("{name} {}", show(value))).join(", ")
 }

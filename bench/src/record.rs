@@ -12,6 +12,7 @@ use haltkick_vmm::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::deschedule::Policy;
 use crate::host::Host;
 
 /// Name of the record's schema.
@@ -54,6 +55,13 @@ pub(crate) struct Record {
     pub(crate) preemptions: Option<Activities>,
     /// Time that those vCPUs were off for, by what they were doing.
     pub(crate) preempted_ns: Option<Activities>,
+    /// Time that all other vCPUs spun or waited for a lock because of them. Exact for holders, a lower bound for heads and
+    /// waiters; under the host's scheduler for those only that were taken off on purpose.
+    #[serde(default)]
+    pub(crate) lost_ns: Option<Activities>,
+    /// Those that were taken off on purpose; null where nobody was to be.
+    #[serde(default)]
+    pub(crate) injected: Option<Activities>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
     /// What else ran on the pCPUs meanwhile.
@@ -108,6 +116,12 @@ pub(crate) struct Config {
     pub(crate) cpus: Vec<u32>,
     /// vCPUs per pCPU.
     pub(crate) ratio: f64,
+    /// Whether descheduling was attributed to what the vCPU was doing.
+    #[serde(default = "yes")]
+    pub(crate) attribution: bool,
+    /// Whom to take off on purpose, how often and for how long; null: nobody.
+    #[serde(default)]
+    pub(crate) deschedule: Option<String>,
     /// Name of the lock.
     pub(crate) lock: String,
     /// Whether its paravirtual form.
@@ -213,6 +227,9 @@ pub(crate) struct Activities {
     pub(crate) head: u64,
     /// Waiting elsewhere.
     pub(crate) waiter: u64,
+    /// Asleep in `pv_wait`: it took itself off.
+    #[serde(default)]
+    pub(crate) halted: u64,
     /// Neither.
     pub(crate) other: u64,
 }
@@ -274,6 +291,11 @@ impl Record {
             why.insert("noise.steal_share".into(), reason);
             Noise::default()
         });
+        let (unattributed, not_injected) = if config.attribution {
+            ("only the host's scheduler knows whom it preempted", "nobody was to be descheduled on purpose")
+        } else {
+            ("not asked for (attribution off)", "not asked for (attribution off)")
+        };
         let mut record = Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
@@ -289,8 +311,10 @@ impl Record {
             hold_ns: distribution("hold_ns", &outcome.hold, outcome.tsc_khz, &mut why),
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-            preemptions: activities("preemptions", outcome.preemptions, &mut why),
-            preempted_ns: activities("preempted_ns", outcome.preempted_ns, &mut why),
+            preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
+            preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
+            lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
+            injected: activities("injected", outcome.injected, not_injected, &mut why),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             noise,
             trusted: true,
@@ -320,6 +344,11 @@ impl Record {
 
 type Why = BTreeMap<String, String>;
 
+/// What records from before there was a choice mean.
+fn yes() -> bool {
+    true
+}
+
 fn ns(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -340,6 +369,8 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         vcpus: config.vcpus,
         cpus: config.cpus.clone(),
         ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+        attribution: config.attribution,
+        deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
         lock: config.lock.clone(),
         pv: config.pv,
         preempted_hint: config.preempted_hint,
@@ -445,12 +476,17 @@ fn distribution(path: &str, histogram: &TicksHistogram, tsc_khz: u64, why: &mut 
     }
 }
 
-fn activities(path: &str, values: Option<ByActivity<u64>>, why: &mut Why) -> Option<Activities> {
-    let Some(values) = values else {
-        why.insert(path.to_owned(), "only the host's scheduler knows whom it preempted".into());
+fn activities(
+    path: &str,
+    values: Option<ByActivity<u64>>,
+    reason: &str,
+    why: &mut Why,
+) -> Option<Activities> {
+    let Some(ByActivity { holder, head, waiter, halted, other }) = values else {
+        why.insert(path.to_owned(), reason.to_owned());
         return None;
     };
-    Some(Activities { holder: values.holder, head: values.head, waiter: values.waiter, other: values.other })
+    Some(Activities { holder, head, waiter, halted, other })
 }
 
 fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {

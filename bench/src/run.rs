@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{Image, Outcome, Readings, RunConfig, RunError};
+use haltkick_vmm::{ByActivity, Image, Outcome, Readings, RunConfig, RunError};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure;
@@ -104,6 +104,8 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         pv: false,
         preempted_hint: true,
         spin_threshold: Duration::from_micros(20),
+        attribution: true,
+        deschedule: None,
         ..config.clone()
     })
 }
@@ -142,6 +144,11 @@ fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolu
         let message =
             format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));
         record.warn("window-missed", message);
+    }
+    if let Some(ByActivity { holder: 0, head: 0, waiter: 0, other: 0, .. }) = outcome.injected {
+        let message =
+            "nobody was descheduled on purpose: what --deschedule waits for did not happen in this window";
+        record.warn("nobody-descheduled", message.into());
     }
     if outcome.vcpus.len() != config.vcpus as usize {
         let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);

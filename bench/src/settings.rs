@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use haltkick_vmm::{Engine, Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
+use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
 
 use crate::cpulist::{self, CpuList};
+use crate::deschedule::Policy;
 use crate::duration::Span;
 use crate::nearest;
 
@@ -50,6 +51,18 @@ pub(crate) enum RingChoice {
     Three,
 }
 
+/// A policy of descheduling, or `none`, so that an arm can go without.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DescheduleChoice(Option<Policy>);
+
+impl FromStr for DescheduleChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(if text == "none" { None } else { Some(text.parse()?) }))
+    }
+}
+
 /// Settings of one cell, as far as somebody gave them.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
@@ -74,6 +87,14 @@ pub(crate) struct Settings {
     /// Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms [default: 1ms]
     #[arg(long, value_name = "TIME", help_heading = "Machine")]
     pub(crate) slice: Option<Span>,
+
+    /// Take vCPUs off on purpose: holder, head, waiter or random, then as wanted ,rate=N (a second) or ,prob=P,
+    /// ,for=TIME and ,at=POINT (`haltkick list points`); or none [default: none]
+    #[arg(long, value_name = "POLICY", help_heading = "Hostility")]
+    pub(crate) deschedule: Option<DescheduleChoice>,
+    /// Tell descheduling by what the vCPU was doing, and what that cost the others: on or off [default: on]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Hostility")]
+    pub(crate) attribution: Option<Switch>,
 
     /// The lock; `haltkick list locks` shows them [default: qspinlock]
     #[arg(long, value_name = "NAME", help_heading = "Lock")]
@@ -119,7 +140,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 20] = [
+pub(crate) const KEYS: [&str; 22] = [
     "engine",
     "vcpus",
     "ratio",
@@ -127,6 +148,8 @@ pub(crate) const KEYS: [&str; 20] = [
     "ring",
     "sched",
     "slice",
+    "deschedule",
+    "attribution",
     "lock",
     "pv",
     "preempted-hint",
@@ -173,6 +196,8 @@ impl Settings {
             "ring" => self.ring = Some(choose(value)?),
             "sched" => self.sched = Some(choose(value)?),
             "slice" => self.slice = Some(value.parse()?),
+            "deschedule" => self.deschedule = Some(value.parse()?),
+            "attribution" => self.attribution = Some(choose(value)?),
             "lock" => self.lock = Some(value.into()),
             "pv" => self.pv = Some(choose(value)?),
             "preempted-hint" => self.preempted_hint = Some(choose(value)?),
@@ -202,6 +227,8 @@ impl Settings {
             ring: self.ring.or(below.ring),
             sched: self.sched.or(below.sched),
             slice: self.slice.or(below.slice),
+            deschedule: self.deschedule.or_else(|| below.deschedule.clone()),
+            attribution: self.attribution.or(below.attribution),
             lock: self.lock.or_else(|| below.lock.clone()),
             pv: self.pv.or(below.pv),
             preempted_hint: self.preempted_hint.or(below.preempted_hint),
@@ -244,6 +271,8 @@ impl Settings {
                 SchedChoice::Host => Sched::Host,
             },
             slice,
+            attribution: self.attribution.unwrap_or(Switch::On) == Switch::On,
+            deschedule: self.descheduling(find("lock", &lock, &supply.image.locks)?, supply.image)?,
             lock,
             pv,
             preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
@@ -304,6 +333,14 @@ impl Settings {
                 message: format!("lock '{name}' has no {form} form: use pv {other}, or another lock"),
             }),
         }
+    }
+
+    fn descheduling(&self, lock: &Entry, image: &Image) -> Result<Option<Deschedule>, Impossible> {
+        let Some(DescheduleChoice(Some(Policy(deschedule)))) = self.deschedule.clone() else {
+            return Ok(None);
+        };
+        deschedule.check(lock, image).map_err(|message| Impossible { key: "deschedule", message })?;
+        Ok(Some(deschedule))
     }
 
     fn slice_length(&self) -> Result<Duration, Impossible> {

@@ -50,6 +50,19 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
         (
+            &["--lock", "none", "--deschedule", "holder"],
+            "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
+        ),
+        (&["--deschedule", "random,for=1m"], "haltkick: --deschedule: for=60s is out of range: 1us to 10s\n"),
+        (
+            &["--deschedule", "holder,at=handed-over"],
+            "haltkick: --deschedule: lock 'qspinlock' has no points: use qspinlock-points, ticket-points, owner-yield-points\n",
+        ),
+        (
+            &["--lock", "qspinlock-points", "--deschedule", "waiter,at=handed-over"],
+            "haltkick: --deschedule: no waiter passes 'handed-over': use holder or random, or another point\n",
+        ),
+        (
             &["--lock", "tas", "--pv", "on"],
             "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or another lock\n",
         ),
@@ -87,6 +100,11 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
         (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
         (&["run", "--hold", "5 lightyears"], "unknown unit 'lightyears'"),
         (&["run", "--cpus", "0-"], "'0-' is no CPU list: write it as 0,2-3"),
+        (&["run", "--deschedule", "owner"], "unknown policy 'owner': there is holder, head, waiter, random"),
+        (
+            &["run", "--lock", "qspinlock-points", "--deschedule", "head,at=handed"],
+            "unknown point 'handed': there is node-claimed, tail-published, pending-set, halted-published, handed-over,",
+        ),
         (&["run", "--pv", "maybe"], "invalid value 'maybe'"),
         (&["run", "--vcpus", "4", "--ratio", "2"], "cannot be used with"),
         (&["bench", "overcommit", "--set", "hold"], "write KEY=VALUE"),

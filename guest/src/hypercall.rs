@@ -4,8 +4,8 @@
 use core::arch::asm;
 
 use haltkick_hypercalls::{
-    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_WAIT,
-    PORT_YIELD, YIELD_TO_ANY,
+    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
+    PORT_WAIT, PORT_YIELD, YIELD_TO_ANY,
 };
 
 #[inline(always)]
@@ -41,6 +41,12 @@ pub(crate) fn booted() {
 /// Makes the vCPUs that were asked to drop cached translations do so; see `mmu`.
 pub(crate) fn invalidate() {
     out(PORT_INVALIDATE, 0);
+}
+
+/// This vCPU passes `point`; returns when it may go on.
+#[inline]
+pub(crate) fn point(point: u32) {
+    out(PORT_POINT, point);
 }
 
 /// One byte of text.

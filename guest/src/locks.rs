@@ -7,7 +7,7 @@ use haltkick_locks::{
 };
 
 use crate::foreign::Foreign;
-use crate::platform::Guest;
+use crate::platform::{Guest, Instrumented};
 use crate::relax::{Halt, Pause, YieldSlice};
 
 /// Most locks that a run may ask for.
@@ -101,3 +101,16 @@ scoped_lock!(McslockHalt: mcslock::raw::Mutex<(), Halt>, Halt);
 scoped_lock!(McslockBarging: mcslock::barging::Mutex<(), Pause, Pause>, Pause);
 scoped_lock!(McslockBargingYield: mcslock::barging::Mutex<(), YieldSlice, YieldSlice>, YieldSlice);
 scoped_lock!(McslockBargingHalt: mcslock::barging::Mutex<(), Halt, YieldSlice>, Halt);
+// The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
+type QspinPointsDomain = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
+
+guest_lock!(QspinlockNativePoints: QSpinLock<Native> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented));
+guest_lock!(QspinlockParavirtPoints: QSpinLock<Pv> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented));
+guest_lock!(
+    TicketPoints: PvTicket = PvTicket::new(),
+    PvTicketDomain<Instrumented, MAX_VCPUS> = PvTicketDomain::new(Instrumented)
+);
+guest_lock!(
+    OwnerYieldPoints: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
+    OwnerYieldDomain<Instrumented, MAX_VCPUS> = OwnerYieldDomain::new(Instrumented)
+);

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{
     ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT,
 };
-use haltkick_locks::{Activity, Event, Platform};
+use haltkick_locks::{Activity, Event, Platform, Point};
 
 use crate::{hypercall, percpu, time};
 
@@ -80,6 +80,73 @@ impl Platform for Guest {
     fn announce(&self, activity: Activity) {
         // Relaxed: the VMM reads it when this vCPU has stopped.
         percpu::this().activity.state.store(activity as u32, Ordering::Relaxed);
+    }
+}
+
+/// This guest for the instrumented locks: it tells the VMM of the points that the run is about.
+pub(crate) struct Instrumented;
+
+impl Platform for Instrumented {
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        Guest.cpu()
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        Guest.pause();
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        Guest.now()
+    }
+
+    #[inline(always)]
+    fn spin_threshold(&self) -> u64 {
+        Guest.spin_threshold()
+    }
+
+    #[inline]
+    fn wait(&self, still: impl Fn() -> bool) {
+        Guest.wait(still);
+    }
+
+    #[inline]
+    fn kick(&self, cpu: usize) {
+        Guest.kick(cpu);
+    }
+
+    #[inline(always)]
+    fn is_preempted(&self, cpu: usize) -> bool {
+        Guest.is_preempted(cpu)
+    }
+
+    #[inline]
+    fn yield_to(&self, cpu: Option<usize>) {
+        Guest.yield_to(cpu);
+    }
+
+    #[inline(always)]
+    fn count(&self, event: Event, n: u64) {
+        Guest.count(event, n);
+    }
+
+    #[inline(always)]
+    fn announce(&self, activity: Activity) {
+        Guest.announce(activity);
+    }
+
+    /// Announces first: from taking the lock to returning with it, the point knows better than the last announcement.
+    #[inline]
+    fn point(&self, point: Point) {
+        if percpu::boot().points & 1 << point as u32 == 0 {
+            return;
+        }
+        if let Some(activity) = point.activity() {
+            self.announce(activity);
+        }
+        hypercall::point(point as u32);
     }
 }
 

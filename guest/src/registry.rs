@@ -5,10 +5,10 @@
 #![expect(unsafe_code, reason = "places statics into sections that the VMM reads from the file")]
 
 use haltkick_hypercalls::{
-    ABI_VERSION, Descriptor, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS,
-    NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
+    ABI_VERSION, ACTIVITY_ANY, Descriptor, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST,
+    ImageNote, LOCK_EVENTS, NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
 };
-use haltkick_locks::Event;
+use haltkick_locks::{Event, Point};
 
 use crate::exceptions;
 use crate::locks::GuestLock;
@@ -114,6 +114,7 @@ use crate::locks::{
     SpinMutexHalt, SpinMutexYield, SpinTicket, SpinTicketHalt, SpinTicketYield, SpinningTop, SpinningTopHalt,
     SpinningTopYield, Tas, Ticket, TicketParavirt, UnfairTicket, VirtTas,
 };
+use crate::locks::{OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, TicketPoints};
 
 locks! {
     "none", "no lock at all: what the hardware could do", IS_LOCK_FREE, native NoLock, paravirt -;
@@ -152,6 +153,12 @@ locks! {
         native McslockBarging, paravirt McslockBargingHalt;
     "mcslock-barging-yield", "mcslock's test-and-set before a queue; both yield to anyone", 0,
         native -, paravirt McslockBargingYield;
+    "qspinlock-points", "qspinlock that can be stopped at points of its slow path (--deschedule at=)", HAS_POINTS,
+        native QspinlockNativePoints, paravirt QspinlockParavirtPoints;
+    "ticket-points", "paravirtual ticket lock that can be stopped at points", HAS_POINTS,
+        native -, paravirt TicketPoints;
+    "owner-yield-points", "owner-yield that can be stopped at points", HAS_POINTS,
+        native -, paravirt OwnerYieldPoints;
 }
 
 const fn event_names() -> [[u8; 32]; Event::NAMES.len()] {
@@ -169,6 +176,26 @@ const _: () = assert!(Event::NAMES.len() <= LOCK_EVENTS);
 #[used]
 #[unsafe(link_section = ".haltkick.events")]
 static EVENTS: [[u8; 32]; Event::NAMES.len()] = event_names();
+
+const fn points() -> [Descriptor; Point::ALL.len()] {
+    let mut points = [descriptor("", "", 0); Point::ALL.len()];
+    let mut i = 0;
+    while i < points.len() {
+        let point = Point::ALL[i];
+        assert!(point as usize == i && i < u64::BITS as usize, "points are numbered from 0, and fit a mask");
+        let activity = match point.activity() {
+            Some(activity) => activity as u32,
+            None => ACTIVITY_ANY,
+        };
+        points[i] = descriptor(point.name(), point.summary(), activity);
+        i += 1;
+    }
+    points
+}
+
+#[used]
+#[unsafe(link_section = ".haltkick.points")]
+static POINTS: [Descriptor; Point::ALL.len()] = points();
 
 /// An ELF note: sizes, type, owner padded to four bytes, descriptor.
 #[repr(C)]

@@ -47,6 +47,10 @@ pub struct ImageNote {
 /// ELF section with one [`Descriptor`] per lock, in the order of the lock's index.
 pub const LOCKS_SECTION: &str = ".haltkick.locks";
 
+/// ELF section with one [`Descriptor`] per point in the slow paths of instrumented locks, in the order of the points'
+/// numbers. Its flags are what a vCPU that passes it does: [`ACTIVITY_HOLDER`] and its siblings, or [`ACTIVITY_ANY`].
+pub const POINTS_SECTION: &str = ".haltkick.points";
+
 /// ELF section with one [`Descriptor`] per workload, in the order of the workload's index.
 pub const WORKLOADS_SECTION: &str = ".haltkick.workloads";
 
@@ -75,6 +79,9 @@ pub const IS_SELFTEST: u32 = 1 << 3;
 /// The workload has a memory manager: the VMM gives the guest a pool ([`BootBlock::pool`]).
 pub const USES_MEMORY: u32 = 1 << 4;
 
+/// The lock rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
+pub const HAS_POINTS: u32 = 1 << 5;
+
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
 
@@ -100,6 +107,8 @@ pub const PORT_BOOTED: u16 = 0x51c;
 /// CPU has cached before it executes its next instruction: it is given an NMI. EAX is zero. The VMM acknowledges by
 /// [`HostLine::invalidated`], for vCPUs that are off their pCPU before this returns.
 pub const PORT_INVALIDATE: u16 = 0x520;
+/// The vCPU passes point EAX of a lock's slow path, and may be kept there.
+pub const PORT_POINT: u16 = 0x524;
 /// Last port (inclusive) that ring 3 may use.
 pub const PORT_LAST: u16 = 0x53f;
 
@@ -156,6 +165,8 @@ pub struct BootBlock {
     pub pool: GuestAddress,
     /// Its length, a multiple of 2 MiB, or 0.
     pub pool_bytes: u64,
+    /// Bit n: instrumented locks ring [`PORT_POINT`] at point n.
+    pub points: u64,
 }
 
 /// Use the lock's paravirtual form.
@@ -275,6 +286,9 @@ pub const ACTIVITY_HOLDER: u32 = 1;
 pub const ACTIVITY_WAITER: u32 = 2;
 /// First in a lock's queue.
 pub const ACTIVITY_HEAD: u32 = 3;
+
+/// In [`POINTS_SECTION`]: the point does not tell.
+pub const ACTIVITY_ANY: u32 = u32::MAX;
 
 /// Number of slots for lock events; their names are the lock crate's, found in the image's `EVENTS_SECTION`.
 pub const LOCK_EVENTS: usize = 64;
@@ -407,7 +421,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 120);
+    assert!(size_of::<BootBlock>() == 128);
     assert!(
         histogram_bucket(0) == 0
             && histogram_bucket(16) == 16

@@ -1,4 +1,4 @@
-//! One vCPU's books: when it ran, when it was off, what it was doing when it was taken off.
+//! One vCPU's books: when it ran, when it was off, what it was doing when it was taken off, what that cost the others.
 //!
 //! Also writes what the guest may know of this: the `preempted` flag, its generation and the stolen time.
 
@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
 
-use crate::clock::WindowTimes;
+use crate::guest_run::GuestRun;
 use crate::outcome::ByActivity;
+use crate::sched::Place;
 
 /// What a vCPU was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,16 @@ impl Activity {
             Self::Other => "other",
         }
     }
+
+    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Self::of`], which
+    /// is what descheduling is attributed by: where the two differ, the guest announces too early or too late.
+    pub(crate) fn checked(guest: &GuestRun<'_>, vcpu: u32) -> Self {
+        match (guest.losses.is_inside(vcpu), Self::of(guest.area(vcpu))) {
+            (Some(true), _) => Self::Holder,
+            (Some(false), Self::Holder) => Self::Other,
+            (_, said) => said,
+        }
+    }
 }
 
 impl<T> ByActivity<T> {
@@ -57,8 +68,18 @@ impl ByActivity<u64> {
         self.holder += other.holder;
         self.head += other.head;
         self.waiter += other.waiter;
+        self.halted += other.halted;
         self.other += other.other;
     }
+}
+
+/// Who takes a vCPU off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The scheduler: its slice is over.
+    Schedule,
+    /// The experiment.
+    Injection,
 }
 
 /// Why a vCPU is not on a pCPU.
@@ -68,9 +89,20 @@ enum Off {
     Ready,
     /// Taken off while it was running.
     Preempted(Activity),
+    /// Asleep in `pv_wait`.
+    Halted,
 }
 
-/// The books of one vCPU under the VMM's scheduler.
+/// What others have lost to this vCPU, if it turns out that they waited for it.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    activity: Activity,
+    lost_ns: u64,
+    /// Sections that this vCPU had entered when it came back.
+    entered: u64,
+}
+
+/// The books of one vCPU.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// CPU time for the ready queue's order: grows with time on a pCPU, and is moved up after a sleep.
@@ -81,16 +113,21 @@ pub(crate) struct Account {
     pub(crate) steal_ns: u64,
     /// Times taken off while running, whole run.
     pub(crate) preemptions: u64,
-    /// The same inside the window, by activity.
+    /// The same inside the window, by activity; also sleeps.
     pub(crate) preemptions_by: ByActivity<u64>,
     /// How long those were off for, inside the window.
     pub(crate) preempted_ns_by: ByActivity<u64>,
+    /// What the others lost to it, inside the window.
+    pub(crate) lost_ns_by: ByActivity<u64>,
+    /// Those that were taken off on purpose, inside the window.
+    pub(crate) injected_by: ByActivity<u64>,
     /// Sleeps, whole run.
     pub(crate) waits: u64,
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
     pub(crate) kicks: u64,
     off: Off,
     since_ns: u64,
+    claim: Option<Claim>,
 }
 
 impl Account {
@@ -103,10 +140,13 @@ impl Account {
             preemptions: 0,
             preemptions_by: ByActivity::default(),
             preempted_ns_by: ByActivity::default(),
+            lost_ns_by: ByActivity::default(),
+            injected_by: ByActivity::default(),
             waits: 0,
             kicks: 0,
             off: Off::Ready,
             since_ns: now_ns,
+            claim: None,
         }
     }
 
@@ -115,15 +155,20 @@ impl Account {
         self.since_ns
     }
 
-    /// Whether it was taken off while it was running.
-    pub(crate) fn was_preempted(&self) -> bool {
-        matches!(self.off, Off::Preempted(_))
+    /// Where it is, while it is off.
+    pub(crate) fn place(&self) -> Place {
+        let since_ns = self.since_ns;
+        match self.off {
+            Off::Ready => Place::Ready { since_ns },
+            Off::Preempted(_) => Place::Preempted { since_ns },
+            Off::Halted => Place::Halted { since_ns },
+        }
     }
 
     /// The vCPU gets a pCPU: settles the time off and clears the flag, before the vCPU runs.
-    pub(crate) fn resume(&mut self, area: &VcpuArea, window: &WindowTimes, now_ns: u64) {
-        self.settle_off(window, now_ns);
-        let steal = &area.steal;
+    pub(crate) fn resume(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.settle_off(guest, vcpu, now_ns);
+        let steal = &guest.area(vcpu).steal;
         // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
         // version before and after; `preempted` is a hint and may be seen early.
         let version = steal.version.load(Ordering::Relaxed);
@@ -134,59 +179,113 @@ impl Account {
         self.since_ns = now_ns;
     }
 
-    fn settle_off(&mut self, window: &WindowTimes, now_ns: u64) {
-        self.steal_ns += now_ns.saturating_sub(self.since_ns);
-        if let Off::Preempted(activity) = self.off {
-            *self.preempted_ns_by.of(activity) += window.overlap_ns(self.since_ns, now_ns);
-        }
-    }
-
-    fn settle_on(&mut self, window: &WindowTimes, now_ns: u64) {
-        self.run_ns += window.overlap_ns(self.since_ns, now_ns);
-        self.virtual_ns += now_ns.saturating_sub(self.since_ns);
+    /// As [`Self::resume`], under the host's scheduler: KVM keeps the rest of the record.
+    pub(crate) fn resume_injected(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.settle_off(guest, vcpu, now_ns);
+        guest.area(vcpu).steal.preempted.store(0, Ordering::Release);
         self.since_ns = now_ns;
     }
 
+    fn settle_off(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.steal_ns += now_ns.saturating_sub(self.since_ns);
+        if let Off::Preempted(activity) = self.off {
+            *self.preempted_ns_by.of(activity) += guest.window.overlap_ns(self.since_ns, now_ns);
+            if guest.attribution {
+                self.settle_loss(guest, vcpu, activity, now_ns);
+            }
+        }
+    }
+
+    /// See `loss` for what is lost to whom.
+    fn settle_loss(&mut self, guest: &GuestRun<'_>, vcpu: u32, activity: Activity, now_ns: u64) {
+        let losses = &guest.losses;
+        let Some(lock) = losses.lock_of(vcpu) else { return };
+        let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now_ns, &guest.window);
+        let idle_since_ns = losses.idle_since(lock, now_ns);
+        match (activity, idle_since_ns) {
+            (Activity::Holder, _) => self.lost_ns_by.holder += waited_since(self.since_ns),
+            (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
+                let lost_ns = waited_since(self.since_ns.max(idle_ns));
+                self.claim = Some(Claim { activity, lost_ns, entered: entered(guest, vcpu) });
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a time on a pCPU. The only place that learns whether the others waited for this vCPU.
+    fn settle_on(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.run_ns += guest.window.overlap_ns(self.since_ns, now_ns);
+        self.virtual_ns += now_ns.saturating_sub(self.since_ns);
+        self.since_ns = now_ns;
+        if let Some(claim) = self.claim.take()
+            && entered(guest, vcpu) != claim.entered
+        {
+            *self.lost_ns_by.of(claim.activity) += claim.lost_ns;
+        }
+    }
+
     /// The vCPU is taken off while it runs: sets the flag before anybody else gets its pCPU.
-    pub(crate) fn preempt(&mut self, area: &VcpuArea, window: &WindowTimes, now_ns: u64) {
-        self.settle_on(window, now_ns);
-        let activity = Activity::of(area);
+    pub(crate) fn preempt(&mut self, guest: &GuestRun<'_>, vcpu: u32, by: By, now_ns: u64) {
+        self.settle_on(guest, vcpu, now_ns);
+        let area = guest.area(vcpu);
+        let activity = if guest.attribution { Activity::of(area) } else { Activity::Other };
+        if guest.attribution
+            && let Some(lock) = guest.losses.lock_of(vcpu)
+        {
+            guest.losses.idle_since(lock, now_ns);
+        }
         self.off = Off::Preempted(activity);
         self.preemptions += 1;
-        if window.contains(now_ns) {
+        if guest.window.contains(now_ns) {
             *self.preemptions_by.of(activity) += 1;
+            *self.injected_by.of(activity) += u64::from(by == By::Injection);
         }
         mark_off(area);
     }
 
     /// The vCPU gives up its slice but could go on: off its pCPU, so the flag is set, but nobody took it off.
-    pub(crate) fn give_up(&mut self, area: &VcpuArea, window: &WindowTimes, now_ns: u64) {
-        self.settle_on(window, now_ns);
+    pub(crate) fn give_up(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.settle_on(guest, vcpu, now_ns);
         self.off = Off::Ready;
-        mark_off(area);
+        mark_off(guest.area(vcpu));
     }
 
     /// The vCPU sleeps. As in KVM, a vCPU that halted is not marked as preempted.
-    pub(crate) fn sleep(&mut self, window: &WindowTimes, now_ns: u64) {
-        self.settle_on(window, now_ns);
+    pub(crate) fn sleep(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.settle_on(guest, vcpu, now_ns);
+        self.off = Off::Halted;
         self.waits += 1;
+        self.preemptions_by.halted += u64::from(guest.window.contains(now_ns));
     }
 
     /// The vCPU was kicked awake and waits for a pCPU.
-    pub(crate) fn wake(&mut self, now_ns: u64) {
+    pub(crate) fn wake(&mut self, guest: &GuestRun<'_>, now_ns: u64) {
+        self.settle_sleep(guest, now_ns);
         self.off = Off::Ready;
         self.since_ns = now_ns;
     }
 
+    fn settle_sleep(&mut self, guest: &GuestRun<'_>, now_ns: u64) {
+        self.preempted_ns_by.halted += guest.window.overlap_ns(self.since_ns, now_ns);
+    }
+
     /// The vCPU is done.
-    pub(crate) fn leave(&mut self, window: &WindowTimes, now_ns: u64) {
-        self.settle_on(window, now_ns);
+    pub(crate) fn leave(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        self.settle_on(guest, vcpu, now_ns);
     }
 
     /// The run is over while the vCPU is off: settles what it has been off for.
-    pub(crate) fn end_while_ready(&mut self, window: &WindowTimes, now_ns: u64) {
-        self.settle_off(window, now_ns);
+    pub(crate) fn end_while_off(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
+        match self.off {
+            Off::Halted => self.settle_sleep(guest, now_ns),
+            Off::Ready | Off::Preempted(_) => self.settle_off(guest, vcpu, now_ns),
+        }
     }
+}
+
+/// Sections that `vcpu` says it has entered.
+fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
+    guest.area(vcpu).results.entered.load(Ordering::Relaxed)
 }
 
 /// Sets the flag and moves the generation. The generation first: whoever sees the flag sees it counted.

@@ -83,8 +83,14 @@ impl WindowTimes {
 
     /// The part of `from_ns..to_ns` that lies in the window, in nanoseconds.
     pub(crate) fn overlap_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        self.clip(from_ns, to_ns).map_or(0, |(from, to)| to - from)
+    }
+
+    /// The part of `from_ns..to_ns` that lies in the window, unless that is empty.
+    pub(crate) fn clip(&self, from_ns: u64, to_ns: u64) -> Option<(u64, u64)> {
         let from = from_ns.max(self.open_ns.load(Ordering::Relaxed));
-        to_ns.min(self.close_ns.load(Ordering::Relaxed)).saturating_sub(from)
+        let to = to_ns.min(self.close_ns.load(Ordering::Relaxed));
+        (from < to).then_some((from, to))
     }
 
     /// Whether `at_ns` lies in the window.

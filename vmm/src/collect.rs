@@ -38,7 +38,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
         sum
     };
-    let exact = facts.config.sched == Sched::Vmm;
+    let exact = facts.config.sched == Sched::Vmm && facts.config.attribution;
+    let injected = facts.config.deschedule.is_some() && facts.config.attribution;
     let start_ticks = control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.start_tsc);
     Ok(Outcome {
         ring: facts.machine.ring,
@@ -57,6 +58,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         vm_exits: vm_exits(facts.finished),
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
+        lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
+        injected: injected.then(|| sum(|vcpu| &vcpu.account.injected_by)),
         preempted_source: preempted_source(facts),
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
         console: facts.guest.console(),

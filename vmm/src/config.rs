@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::deschedule::Deschedule;
+
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -53,6 +55,10 @@ pub struct RunConfig {
     pub sched: Sched,
     /// Length of a slice under [`Sched::Vmm`].
     pub slice: Duration,
+    /// Attribute descheduling to what the vCPU was doing.
+    pub attribution: bool,
+    /// Take vCPUs off on purpose.
+    pub deschedule: Option<Deschedule>,
     /// Name of the lock, from the image's table.
     pub lock: String,
     /// Use the lock's paravirtual form.

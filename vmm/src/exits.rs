@@ -1,8 +1,8 @@
 //! Why a vCPU came back: parsed once, counted by kind, matched exhaustively ever after.
 
 use haltkick_hypercalls::{
-    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_WAIT,
-    PORT_YIELD, YIELD_TO_ANY,
+    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
+    PORT_WAIT, PORT_YIELD, YIELD_TO_ANY,
 };
 
 /// Why a vCPU came back from KVM_RUN.
@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Kick(u32),
     /// The vCPU gives up its slice, to this vCPU or to anyone. The number is the guest's and unchecked.
     Yield(Option<u32>),
+    /// The vCPU passes this point of a lock's slow path. The number is the guest's and unchecked.
+    Point(u32),
     /// The boot vCPU is done.
     Booted,
     /// The vCPU is done.
@@ -38,7 +40,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 13;
+    pub(crate) const KINDS: usize = 14;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -55,6 +57,7 @@ impl Exit {
         "shutdown",
         "unexpected",
         "invalidate",
+        "point",
     ];
 
     /// Index of the kind.
@@ -73,6 +76,7 @@ impl Exit {
             Self::Shutdown => 10,
             Self::Unexpected { .. } => 11,
             Self::Invalidate => 12,
+            Self::Point(_) => 13,
         }
     }
 
@@ -82,6 +86,7 @@ impl Exit {
             PORT_WAIT => Self::Wait,
             PORT_KICK => Self::Kick(value),
             PORT_YIELD => Self::Yield((value != YIELD_TO_ANY).then_some(value)),
+            PORT_POINT => Self::Point(value),
             PORT_EXIT => Self::Left,
             PORT_PANIC => Self::Panic,
             PORT_EXCEPTION => Self::Exception,

@@ -2,15 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use haltkick_hypercalls::VcpuArea;
 
 use crate::clock::WindowTimes;
+use crate::config::RunConfig;
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::image::Image;
 use crate::invalidate::Invalidations;
+use crate::loss::Losses;
 use crate::memory::Memory;
 use crate::vcpu::{Vcpu, reason_name};
 
@@ -22,22 +23,25 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) image: &'a Image,
     pub(crate) window: WindowTimes,
-    /// Under the VMM's scheduler: the length of a slice.
-    pub(crate) slice: Duration,
     pub(crate) invalidations: Invalidations,
+    /// Whether descheduling is attributed to what the vCPU was doing.
+    pub(crate) attribution: bool,
+    /// Who waits for what.
+    pub(crate) losses: Losses<'a>,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
 }
 
 impl<'a> GuestRun<'a> {
-    pub(crate) fn new(memory: &'a Memory, image: &'a Image, slice: Duration) -> Self {
+    pub(crate) fn new(config: &RunConfig, memory: &'a Memory, image: &'a Image, tsc_khz: u64) -> Self {
         Self {
             memory,
             image,
             window: WindowTimes::new(),
-            slice,
             invalidations: Invalidations::new(memory.vcpus()),
+            attribution: config.attribution,
+            losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),
@@ -107,6 +111,7 @@ impl<'a> GuestRun<'a> {
             | Exit::Wait
             | Exit::Kick(_)
             | Exit::Yield(_)
+            | Exit::Point(_)
             | Exit::Booted
             | Exit::Left
             | Exit::Invalidate => true,

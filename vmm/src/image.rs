@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haltkick_hypercalls::{
-    ABI_VERSION, Descriptor, EVENTS_SECTION, HAS_NATIVE, HAS_PARAVIRT, IS_LOCK_FREE, IS_SELFTEST, ImageNote,
-    LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE, WORKLOADS_SECTION,
+    ABI_VERSION, ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Descriptor, EVENTS_SECTION, HAS_NATIVE,
+    HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER,
+    NOTE_TYPE, POINTS_SECTION, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
+use crate::deschedule::Target;
 use crate::error::RunError;
 use crate::memory::IMAGE_BASE;
 use crate::symbols::{Lines, Symbols};
@@ -18,7 +20,7 @@ use crate::symbols::{Lines, Symbols};
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 
-/// A lock or a workload that an image offers.
+/// A lock, a workload or a point that an image offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Name on the command line.
@@ -40,6 +42,23 @@ impl Entry {
     #[must_use]
     pub fn has_paravirt(&self) -> bool {
         self.flags & HAS_PARAVIRT != 0
+    }
+
+    /// The lock can be stopped at points of its slow path.
+    #[must_use]
+    pub fn has_points(&self) -> bool {
+        self.flags & HAS_POINTS != 0
+    }
+
+    /// What a vCPU does that passes this point, if the point tells.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        match self.flags {
+            ACTIVITY_HOLDER => Some(Target::Holder),
+            ACTIVITY_HEAD => Some(Target::Head),
+            ACTIVITY_WAITER => Some(Target::Waiter),
+            _ => None,
+        }
     }
 
     /// The lock excludes nobody.
@@ -72,6 +91,8 @@ pub struct Image {
     pub locks: Vec<Entry>,
     /// Its workloads, in the order of their index.
     pub workloads: Vec<Entry>,
+    /// The points in the slow paths of its instrumented locks, in the order of their numbers.
+    pub points: Vec<Entry>,
     /// Its lock events, in the order of their slots.
     pub events: Vec<String>,
     pub(crate) entry: u64,
@@ -178,6 +199,7 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
         path: path.to_owned(),
         locks: descriptors(path, &file, LOCKS_SECTION)?,
         workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
+        points: descriptors(path, &file, POINTS_SECTION)?,
         events: events(path, &file)?,
         entry,
         end,

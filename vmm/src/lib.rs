@@ -3,15 +3,17 @@
 //! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
 //! ring runs natively), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and what stands in for it where
-//! there is no KVM), `exits` (why it came back), `sched/` (who runs when), `account` (what happened to each vCPU, and
-//! what the guest may know of it), `invalidate` (who must drop cached translations), `supervise` (the window and the
-//! watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies at an address).
+//! there is no KVM), `exits` (why it came back), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
+//! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
+//! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
+//! `symbols` and `disassemble` (what code lies at an address).
 
 mod account;
 mod boot;
 mod clock;
 mod collect;
 mod config;
+mod deschedule;
 mod disassemble;
 mod error;
 mod exits;
@@ -20,6 +22,7 @@ mod guest_run;
 mod identity;
 mod image;
 mod invalidate;
+mod loss;
 mod machine;
 mod memory;
 mod outcome;
@@ -34,6 +37,7 @@ mod symbols;
 mod vcpu;
 
 pub use config::{Engine, Ring, RunConfig, Sched};
+pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
 pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict};

@@ -24,6 +24,15 @@ use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
 const STEAL_TIME_ENABLE: u64 = 1;
 
+/// What a run takes from the image's tables, by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) lock: u32,
+    pub(crate) workload: u32,
+    /// Where instrumented locks are to ring; below 64.
+    pub(crate) point: Option<u32>,
+}
+
 /// A guest that is ready to start.
 pub(crate) struct Machine {
     /// Taken out by the schedulers, in order of their index.
@@ -83,15 +92,15 @@ impl ProbeMachine {
 
 impl Machine {
     /// Builds the guest that `config` asks for, with lock and workload by their indices. Nothing runs yet.
-    pub(crate) fn new(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+    pub(crate) fn new(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
         match config.engine {
-            Engine::Kvm => Self::on_kvm(config, image, lock, workload),
-            Engine::Threads => Self::on_threads(config, image, lock, workload),
+            Engine::Kvm => Self::on_kvm(config, image, chosen),
+            Engine::Threads => Self::on_threads(config, image, chosen),
         }
     }
 
     /// On `/dev/kvm`, where a probe of the ring may run before.
-    fn on_kvm(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+    fn on_kvm(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
         if config.vcpus as usize > most {
@@ -100,7 +109,7 @@ impl Machine {
                 config.vcpus
             )));
         }
-        let uses_memory = image.workloads[workload as usize].flags & USES_MEMORY != 0;
+        let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
         let pool_bytes = if uses_memory { config.memory_bytes } else { 0 };
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
         let memory = Memory::new(image.end, config.vcpus, pool_bytes)?;
@@ -112,7 +121,7 @@ impl Machine {
         boot::write_tables(&memory, image);
         let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
         let tsc_khz = tsc_khz(&vcpus[0])?;
-        let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
+        let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
 
         let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
         let mut rate = None;
@@ -140,7 +149,7 @@ impl Machine {
     }
 
     /// In this process.
-    fn on_threads(config: &RunConfig, image: &Image, lock: u32, workload: u32) -> Result<Self, RunError> {
+    fn on_threads(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
         let most = haltkick_hypercalls::MAX_VCPUS as u32;
         if config.vcpus > most {
             return Err(RunError::Usage(format!(
@@ -151,7 +160,7 @@ impl Machine {
         if config.ring == Ring::Ring0 {
             return Err(RunError::Usage("threads run in ring 3: use --ring auto, or --engine kvm".into()));
         }
-        let workload_entry = &image.workloads[workload as usize];
+        let workload_entry = &image.workloads[chosen.workload as usize];
         if workload_entry.flags & USES_MEMORY != 0 {
             return Err(RunError::Usage(format!(
                 "workload `{}` has page tables of its own, which threads have not: use --engine kvm",
@@ -166,7 +175,7 @@ impl Machine {
             }
         }
         let tsc_khz = clock::tsc_khz();
-        let boot_block = memory.write_boot_block(boot_block(config, lock, workload, tsc_khz));
+        let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
         let vcpus = (0..config.vcpus).map(|id| {
             let stack = memory.stack_top(id) - 8;
             NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, memory.area_address(id))
@@ -188,14 +197,14 @@ fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {
     vcpu.fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
 }
 
-fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> BootBlock {
+fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     BootBlock {
         abi_version: ABI_VERSION,
         vcpus: config.vcpus,
-        lock,
-        workload,
+        lock: chosen.lock,
+        workload: chosen.workload,
         flags: flag(config.pv, BOOT_PARAVIRT) | flag(config.preempted_hint, BOOT_PREEMPTED_HINT),
         lock_count: config.lock_count,
         vcpu_areas: GuestAddress(0),
@@ -210,6 +219,7 @@ fn boot_block(config: &RunConfig, lock: u32, workload: u32, tsc_khz: u64) -> Boo
         page_table: GuestAddress(0),
         pool: GuestAddress(0),
         pool_bytes: 0,
+        points: chosen.point.map_or(0, |point| 1 << point),
     }
 }
 

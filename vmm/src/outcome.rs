@@ -13,6 +13,8 @@ pub struct ByActivity<T> {
     pub head: T,
     /// Waiting elsewhere.
     pub waiter: T,
+    /// Asleep in `pv_wait`: it took itself off.
+    pub halted: T,
     /// Neither.
     pub other: T,
 }
@@ -83,10 +85,14 @@ pub struct Outcome {
     pub lock_events: Vec<(String, u64)>,
     /// Exits of all vCPUs, whole run, by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
-    /// Times a running vCPU was taken off, inside the window; `None` where only the host knows.
+    /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
     pub preemptions: Option<ByActivity<u64>>,
     /// Time those vCPUs were off for, in nanoseconds.
     pub preempted_ns: Option<ByActivity<u64>>,
+    /// Time that all other vCPUs waited for a lock because of them, in nanoseconds. See `loss` for what counts.
+    pub lost_ns: Option<ByActivity<u64>>,
+    /// Those of `preemptions` that were on purpose.
+    pub injected: Option<ByActivity<u64>>,
     /// Who wrote the `preempted` flag.
     pub preempted_source: PreemptedSource,
     /// Per vCPU, in order.

@@ -4,14 +4,15 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS};
 
-use crate::clock::{self, now_ns};
+use crate::clock::{now_ns, read_tsc};
 use crate::collect::{self, Facts};
 use crate::config::RunConfig;
+use crate::deschedule::{Deschedule, Plan};
 use crate::error::RunError;
 use crate::explain::{self, Scene};
 use crate::guest_run::GuestRun;
 use crate::image::{Entry, Image};
-use crate::machine::Machine;
+use crate::machine::{Chosen, Machine};
 use crate::outcome::Outcome;
 use crate::readings::Readings;
 use crate::sched::{Scheduler, affinity};
@@ -37,18 +38,22 @@ pub fn run_with_readings(
     stop: &AtomicBool,
     readings: &mut Readings,
 ) -> Result<Outcome, RunError> {
-    let start_tsc = clock::read_tsc();
-    let (lock, workload) = check(config, image)?;
-    let mut machine = Machine::new(config, image, lock, workload)?;
+    let start_tsc = read_tsc();
+    let chosen = check(config, image)?;
+    let mut machine = Machine::new(config, image, chosen)?;
     let vcpus = std::mem::take(&mut machine.vcpus);
-    let guest = GuestRun::new(&machine.memory, image, config.slice);
-    let scheduler = Scheduler::new(config, &guest, vcpus);
+    let guest = GuestRun::new(config, &machine.memory, image, machine.tsc_khz);
+    let plan = config
+        .deschedule
+        .as_ref()
+        .map(|deschedule| Plan::new(deschedule, chosen.point, config.cpus.len(), config.slice, config.seed));
+    let scheduler = Scheduler::new(config, &guest, vcpus, plan);
     let mut supervisor = Supervisor::new(config, &guest, &scheduler, stop);
 
     let (verdict, (stopped_ns, stopped_tsc)) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let verdict = supervisor.supervise();
-        let stopped = (now_ns(), clock::read_tsc());
+        let stopped = (now_ns(), read_tsc());
         guest.stop();
         scheduler.interrupt();
         (verdict, stopped)
@@ -63,7 +68,7 @@ pub fn run_with_readings(
         image,
         machine: &machine,
         guest: &guest,
-        lock,
+        lock: chosen.lock,
         observed,
         finished: &finished,
         start_tsc,
@@ -78,8 +83,8 @@ pub fn run_with_readings(
     result
 }
 
-/// Checks everything that can be checked before anything is created. The indices of the lock and the workload.
-fn check(config: &RunConfig, image: &Image) -> Result<(u32, u32), RunError> {
+/// Checks everything that can be checked before anything is created.
+fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
     if config.vcpus == 0 {
         return usage("a guest needs at least 1 vCPU".into());
@@ -115,5 +120,16 @@ fn check(config: &RunConfig, image: &Image) -> Result<(u32, u32), RunError> {
             with.join(", ")
         ));
     }
-    Ok((lock as u32, workload as u32))
+    let point = match &config.deschedule {
+        Some(deschedule) => check_deschedule(deschedule, &image.locks[lock], image)?,
+        None => None,
+    };
+    Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
+}
+
+/// The number of the point where to deschedule, if it is to be at one.
+fn check_deschedule(deschedule: &Deschedule, lock: &Entry, image: &Image) -> Result<Option<u32>, RunError> {
+    deschedule.check(lock, image).map_err(RunError::Usage)?;
+    let position = |name: &str| image.points.iter().position(|point| point.name == name);
+    Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
 }

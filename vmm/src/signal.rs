@@ -46,10 +46,22 @@ pub(crate) fn block_kick() {
 /// Takes a pending kick of the calling thread off the queue, if there is one. Of several, the others stay and end the
 /// next KVM_RUN at once, which is harmless: whoever acts on a kick looks at the clock and at the flags, not at the kick.
 pub(crate) fn take_kick() {
-    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    await_kick(0);
+}
+
+/// Sleeps for `ns`, or until the calling thread is kicked.
+pub(crate) fn await_kick(ns: u64) {
+    let time = timespec(ns);
     let set = kick_set();
     // SAFETY: all pointers are to live values; a null `info` is allowed.
-    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const now) };
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
 }
 
 /// A thread that can be kicked out of KVM_RUN.
@@ -105,13 +117,10 @@ impl KickTimer {
         Ok(Self(unsafe { timer.assume_init() }))
     }
 
-    /// Kicks at `first_ns` (CLOCK_MONOTONIC) and every `interval_ns` from then on, instead of when it was set to before.
+    /// Kicks at `first_ns` (CLOCK_MONOTONIC, not 0) and every `interval_ns` from then on (0: never again), instead of
+    /// when it was set to before.
     pub(crate) fn set(&self, first_ns: u64, interval_ns: u64) {
-        let time = |ns: u64| libc::timespec {
-            tv_sec: (ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-        };
-        let setting = libc::itimerspec { it_interval: time(interval_ns), it_value: time(first_ns) };
+        let setting = libc::itimerspec { it_interval: timespec(interval_ns), it_value: timespec(first_ns) };
         // SAFETY: a live timer and a live setting; a null old value is allowed. It fails only for bad arguments.
         unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const setting, std::ptr::null_mut()) };
     }

@@ -185,7 +185,8 @@ impl<'a> Supervisor<'a> {
         }
         let ratio = self.config.vcpus.div_ceil(self.config.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
-        let work = (self.config.hold + self.config.think) * ratio * 4;
+        let away = self.config.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
+        let work = (self.config.hold + self.config.think) * ratio * 4 + away;
         match self.config.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    Cause, Engine, Explanation, Image, MAX_LOCKS, Outcome, PreemptedSource, Readings, Ring, RunConfig,
-    RunError, Sched, allowed_cpus, probe, run, run_with_readings,
+    ByActivity, Cause, Deschedule, Engine, Explanation, HowOften, Image, MAX_LOCKS, Outcome, PreemptedSource,
+    Readings, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, probe, run, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -50,7 +50,22 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
         Trial::test("several_locks_share_the_sections", several_locks),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
+        Trial::test("heads_waiters_and_anyone_can_be_descheduled_on_purpose", other_targets),
+        Trial::test("a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run", injected_vcpus_do_not_run),
+        Trial::test("without_attribution_nobody_guesses_what_a_vcpu_was_doing", no_attribution),
     ];
+    for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
+        let title =
+            format!("every_injected_holder_preemption_is_attributed_to_the_holder_under_sched_{name}");
+        trials.push(Trial::test(title, move || injected_holders(sched)));
+    }
+    for (lock, pv, points) in INSTRUMENTED {
+        for point in points.split(' ') {
+            let form = if pv { "pv" } else { "native" };
+            let title = format!("{lock}_{form}_excludes_when_stopped_at_{}", point.replace('-', "_"));
+            trials.push(Trial::test(title, move || excludes_when_stopped(lock, pv, point)));
+        }
+    }
     for (lock, pv) in forms() {
         for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
             let title =
@@ -83,6 +98,8 @@ fn config() -> RunConfig {
         ring: Ring::Auto,
         sched: Sched::Vmm,
         slice: Duration::from_millis(1),
+        attribution: true,
+        deschedule: None,
         lock: "qspinlock".into(),
         pv: true,
         preempted_hint: true,
@@ -213,6 +230,127 @@ fn books_balance() -> Check {
     check(counted.abs_diff(kicked) <= outcome.vcpus.len() as u64, || {
         format!("the guest counted {counted} kicks, the VMM {kicked}")
     })
+}
+
+fn deschedule(target: Target, how_often: HowOften, length: Duration, at: Option<&str>) -> Option<Deschedule> {
+    Some(Deschedule { target, how_often, length, at: at.map(String::from) })
+}
+
+fn sum(by: &ByActivity<u64>) -> u64 {
+    by.holder + by.head + by.waiter + by.other
+}
+
+/// Long sections, so that a holder is found at the first look or the second.
+fn mostly_holding() -> RunConfig {
+    let (hold, think) = (Duration::from_micros(50), Duration::from_micros(1));
+    RunConfig { lock: "tas".into(), pv: false, hold, think, ..config() }
+}
+
+fn injected_holders(sched: Sched) -> Check {
+    let length = Duration::from_millis(2);
+    let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
+    let outcome =
+        start(&RunConfig { sched, deschedule, window: Duration::from_millis(300), ..mostly_holding() })?;
+    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    // Whom to stop is decided by the lock's own word for who is inside; what it was doing is told by the guest.
+    check(injected.holder > 0 && injected.holder == sum(&injected), || format!("{injected:?}"))?;
+    let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
+    check(lost.holder > 0, || "nobody lost anything to a holder that was off for 2 ms".into())?;
+    if let (Some(preemptions), Some(off)) = (outcome.preemptions, outcome.preempted_ns) {
+        check(preemptions.holder >= injected.holder, || format!("{preemptions:?} < {injected:?}"))?;
+        // Each was off for its time at least, but for those that the end of the window cut short.
+        let vcpus = outcome.vcpus.len() as u64;
+        let least = injected.holder.saturating_sub(vcpus) * length.as_nanos() as u64;
+        check(off.holder >= least, || format!("{} ns off in {} injections", off.holder, injected.holder))?;
+        check(lost.holder <= off.holder * (vcpus - 1), || {
+            format!("{} ns lost, {} off", lost.holder, off.holder)
+        })?;
+    }
+    Ok(())
+}
+
+fn other_targets() -> Check {
+    for target in [Target::Head, Target::Waiter, Target::Random] {
+        let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
+        // The ticket lock knows who is next, and nearly everybody waits.
+        let outcome = start(&RunConfig { lock: "ticket".into(), deschedule, ..mostly_holding() })?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        let hit = match target {
+            Target::Head => injected.head,
+            Target::Waiter => injected.waiter,
+            _ => sum(&injected),
+        };
+        check(hit > 0 && hit == sum(&injected), || format!("{target:?}: {injected:?}"))?;
+    }
+    Ok(())
+}
+
+fn injected_vcpus_do_not_run() -> Check {
+    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
+    // As many vCPUs as pCPUs: nobody is off but on purpose.
+    let vcpus = config().cpus.len() as u32;
+    let workload = "selftest-preempted".into();
+    let outcome = start(&RunConfig { vcpus, workload, deschedule, ..config() })?;
+    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    check(injected.other > 0, || format!("{injected:?}"))?;
+    check(vcpus == 1 || acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())
+}
+
+fn no_attribution() -> Check {
+    let outcome = start(&RunConfig { attribution: false, ..config() })?;
+    let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
+    check(nothing.iter().all(Option::is_none), || format!("{nothing:?}"))?;
+    check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
+}
+
+/// The points that each form of an instrumented lock passes.
+const INSTRUMENTED: [(&str, bool, &str); 4] = [
+    ("qspinlock-points", false, "node-claimed tail-published pending-set handed-over"),
+    (
+        "qspinlock-points",
+        true,
+        "node-claimed tail-published halted-published handed-over successor-hashed head-spinning head-hashed \
+         slow-seen entry-removed slow-released before-sleep",
+    ),
+    ("ticket-points", true, "halted-published slow-released before-sleep"),
+    ("owner-yield-points", true, "node-claimed tail-published handed-over"),
+];
+
+/// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
+fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
+    let chance = HowOften::Probability(0.2);
+    let deschedule = deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point));
+    // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
+    let vcpus = if point == "pending-set" { 2 } else { config().vcpus };
+    let mut seed = 0;
+    // A point may be passed rarely: another seed, until it was.
+    let injected = loop {
+        seed += 1;
+        let outcome = start(&RunConfig {
+            vcpus,
+            lock: lock.into(),
+            pv,
+            seed,
+            deschedule: deschedule.clone(),
+            spin_threshold: Duration::from_micros(2),
+            window: Duration::from_millis(40),
+            ..config()
+        })?;
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        if sum(&injected) > 0 || seed == 50 {
+            break injected;
+        }
+    };
+    let image = Image::embedded();
+    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?.target();
+    let as_told = match doing {
+        Some(Target::Holder) => injected.holder,
+        Some(Target::Head) => injected.head,
+        Some(Target::Waiter) => injected.waiter,
+        _ => sum(&injected),
+    };
+    check(as_told > 0 && as_told == sum(&injected), || format!("stopped at {point}: {injected:?}"))
 }
 
 fn panic_is_reported() -> Check {
@@ -385,6 +523,7 @@ fn several_locks() -> Check {
 }
 
 fn usage_errors() -> Check {
+    let often = |target, at| deschedule(target, HowOften::PerSecond(100.0), Duration::from_millis(1), at);
     let nonsense = [
         RunConfig { vcpus: 0, ..config() },
         RunConfig { vcpus: 1025, ..config() },
@@ -395,6 +534,14 @@ fn usage_errors() -> Check {
         RunConfig { lock: "mcs".into(), pv: true, ..config() },
         RunConfig { lock_count: 0, ..config() },
         RunConfig { lock_count: MAX_LOCKS + 1, ..config() },
+        RunConfig { deschedule: often(Target::Holder, None), lock: "none".into(), pv: false, ..config() },
+        RunConfig { deschedule: often(Target::Random, Some("nowhere")), ..config() },
+        RunConfig { deschedule: often(Target::Random, Some("handed-over")), ..config() },
+        RunConfig {
+            deschedule: often(Target::Waiter, Some("handed-over")),
+            lock: "qspinlock-points".into(),
+            ..config()
+        },
     ];
     for config in nonsense {
         match start(&config) {

@@ -26,6 +26,8 @@ fn config() -> RunConfig {
         ring: Ring::Auto,
         sched: Sched::Vmm,
         slice: Duration::from_millis(1),
+        attribution: true,
+        deschedule: None,
         lock: "qspinlock".into(),
         pv: true,
         preempted_hint: true,

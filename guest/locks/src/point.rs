@@ -1,5 +1,7 @@
 //! Named places inside the slow paths where losing the CPU is most likely to hurt.
 
+use crate::Activity;
+
 /// A place where a test, or a hypervisor, may deschedule the CPU; see
 /// [`Platform::point`](crate::Platform::point).
 ///
@@ -86,6 +88,51 @@ impl Point {
             Self::Unlinked => "unlinked",
             Self::WriterWaits => "writer-waits",
             Self::ReaderAnnounced => "reader-announced",
+        }
+    }
+
+    /// What a CPU is doing that passes this point; `None` where it depends on how it came there.
+    ///
+    /// Between owning the lock and returning from `lock`, or between releasing it and returning from `unlock`, this is
+    /// more than what has been [announced](crate::Platform::announce).
+    pub const fn activity(self) -> Option<Activity> {
+        Some(match self {
+            Self::NodeClaimed
+            | Self::TailPublished
+            | Self::HaltedPublished
+            | Self::Unlinked
+            | Self::ReaderAnnounced => Activity::Waiter,
+            Self::PendingSet | Self::HeadSpinning | Self::HeadHashed | Self::WriterWaits => Activity::Head,
+            Self::HandedOver | Self::SuccessorHashed | Self::SlowSeen | Self::EntryRemoved => {
+                Activity::Holder
+            }
+            Self::SlowReleased => Activity::Other,
+            Self::BeforeSleep => return None,
+        })
+    }
+
+    /// One line for people who choose a point.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::NodeClaimed => "a node is claimed and not yet initialised (T6)",
+            Self::TailPublished => "the tail names the node, the predecessor does not know it yet (T5)",
+            Self::PendingSet => "the pending bit is held while the owner has not left (T7)",
+            Self::HaltedPublished => {
+                "a waiter has published HALTED and not yet looked whether it is head (T1)"
+            }
+            Self::HandedOver => "the next node is head, and its state has not been looked at (T1, T2)",
+            Self::SuccessorHashed => {
+                "the sleeping next head is HASHED, and not yet in the table nor the word SLOW"
+            }
+            Self::HeadSpinning => "the head spins with the pending bit set, which forbids stealing (D2)",
+            Self::HeadHashed => "the head is in the table, and the word is not yet SLOW (T3)",
+            Self::SlowSeen => "an unlock has found SLOW and not yet searched the table (T3)",
+            Self::EntryRemoved => "a slow unlock has taken the entry out, and still holds the lock",
+            Self::SlowReleased => "a slow unlock has released the lock, and not yet kicked the head (T4)",
+            Self::BeforeSleep => "a waiter is about to halt (T11)",
+            Self::Unlinked => "a waiter that gives up is out of its predecessor's link only (O2)",
+            Self::WriterWaits => "the first in the queue has announced that it is a writer (T17)",
+            Self::ReaderAnnounced => "a reader has filled its slot and not yet looked for a writer",
         }
     }
 }

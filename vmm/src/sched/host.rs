@@ -8,13 +8,14 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::Duration;
 
-use crate::account::Account;
+use crate::account::{Account, Activity, By};
 use crate::clock::now_ns;
-use crate::error::RunError;
+use crate::deschedule::{Injector, Plan};
+use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
 use crate::sched::{Finished, Place, SchedStat, affinity};
-use crate::signal::{self, Thread};
+use crate::signal::{self, KickTimer, Thread};
 use crate::vcpu::Vcpu;
 
 /// The threads.
@@ -33,11 +34,26 @@ pub(crate) struct HostThreads<'a> {
     /// Not started yet.
     vcpus: Mutex<Vec<Vcpu>>,
     finished: Mutex<Vec<Finished>>,
+    plan: Option<Plan>,
+}
+
+/// What takes one vCPU off on purpose.
+struct Descheduler {
+    injector: Injector,
+    timer: KickTimer,
+}
+
+impl Descheduler {
+    fn set_alarm(&self) {
+        if let Some(at_ns) = self.injector.alarm() {
+            self.timer.set(at_ns.max(1), 0);
+        }
+    }
 }
 
 impl<'a> HostThreads<'a> {
     /// Takes over `vcpus`.
-    pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>) -> Self {
+    pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, plan: Option<Plan>) -> Self {
         let count = vcpus.len();
         Self {
             run,
@@ -50,6 +66,7 @@ impl<'a> HostThreads<'a> {
             booted: AtomicBool::new(false),
             vcpus: Mutex::new(vcpus),
             finished: Mutex::default(),
+            plan,
         }
     }
 
@@ -141,13 +158,23 @@ impl<'a> HostThreads<'a> {
         if !self.may_start(vcpu.id) {
             return Ok(Place::NotStarted);
         }
+        let mut descheduler = self.descheduler(vcpu.id)?;
         while !self.run.stopping() {
             let exit = self
                 .run
                 .enter(vcpu)
                 .map_err(|source| RunError::System { what: format!("run vCPU {}", vcpu.id), source })?;
             match exit {
-                Exit::Interrupted => signal::take_kick(),
+                Exit::Interrupted => {
+                    signal::take_kick();
+                    if let Some(descheduler) = &mut descheduler {
+                        let activity = Activity::checked(self.run, vcpu.id);
+                        if descheduler.injector.takes(activity, now_ns()) {
+                            self.keep_out(vcpu.id, descheduler.injector.length_ns(), account);
+                        }
+                        descheduler.set_alarm();
+                    }
+                }
                 Exit::Wait => {
                     account.waits += 1;
                     let since_ns = now_ns();
@@ -162,6 +189,14 @@ impl<'a> HostThreads<'a> {
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => std::thread::yield_now(),
+                Exit::Point(point) => {
+                    let activity = Activity::of(self.run.area(vcpu.id));
+                    if let Some(descheduler) = &mut descheduler
+                        && descheduler.injector.takes_at(point, activity, now_ns())
+                    {
+                        self.keep_out(vcpu.id, descheduler.injector.length_ns(), account);
+                    }
+                }
                 Exit::Booted => {
                     self.booted.store(true, Ordering::Release);
                     self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
@@ -175,6 +210,29 @@ impl<'a> HostThreads<'a> {
             }
         }
         Ok(Place::Running)
+    }
+
+    fn descheduler(&self, vcpu: u32) -> Result<Option<Descheduler>, RunError> {
+        let Some(plan) = self.plan else { return Ok(None) };
+        let timer = KickTimer::new().map_err(system("create a timer for descheduling"))?;
+        let injector = Injector::new(plan, vcpu, self.threads.len(), now_ns());
+        let descheduler = Descheduler { injector, timer };
+        descheduler.set_alarm();
+        Ok(Some(descheduler))
+    }
+
+    /// Deschedules the calling thread's vCPU on purpose.
+    fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account) {
+        let start = now_ns();
+        account.preempt(self.run, vcpu, By::Injection, start);
+        let end = start.saturating_add(length_ns);
+        let mut now = start;
+        while now < end && !self.run.stopping() {
+            // A kick that was under way ends the sleep early; the one that ends the run comes after `stopping`.
+            signal::await_kick(end - now);
+            now = now_ns();
+        }
+        account.resume_injected(self.run, vcpu, now);
     }
 
     /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.

@@ -10,6 +10,7 @@ use std::thread::Scope;
 
 use crate::account::Account;
 use crate::config::{RunConfig, Sched};
+use crate::deschedule::Plan;
 use crate::guest_run::GuestRun;
 use crate::vcpu::Vcpu;
 
@@ -59,10 +60,15 @@ pub(crate) enum Scheduler<'a> {
 
 impl<'a> Scheduler<'a> {
     /// The one that `config` asks for, with `vcpus` in its hands.
-    pub(crate) fn new(config: &RunConfig, run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>) -> Self {
+    pub(crate) fn new(
+        config: &RunConfig,
+        run: &'a GuestRun<'a>,
+        vcpus: Vec<Vcpu>,
+        plan: Option<Plan>,
+    ) -> Self {
         match config.sched {
-            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config.cpus.len())),
-            Sched::Host => Self::Host(HostThreads::new(run, vcpus)),
+            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config.cpus.len(), config.slice, plan)),
+            Sched::Host => Self::Host(HostThreads::new(run, vcpus, plan)),
         }
     }
 

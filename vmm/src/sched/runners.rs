@@ -9,13 +9,18 @@
 //!
 //! No third order exists, so no kick is lost.
 //!
+//! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
+//!
 //! One queue for all runners keeps every pCPU busy while any vCPU is ready; `fair_queue` says who is next.
 
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
+use std::time::Duration;
 
-use crate::account::Account;
+use crate::account::{Account, Activity, By};
 use crate::clock::now_ns;
+use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
@@ -47,6 +52,8 @@ struct Slot {
 #[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
 struct Queue {
     ready: FairQueue<Box<Task>>,
+    /// Descheduled on purpose: until when, and which.
+    aside: BTreeMap<(u64, u32), Box<Task>>,
     /// Not started until vCPU 0 says so.
     unborn: Vec<Box<Task>>,
     /// Done, or failed.
@@ -54,10 +61,57 @@ struct Queue {
     idle_runners: usize,
 }
 
+impl Queue {
+    /// Those whose time aside is over are ready.
+    fn take_back(&mut self, now_ns: u64) {
+        while let Some(entry) = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let mut task = entry.remove();
+            task.account.virtual_ns = self.ready.after_sleep(task.account.virtual_ns);
+            self.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+        }
+    }
+}
+
+/// What a runner has of its own.
+struct Pcpu {
+    slice: SliceTimer,
+    injector: Option<Injector>,
+}
+
+impl Pcpu {
+    /// A turn begins.
+    fn begin(&mut self, now_ns: u64) {
+        self.slice.begin(now_ns);
+        self.set_alarm();
+    }
+
+    /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
+    fn takes(&mut self, activity: impl FnOnce() -> Activity, now_ns: u64) -> Option<u64> {
+        let injector = self.injector.as_mut()?;
+        let length_ns = injector.takes(activity(), now_ns).then(|| injector.length_ns());
+        self.set_alarm();
+        length_ns
+    }
+
+    /// The vCPU is at `point`: the same.
+    fn takes_at(&mut self, point: u32, activity: Activity) -> Option<u64> {
+        let injector = self.injector.as_mut()?;
+        injector.takes_at(point, activity, now_ns()).then(|| injector.length_ns())
+    }
+
+    fn set_alarm(&mut self) {
+        if let Some(at_ns) = self.injector.as_ref().and_then(Injector::alarm) {
+            self.slice.also_at(at_ns);
+        }
+    }
+}
+
 /// Why a vCPU's turn ended.
 enum Turn {
     /// Its slice is over and another vCPU is ready.
     SliceEnded,
+    /// It is descheduled on purpose for so many nanoseconds.
+    Injected(u64),
     /// It sleeps until kicked.
     Waits,
     /// It passes its slice on.
@@ -77,38 +131,50 @@ pub(crate) struct Runners<'a> {
     /// One per vCPU.
     slots: Vec<Mutex<Slot>>,
     runners: usize,
+    slice_ns: u64,
+    plan: Option<Plan>,
     threads: Mutex<Vec<Thread>>,
 }
 
 impl<'a> Runners<'a> {
     /// Takes over `vcpus`, to be run on `runners` pCPUs.
-    pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, runners: usize) -> Self {
+    pub(crate) fn new(
+        run: &'a GuestRun<'a>,
+        vcpus: Vec<Vcpu>,
+        runners: usize,
+        slice: Duration,
+        plan: Option<Plan>,
+    ) -> Self {
+        let slice_ns = slice.as_nanos() as u64;
         let now = now_ns();
         let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
         let mut tasks = vcpus
             .into_iter()
             .map(|vcpu| Box::new(Task { vcpu, account: Account::new(now), last_pcpu: None, stopped: false }));
-        let mut ready = FairQueue::new(slots.len(), run.slice.as_nanos() as u64);
+        let mut ready = FairQueue::new(slots.len(), slice_ns);
         if let Some(boot_vcpu) = tasks.next() {
             ready.push(boot_vcpu.vcpu.id, 0, boot_vcpu);
         }
-        let queue = Queue { ready, unborn: tasks.collect(), left: Vec::new(), idle_runners: 0 };
+        let (aside, left) = (BTreeMap::new(), Vec::new());
+        let queue = Queue { ready, aside, unborn: tasks.collect(), left, idle_runners: 0 };
         Self {
             run,
             queue: Mutex::new(queue),
             work: Condvar::new(),
             slots,
             runners,
+            slice_ns,
+            plan,
             threads: Mutex::default(),
         }
     }
 
     /// Starts a runner on each of `cpus`.
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        for &cpu in cpus {
+        for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
-                    if let Err(error) = self.serve_pcpu(cpu) {
+                    if let Err(error) = self.serve_pcpu(cpu, runner) {
                         self.run.fail(error);
                     }
                 });
@@ -130,49 +196,39 @@ impl<'a> Runners<'a> {
     pub(crate) fn finish(self) -> Vec<Finished> {
         let now = now_ns();
         let queue = self.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ready = queue.ready.into_vcpus().map(|mut task| {
-            task.account.end_while_ready(&self.run.window, now);
-            task
-        });
         let asleep = self
             .slots
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
-        let ready = ready.map(|task| {
-            let since_ns = task.account.off_since_ns();
-            match (task.stopped, task.account.was_preempted()) {
-                (true, _) => (task, Place::Running),
-                (false, true) => (task, Place::Preempted { since_ns }),
-                (false, false) => (task, Place::Ready { since_ns }),
-            }
+        let off = queue.ready.into_vcpus().chain(queue.aside.into_values()).chain(asleep);
+        let off = off.map(|mut task| {
+            task.account.end_while_off(self.run, task.vcpu.id, now);
+            let place = if task.stopped { Place::Running } else { task.account.place() };
+            (task, place)
         });
-        let asleep = asleep.map(|task| {
-            let since_ns = task.account.off_since_ns();
-            (task, Place::Halted { since_ns })
-        });
-        ready
-            .chain(queue.unborn.into_iter().map(|task| (task, Place::NotStarted)))
+        off.chain(queue.unborn.into_iter().map(|task| (task, Place::NotStarted)))
             .chain(queue.left.into_iter().map(|task| (task, Place::Left)))
-            .chain(asleep)
             .map(|(task, place)| Finished { id: task.vcpu.id, vcpu: task.vcpu, account: task.account, place })
             .collect()
     }
 
-    /// Whether every vCPU that is ready became so after `since_ns`, and so has run since.
+    /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.
     pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
-        lock(&self.queue).ready.iter().all(|task| task.account.off_since_ns() >= since_ns)
+        let queue = lock(&self.queue);
+        queue.ready.iter().chain(queue.aside.values()).all(|task| task.account.off_since_ns() >= since_ns)
     }
 
-    fn serve_pcpu(&self, cpu: u32) -> Result<(), RunError> {
+    fn serve_pcpu(&self, cpu: u32, runner: u32) -> Result<(), RunError> {
         signal::block_all();
         affinity::pin_to(&[cpu])?;
-        let slice_ns = self.run.slice.as_nanos() as u64;
-        let mut slice = SliceTimer::new(slice_ns).map_err(system("create a slice timer"))?;
+        let slice = SliceTimer::new(self.slice_ns).map_err(system("create a slice timer"))?;
+        let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
+        let mut pcpu = Pcpu { slice, injector };
         lock(&self.threads).push(Thread::current());
         let mut next = None;
         while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
             task.last_pcpu = Some(cpu);
-            next = self.give_turn(task, &mut slice)?;
+            next = self.give_turn(task, &mut pcpu)?;
         }
         Ok(())
     }
@@ -184,14 +240,23 @@ impl<'a> Runners<'a> {
             if self.run.stopping() {
                 return None;
             }
+            queue.take_back(now_ns());
             if let Some(task) = queue.ready.pop(|task| task.last_pcpu == Some(pcpu)) {
                 return Some(task);
             }
             queue.idle_runners += 1;
-            if queue.idle_runners == self.runners {
-                self.nobody_can_run(&queue);
-            }
-            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = match queue.aside.keys().next() {
+                Some(&(until_ns, _)) => {
+                    let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+                    self.work.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    if queue.idle_runners == self.runners {
+                        self.nobody_can_run(&queue);
+                    }
+                    self.work.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                }
+            };
             queue.idle_runners -= 1;
         }
     }
@@ -216,25 +281,32 @@ impl<'a> Runners<'a> {
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
-    fn give_turn(&self, mut task: Box<Task>, slice: &mut SliceTimer) -> Result<Option<Box<Task>>, RunError> {
-        let turn = self.run_turn(&mut task, slice);
-        let (id, window, now) = (task.vcpu.id, &self.run.window, now_ns());
+    fn give_turn(&self, mut task: Box<Task>, pcpu: &mut Pcpu) -> Result<Option<Box<Task>>, RunError> {
+        let turn = self.run_turn(&mut task, pcpu);
+        let (id, now) = (task.vcpu.id, now_ns());
         task.stopped = matches!(turn, Ok(Turn::Stopped));
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
-                task.account.preempt(self.run.area(id), window, now);
+                task.account.preempt(self.run, id, By::Schedule, now);
                 self.push_ready(task);
             }
+            Ok(Turn::Injected(length_ns)) => {
+                task.account.preempt(self.run, id, By::Injection, now);
+                let mut queue = lock(&self.queue);
+                queue.aside.insert((now.saturating_add(length_ns), id), task);
+                // Whoever is idle sleeps no longer than until then.
+                self.work.notify_all();
+            }
             Ok(Turn::Waits) => {
-                task.account.sleep(window, now);
+                task.account.sleep(self.run, id, now);
                 self.put_to_sleep(task);
             }
             Ok(Turn::Yields(to)) => {
-                task.account.give_up(self.run.area(id), window, now);
+                task.account.give_up(self.run, id, now);
                 return Ok(self.pass_slice(task, to));
             }
             Ok(Turn::Left) => {
-                task.account.leave(window, now);
+                task.account.leave(self.run, id, now);
                 lock(&self.queue).left.push(task);
             }
             Err(error) => {
@@ -246,11 +318,11 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task, slice: &mut SliceTimer) -> std::io::Result<Turn> {
-        let start = now_ns();
-        task.account.resume(self.run.area(task.vcpu.id), &self.run.window, start);
-        self.run.invalidations.runs_here(task.vcpu.id);
-        slice.begin(start);
+    fn run_turn(&self, task: &mut Task, pcpu: &mut Pcpu) -> std::io::Result<Turn> {
+        let (id, start) = (task.vcpu.id, now_ns());
+        task.account.resume(self.run, id, start);
+        self.run.invalidations.runs_here(id);
+        pcpu.begin(start);
         loop {
             if self.run.stopping() {
                 return Ok(Turn::Stopped);
@@ -260,7 +332,11 @@ impl<'a> Runners<'a> {
                     // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
                     // one that ends the run, the flag does, which was set before it.
                     signal::take_kick();
-                    if slice.ended(now_ns()) && self.somebody_is_ready() {
+                    let now = now_ns();
+                    if let Some(length_ns) = pcpu.takes(|| Activity::checked(self.run, id), now) {
+                        return Ok(Turn::Injected(length_ns));
+                    }
+                    if pcpu.slice.ended(now) && self.somebody_is_ready() {
                         return Ok(Turn::SliceEnded);
                     }
                 }
@@ -270,6 +346,12 @@ impl<'a> Runners<'a> {
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 Exit::Yield(to) if to.is_some() || self.somebody_is_ready() => return Ok(Turn::Yields(to)),
                 Exit::Yield(_) => {}
+                Exit::Point(point) => {
+                    let activity = Activity::of(self.run.area(id));
+                    if let Some(length_ns) = pcpu.takes_at(point, activity) {
+                        return Ok(Turn::Injected(length_ns));
+                    }
+                }
                 Exit::Booted => self.start_the_others(),
                 Exit::Left => return Ok(Turn::Left),
                 exit => {
@@ -282,7 +364,9 @@ impl<'a> Runners<'a> {
     }
 
     fn somebody_is_ready(&self) -> bool {
-        !lock(&self.queue).ready.is_empty()
+        let mut queue = lock(&self.queue);
+        queue.take_back(now_ns());
+        !queue.ready.is_empty()
     }
 
     fn start_the_others(&self) {
@@ -326,7 +410,7 @@ impl<'a> Runners<'a> {
 
     fn make_ready(&self, mut task: Box<Task>) {
         let mut queue = lock(&self.queue);
-        task.account.wake(now_ns());
+        task.account.wake(self.run, now_ns());
         task.account.virtual_ns = queue.ready.after_sleep(task.account.virtual_ns);
         queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
         if queue.idle_runners > 0 {

@@ -16,19 +16,31 @@ pub(crate) struct SliceTimer {
     deadline_ns: u64,
     /// A slice has just ended, so the next one has just begun.
     fresh: bool,
+    /// The timer is set to something before the deadline.
+    detour: bool,
 }
 
 impl SliceTimer {
     /// A timer for the calling thread, not set yet.
     pub(crate) fn new(slice_ns: u64) -> io::Result<Self> {
-        Ok(Self { timer: KickTimer::new()?, slice_ns, deadline_ns: 0, fresh: false })
+        Ok(Self { timer: KickTimer::new()?, slice_ns, deadline_ns: 0, fresh: false, detour: false })
     }
 
     /// A turn begins.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         if !std::mem::take(&mut self.fresh) {
             self.deadline_ns = now_ns + self.slice_ns;
+            self.detour = false;
             self.timer.set(self.deadline_ns, self.slice_ns);
+        }
+    }
+
+    /// Kicks at `at_ns` too, if the slice has not ended by then. Only the last call counts.
+    pub(crate) fn also_at(&mut self, at_ns: u64) {
+        let detour = at_ns < self.deadline_ns;
+        if detour || self.detour {
+            self.detour = detour;
+            self.timer.set(at_ns.min(self.deadline_ns), self.slice_ns);
         }
     }
 
@@ -38,7 +50,8 @@ impl SliceTimer {
         if ended {
             let missed = (now_ns - self.deadline_ns) / self.slice_ns;
             self.deadline_ns += (missed + 1) * self.slice_ns;
-            self.fresh = true;
+            // After a detour the timer ticks out of step.
+            self.fresh = !self.detour;
         }
         ended
     }

@@ -1,0 +1,319 @@
+//! Whom to stop on purpose, when, and for how long.
+//!
+//! Every thread that runs vCPUs has an [`Injector`] of its own with its share of the rate. Arrivals are a Poisson process
+//! from the run's seed. An arrival waits for the first vCPU on that thread that does what the policy asks for: the
+//! thread looks at every exit, and calls its vCPU out at random moments until one fits. It cannot see more: what a
+//! running vCPU does is known for sure only once it has stopped.
+//!
+//! At a point (`at=`) the vCPU comes out by itself, through a doorbell, and there is nothing to search.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::account::Activity;
+use crate::image::{Entry, Image};
+
+/// Whom to take off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Whoever owns a lock.
+    Holder,
+    /// The first in a lock's queue.
+    Head,
+    /// Anyone else who waits.
+    Waiter,
+    /// Whoever it hits.
+    Random,
+}
+
+impl Target {
+    /// All, with their names on the command line.
+    pub const NAMES: [(&'static str, Self); 4] =
+        [("holder", Self::Holder), ("head", Self::Head), ("waiter", Self::Waiter), ("random", Self::Random)];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, target)| *target == self).map_or("", |(name, _)| name)
+    }
+
+    pub(crate) fn fits(self, activity: Activity) -> bool {
+        match self {
+            Self::Holder => activity == Activity::Holder,
+            Self::Head => activity == Activity::Head,
+            Self::Waiter => activity == Activity::Waiter,
+            Self::Random => true,
+        }
+    }
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HowOften {
+    /// So many times a second in the whole guest, at random moments.
+    PerSecond(f64),
+    /// With this probability in each slice of each pCPU; at a point, each time that it is passed.
+    Probability(f64),
+}
+
+/// Deliberate descheduling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deschedule {
+    /// Whom.
+    pub target: Target,
+    /// How often.
+    pub how_often: HowOften,
+    /// For how long at least: after that the vCPU is ready, and waits for its turn.
+    pub length: Duration,
+    /// Where: the name of a point in the lock's slow path; `None`: anywhere.
+    pub at: Option<String>,
+}
+
+/// Shortest and longest time that a vCPU can be taken off for.
+const LENGTHS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
+
+impl Deschedule {
+    /// Whether this can be done to `lock` of `image`; if not, why, in one line.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn check(&self, lock: &Entry, image: &Image) -> Result<(), String> {
+        if !LENGTHS.contains(&self.length) {
+            return Err(format!("for={:?} is out of range: 1us to 10s", self.length));
+        }
+        match self.how_often {
+            HowOften::PerSecond(rate) if !(rate > 0.0 && rate <= 1e6) => {
+                return Err(format!("rate={rate} is out of range: above 0, at most 1000000 a second"));
+            }
+            HowOften::Probability(chance) if !(chance > 0.0 && chance <= 1.0) => {
+                return Err(format!("prob={chance} is out of range: above 0, at most 1"));
+            }
+            _ => {}
+        }
+        if lock.is_lock_free() && self.target != Target::Random {
+            return Err(format!(
+                "nobody holds or awaits lock '{}': deschedule random vCPUs, or take another lock",
+                lock.name
+            ));
+        }
+        self.at.as_ref().map_or(Ok(()), |at| self.check_point(at, lock, image))
+    }
+
+    fn check_point(&self, at: &str, lock: &Entry, image: &Image) -> Result<(), String> {
+        let names = |entries: Vec<&Entry>| {
+            entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let Some(point) = image.points.iter().find(|point| point.name == at) else {
+            return Err(format!("unknown point '{at}': there is {}", names(image.points.iter().collect())));
+        };
+        if !lock.has_points() {
+            let with = image.locks.iter().filter(|lock| lock.has_points()).collect();
+            return Err(format!("lock '{}' has no points: use {}", lock.name, names(with)));
+        }
+        match point.target() {
+            Some(doing) if self.target != Target::Random && self.target != doing => {
+                let (wanted, doing) = (self.target.name(), doing.name());
+                Err(format!("no {wanted} passes '{at}': use {doing} or random, or another point"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The descheduling of one run, with its names looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) target: Target,
+    pub(crate) length_ns: u64,
+    /// Index of the point; `None`: anywhere.
+    pub(crate) point: Option<u32>,
+    /// Arrivals per nanosecond in the whole guest; 0: none, every passage of the point decides for itself.
+    arrivals_per_ns: f64,
+    /// Chance of each passage of the point, where there are no arrivals.
+    chance: f64,
+    seed: u64,
+}
+
+impl Plan {
+    /// What `deschedule` means on `pcpus` pCPUs with slices of this length.
+    pub(crate) fn new(
+        deschedule: &Deschedule,
+        point: Option<u32>,
+        pcpus: usize,
+        slice: Duration,
+        seed: u64,
+    ) -> Self {
+        let (arrivals_per_ns, chance) = match (deschedule.how_often, point) {
+            (HowOften::PerSecond(rate), _) => (rate / 1e9, 0.0),
+            (HowOften::Probability(chance), None) => (chance * pcpus as f64 / slice.as_nanos() as f64, 0.0),
+            (HowOften::Probability(chance), Some(_)) => (0.0, chance),
+        };
+        let length_ns = deschedule.length.as_nanos() as u64;
+        Self { target: deschedule.target, length_ns, point, arrivals_per_ns, chance, seed }
+    }
+}
+
+/// One thread's share of a [`Plan`].
+#[derive(Debug)]
+pub(crate) struct Injector {
+    plan: Plan,
+    share: f64,
+    random: SplitMix,
+    /// When the next arrival comes, or came if it still waits for a vCPU that fits.
+    due_ns: u64,
+    /// When to look next.
+    look_ns: u64,
+}
+
+impl Injector {
+    /// Thread number `thread` of `threads`, from `now_ns` on.
+    pub(crate) fn new(plan: Plan, thread: u32, threads: usize, now_ns: u64) -> Self {
+        let random = SplitMix::new(plan.seed, u64::from(thread));
+        let mut injector = Self { plan, share: 1.0 / threads as f64, random, due_ns: 0, look_ns: 0 };
+        injector.next_arrival(now_ns);
+        injector
+    }
+
+    pub(crate) fn length_ns(&self) -> u64 {
+        self.plan.length_ns
+    }
+
+    /// When the vCPU on this thread is to be called out; `None`: points are where to look.
+    pub(crate) fn alarm(&self) -> Option<u64> {
+        self.plan.point.is_none().then_some(self.look_ns)
+    }
+
+    /// The vCPU on this thread is out and does `activity`: whether it is to stay out.
+    pub(crate) fn takes(&mut self, activity: Activity, now_ns: u64) -> bool {
+        if self.plan.point.is_some() || now_ns < self.due_ns {
+            return false;
+        }
+        let hit = self.plan.target.fits(activity);
+        if hit {
+            self.next_arrival(now_ns);
+        } else if now_ns >= self.look_ns {
+            self.look_ns = now_ns + self.pause_ns();
+        }
+        hit
+    }
+
+    /// The vCPU on this thread has rung the bell of `point` and does `activity`: whether it is to stay out.
+    pub(crate) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> bool {
+        if self.plan.point != Some(point) || !self.plan.target.fits(activity) {
+            return false;
+        }
+        if self.plan.arrivals_per_ns == 0.0 {
+            return self.random.unit() < self.plan.chance;
+        }
+        let due = now_ns >= self.due_ns;
+        if due {
+            self.next_arrival(now_ns);
+        }
+        due
+    }
+
+    /// Arrivals that came while an earlier one was waiting are dropped: they would come in bursts, which no rate means.
+    fn next_arrival(&mut self, now_ns: u64) {
+        let rate = self.plan.arrivals_per_ns * self.share;
+        let gap_ns = if rate > 0.0 { -self.random.unit().ln() / rate } else { f64::INFINITY };
+        // Saturates: a rate of almost nothing never comes.
+        self.due_ns = now_ns.saturating_add(gap_ns as u64);
+        self.look_ns = self.due_ns;
+    }
+
+    /// Random, lest it beats against the guest's own period; long enough that the guest gets on meanwhile.
+    fn pause_ns(&mut self) -> u64 {
+        20_000 + (self.random.unit() * 80_000.0) as u64
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    fn new(seed: u64, stream: u64) -> Self {
+        let mut random = Self(seed);
+        Self(random.next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(Self::GAMMA);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in (0, 1].
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn injector(how_often: HowOften, point: Option<u32>, seed: u64) -> Injector {
+        let length = Duration::from_millis(1);
+        let deschedule = Deschedule { target: Target::Holder, how_often, length, at: None };
+        Injector::new(Plan::new(&deschedule, point, 2, Duration::from_millis(1), seed), 0, 2, 0)
+    }
+
+    /// Injections in a second of which a holder can be had at every microsecond.
+    fn injections(mut injector: Injector) -> Vec<u64> {
+        (0..1_000_000).map(|us| us * 1000).filter(|&now| injector.takes(Activity::Holder, now)).collect()
+    }
+
+    #[test]
+    fn a_thread_has_its_share_of_the_rate() {
+        // Half of 1000 a second; within 5 standard deviations of a Poisson count.
+        let count = injections(injector(HowOften::PerSecond(1000.0), None, 7)).len();
+        assert!((388..=612).contains(&count), "{count}");
+        // One in ten slices of 1 ms on one pCPU of two.
+        let count = injections(injector(HowOften::Probability(0.1), None, 7)).len();
+        assert!((50..=150).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn the_seed_decides_when() {
+        let at = |seed| injections(injector(HowOften::PerSecond(1000.0), None, seed));
+        assert_eq!(at(1), at(1));
+        assert_ne!(at(1), at(2));
+    }
+
+    #[test]
+    fn an_arrival_waits_for_a_vcpu_that_fits_and_looks_again_soon() {
+        let mut injector = injector(HowOften::PerSecond(1e6), None, 1);
+        let due = injector.alarm().unwrap();
+        assert!(!injector.takes(Activity::Holder, due - 1));
+        assert!(!injector.takes(Activity::Waiter, due));
+        let again = injector.alarm().unwrap();
+        assert!((due + 20_000..=due + 100_000).contains(&again), "{again}");
+        assert!(injector.takes(Activity::Holder, due + 1), "an exit for another reason will do");
+        assert!(injector.alarm().unwrap() > due);
+    }
+
+    #[test]
+    fn each_passage_of_a_point_has_its_chance_and_other_points_have_none() {
+        let mut injector = injector(HowOften::Probability(0.25), Some(3), 1);
+        assert_eq!(injector.alarm(), None);
+        let mut hits = |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS)).count();
+        assert_eq!(hits(2), 0);
+        let hits = hits(3);
+        assert!((2284..=2716).contains(&hits), "{hits}");
+        assert!(!injector.takes(Activity::Holder, u64::MAX), "nobody is taken elsewhere");
+    }
+
+    #[test]
+    fn a_rate_at_a_point_takes_the_next_passage_after_each_arrival() {
+        let mut injector = injector(HowOften::PerSecond(2e3), Some(3), 1);
+        let taken = (0..1_000_000).filter(|us| injector.takes_at(3, Activity::Holder, us * 1000)).count();
+        assert!((842..=1158).contains(&taken), "{taken}");
+    }
+}
