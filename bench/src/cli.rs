@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
 use crate::cpulist::CpuList;
 use crate::duration::Span;
-use crate::settings::{SchedChoice, Settings};
+use crate::settings::{SchedChoice, Settings, Switch};
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -69,6 +69,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// List locks, workloads or experiments
     List(ListArgs),
+    /// Show a lock's call sites before and after the VMM has rewritten them
+    #[command(after_help = DISASM_EXAMPLES)]
+    Disasm(DisasmArgs),
     /// Print the JSON Schema of a file format
     Schema(SchemaArgs),
     /// Print a completion script for a shell
@@ -349,6 +352,30 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct ListArgs {
     /// What to list
     pub(crate) what: Listed,
+    /// Look into this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+}
+
+const DISASM_EXAMPLES: &str = "\
+Examples:
+  haltkick disasm qspinlock
+      the native unlock: a byte store in the place of a call
+  haltkick disasm qspinlock --pv on --all
+      every site, calling the paravirtual functions directly";
+
+/// Options of `haltkick disasm`.
+#[derive(Args, Debug)]
+pub(crate) struct DisasmArgs {
+    /// The lock; `haltkick list locks` shows them
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    /// Its paravirtual form: on or off [default: off, or all that the lock has]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true)]
+    pub(crate) pv: Option<Switch>,
+    /// Every site, not one of each kind
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Look into this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,

@@ -55,7 +55,7 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
     csv
 }
 
-fn metrics(record: &Record) -> [(&'static str, Option<f64>); 12] {
+fn metrics(record: &Record) -> [(&'static str, Option<f64>); 15] {
     [
         ("acquisitions", Some(record.totals.acquisitions as f64)),
         ("acquisitions_per_second", Some(record.totals.acquisitions_per_second)),
@@ -67,6 +67,9 @@ fn metrics(record: &Record) -> [(&'static str, Option<f64>); 12] {
         ("wait_p99_ns", record.wait_ns.p99),
         ("wait_max_ns", record.wait_ns.max),
         ("hold_p99_ns", record.hold_ns.p99),
+        ("pair_patched_tsc_cycles", record.lock_cost.patched_tsc_cycles),
+        ("pair_through_table_tsc_cycles", record.lock_cost.through_table_tsc_cycles),
+        ("pair_compiled_in_tsc_cycles", record.lock_cost.compiled_in_tsc_cycles),
         ("others_share", record.noise.others_share),
         ("steal_share", record.noise.steal_share),
     ]

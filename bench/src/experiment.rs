@@ -47,6 +47,8 @@ pub(crate) struct Experiment {
     pub(crate) blocks: u32,
     /// Blocks per trial, where verdicts are to be counted over many trials.
     pub(crate) trial_blocks: Option<u32>,
+    /// Whether to report what each lock costs when nobody contends for it.
+    pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
     pub(crate) axes: Vec<Axis>,
     pub(crate) arms: Vec<Arm>,
@@ -156,6 +158,7 @@ impl Experiment {
             title: top.required_text("title")?,
             blocks: top.count("blocks")?.unwrap_or(10),
             trial_blocks: top.count("trial-blocks")?,
+            lock_costs: top.flag("lock-costs")?,
             settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
@@ -171,6 +174,7 @@ impl Experiment {
             "title",
             "blocks",
             "trial-blocks",
+            "lock-costs",
             "settings",
             "grid",
             "arm",
@@ -360,6 +364,12 @@ impl<'a> Reader<'a> {
             Some(count @ 1..=100_000) => Ok(Some(count)),
             _ => Err(self.complain(&node.span(), format!("'{key}' must be a whole number from 1 to 100000"))),
         }
+    }
+
+    fn flag(&self, key: &str) -> Result<bool> {
+        let Some(node) = self.get(key) else { return Ok(false) };
+        let flag = node.get_ref().as_bool();
+        flag.ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be true or false")))
     }
 
     fn table(&self, key: &str) -> Result<Option<Reader<'a>>> {

@@ -7,6 +7,7 @@ mod cpulist;
 mod csv;
 mod deschedule;
 mod directory;
+mod disasm;
 mod doctor;
 mod duration;
 mod exit;
@@ -70,6 +71,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => list::list(&args),
+        Command::Disasm(args) => disasm::disasm(&args),
         Command::Schema(args) => schema::print(args.format),
         Command::Completions { shell } => schema::completions(shell),
         Command::Man { dir } => schema::man(dir.as_deref()),

@@ -41,6 +41,9 @@ pub(crate) struct Outline {
     pub(crate) blocks: u32,
     /// Blocks per trial, where verdicts are counted over many trials.
     pub(crate) trial_blocks: Option<u32>,
+    /// Whether uncontended costs are reported.
+    #[serde(default)]
+    pub(crate) lock_costs: bool,
     /// Settings that vary, each with its values, in order.
     pub(crate) axes: Vec<OutlineAxis>,
     /// Arms in order.
@@ -263,6 +266,7 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
         title: experiment.title.clone(),
         blocks: experiment.blocks,
         trial_blocks: experiment.trial_blocks,
+        lock_costs: experiment.lock_costs,
         axes: experiment
             .axes
             .iter()

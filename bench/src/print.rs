@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::quantity::{count, si, significant, time_ns};
-use crate::record::{Activities, Distribution, Record};
+use crate::record::{Activities, Distribution, LockCost, Record};
 
 /// The record in about fifteen lines of at most 100 columns.
 pub(crate) fn record(record: &Record) -> String {
@@ -56,6 +56,7 @@ pub(crate) fn record(record: &Record) -> String {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");
         line("on purpose", format!("{} ({policy})", activities(injected, count)));
     }
+    line("lock cost", lock_cost(&record.lock_cost));
     line("lock events", largest(&record.lock_events));
     line("vm exits", largest(&record.vm_exits));
     line(
@@ -67,6 +68,23 @@ pub(crate) fn record(record: &Record) -> String {
         missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())),
     );
     text
+}
+
+fn lock_cost(cost: &LockCost) -> String {
+    let cycles = [
+        ("patched", cost.patched_tsc_cycles),
+        ("through a table", cost.through_table_tsc_cycles),
+        ("compiled in", cost.compiled_in_tsc_cycles),
+    ];
+    let known = cycles.iter().filter_map(|(how, cycles)| Some(format!("{} {how}", significant((*cycles)?))));
+    let cycles: Vec<String> = known.collect();
+    let bytes = |bytes: Option<u32>| bytes.map_or("?".into(), |bytes| bytes.to_string());
+    format!(
+        "{} TSC cycles a pair; {} bytes a lock, {} a vCPU",
+        if cycles.is_empty() { "unknown".into() } else { cycles.join(", ") },
+        bytes(cost.lock_bytes),
+        bytes(cost.cpu_bytes)
+    )
 }
 
 fn cell(record: &Record) -> String {

@@ -39,6 +39,8 @@ pub(crate) struct Record {
     pub(crate) host: Host,
     /// How the run went.
     pub(crate) timing: Timing,
+    /// The lock's uncontended cost.
+    pub(crate) lock_cost: LockCost,
     /// All vCPUs together, inside the window.
     pub(crate) totals: Totals,
     /// How evenly the acquisitions fell on the vCPUs.
@@ -126,6 +128,8 @@ pub(crate) struct Config {
     pub(crate) lock: String,
     /// Whether its paravirtual form.
     pub(crate) pv: bool,
+    /// Whether the lock's call sites were rewritten; else they called through a table.
+    pub(crate) patch: bool,
     /// Whether `vcpu_is_preempted` could read the flag.
     pub(crate) preempted_hint: bool,
     /// How long a paravirtual waiter spins before it sleeps.
@@ -167,6 +171,24 @@ pub(crate) struct Timing {
     pub(crate) work_rate: u64,
     /// Who wrote the `preempted` flag: "vmm" or "kvm"; null where nobody does.
     pub(crate) preempted_flag: Option<String>,
+}
+
+/// What the lock costs when nobody contends for it, and the memory that it takes. Cycles of the TSC per pair of lock and
+/// unlock with a rest after it: the best of several short runs at boot, less what the rests take alone.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct LockCost {
+    /// At call sites that the VMM has rewritten; null with patch off, and for locks without call sites.
+    pub(crate) patched_tsc_cycles: Option<f64>,
+    /// Called through a table.
+    pub(crate) through_table_tsc_cycles: Option<f64>,
+    /// Compiled into the caller.
+    pub(crate) compiled_in_tsc_cycles: Option<f64>,
+    /// Bytes of one lock.
+    pub(crate) lock_bytes: Option<u32>,
+    /// Bytes that each vCPU needs for all locks of this kind.
+    pub(crate) cpu_bytes: Option<u32>,
+    /// Call sites that were rewritten.
+    pub(crate) patched_sites: u64,
 }
 
 /// All vCPUs together, inside the window.
@@ -305,6 +327,7 @@ impl Record {
             config: echo(config, outcome, &mut why),
             host: context.host,
             timing: timing(outcome, &mut why),
+            lock_cost: lock_cost(config, outcome, &mut why),
             totals,
             fairness: fairness(&outcome.vcpus, &mut why),
             wait_ns: distribution("wait_ns", &outcome.wait, outcome.tsc_khz, &mut why),
@@ -373,6 +396,7 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
         lock: config.lock.clone(),
         pv: config.pv,
+        patch: config.patch,
         preempted_hint: config.preempted_hint,
         spin_threshold_ns: ns(config.spin_threshold),
         sched: match config.sched {
@@ -407,6 +431,36 @@ fn timing(outcome: &Outcome, why: &mut Why) -> Timing {
         tsc_khz: outcome.tsc_khz,
         work_rate: outcome.work_rate,
         preempted_flag,
+    }
+}
+
+fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
+    let ticks = outcome.pair_ticks;
+    let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
+    let called = ticks.through_table.is_some();
+    let no_site = "no call site: this lock is compiled into the workloads";
+    for (field, known, reason) in [
+        (
+            "patched_tsc_cycles",
+            ticks.patched.is_some(),
+            if called && !config.patch { "patch is off" } else { no_site },
+        ),
+        ("through_table_tsc_cycles", called, no_site),
+        ("compiled_in_tsc_cycles", ticks.compiled_in.is_some(), "the guest image does not measure it"),
+        ("lock_bytes", outcome.calls.is_some(), "the guest image does not say"),
+        ("cpu_bytes", outcome.calls.is_some(), "the guest image does not say"),
+    ] {
+        if !known {
+            why.insert(format!("lock_cost.{field}"), reason.into());
+        }
+    }
+    LockCost {
+        patched_tsc_cycles: cycles(ticks.patched),
+        through_table_tsc_cycles: cycles(ticks.through_table),
+        compiled_in_tsc_cycles: cycles(ticks.compiled_in),
+        lock_bytes: outcome.calls.map(|calls| calls.lock_bytes),
+        cpu_bytes: outcome.calls.map(|calls| calls.cpu_bytes),
+        patched_sites: outcome.patched_sites as u64,
     }
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
     Some(RunConfig {
         lock: lock.name.clone(),
         pv: false,
+        patch: true,
         preempted_hint: true,
         spin_threshold: Duration::from_micros(20),
         attribution: true,

@@ -102,6 +102,9 @@ pub(crate) struct Settings {
     /// Use the lock's paravirtual form: on or off [default: off, or all that the lock has]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
     pub(crate) pv: Option<Switch>,
+    /// Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table) [default: on]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
+    pub(crate) patch: Option<Switch>,
     /// Let vcpu_is_preempted() read what the host writes: on or off [default: on]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
     pub(crate) preempted_hint: Option<Switch>,
@@ -140,7 +143,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "engine",
     "vcpus",
     "ratio",
@@ -152,6 +155,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "attribution",
     "lock",
     "pv",
+    "patch",
     "preempted-hint",
     "spin-threshold",
     "workload",
@@ -200,6 +204,7 @@ impl Settings {
             "attribution" => self.attribution = Some(choose(value)?),
             "lock" => self.lock = Some(value.into()),
             "pv" => self.pv = Some(choose(value)?),
+            "patch" => self.patch = Some(choose(value)?),
             "preempted-hint" => self.preempted_hint = Some(choose(value)?),
             "spin-threshold" => self.spin_threshold = Some(value.parse()?),
             "workload" => self.workload = Some(value.into()),
@@ -231,6 +236,7 @@ impl Settings {
             attribution: self.attribution.or(below.attribution),
             lock: self.lock.or_else(|| below.lock.clone()),
             pv: self.pv.or(below.pv),
+            patch: self.patch.or(below.patch),
             preempted_hint: self.preempted_hint.or(below.preempted_hint),
             spin_threshold: self.spin_threshold.or(below.spin_threshold),
             workload: self.workload.or_else(|| below.workload.clone()),
@@ -275,6 +281,7 @@ impl Settings {
             deschedule: self.descheduling(find("lock", &lock, &supply.image.locks)?, supply.image)?,
             lock,
             pv,
+            patch: self.patch.unwrap_or(Switch::On) == Switch::On,
             preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
             spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
             workload,
@@ -316,7 +323,8 @@ impl Settings {
         }
     }
 
-    fn lock_form(&self, locks: &[Entry]) -> Result<(String, bool), Impossible> {
+    /// Name and form of the lock, if the image has both.
+    pub(crate) fn lock_form(&self, locks: &[Entry]) -> Result<(String, bool), Impossible> {
         let name = self.lock.clone().unwrap_or_else(|| "qspinlock".into());
         let lock = find("lock", &name, locks)?;
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Outline;
+use crate::plan::{LOCK_FREE, Outline};
 use crate::quantity::significant;
 use crate::rate::{self, Rate};
-use crate::record::{Record, Role};
+use crate::record::{LockCost, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
 
 /// Name of the summary's schema.
@@ -33,6 +33,8 @@ pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
     /// Ratios within blocks, per setting.
     pub(crate) comparisons: Vec<Comparison>,
+    /// Uncontended costs, one per arm; empty unless the experiment asks for them.
+    pub(crate) lock_costs: Vec<ArmCost>,
     /// The A/A pair as a ratio: should show no difference.
     pub(crate) control: Option<Comparison>,
     /// Verdicts counted over trials, where the experiment has trials.
@@ -72,6 +74,23 @@ pub(crate) struct Row {
     pub(crate) wait_p99_ns: Option<Estimate>,
     /// Blocks whose throughput lies far from the others'.
     pub(crate) outlier_blocks: Vec<u32>,
+}
+
+/// What an arm's lock costs when nobody contends for it: TSC cycles per pair of lock and unlock, over all runs.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct ArmCost {
+    /// The arm.
+    pub(crate) arm: String,
+    /// At call sites that the VMM has rewritten.
+    pub(crate) patched_tsc_cycles: Option<Estimate>,
+    /// Called through a table.
+    pub(crate) through_table_tsc_cycles: Option<Estimate>,
+    /// Compiled into the caller.
+    pub(crate) compiled_in_tsc_cycles: Option<Estimate>,
+    /// Bytes of one lock.
+    pub(crate) lock_bytes: Option<u32>,
+    /// Bytes that each vCPU needs for all locks of this kind.
+    pub(crate) cpu_bytes: Option<u32>,
 }
 
 /// Throughput of one arm over that of another, within blocks.
@@ -127,6 +146,7 @@ impl Summary {
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows,
             comparisons,
+            lock_costs: lock_costs(outline, records),
             control,
             trials,
             calibration,
@@ -301,6 +321,33 @@ pub(crate) fn comparison_of(
         ratio,
         per_block: vec![],
     }
+}
+
+fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
+    if !outline.lock_costs {
+        return vec![];
+    }
+    let of_arm = |arm: &String| {
+        let costs: Vec<&LockCost> = records
+            .iter()
+            .filter(|record| record.place.as_ref().is_some_and(|place| place.arm == *arm))
+            .map(|record| &record.lock_cost)
+            .collect();
+        let estimate = |cycles: fn(&LockCost) -> Option<f64>| {
+            let values: Option<Vec<f64>> = costs.iter().map(|cost| cycles(cost)).collect();
+            values.and_then(|values| Estimate::of_positive(&values))
+        };
+        let first = costs.first()?;
+        Some(ArmCost {
+            arm: arm.clone(),
+            patched_tsc_cycles: estimate(|cost| cost.patched_tsc_cycles),
+            through_table_tsc_cycles: estimate(|cost| cost.through_table_tsc_cycles),
+            compiled_in_tsc_cycles: estimate(|cost| cost.compiled_in_tsc_cycles),
+            lock_bytes: first.lock_bytes,
+            cpu_bytes: first.cpu_bytes,
+        })
+    };
+    std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
 }
 
 fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {

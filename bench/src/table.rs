@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::quantity::{si, significant, time_ns};
 use crate::record::Role;
 use crate::statistics::{Estimate, Verdict};
-use crate::summary::{Comparison, Row, Summary};
+use crate::summary::{ArmCost, Comparison, Row, Summary};
 use crate::text::wrap;
 
 const HEADING: Style = Style::new().bold();
@@ -36,6 +36,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
     );
     text += &figures(summary);
     text += &further_comparisons(summary);
+    text += &lock_costs(&summary.lock_costs);
     for trials in &summary.trials {
         let _ = writeln!(
             text,
@@ -150,6 +151,31 @@ fn further_comparisons(summary: &Summary) -> String {
         let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
     }
     text
+}
+
+/// What each lock costs when nobody contends for it.
+fn lock_costs(costs: &[ArmCost]) -> String {
+    if costs.is_empty() {
+        return String::new();
+    }
+    let header =
+        ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
+    let cycles = |estimate: &Option<Estimate>| {
+        Field::new(estimate.as_ref().map_or("-".into(), |it| significant(it.median)))
+    };
+    let bytes = |bytes: Option<u32>| Field::new(bytes.map_or("-".into(), |bytes| bytes.to_string()));
+    let line = |cost: &ArmCost| {
+        vec![
+            Field::new(cost.arm.as_str()),
+            cycles(&cost.patched_tsc_cycles),
+            cycles(&cost.through_table_tsc_cycles),
+            cycles(&cost.compiled_in_tsc_cycles),
+            bytes(cost.lock_bytes),
+            bytes(cost.cpu_bytes),
+        ]
+    };
+    let lines: Vec<Vec<Field>> = costs.iter().map(line).collect();
+    format!("\n{}", layout(&header.map(String::from), &lines, 0))
 }
 
 /// What `haltkick compare` found, cell by cell.

@@ -3,8 +3,11 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{BOOT_PARAVIRT, BootBlock};
+use haltkick_hypercalls::{BOOT_PARAVIRT, BootBlock, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE};
 
+use crate::calls::{Sites, Unmarked};
+use crate::cost::pair_ticks;
+use crate::registry::LockForm;
 use crate::{hypercall, percpu, registry, time};
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
@@ -17,14 +20,14 @@ use crate::{hypercall, percpu, registry, time};
 unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
     // SAFETY: the VMM passes the boot block's address and never changes the block.
     unsafe { percpu::init(boot) };
-    if cpu == 0 {
-        boot_vcpu_only();
-    }
     let boot = percpu::boot();
     let code = &registry::CODE[boot.lock as usize];
     let form = if boot.flags & BOOT_PARAVIRT != 0 { &code.paravirt } else { &code.native };
-    let workload =
-        form.as_ref().expect("the VMM checked that the lock has this form")[boot.workload as usize];
+    let form = form.as_ref().expect("the VMM checked that the lock has this form");
+    if cpu == 0 {
+        boot_vcpu_only(form);
+    }
+    let workload = form.workloads[boot.workload as usize];
     if cpu == 0 {
         percpu::control().workload_tsc.store(time::now(), Ordering::Relaxed);
     }
@@ -34,10 +37,16 @@ unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
 }
 
 /// What vCPU 0 does before any other vCPU runs.
-fn boot_vcpu_only() {
-    let boot = percpu::boot();
+fn boot_vcpu_only(form: &LockForm) {
+    let (boot, control) = (percpu::boot(), percpu::control());
     let rate = if boot.work_rate == 0 { time::measure_work_rate() } else { boot.work_rate };
-    // Relaxed: the hypercall lies between this store and the first instruction of every other vCPU.
-    percpu::control().work_rate.store(rate, Ordering::Relaxed);
+    // Relaxed, here and below: the hypercall lies between this and the first instruction of every other vCPU.
+    control.work_rate.store(rate, Ordering::Relaxed);
+    control.pair_ticks[PAIR_COMPILED_IN].store((form.pair_ticks)(), Ordering::Relaxed);
+    if let Some(called) = &form.called {
+        called.install();
+        control.pair_ticks[PAIR_THROUGH_TABLE].store(pair_ticks::<Unmarked>(), Ordering::Relaxed);
+        control.pair_ticks[PAIR_AT_SITES].store(pair_ticks::<Sites>(), Ordering::Relaxed);
+    }
     hypercall::booted();
 }

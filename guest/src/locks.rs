@@ -8,7 +8,7 @@ use haltkick_locks::{
 
 use crate::foreign::Foreign;
 use crate::platform::{Guest, Instrumented};
-use crate::relax::{Halt, Pause, YieldSlice};
+use crate::relax::{Halt, Hook as _, Pause, YieldSlice};
 
 /// Most locks that a run may ask for.
 pub(crate) const INSTANCES: usize = haltkick_hypercalls::MAX_LOCKS as usize;
@@ -16,28 +16,99 @@ pub(crate) const INSTANCES: usize = haltkick_hypercalls::MAX_LOCKS as usize;
 /// A kind of lock that the workloads can use.
 pub(crate) trait GuestLock: 'static {
     /// Whether it excludes; the one that does not is the measure of the ideal.
-    const EXCLUDES: bool = true;
+    fn excludes() -> bool {
+        true
+    }
 
     /// Does `section` while it holds lock number `index`, below [`INSTANCES`].
     fn section(index: usize, section: impl FnOnce());
 }
 
+/// A kind of lock with functions for lock and unlock.
+pub(crate) trait Kind: 'static {
+    /// The lock itself.
+    type Lock: Lock<Self::Domain> + 'static;
+    /// The memory that all locks of this kind share.
+    type Domain: 'static;
+    /// See [`GuestLock::excludes`].
+    const EXCLUDES: bool = true;
+    /// Memory that each vCPU needs for locks of this kind.
+    const CPU_BYTES: usize = size_of::<Self::Domain>() / MAX_VCPUS;
+
+    /// Lock number `index`, below [`INSTANCES`].
+    fn instance(index: usize) -> &'static CachePadded<Self::Lock>;
+    /// The shared memory.
+    fn domain() -> &'static Self::Domain;
+}
+
+/// Compiled into the caller; workloads use [`Sites`](crate::calls::Sites) instead.
+impl<K: Kind> GuestLock for K {
+    fn excludes() -> bool {
+        K::EXCLUDES
+    }
+
+    #[inline(always)]
+    fn section(index: usize, section: impl FnOnce()) {
+        let lock = K::instance(index);
+        let token = lock.lock(K::domain());
+        section();
+        lock.unlock(K::domain(), token);
+    }
+}
+
+/// A lock that is held for the length of a closure, which no site can call.
+pub(crate) trait Scoped: GuestLock {
+    /// Memory of one lock.
+    const LOCK_BYTES: usize;
+    /// Memory that each vCPU needs for such locks.
+    const CPU_BYTES: usize;
+}
+
 /// Declares a kind of lock with its statics.
 macro_rules! guest_lock {
-    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, excludes = $excludes:literal)?) => {
+    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident = $value:expr)?) => {
         pub(crate) enum $name {}
 
-        impl GuestLock for $name {
-            $(const EXCLUDES: bool = $excludes;)?
+        impl Kind for $name {
+            type Lock = $lock;
+            type Domain = $domain_type;
+            $(const $constant: bool = $value;)?
 
             #[inline(always)]
-            fn section(index: usize, section: impl FnOnce()) {
+            fn instance(index: usize) -> &'static CachePadded<$lock> {
                 static INSTANCE: [CachePadded<$lock>; INSTANCES] = [const { CachePadded::new($new) }; INSTANCES];
+                &INSTANCE[index]
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static $domain_type {
                 static DOMAIN: $domain_type = $domain;
-                let lock = &INSTANCE[index];
-                let token = lock.lock(&DOMAIN);
-                section();
-                lock.unlock(&DOMAIN, token);
+                &DOMAIN
+            }
+        }
+    };
+}
+
+/// Declares a lock of another crate.
+macro_rules! foreign_lock {
+    ($name:ident: $lock:ty, $hook:ident) => {
+        pub(crate) enum $name {}
+
+        impl Kind for $name {
+            type Lock = Foreign<$lock, $hook>;
+            type Domain = Guest;
+            const CPU_BYTES: usize = $hook::CPU_BYTES;
+
+            #[inline(always)]
+            fn instance(index: usize) -> &'static CachePadded<Self::Lock> {
+                static INSTANCE: [CachePadded<Foreign<$lock, $hook>>; INSTANCES] =
+                    [const { CachePadded::new(Foreign::new()) }; INSTANCES];
+                &INSTANCE[index]
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static Guest {
+                &Guest
             }
         }
     };
@@ -56,6 +127,11 @@ macro_rules! scoped_lock {
                 INSTANCE[index].section(section);
             }
         }
+
+        impl Scoped for $name {
+            const LOCK_BYTES: usize = size_of::<Foreign<$lock, $hook>>();
+            const CPU_BYTES: usize = $hook::CPU_BYTES + size_of::<mcslock::raw::MutexNode>();
+        }
     };
 }
 
@@ -64,7 +140,7 @@ const LINES: usize = MAX_VCPUS;
 
 type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 
-guest_lock!(NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest, excludes = false);
+guest_lock!(NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest, EXCLUDES = false);
 guest_lock!(Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest);
 guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest);
@@ -86,15 +162,15 @@ guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDoma
 
 type Spinlock<H> = spinning_top::lock_api::Mutex<spinning_top::RawSpinlock<H>, ()>;
 
-guest_lock!(SpinMutex: Foreign<spin::mutex::SpinMutex<(), Pause>, Pause> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinMutexYield: Foreign<spin::mutex::SpinMutex<(), YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinMutexHalt: Foreign<spin::mutex::SpinMutex<(), Halt>, Halt> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinTicket: Foreign<spin::mutex::TicketMutex<(), Pause>, Pause> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinTicketYield: Foreign<spin::mutex::TicketMutex<(), YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinTicketHalt: Foreign<spin::mutex::TicketMutex<(), Halt>, Halt> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinningTop: Foreign<Spinlock<Pause>, Pause> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinningTopYield: Foreign<Spinlock<YieldSlice>, YieldSlice> = Foreign::new(), Guest = Guest);
-guest_lock!(SpinningTopHalt: Foreign<Spinlock<Halt>, Halt> = Foreign::new(), Guest = Guest);
+foreign_lock!(SpinMutex: spin::mutex::SpinMutex<(), Pause>, Pause);
+foreign_lock!(SpinMutexYield: spin::mutex::SpinMutex<(), YieldSlice>, YieldSlice);
+foreign_lock!(SpinMutexHalt: spin::mutex::SpinMutex<(), Halt>, Halt);
+foreign_lock!(SpinTicket: spin::mutex::TicketMutex<(), Pause>, Pause);
+foreign_lock!(SpinTicketYield: spin::mutex::TicketMutex<(), YieldSlice>, YieldSlice);
+foreign_lock!(SpinTicketHalt: spin::mutex::TicketMutex<(), Halt>, Halt);
+foreign_lock!(SpinningTop: Spinlock<Pause>, Pause);
+foreign_lock!(SpinningTopYield: Spinlock<YieldSlice>, YieldSlice);
+foreign_lock!(SpinningTopHalt: Spinlock<Halt>, Halt);
 scoped_lock!(Mcslock: mcslock::raw::Mutex<(), Pause>, Pause);
 scoped_lock!(McslockYield: mcslock::raw::Mutex<(), YieldSlice>, YieldSlice);
 scoped_lock!(McslockHalt: mcslock::raw::Mutex<(), Halt>, Halt);

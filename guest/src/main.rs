@@ -5,7 +5,9 @@
 #![no_std]
 #![no_main]
 
+mod calls;
 mod console;
+mod cost;
 mod exceptions;
 mod faults;
 mod foreign;

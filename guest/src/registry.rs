@@ -6,22 +6,79 @@
 
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_ANY, Descriptor, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST,
-    ImageNote, LOCK_EVENTS, NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
+    ImageNote, LOCK_EVENTS, LockCalls, NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
 };
 use haltkick_locks::{Event, Point};
 
-use crate::exceptions;
-use crate::locks::GuestLock;
+use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
+use crate::locks::{GuestLock, Kind, Scoped};
 use crate::workloads::{critical_section, page_fault, selftest};
+use crate::{cost, exceptions};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
 pub(crate) type Form = [fn(); WORKLOAD_COUNT];
 
 /// One lock's code. A form that it lacks is `None`.
 pub(crate) struct LockCode {
-    pub(crate) native: Option<Form>,
-    pub(crate) paravirt: Option<Form>,
+    pub(crate) native: Option<LockForm>,
+    pub(crate) paravirt: Option<LockForm>,
 }
+
+/// One form of a lock.
+pub(crate) struct LockForm {
+    /// What the sites of the workloads call; `None`: the workloads are compiled for this form.
+    pub(crate) called: Option<Called>,
+    pub(crate) workloads: Form,
+    /// Measures [`cost::pair_ticks`] of it, compiled into its caller.
+    pub(crate) pair_ticks: fn() -> u64,
+    lock_bytes: u32,
+    cpu_bytes: u32,
+}
+
+impl LockForm {
+    const fn called<K: Kind>() -> Self {
+        Self {
+            called: Some(Called::of::<K>()),
+            workloads: form::<Sites>(),
+            pair_ticks: cost::pair_ticks::<K>,
+            lock_bytes: size_of::<K::Lock>() as u32,
+            cpu_bytes: K::CPU_BYTES as u32,
+        }
+    }
+
+    const fn scoped<L: Scoped>() -> Self {
+        Self {
+            called: None,
+            workloads: form::<L>(),
+            pair_ticks: cost::pair_ticks::<L>,
+            lock_bytes: L::LOCK_BYTES as u32,
+            cpu_bytes: L::CPU_BYTES as u32,
+        }
+    }
+
+    /// What the VMM is told of it.
+    const fn calls(form: &Option<Self>) -> Calls {
+        let Some(form) = form else {
+            return Calls { lock: None, unlock: None, lock_bytes: 0, cpu_bytes: 0 };
+        };
+        let (lock, unlock) = match form.called {
+            Some(called) => (Some(called.lock), Some(called.unlock)),
+            None => (None, None),
+        };
+        Calls { lock, unlock, lock_bytes: form.lock_bytes, cpu_bytes: form.cpu_bytes }
+    }
+}
+
+/// [`LockCalls`] with functions for addresses: a constant cannot know these.
+#[repr(C)]
+struct Calls {
+    lock: Option<LockFunction>,
+    unlock: Option<UnlockFunction>,
+    lock_bytes: u32,
+    cpu_bytes: u32,
+}
+
+const _: () = assert!(size_of::<Calls>() == size_of::<LockCalls>());
 
 const fn padded<const N: usize>(text: &str) -> [u8; N] {
     let (mut field, text) = ([0; N], text.as_bytes());
@@ -76,8 +133,11 @@ macro_rules! form_of {
     (-) => {
         None
     };
+    ((scoped $lock:ident)) => {
+        Some(LockForm::scoped::<$lock>())
+    };
     ($lock:ident) => {
-        Some(form::<$lock>())
+        Some(LockForm::called::<$lock>())
     };
 }
 
@@ -85,7 +145,7 @@ macro_rules! flag_of {
     ($flag:ident, -) => {
         0
     };
-    ($flag:ident, $lock:ident) => {
+    ($flag:ident, $lock:tt) => {
         $flag
     };
 }
@@ -99,6 +159,13 @@ macro_rules! locks {
         static LOCKS: [Descriptor; LOCK_COUNT] = [$(descriptor(
             $name, $summary, $flags | flag_of!(HAS_NATIVE, $native) | flag_of!(HAS_PARAVIRT, $paravirt),
         )),*];
+
+        #[used]
+        #[unsafe(link_section = ".haltkick.calls")]
+        static CALLS: [[Calls; 2]; LOCK_COUNT] = [$([
+            LockForm::calls(&form_of!($native)),
+            LockForm::calls(&form_of!($paravirt)),
+        ]),*];
 
         /// The code of every lock, in the order of the descriptors.
         pub(crate) static CODE: [LockCode; LOCK_COUNT] = [$(LockCode {
@@ -146,13 +213,13 @@ locks! {
     "spinning-top-yield", "spinning_top's Spinlock whose relax hook yields to anyone", 0,
         native -, paravirt SpinningTopYield;
     "mcslock", "mcslock's raw MCS lock; paravirtual: its relax hook halts, each unlock wakes all", 0,
-        native Mcslock, paravirt McslockHalt;
+        native (scoped Mcslock), paravirt (scoped McslockHalt);
     "mcslock-yield", "mcslock's raw MCS lock whose relax hook yields to anyone", 0,
-        native -, paravirt McslockYield;
+        native -, paravirt (scoped McslockYield);
     "mcslock-barging", "mcslock's test-and-set before a queue; paravirtual: the head halts, the queue yields", 0,
-        native McslockBarging, paravirt McslockBargingHalt;
+        native (scoped McslockBarging), paravirt (scoped McslockBargingHalt);
     "mcslock-barging-yield", "mcslock's test-and-set before a queue; both yield to anyone", 0,
-        native -, paravirt McslockBargingYield;
+        native -, paravirt (scoped McslockBargingYield);
     "qspinlock-points", "qspinlock that can be stopped at points of its slow path (--deschedule at=)", HAS_POINTS,
         native QspinlockNativePoints, paravirt QspinlockParavirtPoints;
     "ticket-points", "paravirtual ticket lock that can be stopped at points", HAS_POINTS,

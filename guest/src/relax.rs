@@ -23,6 +23,8 @@ pub(crate) trait Hook:
     type Sleepers: Sync + 'static;
     /// Nobody waits.
     const NEW: Self::Sleepers;
+    /// Memory that each vCPU needs for it.
+    const CPU_BYTES: usize = 0;
 
     /// This vCPU is about to ask for the lock.
     fn asking(_: &Self::Sleepers) {}
@@ -101,6 +103,7 @@ hook!(YieldSlice);
 impl Hook for YieldSlice {
     type Sleepers = ();
     const NEW: () = ();
+    const CPU_BYTES: usize = size_of::<CachePadded<Waiting>>();
 
     #[inline(always)]
     fn asking((): &()) {
@@ -131,6 +134,7 @@ hook!(Halt);
 impl Hook for Halt {
     type Sleepers = Sleepers;
     const NEW: Sleepers = Sleepers::new();
+    const CPU_BYTES: usize = size_of::<CachePadded<Waiting>>();
 
     #[inline(always)]
     fn asking(sleepers: &Sleepers) {

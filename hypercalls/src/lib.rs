@@ -54,6 +54,48 @@ pub const POINTS_SECTION: &str = ".haltkick.points";
 /// ELF section with one [`Descriptor`] per workload, in the order of the workload's index.
 pub const WORKLOADS_SECTION: &str = ".haltkick.workloads";
 
+/// ELF section with two [`LockCalls`] per lock, in the order of the lock's index: native form, paravirtual form.
+pub const CALLS_SECTION: &str = ".haltkick.calls";
+
+/// How one form of a lock is called, and what memory it takes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LockCalls {
+    /// Address of the function that a lock site calls, with the address of the lock; it returns a token. 0: there is
+    /// no such form, or it cannot be called.
+    pub lock: u64,
+    /// Address of the function that an unlock site calls, with the address of the lock and the token.
+    pub unlock: u64,
+    /// Bytes of one lock.
+    pub lock_bytes: u32,
+    /// Bytes that each vCPU needs for all locks of this kind.
+    pub cpu_bytes: u32,
+}
+
+/// ELF section with one [`CallSite`] per place where the workloads take or release a lock. The VMM may rewrite what
+/// lies there before the guest starts.
+pub const SITES_SECTION: &str = ".haltkick.sites";
+
+/// One instruction that calls through a slot of a table: lock address in RDI; a token returned in RAX and RDX (lock) or
+/// passed in RSI and RDX (unlock); all registers as in the System V ABI.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallSite {
+    /// Address of the instruction.
+    pub address: u64,
+    /// Address of the slot.
+    pub slot: u64,
+    /// Length of the instruction.
+    pub bytes: u32,
+    /// [`OPERATION_LOCK`] or [`OPERATION_UNLOCK`].
+    pub operation: u32,
+}
+
+/// The site takes a lock.
+pub const OPERATION_LOCK: u32 = 0;
+/// The site releases a lock.
+pub const OPERATION_UNLOCK: u32 = 1;
+
 /// What an image says of one of its locks or workloads. The VMM lists these and passes the index back.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -189,8 +231,19 @@ pub struct Control {
     pub workload_tsc: AtomicU64,
     /// Guest-written: vCPUs that have reached their workload.
     pub started: AtomicU32,
-    _pad2: [u8; 108],
+    _pad2: [u8; 4],
+    /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: TSC ticks of 1024 uncontended pairs of lock and unlock, by how
+    /// they are called ([`PAIR_COMPILED_IN`] and its siblings). 0: this lock cannot be called like that.
+    pub pair_ticks: [AtomicU64; 3],
+    _pad3: [u8; 80],
 }
+
+/// Slot of [`Control::pair_ticks`]: compiled into the caller.
+pub const PAIR_COMPILED_IN: usize = 0;
+/// Slot of [`Control::pair_ticks`]: called through the table, which the VMM does not rewrite.
+pub const PAIR_THROUGH_TABLE: usize = 1;
+/// Slot of [`Control::pair_ticks`]: called at marked sites, which the VMM may have rewritten.
+pub const PAIR_AT_SITES: usize = 2;
 
 /// Work, but count nothing yet.
 pub const WINDOW_WARMUP: u32 = 0;
@@ -418,10 +471,13 @@ const _: () = {
     assert!(align_of::<VcpuArea>() == 4096);
     assert!(size_of::<Control>() == 256);
     assert!(offset_of!(Control, work_rate) == 128);
+    assert!(offset_of!(Control, pair_ticks) == 152);
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
     assert!(size_of::<BootBlock>() == 128);
+    assert!(size_of::<LockCalls>() == 24);
+    assert!(size_of::<CallSite>() == 24);
     assert!(
         histogram_bucket(0) == 0
             && histogram_bucket(16) == 16

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haltkick_hypercalls::{HISTOGRAM_BUCKETS, Histogram};
+use haltkick_hypercalls::{
+    HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+};
 
 use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
@@ -11,7 +13,7 @@ use crate::exits::Exit;
 use crate::guest_run::GuestRun;
 use crate::image::Image;
 use crate::machine::Machine;
-use crate::outcome::{ByActivity, Outcome, PreemptedSource, TicksHistogram, VcpuOutcome};
+use crate::outcome::{ByActivity, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
 use crate::sched::Finished;
 use crate::supervise::Observed;
 
@@ -49,6 +51,9 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         start_up: Duration::from_nanos(
             (u128::from(start_ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz)) as u64,
         ),
+        patched_sites: facts.machine.patched_sites,
+        pair_ticks: pair_ticks(facts),
+        calls: facts.image.calls(facts.lock as usize, facts.config.pv),
         window: facts.guest.window.length(),
         cpu_time: facts.observed.cpu_time,
         lost_updates,
@@ -64,6 +69,17 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
         console: facts.guest.console(),
     })
+}
+
+/// What vCPU 0 measured at boot.
+fn pair_ticks(facts: &Facts<'_>) -> PairTicks {
+    let slots = &facts.guest.memory.control().pair_ticks;
+    let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
+    PairTicks {
+        compiled_in: measured(PAIR_COMPILED_IN),
+        through_table: measured(PAIR_THROUGH_TABLE),
+        patched: measured(PAIR_AT_SITES).filter(|_| facts.machine.patched_sites > 0),
+    }
 }
 
 /// The oracles' verdict. The vCPUs were stopped where they were, so one that was just entering may have counted on

@@ -63,6 +63,8 @@ pub struct RunConfig {
     pub lock: String,
     /// Use the lock's paravirtual form.
     pub pv: bool,
+    /// Rewrite the call sites for the lock before the guest starts; else they call through a table.
+    pub patch: bool,
     /// Let `vcpu_is_preempted` read the flag.
     pub preempted_hint: bool,
     /// How long a paravirtual waiter spins before it sleeps.

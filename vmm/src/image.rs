@@ -15,6 +15,7 @@ use object::{Endianness, Object as _, ObjectSection as _, elf};
 use crate::deschedule::Target;
 use crate::error::RunError;
 use crate::memory::IMAGE_BASE;
+use crate::patch::{self, Calls, Site};
 use crate::symbols::{Lines, Symbols};
 
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
@@ -100,6 +101,10 @@ pub struct Image {
     pub(crate) vector_stubs: u64,
     pub(crate) vector_stub_bytes: u64,
     pub(crate) segments: Vec<Segment>,
+    /// Places that call a lock, by address.
+    pub(crate) sites: Vec<Site>,
+    /// What they call: native and paravirtual form of each lock.
+    pub(crate) calls: Vec<[Calls; 2]>,
     pub(crate) symbols: Arc<Symbols>,
     elf: Cow<'static, [u8]>,
 }
@@ -151,7 +156,7 @@ impl Image {
 }
 
 impl Segment {
-    fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
+    pub(crate) fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
         let start = usize::try_from(address.checked_sub(self.address)?).ok()?;
         self.bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)
     }
@@ -195,9 +200,12 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
     }
 
     let file = object::File::parse(bytes).map_err(|_| error("has broken section headers"))?;
+    let locks = descriptors(path, &file, LOCKS_SECTION)?;
     Ok(Image {
         path: path.to_owned(),
-        locks: descriptors(path, &file, LOCKS_SECTION)?,
+        sites: patch::sites(&file, &segments, end).map_err(|reason| image_error(path, reason))?,
+        calls: patch::calls(&file, &segments, locks.len()).map_err(|reason| image_error(path, reason))?,
+        locks,
         workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
         points: descriptors(path, &file, POINTS_SECTION)?,
         events: events(path, &file)?,

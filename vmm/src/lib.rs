@@ -6,7 +6,7 @@
 //! there is no KVM), `exits` (why it came back), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
 //! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
 //! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
-//! `symbols` and `disassemble` (what code lies at an address).
+//! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten).
 
 mod account;
 mod boot;
@@ -26,6 +26,7 @@ mod loss;
 mod machine;
 mod memory;
 mod outcome;
+mod patch;
 mod probe;
 mod readings;
 mod ring;
@@ -43,7 +44,8 @@ pub use error::RunError;
 pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict};
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use image::{Entry, Image};
-pub use outcome::{ByActivity, Outcome, PreemptedSource, TicksHistogram, VcpuOutcome};
+pub use outcome::{ByActivity, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
+pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};
 pub use readings::Readings;
 pub use run::{run, run_with_readings};

@@ -17,6 +17,7 @@ use crate::config::{Engine, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
 use crate::image::Image;
 use crate::memory::Memory;
+use crate::patch;
 use crate::ring;
 use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 
@@ -45,6 +46,8 @@ pub(crate) struct Machine {
     pub(crate) tsc_khz: u64,
     /// Under the host's scheduler: why KVM does not keep the steal-time record, if it refused.
     pub(crate) steal_time_refused: Option<String>,
+    /// Call sites that were rewritten.
+    pub(crate) patched_sites: usize,
 }
 
 /// A guest of one vCPU whose registers are set by whoever probes it.
@@ -118,6 +121,7 @@ impl Machine {
         for segment in &image.segments {
             memory.write(segment.address, &segment.bytes);
         }
+        let patched_sites = patch_sites(config, image, chosen, &memory)?;
         boot::write_tables(&memory, image);
         let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
         let tsc_khz = tsc_khz(&vcpus[0])?;
@@ -145,7 +149,16 @@ impl Machine {
             }
         }
         let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
-        Ok(Self { memory, ring, ring_reason, tsc_khz, steal_time_refused, vcpus, _vm: Some(vm) })
+        Ok(Self {
+            memory,
+            ring,
+            ring_reason,
+            tsc_khz,
+            steal_time_refused,
+            patched_sites,
+            vcpus,
+            _vm: Some(vm),
+        })
     }
 
     /// In this process.
@@ -170,6 +183,9 @@ impl Machine {
         let memory = Memory::at_its_own_addresses(image.end, config.vcpus)?;
         for segment in &image.segments {
             memory.write(segment.address, &segment.bytes);
+        }
+        let patched_sites = patch_sites(config, image, chosen, &memory)?;
+        for segment in &image.segments {
             if segment.executable {
                 memory.make_executable(segment.address..segment.address + segment.bytes.len() as u64)?;
             }
@@ -189,8 +205,19 @@ impl Machine {
             ring_reason: "threads run in user mode".into(),
             tsc_khz,
             steal_time_refused: Some("threads have no hypervisor that could write the flag".into()),
+            patched_sites,
         })
     }
+}
+
+/// Rewrites the lock's call sites, if that is asked for; how many.
+fn patch_sites(
+    config: &RunConfig,
+    image: &Image,
+    chosen: Chosen,
+    memory: &Memory,
+) -> Result<usize, RunError> {
+    if config.patch { patch::apply(image, chosen.lock as usize, config.pv, memory) } else { Ok(0) }
 }
 
 fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {

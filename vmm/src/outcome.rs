@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::Ring;
+use crate::patch::Calls;
 
 /// One value per thing that a vCPU can be doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,18 @@ pub struct VcpuOutcome {
     pub kicks: u64,
 }
 
+/// What a lock costs when nobody contends for it, in TSC ticks per 1024 pairs of lock and unlock: the best of several
+/// short runs at boot. `None`: this lock cannot be called like that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairTicks {
+    /// Compiled into the caller.
+    pub compiled_in: Option<u64>,
+    /// Called through a table.
+    pub through_table: Option<u64>,
+    /// Called at sites that the VMM has rewritten; `None` too if it was not to.
+    pub patched: Option<u64>,
+}
+
 /// What a finished run found out.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -71,6 +84,12 @@ pub struct Outcome {
     pub work_rate: u64,
     /// From the start of [`crate::run`] to the first section entered.
     pub start_up: Duration,
+    /// Call sites that were rewritten.
+    pub patched_sites: usize,
+    /// The uncontended cost of the lock.
+    pub pair_ticks: PairTicks,
+    /// How the lock is called and what memory it takes; `None` when the image does not say.
+    pub calls: Option<Calls>,
     /// Length of the window as it really was.
     pub window: Duration,
     /// CPU time of the whole process inside the window.

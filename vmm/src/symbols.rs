@@ -238,17 +238,17 @@ mod tests {
         let run = image
             .symbols()
             .iter()
-            .find(|symbol| symbol.name.ends_with("critical_section::run::<haltkick_guest::locks::Tas>"));
-        let run = run.expect("the workload on the test-and-set lock");
+            .find(|symbol| symbol.name.ends_with("calls::lock::<haltkick_guest::locks::Tas>"));
+        let run = run.expect("what a site calls to take the test-and-set lock");
         let frames: Vec<_> =
             (run.address..run.address + run.size).map(|address| lines.frames(address)).collect();
         let inlined = frames.iter().find(|frames| {
             let file = frames.first().and_then(|frame| frame.file.as_deref());
             frames.len() > 1 && file == Some("guest/locks/src/tas.rs")
         });
-        let inlined = inlined.expect("the workload takes the lock without a call");
+        let inlined = inlined.expect("the lock's own code is inlined there");
         assert!(inlined[0].function.as_deref().is_some_and(|name| name.starts_with("lock<")), "{inlined:?}");
         let outermost = inlined.last().expect("more than one");
-        assert_eq!(outermost.file.as_deref(), Some("guest/src/workloads/critical_section.rs"));
+        assert_eq!(outermost.file.as_deref(), Some("guest/src/calls.rs"));
     }
 }

@@ -49,6 +49,8 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
         Trial::test("several_locks_share_the_sections", several_locks),
+        Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
+        Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
         Trial::test("heads_waiters_and_anyone_can_be_descheduled_on_purpose", other_targets),
         Trial::test("a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run", injected_vcpus_do_not_run),
@@ -102,6 +104,7 @@ fn config() -> RunConfig {
         deschedule: None,
         lock: "qspinlock".into(),
         pv: true,
+        patch: true,
         preempted_hint: true,
         spin_threshold: Duration::from_micros(20),
         workload: "critical-section".into(),
@@ -520,6 +523,38 @@ fn several_locks() -> Check {
         check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
     }
     Ok(())
+}
+
+fn unpatched_sites() -> Check {
+    for (lock, pv) in
+        [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
+    {
+        for patch in [true, false] {
+            let outcome = start(&RunConfig { lock: lock.into(), pv, patch, ..config() })?;
+            check((outcome.patched_sites > 0) == patch, || {
+                format!("{lock}: {} sites", outcome.patched_sites)
+            })?;
+            check(outcome.lost_updates.unwrap_or(0) == 0, || format!("{lock}: {:?}", outcome.lost_updates))?;
+        }
+    }
+    Ok(())
+}
+
+fn pair_costs() -> Check {
+    let costs = |lock: &str, patch| {
+        let config = RunConfig { vcpus: 1, lock: lock.into(), pv: false, patch, ..config() };
+        start(&config).map(|outcome| (outcome.pair_ticks, outcome.calls))
+    };
+    let (ticks, calls) = costs("qspinlock", true)?;
+    let all = [ticks.compiled_in, ticks.through_table, ticks.patched];
+    check(all.iter().all(Option::is_some), || format!("{ticks:?}"))?;
+    let bytes = calls.map(|calls| (calls.lock_bytes, calls.cpu_bytes));
+    // One word; four nodes and a line of its own for each vCPU, and its part of the table of sleeping heads.
+    check(bytes == Some((4, 192)), || format!("{bytes:?} bytes"))?;
+    let (ticks, _) = costs("qspinlock", false)?;
+    check(ticks.patched.is_none() && ticks.through_table.is_some(), || format!("{ticks:?}"))?;
+    let (ticks, _) = costs("mcslock", true)?;
+    check(ticks.compiled_in.is_some() && ticks.through_table.is_none(), || format!("{ticks:?}"))
 }
 
 fn usage_errors() -> Check {

@@ -125,3 +125,157 @@ fn any_flipped_byte_of_the_headers_is_refused_or_harmless_but_never_a_crash() {
         }
     }
 }
+
+/// Offset in the file of a section's header and of its content, and the content's length.
+fn section(bytes: &[u8], name: &str) -> (usize, usize, usize) {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+    let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (headers, header_bytes, count, names_index) = (word(40), half(58), half(60), half(62));
+    let header = |index: usize| headers + index * header_bytes;
+    let (offset, size) = (24, 32);
+    let names = word(header(names_index) + offset);
+    (0..count)
+        .map(header)
+        .find(|&header| {
+            let at = names
+                + u32::from_le_bytes(bytes[header..header + 4].try_into().expect("four bytes")) as usize;
+            bytes[at..].starts_with(name.as_bytes()) && bytes[at + name.len()] == 0
+        })
+        .map(|header| (header, word(header + offset), word(header + size)))
+        .expect("the image has this section")
+}
+
+/// The refusal of the embedded image with `edit` applied to the content of a section.
+fn section_refusal(file: &str, name: &str, edit: impl FnOnce(&mut [u8])) -> String {
+    refusal(
+        file,
+        &edited(|bytes| {
+            let (_, at, len) = section(bytes, name);
+            edit(&mut bytes[at..at + len]);
+        }),
+    )
+}
+
+const SITES: &str = ".haltkick.sites";
+const CALLS: &str = ".haltkick.calls";
+const SITE_BYTES: usize = 24;
+
+#[test]
+fn call_sites_outside_the_code_are_refused() {
+    for (name, address) in
+        [("site-null", 0_u64), ("site-low", 0x1000), ("site-high", 1 << 40), ("site-wrap", u64::MAX - 2)]
+    {
+        let text = section_refusal(name, SITES, |sites| sites[..8].copy_from_slice(&address.to_le_bytes()));
+        assert!(text.contains("not within its code") && text.contains(&format!("{address:#x}")), "{text}");
+    }
+    // Data is within the image, but no code.
+    let slot = section_refusal("site-data", SITES, |sites| sites.copy_within(8..16, 0));
+    assert!(slot.contains("not within its code"), "{slot}");
+}
+
+#[test]
+fn call_sites_of_another_length_or_with_other_code_are_refused() {
+    for (name, length) in
+        [("site-empty", 0_u32), ("site-short", 5), ("site-long", 7), ("site-huge", u32::MAX)]
+    {
+        section_refusal(name, SITES, |sites| sites[16..20].copy_from_slice(&length.to_le_bytes()));
+    }
+    let moved = section_refusal("site-moved", SITES, |sites| sites[0] ^= 1);
+    assert!(moved.contains("is no call through"), "{moved}");
+    // The code itself is another: a jump through the slot in the place of the call.
+    let other = refusal(
+        "site-other",
+        &edited(|bytes| {
+            let (_, at, _) = section(bytes, SITES);
+            let address = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+            let (header, text, _) = section(bytes, ".text");
+            let base =
+                u64::from_le_bytes(bytes[header + 16..header + 24].try_into().expect("eight bytes")) as usize;
+            let code = text + address - base;
+            assert_eq!(bytes[code..code + 2], [0xff, 0x15], "call [rip + ...]");
+            bytes[code + 1] = 0x25;
+        }),
+    );
+    assert!(other.contains("another instruction"), "{other}");
+}
+
+#[test]
+fn call_sites_through_another_slot_are_refused() {
+    let other = section_refusal("slot-other", SITES, |sites| sites[8] ^= 8);
+    assert!(other.contains("is no call through") || other.contains("where another"), "{other}");
+    let outside = section_refusal("slot-outside", SITES, |sites| sites[8..16].fill(0xff));
+    assert!(outside.contains("outside its memory"), "{outside}");
+    // Lock sites that say they unlock call through the slot of the lock.
+    let swapped = section_refusal("operation-swapped", SITES, |sites| {
+        for site in sites.chunks_exact_mut(SITE_BYTES).skip(1) {
+            site[20] ^= 1;
+        }
+    });
+    assert!(swapped.contains("where another"), "{swapped}");
+    let unknown = section_refusal("operation-unknown", SITES, |sites| sites[20] = 9);
+    assert!(unknown.contains("unknown operation 9"), "{unknown}");
+}
+
+#[test]
+fn call_sites_that_overlap_are_refused() {
+    let twice = section_refusal("site-twice", SITES, |sites| {
+        let (first, rest) = sites.split_at_mut(SITE_BYTES);
+        let same =
+            rest.chunks_exact_mut(SITE_BYTES).find(|site| site[20] == first[20]).expect("two of a kind");
+        same.copy_from_slice(first);
+    });
+    assert!(twice.contains("overlap"), "{twice}");
+}
+
+#[test]
+fn sections_of_call_sites_that_are_no_whole_records_are_refused() {
+    const SIZE: usize = 32;
+    for name in [SITES, CALLS] {
+        let cut = refusal(
+            "cut-section",
+            &edited(|bytes| {
+                let (header, _, len) = section(bytes, name);
+                bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 1).to_le_bytes());
+            }),
+        );
+        assert!(cut.contains(name), "{cut}");
+        let beyond = refusal(
+            "section-beyond",
+            &edited(|bytes| {
+                let (header, _, _) = section(bytes, name);
+                bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+            }),
+        );
+        assert!(beyond.contains(name), "{beyond}");
+    }
+    let fewer = refusal(
+        "fewer-calls",
+        &edited(|bytes| {
+            let (header, _, len) = section(bytes, CALLS);
+            bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 48).to_le_bytes());
+        }),
+    );
+    assert!(fewer.contains("two for each"), "{fewer}");
+}
+
+#[test]
+fn lock_functions_outside_the_code_are_refused() {
+    let outside =
+        section_refusal("function", CALLS, |calls| calls[..8].copy_from_slice(&0x1000_u64.to_le_bytes()));
+    assert!(outside.contains("0x1000") && outside.contains("outside its code"), "{outside}");
+    let half = section_refusal("half", CALLS, |calls| calls[8..16].fill(0));
+    assert!(half.contains("taken and not released"), "{half}");
+}
+
+#[test]
+fn an_image_without_call_sites_has_nothing_to_patch() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-sites");
+    let bytes = edited(|bytes| {
+        let at = find(bytes, b".haltkick.sites\0");
+        bytes[at + 1] = b'X';
+    });
+    std::fs::write(&path, bytes).expect("the test's directory can be written");
+    let image = Image::from_file(&path).expect("sites are optional");
+    assert_eq!(image.edits(1, false).expect("nothing to refuse"), []);
+    assert_ne!(Image::embedded().edits(1, false).expect("it can be patched"), []);
+}

@@ -30,6 +30,7 @@ fn config() -> RunConfig {
         deschedule: None,
         lock: "qspinlock".into(),
         pv: true,
+        patch: true,
         preempted_hint: true,
         spin_threshold: Duration::from_micros(20),
         workload: "critical-section".into(),

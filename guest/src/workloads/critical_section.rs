@@ -16,6 +16,7 @@ pub(crate) fn run<L: GuestLock>() {
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let locks = boot().lock_count as usize;
     let (results, activity, window) = (&this().results, &this().activity, &control().window);
+    let excludes = L::excludes();
     let mut index = cpu() % locks;
     work(phase(think));
     loop {
@@ -25,7 +26,7 @@ pub(crate) fn run<L: GuestLock>() {
         let mut had = 0;
         L::section(index, || {
             had = now();
-            if L::EXCLUDES {
+            if excludes {
                 // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
                 activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
                 oracle::enter(index);
@@ -36,7 +37,7 @@ pub(crate) fn run<L: GuestLock>() {
             }
         });
         let left = now();
-        if L::EXCLUDES {
+        if excludes {
             activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
         }
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.

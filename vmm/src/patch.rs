@@ -1,0 +1,482 @@
+//! Call sites, rewritten before the guest starts as a kernel does at boot.
+//!
+//! An image marks where its workloads take and release a lock. As built, each place calls through a table. For the lock
+//! of a run the VMM puts there what the table would lead to: the function itself, if it is straight code no longer than
+//! the call (the native unlock of a queue spinlock is one byte store), else a direct call.
+//!
+//! Nothing is believed unchecked. When the image is read, every site must decode to exactly one call through the slot
+//! that it says it calls through. When it is rewritten, what is written is decoded again and must be what was meant; and
+//! memory must still hold what was decoded first.
+
+use std::fmt;
+
+use haltkick_hypercalls::{
+    CALLS_SECTION, CallSite, LockCalls, OPERATION_LOCK, OPERATION_UNLOCK, SITES_SECTION,
+};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, InstructionInfoFactory, OpKind,
+    Register,
+};
+use object::{Object as _, ObjectSection as _};
+
+use crate::error::RunError;
+use crate::image::{Image, Segment};
+use crate::memory::{IMAGE_BASE, Memory};
+
+/// What a site does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Takes a lock.
+    Lock,
+    /// Releases it.
+    Unlock,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lock => "lock",
+            Self::Unlock => "unlock",
+        })
+    }
+}
+
+/// One place that calls through the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) address: u64,
+    bytes: u64,
+    slot: u64,
+    operation: Operation,
+}
+
+/// How one form of a lock is called, and what memory it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Address of the function that a lock site calls; `None` when no site can call this form.
+    pub lock: Option<u64>,
+    /// Address of the function that an unlock site calls.
+    pub unlock: Option<u64>,
+    /// Bytes of one lock.
+    pub lock_bytes: u32,
+    /// Bytes that each vCPU needs for all locks of this kind.
+    pub cpu_bytes: u32,
+}
+
+/// What is in the place of a site's call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A direct call of this function.
+    Call(u64),
+    /// The code of this function, without its return.
+    Inline(u64),
+}
+
+/// One site before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Where it lies.
+    pub address: u64,
+    /// What it does.
+    pub operation: Operation,
+    /// What replaces the call.
+    pub form: Form,
+    /// The code as built.
+    pub before: Vec<u8>,
+    /// The code that replaces it, of the same length.
+    pub after: Vec<u8>,
+}
+
+/// Reads and checks the sites of an image. An image without the section has none.
+///
+/// # Errors
+/// What is wrong, as the end of a sentence that begins with the image's name.
+pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> Result<Vec<Site>, String> {
+    let mut sites: Vec<Site> = Vec::new();
+    for (index, record) in records(file, SITES_SECTION, size_of::<CallSite>())?.iter().enumerate() {
+        let wrong = |what: &str| format!("has a call site (number {index} of {SITES_SECTION}) {what}");
+        let (long, short) = (|at| word(record, at, 8), |at| word(record, at, 4));
+        let operation = match short(20) as u32 {
+            OPERATION_LOCK => Operation::Lock,
+            OPERATION_UNLOCK => Operation::Unlock,
+            other => return Err(wrong(&format!("of unknown operation {other}"))),
+        };
+        let site = Site { address: long(0), slot: long(8), bytes: short(16), operation };
+        let place = format!("at {:#x}, {} bytes long,", site.address, site.bytes);
+        let code = code(segments, site.address, site.bytes)
+            .filter(|code| !code.is_empty())
+            .ok_or_else(|| wrong(&format!("{place} that is not within its code")))?;
+        if site.slot < IMAGE_BASE || site.slot.checked_add(8).is_none_or(|last| last > end) {
+            return Err(wrong(&format!("whose slot at {:#x} is outside its memory", site.slot)));
+        }
+        if let Some(same) = sites.iter().find(|same| same.operation == operation && same.slot != site.slot) {
+            return Err(wrong(&format!(
+                "that calls through {:#x}, where another {operation} site calls through {:#x}",
+                site.slot, same.slot
+            )));
+        }
+        calls_through(code, &site).map_err(|found| {
+            wrong(&format!("{place} that is no call through {:#x}, but {found}", site.slot))
+        })?;
+        sites.push(site);
+    }
+    sites.sort_by_key(|site| site.address);
+    for pair in sites.windows(2) {
+        if pair[0].address + pair[0].bytes > pair[1].address {
+            let [first, second] = [pair[0].address, pair[1].address];
+            return Err(format!("has call sites that overlap: at {first:#x} and at {second:#x}"));
+        }
+    }
+    Ok(sites)
+}
+
+/// `length` bytes of code as they are in the file.
+fn code(segments: &[Segment], address: u64, length: u64) -> Option<&[u8]> {
+    segments.iter().filter(|segment| segment.executable).find_map(|segment| segment.bytes_at(address, length))
+}
+
+/// Reads and checks how the locks are called: native and paravirtual form of each. Empty for an image without the
+/// section.
+///
+/// # Errors
+/// As for [`sites`].
+pub(crate) fn calls(
+    file: &object::File<'_>,
+    segments: &[Segment],
+    locks: usize,
+) -> Result<Vec<[Calls; 2]>, String> {
+    let records = records(file, CALLS_SECTION, size_of::<LockCalls>())?;
+    if !records.is_empty() && records.len() != 2 * locks {
+        return Err(format!(
+            "has {} records in {CALLS_SECTION} for {locks} locks: two for each",
+            records.len()
+        ));
+    }
+    let function = |address: u64| match address {
+        0 => Ok(None),
+        _ if code(segments, address, 1).is_some() => Ok(Some(address)),
+        _ => Err(format!("has a lock function at {address:#x} in {CALLS_SECTION}, outside its code")),
+    };
+    let parsed: Result<Vec<Calls>, String> = records
+        .iter()
+        .map(|record| {
+            let (lock, unlock) = (function(word(record, 0, 8))?, function(word(record, 8, 8))?);
+            if lock.is_some() != unlock.is_some() {
+                return Err(format!(
+                    "has a lock in {CALLS_SECTION} that can be taken and not released, or the reverse"
+                ));
+            }
+            let (lock_bytes, cpu_bytes) = (word(record, 16, 4) as u32, word(record, 20, 4) as u32);
+            Ok(Calls { lock, unlock, lock_bytes, cpu_bytes })
+        })
+        .collect();
+    Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())
+}
+
+/// The records of a section that an image may lack.
+fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&'a [u8]>, String> {
+    let Some(section) = file.section_by_name(name) else { return Ok(vec![]) };
+    let data = section.data().map_err(|_| format!("is cut short: section {name} is missing"))?;
+    if data.len() % size != 0 {
+        return Err(format!("has a section {name} of {} bytes, not of {size}-byte records", data.len()));
+    }
+    Ok(data.chunks_exact(size).collect())
+}
+
+/// A little-endian number of `bytes` bytes at `at` of a record that is long enough.
+fn word(record: &[u8], at: usize, bytes: usize) -> u64 {
+    record[at..at + bytes].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// Checks that `code` is one call through the slot of `site` and nothing else; the error says what it is.
+fn calls_through(code: &[u8], site: &Site) -> Result<(), String> {
+    let mut decoder = Decoder::with_ip(64, code, site.address, DecoderOptions::NONE);
+    let call = decoder.decode();
+    let through_memory = call.code() == Code::Call_rm64 && call.op0_kind() == OpKind::Memory;
+    let direct = call.is_ip_rel_memory_operand()
+        || (call.memory_base() == Register::None && call.memory_index() == Register::None);
+    if call.is_invalid() || call.len() as u64 != site.bytes {
+        return Err("something of another length".into());
+    }
+    if !through_memory || !direct || call.memory_segment() != Register::DS {
+        return Err("another instruction".into());
+    }
+    match call.memory_displacement64() {
+        slot if slot == site.slot => Ok(()),
+        other => Err(format!("a call through {other:#x}")),
+    }
+}
+
+impl Image {
+    /// How form `pv` of lock number `lock` is called; `None` when the image does not say.
+    #[must_use]
+    pub fn calls(&self, lock: usize, pv: bool) -> Option<Calls> {
+        self.calls.get(lock).map(|forms| forms[usize::from(pv)])
+    }
+
+    /// What has to be rewritten so that every site serves form `pv` of lock number `lock` without the table. Empty for
+    /// an image without sites, and for a lock that none of them calls.
+    ///
+    /// # Errors
+    /// [`RunError::Image`] when a site cannot be rewritten.
+    pub fn edits(&self, lock: usize, pv: bool) -> Result<Vec<Edit>, RunError> {
+        let Some(Calls { lock: Some(lock), unlock: Some(unlock), .. }) = self.calls(lock, pv) else {
+            return Ok(vec![]);
+        };
+        let edit = |site: &Site| {
+            let target = if site.operation == Operation::Lock { lock } else { unlock };
+            self.edit(site, target).map_err(|reason| RunError::Image { path: self.path.clone(), reason })
+        };
+        self.sites.iter().map(edit).collect()
+    }
+
+    fn edit(&self, site: &Site, target: u64) -> Result<Edit, String> {
+        let before = self.bytes_at(site.address, site.bytes).expect("checked when the image was read");
+        let (mut after, form) = match self.straight_code(target, site.bytes) {
+            Some(code) => (code.to_vec(), Form::Inline(target)),
+            None => (direct_call(site.address, target)?, Form::Call(target)),
+        };
+        fill_with_nops(&mut after, site.bytes as usize);
+        let edit =
+            Edit { address: site.address, operation: site.operation, form, before: before.to_vec(), after };
+        self.verify(&edit)?;
+        Ok(edit)
+    }
+
+    /// The code of the function at `target` up to its return, if it can stand anywhere: at most `most` bytes that
+    /// neither branch nor touch the stack nor depend on where they lie.
+    fn straight_code(&self, target: u64, most: u64) -> Option<&[u8]> {
+        const LONGEST_INSTRUCTION: u64 = 15;
+        let within =
+            (1..=most + LONGEST_INSTRUCTION).rev().find_map(|length| self.bytes_at(target, length))?;
+        let mut info = InstructionInfoFactory::new();
+        for instruction in Decoder::with_ip(64, within, target, DecoderOptions::NONE) {
+            let length = instruction.ip() - target;
+            if instruction.code() == Code::Retnq {
+                return self.bytes_at(target, length).filter(|code| code.len() as u64 <= most);
+            }
+            let uses_stack = info
+                .info(&instruction)
+                .used_registers()
+                .iter()
+                .any(|used| used.register().full_register() == Register::RSP);
+            let moves = instruction.flow_control() != FlowControl::Next
+                || instruction.is_ip_rel_memory_operand()
+                || instruction.is_invalid();
+            if moves || uses_stack {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Decodes what is to be written, and compares it with what it stands for.
+    fn verify(&self, edit: &Edit) -> Result<(), String> {
+        let broken = |what: &str| format!("cannot be patched at {:#x}: {what}", edit.address);
+        if edit.after.len() != edit.before.len() {
+            return Err(broken("the new code has another length"));
+        }
+        let decode = |code: &[u8], ip| -> Vec<Instruction> {
+            Decoder::with_ip(64, code, ip, DecoderOptions::NONE).into_iter().collect()
+        };
+        let written = decode(&edit.after, edit.address);
+        let meant: Vec<Instruction> = match edit.form {
+            Form::Call(target) => match written.first() {
+                Some(call) if call.code() == Code::Call_rel32_64 && call.near_branch64() == target => {
+                    vec![*call]
+                }
+                _ => return Err(broken("the new code does not call the lock's function")),
+            },
+            Form::Inline(target) => {
+                let code = self.straight_code(target, edit.after.len() as u64);
+                decode(code.ok_or_else(|| broken("its function is no straight code"))?, target)
+            }
+        };
+        let same = written.len() >= meant.len() && written.iter().zip(&meant).all(|(a, b)| a == b);
+        if !same || !written[meant.len()..].iter().all(is_nop) {
+            return Err(broken("the new code does not decode to what was meant"));
+        }
+        Ok(())
+    }
+}
+
+fn is_nop(instruction: &Instruction) -> bool {
+    matches!(instruction.code(), Code::Nopd | Code::Nopw | Code::Nop_rm32 | Code::Nop_rm16)
+}
+
+/// `call target`, for `address`.
+fn direct_call(address: u64, target: u64) -> Result<Vec<u8>, String> {
+    let call = Instruction::with_branch(Code::Call_rel32_64, target).expect("a call with a target is one");
+    let mut encoder = Encoder::new(64);
+    encoder.encode(&call, address).map_err(|error| format!("cannot be patched at {address:#x}: {error}"))?;
+    Ok(encoder.take_buffer())
+}
+
+/// Fills up to `length` bytes with as few instructions as may be (SDM vol. 2, NOP).
+fn fill_with_nops(code: &mut Vec<u8>, length: usize) {
+    const NOPS: [&[u8]; 9] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0f, 0x1f, 0x00],
+        &[0x0f, 0x1f, 0x40, 0x00],
+        &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+        &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+    ];
+    while code.len() < length {
+        code.extend_from_slice(NOPS[(length - code.len()).min(NOPS.len()) - 1]);
+    }
+}
+
+/// Rewrites the sites of form `pv` of lock number `lock` in the memory of a guest that has not started; how many.
+///
+/// # Errors
+/// [`RunError::Image`] when a site cannot be rewritten, or memory does not hold the code that it was checked in:
+/// segments may overlap.
+pub(crate) fn apply(image: &Image, lock: usize, pv: bool, memory: &Memory) -> Result<usize, RunError> {
+    let edits = image.edits(lock, pv)?;
+    for edit in &edits {
+        if memory.read(edit.address, edit.before.len() as u64).as_ref() != Some(&edit.before) {
+            let reason =
+                format!("has other code at {:#x} when it is loaded: its segments overlap", edit.address);
+            return Err(RunError::Image { path: image.path.clone(), reason });
+        }
+        memory.write(edit.address, &edit.after);
+    }
+    Ok(edits.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(image: &Image, name: &str) -> usize {
+        image.locks.iter().position(|lock| lock.name == name).expect("the image has this lock")
+    }
+
+    fn edit_of(name: &str, pv: bool, operation: Operation) -> Edit {
+        let image = Image::embedded();
+        let edits = image.edits(lock(&image, name), pv).expect("the embedded image can be patched");
+        edits.into_iter().find(|edit| edit.operation == operation).expect("there is such a site")
+    }
+
+    #[test]
+    fn a_native_unlock_becomes_one_byte_store() {
+        let edit = edit_of("qspinlock", false, Operation::Unlock);
+        assert_eq!(edit.before[..2], [0xff, 0x15], "a call through memory");
+        // mov byte ptr [rdi], 0; nop dword ptr [rax]
+        assert_eq!(edit.after, [0xc6, 0x07, 0x00, 0x0f, 0x1f, 0x00]);
+    }
+
+    #[test]
+    fn a_paravirtual_unlock_becomes_a_direct_call() {
+        let edit = edit_of("qspinlock", true, Operation::Unlock);
+        let Form::Call(target) = edit.form else { panic!("{edit:?}") };
+        assert_eq!(edit.after[0], 0xe8);
+        let relative = i32::from_le_bytes(edit.after[1..5].try_into().expect("four bytes"));
+        assert_eq!(edit.address.wrapping_add(5).wrapping_add_signed(relative.into()), target);
+        assert_eq!(edit.after[5..], [0x90]);
+        let image = Image::embedded();
+        assert_eq!(image.calls(lock(&image, "qspinlock"), true).and_then(|calls| calls.unlock), Some(target));
+    }
+
+    #[test]
+    fn no_lock_at_all_leaves_nothing_of_its_calls() {
+        for operation in [Operation::Lock, Operation::Unlock] {
+            assert_eq!(edit_of("none", false, operation).after, [0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00]);
+        }
+    }
+
+    #[test]
+    fn every_form_of_every_lock_can_be_patched_or_is_held_for_a_closure() {
+        let image = Image::embedded();
+        for (index, entry) in image.locks.iter().enumerate() {
+            for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
+                let edits = image.edits(index, pv).expect("the embedded image can be patched");
+                let closure = entry.name.starts_with("mcslock");
+                assert_eq!(
+                    edits.len(),
+                    if has && !closure { image.sites.len() } else { 0 },
+                    "{}",
+                    entry.name
+                );
+            }
+        }
+        assert!(image.sites.len() >= 2);
+    }
+
+    #[test]
+    fn code_that_branches_or_uses_the_stack_or_its_own_place_is_not_moved() {
+        let straight = |code: &[u8]| {
+            let mut image = Image::embedded();
+            image.segments[0].address = 0x1000;
+            image.segments[0].bytes = code.to_vec();
+            image.straight_code(0x1000, 6).map(<[u8]>::to_vec)
+        };
+        assert_eq!(straight(&[0xc6, 0x07, 0x00, 0xc3]), Some(vec![0xc6, 0x07, 0x00]));
+        assert_eq!(straight(&[0xc3]), Some(vec![]));
+        for (what, code) in [
+            ("push rax; pop rax; ret", &[0x50, 0x58, 0xc3][..]),
+            ("mov eax, [rsp]; ret", &[0x8b, 0x04, 0x24, 0xc3]),
+            ("jmp $; ret", &[0xeb, 0xfe, 0xc3]),
+            ("mov byte ptr [rip+1], 0; ret", &[0xc6, 0x05, 1, 0, 0, 0, 0, 0xc3]),
+            ("seven bytes; ret", &[0x0f, 0x1f, 0x80, 0, 0, 0, 0, 0xc3]),
+            ("int3", &[0xcc, 0xc3]),
+            ("ret 8", &[0xc2, 8, 0]),
+            ("no return", &[0x90; 30]),
+        ] {
+            assert_eq!(straight(code), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_decode_to_what_was_meant_is_refused() {
+        let image = Image::embedded();
+        let good = edit_of("qspinlock", true, Operation::Unlock);
+        assert_eq!(image.verify(&good), Ok(()));
+        for at in 0..good.after.len() {
+            let mut bad = good.clone();
+            bad.after[at] ^= 0x11;
+            assert!(image.verify(&bad).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn nops_fill_any_length() {
+        for length in 0..40 {
+            let mut code = vec![];
+            fill_with_nops(&mut code, length);
+            assert_eq!(code.len(), length);
+            let decoded = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
+            assert!(decoded.into_iter().all(|instruction| is_nop(&instruction)), "{length}");
+        }
+    }
+
+    /// LOCKed operations in the function at `address`: its slow path is a function of its own.
+    fn locked_operations(image: &Image, address: u64) -> usize {
+        let next = image.symbols().iter().find(|symbol| symbol.address > address).expect("not the last");
+        let code = image.bytes_at(address, next.address - address).expect("it is code");
+        let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+        decoder
+            .into_iter()
+            .filter(|it| {
+                it.has_lock_prefix()
+                    || (it.mnemonic() == iced_x86::Mnemonic::Xchg && it.op0_kind() == OpKind::Memory)
+            })
+            .count()
+    }
+
+    #[test]
+    fn an_uncontended_paravirtual_pair_has_one_locked_operation_more_than_the_native_one() {
+        let image = Image::embedded();
+        let pair = |name, pv| {
+            let calls = image.calls(lock(&image, name), pv).expect("the image tells of its locks");
+            [calls.lock, calls.unlock].map(|it| locked_operations(&image, it.expect("a function")))
+        };
+        assert_eq!(pair("qspinlock", false), [1, 0], "compare-exchange; byte store");
+        assert_eq!(pair("qspinlock", true), [1, 1], "compare-exchange twice");
+        assert_eq!(pair("qspinlock-wc", true), [1, 1]);
+    }
+}
