@@ -8,7 +8,7 @@ use haltkick_hypercalls::{BOOT_PARAVIRT, BootBlock, PAIR_AT_SITES, PAIR_COMPILED
 use crate::calls::{Sites, Unmarked};
 use crate::cost::pair_ticks;
 use crate::registry::LockForm;
-use crate::{hypercall, percpu, registry, time};
+use crate::{hypercall, memory, percpu, registry, time};
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
 /// after a call (System V ABI), GS base the vCPU's area.
@@ -47,6 +47,9 @@ fn boot_vcpu_only(form: &LockForm) {
         called.install();
         control.pair_ticks[PAIR_THROUGH_TABLE].store(pair_ticks::<Unmarked>(), Ordering::Relaxed);
         control.pair_ticks[PAIR_AT_SITES].store(pair_ticks::<Sites>(), Ordering::Relaxed);
+    }
+    if boot.pool_bytes > 0 {
+        memory::init(form.faults);
     }
     hypercall::booted();
 }

@@ -6,7 +6,10 @@ use haltkick_locks::{
     QSpinDomain, QSpinLock, V16, WorkConserving,
 };
 
+use haltkick_mm::{Scheme, Sharing as _};
+
 use crate::foreign::Foreign;
+use crate::memory::Semaphore;
 use crate::platform::{Guest, Instrumented};
 use crate::relax::{Halt, Hook as _, Pause, YieldSlice};
 
@@ -58,6 +61,8 @@ impl<K: Kind> GuestLock for K {
 
 /// A lock that is held for the length of a closure, which no site can call.
 pub(crate) trait Scoped: GuestLock {
+    /// How page faults are served with it, if it is such a thing.
+    const FAULTS: Option<Scheme> = None;
     /// Memory of one lock.
     const LOCK_BYTES: usize;
     /// Memory that each vCPU needs for such locks.
@@ -136,7 +141,7 @@ macro_rules! scoped_lock {
 }
 
 /// Enough lines for one sleeping queue head per vCPU and nesting level.
-const LINES: usize = MAX_VCPUS;
+pub(crate) const LINES: usize = MAX_VCPUS;
 
 type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 
@@ -190,3 +195,36 @@ guest_lock!(
     OwnerYieldPoints: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
     OwnerYieldDomain<Instrumented, MAX_VCPUS> = OwnerYieldDomain::new(Instrumented)
 );
+
+/// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have, held for writing.
+macro_rules! fault_scheme {
+    ($name:ident) => {
+        pub(crate) enum $name {}
+
+        impl GuestLock for $name {
+            #[inline(always)]
+            fn section(index: usize, section: impl FnOnce()) {
+                let semaphore = mmap_sem(index);
+                semaphore.write();
+                section();
+                semaphore.write_unlock();
+            }
+        }
+
+        impl Scoped for $name {
+            const LOCK_BYTES: usize = size_of::<Semaphore>();
+            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
+            const FAULTS: Option<Scheme> = Some(Scheme::$name);
+        }
+    };
+}
+
+fn mmap_sem(index: usize) -> &'static Semaphore {
+    static INSTANCE: [CachePadded<Semaphore>; INSTANCES] =
+        [const { CachePadded::new(Semaphore::new(false)) }; INSTANCES];
+    &INSTANCE[index]
+}
+
+fault_scheme!(MmapSem);
+fault_scheme!(Speculative);
+fault_scheme!(PerVma);

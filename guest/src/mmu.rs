@@ -62,7 +62,10 @@ pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone) -> u6
     }
     hypercall::invalidate();
     for cpu in others {
-        while percpu::area(cpu).host.invalidated.load(Ordering::SeqCst) < ticket {
+        let area = percpu::area(cpu);
+        // The set may have grown: whoever was not asked has joined since, with nothing cached that is older.
+        let was_asked = area.invalidation.requested.load(Ordering::SeqCst) >= ticket;
+        while was_asked && area.host.invalidated.load(Ordering::SeqCst) < ticket {
             spin_loop();
         }
     }

@@ -5,14 +5,15 @@
 #![expect(unsafe_code, reason = "places statics into sections that the VMM reads from the file")]
 
 use haltkick_hypercalls::{
-    ABI_VERSION, ACTIVITY_ANY, Descriptor, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST,
-    ImageNote, LOCK_EVENTS, LockCalls, NOTE_OWNER, NOTE_TYPE, USES_MEMORY,
+    ABI_VERSION, ACTIVITY_ANY, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE,
+    IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NOTE_OWNER, NOTE_TYPE, SERVES_FAULTS, USES_MEMORY,
 };
 use haltkick_locks::{Event, Point};
+use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
-use crate::workloads::{critical_section, page_fault, selftest};
+use crate::workloads::{critical_section, memory, page_fault, selftest};
 use crate::{cost, exceptions};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
@@ -31,6 +32,8 @@ pub(crate) struct LockForm {
     pub(crate) workloads: Form,
     /// Measures [`cost::pair_ticks`] of it, compiled into its caller.
     pub(crate) pair_ticks: fn() -> u64,
+    /// How it serves page faults, if it does.
+    pub(crate) faults: Option<Scheme>,
     lock_bytes: u32,
     cpu_bytes: u32,
 }
@@ -41,6 +44,8 @@ impl LockForm {
             called: Some(Called::of::<K>()),
             workloads: form::<Sites>(),
             pair_ticks: cost::pair_ticks::<K>,
+            // Without a lock, each vCPU has an address space of its own, which none of them guards better than another.
+            faults: if K::EXCLUDES { None } else { Some(Scheme::MmapSem) },
             lock_bytes: size_of::<K::Lock>() as u32,
             cpu_bytes: K::CPU_BYTES as u32,
         }
@@ -51,6 +56,7 @@ impl LockForm {
             called: None,
             workloads: form::<L>(),
             pair_ticks: cost::pair_ticks::<L>,
+            faults: L::FAULTS,
             lock_bytes: L::LOCK_BYTES as u32,
             cpu_bytes: L::CPU_BYTES as u32,
         }
@@ -125,8 +131,14 @@ workloads! {
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
     "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
         page_fault::selftest;
-    "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
-        page_fault::selftest;
+    "selftest-memory", "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",
+        IS_SELFTEST | USES_MEMORY | FAULTS_PAGES, memory::selftest;
+    "fault-map-touch", "map one page, touch it, unmap it", USES_MEMORY | FAULTS_PAGES, memory::map_touch;
+    "fault-many", "map 64 pages, touch each, unmap them", USES_MEMORY | FAULTS_PAGES, memory::many;
+    "fault-read-mostly", "map 512 pages, touch each, unmap them: few writers", USES_MEMORY | FAULTS_PAGES,
+        memory::read_mostly;
+    "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own",
+        USES_MEMORY | FAULTS_PAGES, memory::private;
 }
 
 macro_rules! form_of {
@@ -177,14 +189,14 @@ macro_rules! locks {
 
 use crate::locks::{
     Clh, Mcs, Mcslock, McslockBarging, McslockBargingHalt, McslockBargingYield, McslockHalt, McslockYield,
-    NoLock, OwnerYield, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc, SpinMutex,
-    SpinMutexHalt, SpinMutexYield, SpinTicket, SpinTicketHalt, SpinTicketYield, SpinningTop, SpinningTopHalt,
-    SpinningTopYield, Tas, Ticket, TicketParavirt, UnfairTicket, VirtTas,
+    MmapSem, NoLock, OwnerYield, PerVma, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc,
+    Speculative, SpinMutex, SpinMutexHalt, SpinMutexYield, SpinTicket, SpinTicketHalt, SpinTicketYield,
+    SpinningTop, SpinningTopHalt, SpinningTopYield, Tas, Ticket, TicketParavirt, UnfairTicket, VirtTas,
 };
 use crate::locks::{OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, TicketPoints};
 
 locks! {
-    "none", "no lock at all: what the hardware could do", IS_LOCK_FREE, native NoLock, paravirt -;
+    "none", "no lock at all: what the hardware could do", IS_LOCK_FREE | SERVES_FAULTS, native NoLock, paravirt -;
     "tas", "test and test-and-set, unfair", 0, native Tas, paravirt -;
     "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", 0, native VirtTas, paravirt -;
     "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1", 0,
@@ -200,6 +212,10 @@ locks! {
         native -, paravirt QspinlockWc;
     "owner-yield", "queued lock whose word names the owner; waiters yield to it when it is preempted", 0,
         native -, paravirt OwnerYield;
+    "mmap-sem", "page faults under mmap_sem, held for reading", SERVES_FAULTS, native -, paravirt (scoped MmapSem);
+    "speculative", "page faults without it, validated by a sequence count per area (2018)", SERVES_FAULTS,
+        native -, paravirt (scoped Speculative);
+    "per-vma", "page faults under the lock of one area (Linux 6.4)", SERVES_FAULTS, native -, paravirt (scoped PerVma);
     "spin-mutex", "spin's SpinMutex: test-and-set; paravirtual: its relax hook halts", 0,
         native SpinMutex, paravirt SpinMutexHalt;
     "spin-mutex-yield", "spin's SpinMutex whose relax hook yields to anyone", 0,
@@ -228,21 +244,32 @@ locks! {
         native -, paravirt OwnerYieldPoints;
 }
 
-const fn event_names() -> [[u8; 32]; Event::NAMES.len()] {
-    let mut names = [[0; 32]; Event::NAMES.len()];
+/// Events of the locks, and from [`MEMORY_EVENTS`] on those of the memory manager.
+const EVENT_COUNT: usize = Event::COUNT + haltkick_mm::Event::COUNT;
+
+/// Slot of the memory manager's first event.
+pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
+
+const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
+    let mut names = [[0; 32]; EVENT_COUNT];
     let mut i = 0;
-    while i < names.len() {
-        names[i] = padded(Event::NAMES[i]);
+    while i < EVENT_COUNT {
+        let of_memory = i.wrapping_sub(MEMORY_EVENTS);
+        names[i] = padded(if i < MEMORY_EVENTS {
+            Event::NAMES[i]
+        } else {
+            haltkick_mm::Event::ALL[of_memory].name()
+        });
         i += 1;
     }
     names
 }
 
-const _: () = assert!(Event::NAMES.len() <= LOCK_EVENTS);
+const _: () = assert!(EVENT_COUNT <= LOCK_EVENTS);
 
 #[used]
 #[unsafe(link_section = ".haltkick.events")]
-static EVENTS: [[u8; 32]; Event::NAMES.len()] = event_names();
+static EVENTS: [[u8; 32]; EVENT_COUNT] = event_names();
 
 const fn points() -> [Descriptor; Point::ALL.len()] {
     let mut points = [descriptor("", "", 0); Point::ALL.len()];

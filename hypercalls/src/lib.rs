@@ -120,6 +120,11 @@ pub const IS_LOCK_FREE: u32 = 1 << 2;
 pub const IS_SELFTEST: u32 = 1 << 3;
 /// The workload has a memory manager: the VMM gives the guest a pool ([`BootBlock::pool`]).
 pub const USES_MEMORY: u32 = 1 << 4;
+/// The workload takes page faults: its locks are those with [`SERVES_FAULTS`].
+pub const FAULTS_PAGES: u32 = 1 << 5;
+/// The lock is a way to serve page faults, for workloads with [`FAULTS_PAGES`]. One that is [`IS_LOCK_FREE`] as well is
+/// for all workloads; for these it gives each vCPU an address space of its own.
+pub const SERVES_FAULTS: u32 = 1 << 6;
 
 /// The lock rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
 pub const HAS_POINTS: u32 = 1 << 5;
@@ -344,7 +349,7 @@ pub const ACTIVITY_HEAD: u32 = 3;
 pub const ACTIVITY_ANY: u32 = u32::MAX;
 
 /// Number of slots for lock events; their names are the lock crate's, found in the image's `EVENTS_SECTION`.
-pub const LOCK_EVENTS: usize = 64;
+pub const LOCK_EVENTS: usize = 96;
 
 /// ELF section with one 32-byte zero-padded name per lock event, in the order of the slots.
 pub const EVENTS_SECTION: &str = ".haltkick.events";

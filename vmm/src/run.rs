@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use haltkick_hypercalls::{HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS};
+use haltkick_hypercalls::{FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS, SERVES_FAULTS};
 
 use crate::clock::{now_ns, read_tsc};
 use crate::collect::{self, Facts};
@@ -120,6 +120,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
             with.join(", ")
         ));
     }
+    check_kind(image, lock, workload)?;
     let point = match &config.deschedule {
         Some(deschedule) => check_deschedule(deschedule, &image.locks[lock], image)?,
         None => None,
@@ -132,4 +133,23 @@ fn check_deschedule(deschedule: &Deschedule, lock: &Entry, image: &Image) -> Res
     deschedule.check(lock, image).map_err(RunError::Usage)?;
     let position = |name: &str| image.points.iter().position(|point| point.name == name);
     Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
+}
+
+/// A workload that takes page faults compares ways to serve them, and nothing else can be done with those.
+fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
+    let faults = image.workloads[workload].flags & FAULTS_PAGES != 0;
+    let fits = |lock: &Entry| {
+        (lock.flags & SERVES_FAULTS != 0) == faults || lock.is_lock_free() && lock.flags & SERVES_FAULTS != 0
+    };
+    if fits(&image.locks[lock]) {
+        return Ok(());
+    }
+    let fitting: Vec<_> =
+        image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
+    Err(RunError::Usage(format!(
+        "workload `{}` cannot be run with lock `{}`; these go with it: {}",
+        image.workloads[workload].name,
+        image.locks[lock].name,
+        fitting.join(", ")
+    )))
 }

@@ -2,10 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{
-    ACTIVITY_HOLDER, ACTIVITY_OTHER, Histogram, WINDOW_CLOSED, WINDOW_OPEN, histogram_bucket,
-};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW_OPEN};
 
+use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
@@ -65,15 +64,4 @@ fn phase(think: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)) % (think + 1)
-}
-
-/// Counts `ticks`. Plain loads and stores: the histogram belongs to this vCPU.
-#[inline]
-fn record(histogram: &Histogram, ticks: u64) {
-    let bucket = &histogram.buckets[histogram_bucket(ticks)];
-    bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    add(&histogram.sum, ticks);
-    if ticks > histogram.max.load(Ordering::Relaxed) {
-        histogram.max.store(ticks, Ordering::Relaxed);
-    }
 }

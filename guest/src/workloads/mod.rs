@@ -1,5 +1,6 @@
 //! What the vCPUs do. One file each; `registry` gives them their names.
 
 pub(crate) mod critical_section;
+pub(crate) mod memory;
 pub(crate) mod page_fault;
 pub(crate) mod selftest;

@@ -1,0 +1,47 @@
+//! A memory manager in miniature, with the page-fault paths of three generations of Linux.
+//!
+//! An address space ([`Mm`]) is a tree of areas ([`Vma`]) and a page table that the CPU walks. Everything that changes the
+//! tree holds `mmap_sem` for writing. The fault path ([`Space::fault`]) differs by [`Scheme`]:
+//!
+//! - [`Scheme::MmapSem`]: holds `mmap_sem` for reading (`classic`).
+//! - [`Scheme::Speculative`]: takes no lock; validates a sequence count per area instead (`speculative`).
+//! - [`Scheme::PerVma`]: locks the area alone (`per_vma`).
+//!
+//! The last two fall back to the first where they cannot go on.
+//!
+//! The crate knows no hardware: a [`Machine`] holds the page tables, drops cached translations and brings its locks. So the
+//! same source serves faults in a guest and is explored by shuttle on the host.
+//!
+//! # Memory that is never given back
+//!
+//! [`Page`] records and [`Vma`] slots are type-stable: whoever comes too late finds a record of the same kind, perhaps of
+//! something else, and finds out by validating. This is what lets the speculative walk run without disabled interrupts
+//! (which kernels use to hold off the freeing of page tables, and which stops working where a hypervisor acknowledges
+//! invalidations in the name of a CPU that is not running, as this project's does).
+#![no_std]
+
+mod classic;
+mod event;
+mod machine;
+mod mm;
+mod page;
+mod per_vma;
+mod sequence;
+mod space;
+mod speculative;
+mod sync;
+mod table;
+mod tree;
+mod vma;
+
+pub use event::Event;
+pub use machine::{Access, Cpus, Error, Exclusion, Machine, Sharing, Step};
+pub use mm::{Mm, Scheme};
+pub use page::{CpuList, Memory, Page};
+pub use space::{Protection, Space};
+pub use sync::{AtomicU32, AtomicU64};
+pub use table::{ENTRIES, PAGE_BYTES, USER_END, USER_START};
+pub use vma::Vma;
+
+/// No page, no area.
+const NONE: u32 = u32::MAX;

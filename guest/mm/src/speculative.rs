@@ -1,0 +1,160 @@
+//! Speculative page faults, after the series of 2018 (version 10), which was never merged.
+//!
+//! The fault takes no lock that a writer of the address space holds for long. It looks the area up under the tree's own
+//! lock, keeps it by a reference, and validates the area's sequence count before it acts on anything it has read. What it
+//! must not do without `mmap_sem` it leaves to the classic path: page tables are never made here, so that the first fault in
+//! each of them is a classic one.
+//!
+//! # Why a page is never installed where the area is gone
+//!
+//! The last look at the sequence happens with the page lock of the table held, and whoever takes an area away marks its
+//! sequence first and takes that page lock afterwards.
+//! 1. The fault gets the page lock first. The entry that it installs is there when the other one gets the lock, and is
+//!    taken out with the rest.
+//! 2. It gets it second. The lock orders the mark before its look: it gives up.
+//!
+//! An area that has left the tree stays marked, so that a fault which only now begins with its reference is case 2, too.
+//! The same holds for the table itself, which is taken out under its page lock and with no mapped area in its range. The
+//! lock is only tried: its holder may be waiting for this CPU to drop translations (in a kernel with interrupts disabled
+//! here, for ever).
+
+use crate::Event;
+use crate::classic::{Attempt, allows};
+use crate::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::space::Space;
+use crate::sync::Ordering::Relaxed;
+use crate::vma::{ANON, SPECIAL};
+
+/// Why it was given up.
+enum Abort {
+    Counted(Event),
+    Wrong,
+    OutOfMemory,
+}
+
+impl<M: Machine> Space<'_, M> {
+    pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
+        let Some(index) = self.get_area(address) else { return Attempt::GiveUp(None) };
+        self.memory.machine.step(Step::VmaHeld);
+        let abort = match self.speculate(index, address, access) {
+            Ok(()) => {
+                self.memory.machine.event(Event::SpeculativePgfault, 1);
+                self.put_area(index);
+                return Attempt::Served;
+            }
+            Err(abort) => abort,
+        };
+        match abort {
+            Abort::Counted(event) => {
+                self.memory.machine.event(event, 1);
+                Attempt::GiveUp(Some(index))
+            }
+            Abort::Wrong => {
+                self.memory.machine.event(Event::SpfVmaAccess, 1);
+                self.put_area(index);
+                Attempt::Wrong(Error::NotAllowed)
+            }
+            Abort::OutOfMemory => {
+                self.put_area(index);
+                Attempt::Wrong(Error::OutOfMemory)
+            }
+        }
+    }
+
+    /// The area at or above `address`, with a reference.
+    fn get_area(self, address: u64) -> Option<u32> {
+        self.mm.tree_lock.read();
+        let found = self.tree().find(address);
+        if let Some(index) = found {
+            // Relaxed: the tree has a reference, which is not dropped before the tree's lock has been held for writing.
+            self.memory.vma(index).references.fetch_add(1, Relaxed);
+        }
+        self.mm.tree_lock.read_unlock();
+        found
+    }
+
+    fn speculate(self, index: u32, address: u64, access: Access) -> Result<(), Abort> {
+        let machine = &self.memory.machine;
+        let area = self.memory.vma(index);
+        let changed = Abort::Counted(Event::SpfVmaChanged);
+        let seen = area.sequence.read();
+        if !seen.is_multiple_of(2) {
+            return Err(changed);
+        }
+        machine.step(Step::SequenceRead);
+        let flags = area.flags();
+        if flags & SPECIAL != 0 {
+            return Err(Abort::Counted(Event::SpfVmaNotsup));
+        }
+        if flags & ANON == 0 {
+            return Err(Abort::Counted(Event::SpfVmaNoanon));
+        }
+        if !area.covers(address) {
+            return Err(changed);
+        }
+        if !allows(flags, access) {
+            // What was read may be half of a change: an error is only what the area says when it is still.
+            return Err(if area.sequence.is_still(seen) { Abort::Wrong } else { changed });
+        }
+        machine.step(Step::Checked);
+        let leaf = self.find_leaf(address).ok_or(Abort::Counted(Event::SpfVmaNotsup))?;
+        machine.step(Step::Walked);
+        if !area.sequence.is_still(seen) {
+            return Err(changed);
+        }
+        let slot = self.entry(leaf);
+        if slot.load(Relaxed) != 0 && area.sequence.is_still(seen) {
+            // Somebody was faster; or the CPU had an old translation.
+            machine.event(Event::PgFaultSpurious, 1);
+            return Ok(());
+        }
+        let page = self.memory.allocate().ok_or(Abort::OutOfMemory)?;
+        machine.step(Step::Allocated);
+        let installed = self.install_if_unchanged(area, seen, leaf, page, flags);
+        match installed {
+            Ok(true) => {}
+            Ok(false) => {
+                machine.event(Event::PgFaultSpurious, 1);
+                self.memory.free(page);
+            }
+            Err(_) => self.memory.free(page),
+        }
+        installed.map(|_| ()).map_err(Abort::Counted)
+    }
+
+    /// Installs `page` unless something changed since the area's sequence was `seen`; `false` if a page is there already.
+    fn install_if_unchanged(
+        self,
+        area: &crate::Vma,
+        seen: u32,
+        leaf: crate::table::Leaf,
+        page: u32,
+        flags: u32,
+    ) -> Result<bool, Event> {
+        let machine = &self.memory.machine;
+        if !area.sequence.is_still(seen) {
+            return Err(Event::SpfVmaChanged);
+        }
+        machine.step(Step::Rechecked);
+        if !self.is_in_place(leaf) {
+            return Err(Event::SpfPmdChanged);
+        }
+        machine.step(Step::BeforeLock);
+        let lock = &self.memory.page(leaf.table).lock;
+        if !lock.try_lock() {
+            return Err(Event::SpfPteLock);
+        }
+        let result = if area.sequence.is_still(seen) {
+            let slot = self.entry(leaf);
+            let is_empty = slot.load(Relaxed) == 0;
+            if is_empty {
+                slot.store(self.page_entry(page, flags), Relaxed);
+            }
+            Ok(is_empty)
+        } else {
+            Err(Event::SpfVmaChanged)
+        };
+        lock.unlock();
+        result
+    }
+}
