@@ -18,6 +18,8 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("jain", &row.jain),
             ("wait_p50_ns", &row.wait_p50_ns),
             ("wait_p99_ns", &row.wait_p99_ns),
+            ("completion_ns", &row.completion_ns),
+            ("lock_cpu_share", &row.lock_cpu_share),
         ];
         let arm = if row.role == crate::record::Role::Control {
             format!("{} (control)", row.arm)
@@ -55,13 +57,17 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
     csv
 }
 
-fn metrics(record: &Record) -> [(&'static str, Option<f64>); 15] {
+fn metrics(record: &Record) -> [(&'static str, Option<f64>); 19] {
     [
         ("acquisitions", Some(record.totals.acquisitions as f64)),
         ("acquisitions_per_second", Some(record.totals.acquisitions_per_second)),
         ("ideal_per_second", record.totals.ideal_per_second),
         ("efficiency", record.totals.efficiency),
         ("cpu_ns", Some(record.totals.cpu_ns as f64)),
+        ("run_ns", record.totals.run_ns.map(|ns| ns as f64)),
+        ("lock_cpu_ns", record.totals.lock_cpu_ns.map(|ns| ns as f64)),
+        ("lock_cpu_share", record.totals.lock_cpu_share),
+        ("completion_ns", record.timing.completion_ns.map(|ns| ns as f64)),
         ("jain", record.fairness.jain),
         ("wait_p50_ns", record.wait_ns.p50),
         ("wait_p99_ns", record.wait_ns.p99),

@@ -28,6 +28,10 @@ pub(crate) fn record(record: &Record) -> String {
             record.totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal))),
         ),
     );
+    if record.config.work_sections.is_some() {
+        let completion = record.timing.completion_ns.map(|ns| time_ns(ns as f64));
+        line("completion", missing(record, "timing.completion_ns", completion));
+    }
     line("efficiency", missing(record, "totals.efficiency", record.totals.efficiency.map(significant)));
     line("fairness", fairness(record));
     line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
@@ -63,6 +67,10 @@ pub(crate) fn record(record: &Record) -> String {
         "cpu time",
         format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()),
     );
+    if let (Some(in_locks), Some(share)) = (record.totals.lock_cpu_ns, record.totals.lock_cpu_share) {
+        let share = significant(share * 100.0);
+        line("in locks", format!("{}, {share} % of the vCPUs' time on pCPUs", time_ns(in_locks as f64)));
+    }
     line(
         "lost updates",
         missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())),

@@ -150,6 +150,20 @@ pub(crate) struct Config {
     pub(crate) think_ns: u64,
     /// Locks that the sections are spread over.
     pub(crate) locks: u32,
+    /// Sections that make up the fixed amount of work; null: as many as fit into the window.
+    pub(crate) work_sections: Option<u64>,
+    /// Whether vCPUs went on, uncounted, when that was done.
+    #[serde(default)]
+    pub(crate) go_on: bool,
+    /// Work inside a long critical section.
+    #[serde(default)]
+    pub(crate) long_hold_ns: u64,
+    /// One section of so many is long; 0: none.
+    #[serde(default)]
+    pub(crate) long_one_in: u32,
+    /// One section of so many has another inside; 0: none.
+    #[serde(default)]
+    pub(crate) nested_one_in: u32,
     /// Time between start and window.
     pub(crate) warmup_ns: u64,
     /// Length of the window as asked.
@@ -165,6 +179,8 @@ pub(crate) struct Timing {
     pub(crate) start_up_ns: u64,
     /// Length of the window as it was.
     pub(crate) window_ns: u64,
+    /// How long the fixed amount of work took; null without one, or if it was not done in the window.
+    pub(crate) completion_ns: Option<u64>,
     /// TSC frequency.
     pub(crate) tsc_khz: u64,
     /// Iterations of the work loop per 2^20 ns.
@@ -204,6 +220,12 @@ pub(crate) struct Totals {
     pub(crate) efficiency: Option<f64>,
     /// CPU time of the whole process.
     pub(crate) cpu_ns: u64,
+    /// Time of all vCPUs on pCPUs; null where nobody measures it.
+    pub(crate) run_ns: Option<u64>,
+    /// The part of it that went into acquiring and releasing locks.
+    pub(crate) lock_cpu_ns: Option<u64>,
+    /// `lock_cpu_ns` / `run_ns`.
+    pub(crate) lock_cpu_share: Option<f64>,
     /// Updates of the plain counter under the lock that were lost; null without a lock.
     pub(crate) lost_updates: Option<u64>,
 }
@@ -304,6 +326,17 @@ pub(crate) struct Context {
     pub(crate) noise: Result<Noise, String>,
 }
 
+impl Config {
+    /// Mean work in a section and after it.
+    pub(crate) fn section_ns(&self) -> u64 {
+        let hold_ns = match u64::from(self.long_one_in) {
+            0 => self.hold_ns,
+            n => (self.hold_ns * (n - 1) + self.long_hold_ns) / n,
+        };
+        hold_ns + self.think_ns
+    }
+}
+
 impl Record {
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
         let mut why = BTreeMap::new();
@@ -326,7 +359,7 @@ impl Record {
             place: context.place,
             config: echo(config, outcome, &mut why),
             host: context.host,
-            timing: timing(outcome, &mut why),
+            timing: timing(config, outcome, &mut why),
             lock_cost: lock_cost(config, outcome, &mut why),
             totals,
             fairness: fairness(&outcome.vcpus, &mut why),
@@ -410,13 +443,18 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         hold_ns: ns(config.hold),
         think_ns: ns(config.think),
         locks: config.lock_count,
+        work_sections: config.mix.work_sections,
+        go_on: config.mix.go_on,
+        long_hold_ns: ns(config.mix.long_hold),
+        long_one_in: config.mix.long_one_in,
+        nested_one_in: config.mix.nested_one_in,
         warmup_ns: ns(config.warmup),
         window_ns: ns(config.window),
         seed: config.seed,
     }
 }
 
-fn timing(outcome: &Outcome, why: &mut Why) -> Timing {
+fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
     let preempted_flag = match &outcome.preempted_source {
         PreemptedSource::Vmm => Some("vmm".into()),
         PreemptedSource::Kvm => Some("kvm".into()),
@@ -425,9 +463,17 @@ fn timing(outcome: &Outcome, why: &mut Why) -> Timing {
             None
         }
     };
+    if outcome.completion.is_none() {
+        let reason = match config.mix.work_sections {
+            None => "no fixed amount of work was asked for".into(),
+            Some(sections) => format!("the {sections} sections were not done within the window"),
+        };
+        why.insert("timing.completion_ns".into(), reason);
+    }
     Timing {
         start_up_ns: ns(outcome.start_up),
         window_ns: ns(outcome.window),
+        completion_ns: outcome.completion.map(ns),
         tsc_khz: outcome.tsc_khz,
         work_rate: outcome.work_rate,
         preempted_flag,
@@ -482,19 +528,33 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
     if outcome.lost_updates.is_none() {
         why.insert("totals.lost_updates".into(), "without a lock, updates may be lost".into());
     }
+    let run_ns: Option<u64> = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum();
+    let lock_cpu_ns = outcome.lock_cpu.map(ns);
+    let lock_cpu_share = lock_cpu_ns.zip(run_ns).map(|(in_locks, run)| in_locks as f64 / run.max(1) as f64);
+    if run_ns.is_none() {
+        why.insert("totals.run_ns".into(), "nobody measures it with this scheduler on this host".into());
+    }
+    if lock_cpu_share.is_none() {
+        let reason = "only the workload `mixed` measures it, with a lock, under --sched vmm";
+        why.insert("totals.lock_cpu_ns".into(), reason.into());
+        why.insert("totals.lock_cpu_share".into(), reason.into());
+    }
     Totals {
         acquisitions,
         acquisitions_per_second,
         ideal_per_second,
         efficiency: ideal_per_second.map(|ideal| acquisitions_per_second / ideal),
         cpu_ns: ns(outcome.cpu_time),
+        run_ns,
+        lock_cpu_ns,
+        lock_cpu_share,
         lost_updates: outcome.lost_updates,
     }
 }
 
 /// min(lock-free throughput, locks / hold).
 fn ideal(lock_free_per_second: f64, config: &RunConfig) -> f64 {
-    let hold = config.hold.as_secs_f64();
+    let hold = config.mix.mean_hold(config.hold).as_secs_f64();
     let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
     lock_free_per_second.min(serial)
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Ring, RunConfig, Sched};
+use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, Ring, RunConfig, Sched};
 
 use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
@@ -61,6 +61,15 @@ impl FromStr for DescheduleChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(Self(if text == "none" { None } else { Some(text.parse()?) }))
     }
+}
+
+/// What vCPUs do when the fixed amount of work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AfterWork {
+    /// They are done, too
+    Leave,
+    /// They take locks as before, uncounted, while another guest is at work
+    GoOn,
 }
 
 /// Settings of one cell, as far as somebody gave them.
@@ -124,6 +133,21 @@ pub(crate) struct Settings {
     /// Number of locks that the sections are spread over [default: 1]
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) locks: Option<u32>,
+    /// Fixed amount of work instead of a window, as time on one pCPU [workload mixed]
+    #[arg(long, value_name = "TIME", help_heading = "Workload")]
+    pub(crate) work: Option<Span>,
+    /// What vCPUs do when that is done: leave or go-on [default: leave]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true, help_heading = "Workload")]
+    pub(crate) after_work: Option<AfterWork>,
+    /// Work inside a long critical section [workload mixed]
+    #[arg(long, value_name = "TIME", help_heading = "Workload")]
+    pub(crate) long_hold: Option<Span>,
+    /// One section of so many is long [default: 0, none]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) long_one_in: Option<u32>,
+    /// One section of so many has another inside, under another lock [default: 0, none]
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) nested_one_in: Option<u32>,
 
     /// Length of the measuring window [default: 1s]
     #[arg(long = "duration", visible_alias = "window", value_name = "TIME", help_heading = "Measuring")]
@@ -143,7 +167,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 23] = [
+pub(crate) const KEYS: [&str; 28] = [
     "engine",
     "vcpus",
     "ratio",
@@ -162,6 +186,11 @@ pub(crate) const KEYS: [&str; 23] = [
     "hold",
     "think",
     "locks",
+    "work",
+    "after-work",
+    "long-hold",
+    "long-one-in",
+    "nested-one-in",
     "window",
     "warmup",
     "watchdog",
@@ -187,6 +216,8 @@ pub(crate) struct Supply<'a> {
 const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;
 /// Longest work in or between sections that still makes sense beside a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
+/// The longest that a fixed amount of work may take, unless a window is given.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
 const SLICE_RANGE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(100));
 
 impl Settings {
@@ -211,6 +242,11 @@ impl Settings {
             "hold" => self.hold = Some(value.parse()?),
             "think" => self.think = Some(value.parse()?),
             "locks" => self.locks = Some(parse(value)?),
+            "work" => self.work = Some(value.parse()?),
+            "after-work" => self.after_work = Some(choose(value)?),
+            "long-hold" => self.long_hold = Some(value.parse()?),
+            "long-one-in" => self.long_one_in = Some(parse(value)?),
+            "nested-one-in" => self.nested_one_in = Some(parse(value)?),
             "window" | "duration" => self.window = Some(value.parse()?),
             "warmup" => self.warmup = Some(value.parse()?),
             "watchdog" => self.watchdog = Some(value.parse()?),
@@ -243,6 +279,11 @@ impl Settings {
             hold: self.hold.or(below.hold),
             think: self.think.or(below.think),
             locks: self.locks.or(below.locks),
+            work: self.work.or(below.work),
+            after_work: self.after_work.or(below.after_work),
+            long_hold: self.long_hold.or(below.long_hold),
+            long_one_in: self.long_one_in.or(below.long_one_in),
+            nested_one_in: self.nested_one_in.or(below.nested_one_in),
             window: self.window.or(below.window),
             warmup: self.warmup.or(below.warmup),
             watchdog: self.watchdog.or(below.watchdog),
@@ -259,6 +300,10 @@ impl Settings {
         let workload = self.workload.clone().unwrap_or_else(|| "critical-section".into());
         find("workload", &workload, &supply.image.workloads)?;
         let slice = self.slice_length()?;
+        let hold = work("hold", self.hold, Duration::from_micros(1))?;
+        let think = work("think", self.think, Duration::from_micros(2))?;
+        let mix = self.mix(&workload, hold, think)?;
+        let longest = if mix.work_sections.is_some() { LONGEST_WORK } else { Duration::from_secs(1) };
         let rounds = slice * vcpus.div_ceil(cpus.0.len() as u32) * 2;
         let config = RunConfig {
             engine: match self.engine.unwrap_or(EngineChoice::Kvm) {
@@ -285,13 +330,14 @@ impl Settings {
             preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
             spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
             workload,
-            hold: work("hold", self.hold, Duration::from_micros(1))?,
-            think: work("think", self.think, Duration::from_micros(2))?,
+            hold,
+            think,
+            mix,
             lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
             memory_bytes: 64 << 20,
             work_rate: self.work_rate,
             warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
-            window: length(self.window, Duration::from_secs(1)),
+            window: length(self.window, longest),
             watchdog: self.watchdog.map(|span| span.0),
             seed: self.seed.unwrap_or(1),
         };
@@ -300,6 +346,43 @@ impl Settings {
             return Err(Impossible { key: "window", message });
         }
         Ok(config)
+    }
+
+    /// What the workload `mixed` varies.
+    fn mix(&self, workload: &str, hold: Duration, think: Duration) -> Result<Mix, Impossible> {
+        let given = [
+            ("work", self.work.is_some()),
+            ("after-work", self.after_work.is_some()),
+            ("long-hold", self.long_hold.is_some()),
+            ("long-one-in", self.long_one_in.is_some()),
+            ("nested-one-in", self.nested_one_in.is_some()),
+        ];
+        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given)
+            && workload != "mixed"
+        {
+            let message = format!("workload '{workload}' has no such thing: use workload mixed");
+            return Err(Impossible { key, message });
+        }
+        let mut mix = Mix {
+            work_sections: None,
+            go_on: self.after_work == Some(AfterWork::GoOn),
+            long_hold: work("long-hold", self.long_hold, hold)?,
+            long_one_in: self.long_one_in.unwrap_or(0),
+            nested_one_in: self.nested_one_in.unwrap_or(0),
+        };
+        if mix.nested_one_in > 0 && self.locks.unwrap_or(1) < 2 {
+            let message = "nested sections need a second lock: use locks 2 or more".into();
+            return Err(Impossible { key: "nested-one-in", message });
+        }
+        if let Some(Span(work)) = self.work {
+            let section = mix.mean_hold(hold) + think;
+            if section.is_zero() {
+                let message = "there is no work to divide: give hold or think a length".into();
+                return Err(Impossible { key: "work", message });
+            }
+            mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
+        }
+        Ok(mix)
     }
 
     fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {

@@ -72,6 +72,10 @@ pub(crate) struct Row {
     pub(crate) wait_p50_ns: Option<Estimate>,
     /// 99th percentile of the time to get the lock.
     pub(crate) wait_p99_ns: Option<Estimate>,
+    /// Time that the fixed amount of work took; null without one, or if half of the runs or more did not get it done.
+    pub(crate) completion_ns: Option<Estimate>,
+    /// Share of the vCPUs' time on pCPUs that went into acquiring and releasing locks.
+    pub(crate) lock_cpu_share: Option<Estimate>,
     /// Blocks whose throughput lies far from the others'.
     pub(crate) outlier_blocks: Vec<u32>,
 }
@@ -274,6 +278,8 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         jain: of_runs_with(|record| record.fairness.jain),
         wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
         wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
+        completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
+        lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
         outlier_blocks: statistics::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
     })
 }
@@ -389,7 +395,7 @@ fn calibration(records: &[Record]) -> Vec<f64> {
 
 /// Lock-free work per pCPU over what the calibrated loop promises: 1 on a host that nobody disturbs.
 pub(crate) fn lock_free_speed(record: &Record) -> Option<f64> {
-    let work_ns = record.config.hold_ns + record.config.think_ns;
+    let work_ns = record.config.section_ns();
     let pcpus = record.config.cpus.len().min(record.config.vcpus as usize) as f64;
     (work_ns > 0).then(|| throughput(record) * work_ns as f64 / 1e9 / pcpus)
 }

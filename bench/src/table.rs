@@ -73,7 +73,9 @@ pub(crate) fn summary(summary: &Summary) -> String {
 fn figures(summary: &Summary) -> String {
     let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    header.extend(["vCPUs", "lock", "throughput", "efficiency", "fairness", "wait p99"].map(String::from));
+    let fixed = has_fixed_work(summary);
+    header.extend(["vCPUs", "lock"].map(String::from));
+    header.extend(if fixed { FIXED_WORK } else { WINDOW }.map(String::from));
     header.extend(first_comparison.map(String::from));
     let mut lines = vec![];
     let mut last: Option<&BTreeMap<String, String>> = None;
@@ -95,6 +97,15 @@ fn figures(summary: &Summary) -> String {
     layout(&header, &lines, left_aligned)
 }
 
+/// Columns of an experiment that counts what fits into a window.
+const WINDOW: [&str; 4] = ["throughput", "efficiency", "fairness", "wait p99"];
+/// Columns of one that waits until a fixed amount of work is done.
+const FIXED_WORK: [&str; 4] = ["completion", "efficiency", "fairness", "in locks"];
+
+fn has_fixed_work(summary: &Summary) -> bool {
+    summary.rows.iter().any(|row| row.completion_ns.is_some())
+}
+
 fn line(
     summary: &Summary,
     row: &Row,
@@ -112,13 +123,24 @@ fn line(
     fields.push(Field::new(row.arm.as_str()));
     let throughput = |it: &Estimate| format!("{}/s{}", si(it.median), plus_minus(it));
     let without_interval = || format!("{}/s        ", si(row.mean_per_second));
-    fields.push(Field::new(row.acquisitions_per_second.as_ref().map_or_else(without_interval, throughput)));
     let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
         Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.median)))
     };
+    if has_fixed_work(summary) {
+        let completion = |it: &Estimate| format!("{}{}", time_ns(it.median), plus_minus(it));
+        let completion = row.completion_ns.as_ref().map_or("not done".into(), completion);
+        fields.push(Field::new(completion));
+    } else {
+        let throughput = row.acquisitions_per_second.as_ref().map_or_else(without_interval, throughput);
+        fields.push(Field::new(throughput));
+    }
     fields.push(plain(&row.efficiency, significant));
     fields.push(plain(&row.jain, significant));
-    fields.push(plain(&row.wait_p99_ns, time_ns));
+    fields.push(if has_fixed_work(summary) {
+        plain(&row.lock_cpu_share, |share| format!("{} %", significant(share * 100.0)))
+    } else {
+        plain(&row.wait_p99_ns, time_ns)
+    });
     if row.role == Role::Ideal {
         for field in &mut fields[summary.outline.axes.len() + 1..] {
             field.style = FAINT;

@@ -48,6 +48,14 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         ),
         (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
         (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
+        (
+            &["--work", "1s"],
+            "haltkick: --work: workload 'critical-section' has no such thing: use workload mixed\n",
+        ),
+        (
+            &["--workload", "mixed", "--nested-one-in", "2"],
+            "haltkick: --nested-one-in: nested sections need a second lock: use locks 2 or more\n",
+        ),
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
         (
             &["--lock", "none", "--deschedule", "holder"],

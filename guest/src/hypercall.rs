@@ -5,7 +5,7 @@ use core::arch::asm;
 
 use haltkick_hypercalls::{
     PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
-    PORT_WAIT, PORT_YIELD, YIELD_TO_ANY,
+    PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
 #[inline(always)]
@@ -52,6 +52,11 @@ pub(crate) fn point(point: u32) {
 /// One byte of text.
 pub(crate) fn console(byte: u8) {
     out(PORT_CONSOLE, u32::from(byte));
+}
+
+/// The fixed amount of work is done.
+pub(crate) fn work_done() {
+    out(PORT_WORK_DONE, 0);
 }
 
 /// This vCPU is done.

@@ -20,6 +20,7 @@ mod oracle;
 mod panic;
 mod percpu;
 mod platform;
+mod pool;
 mod registry;
 mod relax;
 mod time;

@@ -13,7 +13,7 @@ use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
-use crate::workloads::{critical_section, memory, page_fault, selftest};
+use crate::workloads::{critical_section, memory, mixed, page_fault, selftest};
 use crate::{cost, exceptions};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
@@ -122,6 +122,7 @@ macro_rules! workloads {
 
 workloads! {
     "critical-section", "lock, work for --hold, unlock, work for --think", 0, critical_section::run;
+    "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", 0, mixed::run;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;

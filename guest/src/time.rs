@@ -7,13 +7,29 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-use crate::percpu::{boot, control};
+use crate::percpu::{boot, control, this};
 
 /// Ticks of the time stamp counter.
 #[inline(always)]
 pub(crate) fn now() -> u64 {
     // SAFETY: CR4.TSD is clear, so every ring may read the counter.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Ticks of a clock that stands still while this vCPU is off its pCPU, where the VMM keeps count of that.
+#[inline(always)]
+pub(crate) fn on_cpu() -> u64 {
+    let off = &this().host.off_ticks;
+    loop {
+        // Written before the vCPU runs again, so two equal readings mean that it ran from one to the other. Acquire keeps
+        // the counter's reading between them; x86 does so by itself, but for `rdtsc`, whose reading early or late by a
+        // few instructions does not matter.
+        let before = off.load(Ordering::Acquire);
+        let ticks = now();
+        if off.load(Ordering::Acquire) == before {
+            return ticks.wrapping_sub(before);
+        }
+    }
 }
 
 /// Does `iterations` rounds of the reference loop: four dependent multiplications each, 12 cycles on most CPUs.

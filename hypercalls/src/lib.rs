@@ -156,6 +156,8 @@ pub const PORT_BOOTED: u16 = 0x51c;
 pub const PORT_INVALIDATE: u16 = 0x520;
 /// The vCPU passes point EAX of a lock's slow path, and may be kept there.
 pub const PORT_POINT: u16 = 0x524;
+/// The fixed amount of work is done ([`BootBlock::work_sections`]). EAX is zero.
+pub const PORT_WORK_DONE: u16 = 0x528;
 /// Last port (inclusive) that ring 3 may use.
 pub const PORT_LAST: u16 = 0x53f;
 
@@ -214,12 +216,23 @@ pub struct BootBlock {
     pub pool_bytes: u64,
     /// Bit n: instrumented locks ring [`PORT_POINT`] at point n.
     pub points: u64,
+    /// Sections that all vCPUs together are to complete once the window is open; then one of them rings
+    /// [`PORT_WORK_DONE`]. 0: as many as fit into the window.
+    pub work_sections: u64,
+    /// Work inside a long critical section, in nanoseconds.
+    pub long_hold_ns: u64,
+    /// One section of so many is long; 0: none.
+    pub long_one_in: u32,
+    /// One section of so many has a second one inside, under another lock; 0: none.
+    pub nested_one_in: u32,
 }
 
 /// Use the lock's paravirtual form.
 pub const BOOT_PARAVIRT: u32 = 1 << 0;
 /// `vcpu_is_preempted` reads the flag; else it always says no.
 pub const BOOT_PREEMPTED_HINT: u32 = 1 << 1;
+/// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
+pub const BOOT_GO_ON: u32 = 1 << 2;
 
 // ---------------------------------------------------------------------------------------------------------
 // Control block: the measuring window, and what the boot vCPU found out
@@ -293,7 +306,10 @@ pub struct HostLine {
     pub generation: AtomicU64,
     /// The [`Invalidation::requested`] up to which this vCPU runs no instruction with a stale translation any more.
     pub invalidated: AtomicU64,
-    _pad: [u8; 48],
+    /// TSC ticks that the vCPU has been off its pCPU since it was made; exact while it runs. The TSC less this is a clock that
+    /// stands still while the vCPU is off. Only the VMM's own scheduler keeps it; else it is 0.
+    pub off_ticks: AtomicU64,
+    _pad: [u8; 40],
 }
 
 /// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
@@ -367,6 +383,9 @@ pub struct Results {
     pub wait: Histogram,
     /// Time from having to having released, inside the window, in TSC ticks.
     pub hold: Histogram,
+    /// Time on a pCPU spent in acquiring and releasing locks, inside the window, in TSC ticks
+    /// ([`HostLine::off_ticks`]); 0 from workloads that do not measure it.
+    pub lock_ticks: AtomicU64,
 }
 
 /// Why the vCPU gave up. Guest-written before [`PORT_PANIC`] or [`PORT_EXCEPTION`].
@@ -480,7 +499,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 128);
+    assert!(size_of::<BootBlock>() == 152);
     assert!(size_of::<LockCalls>() == 24);
     assert!(size_of::<CallSite>() == 24);
     assert!(

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
 
+use crate::clock::read_tsc;
 use crate::guest_run::GuestRun;
 use crate::outcome::ByActivity;
 use crate::sched::Place;
@@ -127,6 +128,9 @@ pub(crate) struct Account {
     pub(crate) kicks: u64,
     off: Off,
     since_ns: u64,
+    /// TSC ticks off a pCPU, up to `off_since_tsc`.
+    off_ticks: u64,
+    off_since_tsc: u64,
     claim: Option<Claim>,
 }
 
@@ -146,6 +150,8 @@ impl Account {
             kicks: 0,
             off: Off::Ready,
             since_ns: now_ns,
+            off_ticks: 0,
+            off_since_tsc: 0,
             claim: None,
         }
     }
@@ -168,6 +174,7 @@ impl Account {
     /// The vCPU gets a pCPU: settles the time off and clears the flag, before the vCPU runs.
     pub(crate) fn resume(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.settle_off(guest, vcpu, now_ns);
+        self.count_off_ticks(guest, vcpu);
         let steal = &guest.area(vcpu).steal;
         // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
         // version before and after; `preempted` is a hint and may be seen early.
@@ -177,6 +184,13 @@ impl Account {
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
         steal.preempted.store(0, Ordering::Release);
         self.since_ns = now_ns;
+    }
+
+    /// Moves on the clock that stands still while the vCPU is off, before it runs.
+    fn count_off_ticks(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
+        self.off_ticks = self.off_ticks.wrapping_add(read_tsc().wrapping_sub(self.off_since_tsc));
+        // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
+        guest.area(vcpu).host.off_ticks.store(self.off_ticks, Ordering::Release);
     }
 
     /// As [`Self::resume`], under the host's scheduler: KVM keeps the rest of the record.
@@ -216,6 +230,7 @@ impl Account {
     fn settle_on(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.run_ns += guest.window.overlap_ns(self.since_ns, now_ns);
         self.virtual_ns += now_ns.saturating_sub(self.since_ns);
+        self.off_since_tsc = read_tsc();
         self.since_ns = now_ns;
         if let Some(claim) = self.claim.take()
             && entered(guest, vcpu) != claim.entered

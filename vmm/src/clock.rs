@@ -76,9 +76,14 @@ impl WindowTimes {
         self.open_ns.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// The window is closed from now on.
+    /// The window is closed from now on, unless it is already.
     pub(crate) fn close(&self) {
-        self.close_ns.store(now_ns(), Ordering::Relaxed);
+        let _ = self.close_ns.compare_exchange(u64::MAX, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether it was open and is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.close_ns.load(Ordering::Relaxed) != u64::MAX
     }
 
     /// The part of `from_ns..to_ns` that lies in the window, in nanoseconds.

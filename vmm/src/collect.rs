@@ -1,10 +1,10 @@
 //! From what the guest and the scheduler left behind to an [`Outcome`].
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::{
-    HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+    HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
 };
 
 use crate::config::{RunConfig, Sched};
@@ -55,6 +55,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         pair_ticks: pair_ticks(facts),
         calls: facts.image.calls(facts.lock as usize, facts.config.pv),
         window: facts.guest.window.length(),
+        completion: completion(facts),
+        lock_cpu: lock_cpu(facts),
         cpu_time: facts.observed.cpu_time,
         lost_updates,
         wait: sum_histograms(facts, |results| &results.wait),
@@ -105,10 +107,25 @@ fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
     Ok(Some(lost))
 }
 
-fn sum_histograms(
-    facts: &Facts<'_>,
-    field: fn(&haltkick_hypercalls::Results) -> &Histogram,
-) -> TicksHistogram {
+fn sum_results(facts: &Facts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
+    let of = |vcpu| field(&facts.guest.area(vcpu).results).load(Ordering::Relaxed);
+    (0..facts.config.vcpus).map(of).fold(0, u64::wrapping_add)
+}
+
+/// The window ends with the work, if it is done at all.
+fn completion(facts: &Facts<'_>) -> Option<Duration> {
+    let sections = facts.config.mix.work_sections?;
+    let done = sum_results(facts, |results| &results.acquisitions);
+    (done >= sections).then(|| facts.guest.window.length())
+}
+
+fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
+    let ticks = sum_results(facts, |results| &results.lock_ticks);
+    let nanoseconds = u128::from(ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz);
+    (facts.config.sched == Sched::Vmm && ticks > 0).then(|| Duration::from_nanos(nanoseconds as u64))
+}
+
+fn sum_histograms(facts: &Facts<'_>, field: fn(&Results) -> &Histogram) -> TicksHistogram {
     let mut sum = TicksHistogram { buckets: vec![0; HISTOGRAM_BUCKETS], max: 0, sum: 0 };
     for vcpu in 0..facts.config.vcpus {
         let histogram = field(&facts.guest.area(vcpu).results);

@@ -40,6 +40,33 @@ pub enum Sched {
     Host,
 }
 
+/// What the workload `mixed` does beyond taking locks in turn. The default is as many sections as fit into the window, all
+/// of one length, none nested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// Sections that make up a fixed amount of work; the window ends when they are done.
+    pub work_sections: Option<u64>,
+    /// When that is done the vCPUs go on, uncounted, instead of leaving.
+    pub go_on: bool,
+    /// Work inside a long critical section.
+    pub long_hold: Duration,
+    /// One section of so many is long; 0: none.
+    pub long_one_in: u32,
+    /// One section of so many has another inside; 0: none.
+    pub nested_one_in: u32,
+}
+
+impl Mix {
+    /// Mean work inside a section, where a short one takes `hold`.
+    #[must_use]
+    pub fn mean_hold(&self, hold: Duration) -> Duration {
+        match self.long_one_in {
+            0 => hold,
+            n => (hold * (n - 1) + self.long_hold) / n,
+        }
+    }
+}
+
 /// One cell: a guest, how it is scheduled, what it does and for how long.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
@@ -77,6 +104,8 @@ pub struct RunConfig {
     pub think: Duration,
     /// Number of locks the sections are spread over.
     pub lock_count: u32,
+    /// What the workload `mixed` varies.
+    pub mix: Mix,
     /// Memory for the guest's memory manager, in workloads that have one; rounded up to 2 MiB.
     pub memory_bytes: u64,
     /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.

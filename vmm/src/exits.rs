@@ -2,7 +2,7 @@
 
 use haltkick_hypercalls::{
     PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
-    PORT_WAIT, PORT_YIELD, YIELD_TO_ANY,
+    PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
 /// Why a vCPU came back from KVM_RUN.
@@ -34,13 +34,15 @@ pub(crate) enum Exit {
     Shutdown,
     /// Other vCPUs are to drop the translations that they have cached.
     Invalidate,
+    /// The fixed amount of work is done.
+    WorkDone,
     /// Anything else, with KVM's reason and a detail that depends on it.
     Unexpected { reason: u32, detail: u64 },
 }
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 14;
+    pub(crate) const KINDS: usize = 15;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -58,6 +60,7 @@ impl Exit {
         "unexpected",
         "invalidate",
         "point",
+        "work_done",
     ];
 
     /// Index of the kind.
@@ -77,6 +80,7 @@ impl Exit {
             Self::Unexpected { .. } => 11,
             Self::Invalidate => 12,
             Self::Point(_) => 13,
+            Self::WorkDone => 14,
         }
     }
 
@@ -93,6 +97,7 @@ impl Exit {
             PORT_CONSOLE => Self::Console(value as u8),
             PORT_BOOTED => Self::Booted,
             PORT_INVALIDATE => Self::Invalidate,
+            PORT_WORK_DONE => Self::WorkDone,
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::clock::WindowTimes;
+use crate::clock::{WindowTimes, now_ns};
 use crate::config::RunConfig;
 use crate::error::RunError;
 use crate::exits::Exit;
@@ -115,6 +115,13 @@ impl<'a> GuestRun<'a> {
             | Exit::Booted
             | Exit::Left
             | Exit::Invalidate => true,
+            Exit::WorkDone => {
+                // Rung at any other time, it would be the guest's mistake.
+                if self.window.contains(now_ns()) {
+                    self.window.close();
+                }
+                true
+            }
         }
     }
 

@@ -37,7 +37,7 @@ mod supervise;
 mod symbols;
 mod vcpu;
 
-pub use config::{Engine, Ring, RunConfig, Sched};
+pub use config::{Engine, Mix, Ring, RunConfig, Sched};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use haltkick_hypercalls::{
-    ABI_VERSION, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress, USES_MEMORY,
+    ABI_VERSION, BOOT_GO_ON, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress, USES_MEMORY,
 };
 use kvm_bindings::{
     KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
@@ -232,7 +232,9 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         vcpus: config.vcpus,
         lock: chosen.lock,
         workload: chosen.workload,
-        flags: flag(config.pv, BOOT_PARAVIRT) | flag(config.preempted_hint, BOOT_PREEMPTED_HINT),
+        flags: flag(config.pv, BOOT_PARAVIRT)
+            | flag(config.preempted_hint, BOOT_PREEMPTED_HINT)
+            | flag(config.mix.go_on, BOOT_GO_ON),
         lock_count: config.lock_count,
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
@@ -247,6 +249,10 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         pool: GuestAddress(0),
         pool_bytes: 0,
         points: chosen.point.map_or(0, |point| 1 << point),
+        work_sections: config.mix.work_sections.unwrap_or(0),
+        long_hold_ns: nanoseconds(config.mix.long_hold),
+        long_one_in: config.mix.long_one_in,
+        nested_one_in: config.mix.nested_one_in,
     }
 }
 

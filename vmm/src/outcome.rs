@@ -92,6 +92,10 @@ pub struct Outcome {
     pub calls: Option<Calls>,
     /// Length of the window as it really was.
     pub window: Duration,
+    /// How long the fixed amount of work took; `None` without one, or if it was not done in the window.
+    pub completion: Option<Duration>,
+    /// Time of all vCPUs on pCPUs spent in acquiring and releasing locks, inside the window; `None` where it is not known.
+    pub lock_cpu: Option<Duration>,
     /// CPU time of the whole process inside the window.
     pub cpu_time: Duration,
     /// Sections whose update of the plain counter was lost; `None` for a lock-free run.

@@ -13,6 +13,8 @@ use crate::sched::{SchedStat, Scheduler};
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);
+/// The same while a fixed amount of work is done, whose end it waits for.
+const POLL_WORK: Duration = Duration::from_millis(5);
 /// The same while vCPUs start.
 const POLL_START: Duration = Duration::from_micros(500);
 /// A guest that has not moved for this long when the window closes may be slow or stuck: the watchdog decides.
@@ -116,13 +118,26 @@ impl<'a> Supervisor<'a> {
         self.guest.window.open();
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         control.window.store(WINDOW_OPEN, Ordering::Relaxed);
-        let passed = self.pass(self.config.window);
+        let passed = self.pass_window();
         control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close();
         self.observed.cpu_time = process_cpu_time().saturating_sub(cpu_time);
         self.observed.at_close = self.scheduler.sched_stats();
         passed?;
         self.settle_stall()
+    }
+
+    /// To the end of the window: that of its time, or of a fixed amount of work.
+    fn pass_window(&mut self) -> Result<(), RunError> {
+        let poll = if self.config.mix.work_sections.is_some() { POLL_WORK } else { POLL };
+        let end = Instant::now() + self.config.window;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.guest.window.is_closed() {
+                return Ok(());
+            }
+            self.pause(left.min(poll))?;
+        }
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), RunError> {

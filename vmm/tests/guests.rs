@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Engine, Explanation, HowOften, Image, MAX_LOCKS, Outcome, PreemptedSource,
-    Readings, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, probe, run, run_with_readings,
+    ByActivity, Cause, Deschedule, Engine, Explanation, HowOften, Image, MAX_LOCKS, Mix, Outcome,
+    PreemptedSource, Readings, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, probe, run,
+    run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -51,6 +52,8 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
+        Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
+        Trial::test("nested_and_long_sections_exclude_too", nested_sections),
         Trial::test("several_locks_share_the_sections", several_locks),
         Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
         Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
@@ -114,6 +117,7 @@ fn config() -> RunConfig {
         hold: Duration::from_micros(1),
         think: Duration::from_micros(2),
         lock_count: 1,
+        mix: Mix::default(),
         memory_bytes: 64 << 20,
         work_rate: None,
         warmup: Duration::from_millis(10),
@@ -177,6 +181,57 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
     check(pv || exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick") == 0, || {
         "a native lock halted".into()
     })
+}
+
+fn fixed_work() -> Check {
+    let mix = |go_on| Mix { work_sections: Some(1003), go_on, ..Mix::default() };
+    for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
+        let mix = mix(go_on);
+        let outcome =
+            start(&RunConfig { sched, mix, workload: "mixed".into(), window: PATIENCE, ..config() })?;
+        check(acquisitions(&outcome) == 1003, || {
+            format!("{} sections were counted", acquisitions(&outcome))
+        })?;
+        check(exits(&outcome, "work_done") == 1, || "the end of the work was not told once".into())?;
+        check(outcome.completion == Some(outcome.window) && outcome.window < PATIENCE, || {
+            format!("completion {:?}, window {:?}", outcome.completion, outcome.window)
+        })?;
+        let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        let in_locks = outcome.lock_cpu.map_or(0, |time| time.as_nanos() as u64);
+        check((in_locks > 0) == (sched == Sched::Vmm), || format!("in locks: {:?}", outcome.lock_cpu))?;
+        // A section that begins before the window opens and one that is the last may be counted with their whole length.
+        check(in_locks <= run + 10_000_000, || format!("{in_locks} ns in locks, {run} ns on pCPUs"))?;
+    }
+    // What cannot be done in the window is told apart.
+    let mix = Mix { work_sections: Some(u64::MAX), ..Mix::default() };
+    let outcome = start(&RunConfig { mix, workload: "mixed".into(), ..config() })?;
+    check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))
+}
+
+fn nested_sections() -> Check {
+    let mix = Mix {
+        work_sections: Some(3000),
+        long_hold: Duration::from_micros(20),
+        long_one_in: 10,
+        nested_one_in: 2,
+        ..Mix::default()
+    };
+    for (lock, pv) in [("qspinlock", true), ("tas", false)] {
+        let outcome = start(&RunConfig {
+            mix,
+            lock: lock.into(),
+            pv,
+            lock_count: 4,
+            workload: "mixed".into(),
+            window: PATIENCE,
+            ..config()
+        })?;
+        check(outcome.lost_updates == Some(0), || {
+            format!("{lock}: {:?} updates lost", outcome.lost_updates)
+        })?;
+        check(acquisitions(&outcome) == 3000, || format!("{lock}: {} sections", acquisitions(&outcome)))?;
+    }
+    Ok(())
 }
 
 fn boots_in_either_ring() -> Check {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Engine, Image, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, run,
+    Engine, Image, Mix, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, run,
 };
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -37,6 +37,7 @@ fn config() -> RunConfig {
         hold: Duration::from_micros(1),
         think: Duration::from_micros(2),
         lock_count: 1,
+        mix: Mix::default(),
         memory_bytes: 0,
         work_rate: None,
         warmup: Duration::from_millis(10),

@@ -9,6 +9,7 @@ use crate::locks::GuestLock;
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
+use crate::workloads::mixed::Random;
 
 /// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.
 pub(crate) fn run<L: GuestLock>() {
@@ -17,7 +18,8 @@ pub(crate) fn run<L: GuestLock>() {
     let (results, activity, window) = (&this().results, &this().activity, &control().window);
     let excludes = L::excludes();
     let mut index = cpu() % locks;
-    work(phase(think));
+    // From the run's seed: vCPUs that begin in step stay in step for long.
+    work(Random::of_vcpu().below(think + 1));
     loop {
         let asked = now();
         activity.lock.store(index as u32, Ordering::Relaxed);
@@ -55,13 +57,4 @@ pub(crate) fn run<L: GuestLock>() {
             index = 0;
         }
     }
-}
-
-/// Where in its first think time this vCPU begins, from the run's seed: vCPUs that begin in step stay in step for long.
-fn phase(think: u64) -> u64 {
-    // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one round, which is enough to set the vCPUs apart.
-    let mut mixed = boot().seed.wrapping_add((cpu() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ (mixed >> 31)) % (think + 1)
 }

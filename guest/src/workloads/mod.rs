@@ -2,5 +2,6 @@
 
 pub(crate) mod critical_section;
 pub(crate) mod memory;
+pub(crate) mod mixed;
 pub(crate) mod page_fault;
 pub(crate) mod selftest;

@@ -1,0 +1,166 @@
+//! What kernels do with locks, in small: several locks, short and long sections mixed, nested ones, and a fixed amount
+//! of work or as much as fits into the window.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, BOOT_GO_ON, WINDOW_CLOSED, WINDOW_OPEN};
+
+use crate::histogram::record;
+use crate::locks::GuestLock;
+use crate::percpu::{add, boot, control, cpu, this};
+use crate::time::{iterations, now, on_cpu, work};
+use crate::{oracle, pool};
+
+/// The workload on one vCPU.
+pub(crate) fn run<L: GuestLock>() {
+    let mut vcpu = Vcpu::new();
+    work(vcpu.random.below(vcpu.think + 1));
+    loop {
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_CLOSED => return,
+            WINDOW_OPEN if boot().work_sections == 0 => vcpu.round::<L>(true),
+            WINDOW_OPEN => match pool::take() {
+                Some(sections) => {
+                    (0..sections).for_each(|_| vcpu.round::<L>(true));
+                    pool::done(sections);
+                }
+                None if boot().flags & BOOT_GO_ON != 0 => vcpu.round::<L>(false),
+                None => return,
+            },
+            _ => vcpu.round::<L>(false),
+        }
+    }
+}
+
+/// Settings in iterations, and this vCPU's dice.
+struct Vcpu {
+    hold: u64,
+    long_hold: u64,
+    think: u64,
+    random: Random,
+}
+
+/// What one section costs.
+struct Section {
+    index: usize,
+    /// A lock above it to take inside, so that no two vCPUs can wait for each other.
+    inner: Option<usize>,
+    work: u64,
+}
+
+impl Vcpu {
+    fn new() -> Self {
+        Self {
+            hold: iterations(boot().hold_ns),
+            long_hold: iterations(boot().long_hold_ns),
+            think: iterations(boot().think_ns),
+            random: Random::of_vcpu(),
+        }
+    }
+
+    /// One section and the work after it, which varies by half to either side.
+    fn round<L: GuestLock>(&mut self, counts: bool) {
+        let section = self.choose();
+        if L::excludes() {
+            excluded::<L>(&section, counts);
+        } else {
+            work(section.work);
+            add(&this().results.acquisitions, u64::from(counts));
+        }
+        let think = self.think;
+        work(think / 2 + self.random.below(think + 1));
+    }
+
+    fn choose(&mut self) -> Section {
+        let locks = u64::from(boot().lock_count);
+        let index = self.random.below(locks) as usize;
+        let long = self.random.one_in(boot().long_one_in);
+        let above = locks as usize - 1 - index;
+        let nested = above > 0 && self.random.one_in(boot().nested_one_in);
+        let inner = nested.then(|| index + 1 + self.random.below(above as u64) as usize);
+        Section { index, inner, work: if long { self.long_hold } else { self.hold } }
+    }
+}
+
+/// A section under its lock or locks, with what it took to get and to release them.
+fn excluded<L: GuestLock>(section: &Section, counts: bool) {
+    let (results, activity) = (&this().results, &this().activity);
+    let asked = now();
+    let asked_cpu = on_cpu();
+    // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
+    activity.lock.store(section.index as u32, Ordering::Relaxed);
+    activity.since_tsc.store(asked, Ordering::Relaxed);
+    let (mut had, mut lock_ticks, mut leaving_cpu) = (0, 0, 0);
+    L::section(section.index, || {
+        had = now();
+        lock_ticks += on_cpu().wrapping_sub(asked_cpu);
+        activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        oracle::enter(section.index);
+        match section.inner {
+            Some(inner) => lock_ticks += inside::<L>(inner, section.work),
+            None => work(section.work),
+        }
+        oracle::leave(section.index);
+        leaving_cpu = on_cpu();
+    });
+    lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
+    activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+    if counts {
+        add(&results.acquisitions, 1);
+        add(&results.lock_ticks, lock_ticks);
+        record(&results.wait, had - asked);
+        record(&results.hold, now() - had);
+    }
+}
+
+/// The inner of two nested sections, with half of the work in it. Ticks on the pCPU in its lock's code.
+fn inside<L: GuestLock>(index: usize, iterations: u64) -> u64 {
+    work(iterations / 2);
+    let (asked_cpu, mut lock_ticks, mut leaving_cpu) = (on_cpu(), 0, 0);
+    L::section(index, || {
+        lock_ticks = on_cpu().wrapping_sub(asked_cpu);
+        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        oracle::enter(index);
+        work(iterations - iterations / 2);
+        oracle::leave(index);
+        leaving_cpu = on_cpu();
+    });
+    lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
+    // The outer lock is still held.
+    this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+    lock_ticks
+}
+
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(mut state: u64) -> u64 {
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
+/// Numbers that differ between vCPUs and seeds: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn of_vcpu() -> Self {
+        // Mixed, since seeds one step apart give the same sequence one step apart.
+        Self(mix(boot().seed.wrapping_add((cpu() as u64 + 1).wrapping_mul(STEP))))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
+    }
+
+    /// A number below `limit`, which must not be 0. Without a division by a multiplication (Lemire 2019); its bias is
+    /// below one in 2^32.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+
+    fn one_in(&mut self, n: u32) -> bool {
+        n > 0 && self.below(u64::from(n)) == 0
+    }
+}
