@@ -27,6 +27,10 @@ bench-locks *ARGS: setup
 bench-work-conserving *ARGS: setup
     @{{ haltkick }} bench work-conserving {{ ARGS }}
 
+# Strict hand-overs to sleepers, over what kick + wake + switch cost without a lock.
+bench-hand-off *ARGS: setup
+    @{{ haltkick }} bench hand-off {{ ARGS }}
+
 # Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}

@@ -3,7 +3,7 @@
 use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{
     CachePadded, ClhDomain, Lock, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain,
-    QSpinDomain, QSpinLock, V16, WorkConserving,
+    QSpinDomain, QSpinLock, V16, Whole, WorkConserving,
 };
 
 use haltkick_mm::{Scheme, Sharing as _};
@@ -162,6 +162,8 @@ guest_lock!(
 );
 guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+guest_lock!(QspinlockNativeWhole: QSpinLock<Native, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+guest_lock!(QspinlockParavirtWhole: QSpinLock<Pv, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 

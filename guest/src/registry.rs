@@ -13,7 +13,7 @@ use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
-use crate::workloads::{critical_section, memory, mixed, page_fault, selftest};
+use crate::workloads::{critical_section, hand_off, memory, mixed, nesting, page_fault, selftest};
 use crate::{cost, exceptions};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
@@ -123,6 +123,8 @@ macro_rules! workloads {
 workloads! {
     "critical-section", "lock, work for --hold, unlock, work for --think", 0, critical_section::run;
     "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", 0, mixed::run;
+    "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", 0,
+        hand_off::run;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
@@ -140,6 +142,9 @@ workloads! {
         memory::read_mostly;
     "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own",
         USES_MEMORY | FAULTS_PAGES, memory::private;
+    "selftest-nesting", "slow paths interrupted in slow paths, five levels deep, packed words (--locks 5)", IS_SELFTEST,
+        nesting::packed;
+    "selftest-nesting-whole", "the same with whole words", IS_SELFTEST, nesting::whole;
 }
 
 macro_rules! form_of {
@@ -190,9 +195,10 @@ macro_rules! locks {
 
 use crate::locks::{
     Clh, Mcs, Mcslock, McslockBarging, McslockBargingHalt, McslockBargingYield, McslockHalt, McslockYield,
-    MmapSem, NoLock, OwnerYield, PerVma, QspinlockNative, QspinlockParavirt, QspinlockV16, QspinlockWc,
-    Speculative, SpinMutex, SpinMutexHalt, SpinMutexYield, SpinTicket, SpinTicketHalt, SpinTicketYield,
-    SpinningTop, SpinningTopHalt, SpinningTopYield, Tas, Ticket, TicketParavirt, UnfairTicket, VirtTas,
+    MmapSem, NoLock, OwnerYield, PerVma, QspinlockNative, QspinlockNativeWhole, QspinlockParavirt,
+    QspinlockParavirtWhole, QspinlockV16, QspinlockWc, Speculative, SpinMutex, SpinMutexHalt, SpinMutexYield,
+    SpinTicket, SpinTicketHalt, SpinTicketYield, SpinningTop, SpinningTopHalt, SpinningTopYield, Tas, Ticket,
+    TicketParavirt, UnfairTicket, VirtTas,
 };
 use crate::locks::{OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, TicketPoints};
 
@@ -207,6 +213,8 @@ locks! {
     "clh", "queue in which each waits for its predecessor's node", 0, native Clh, paravirt -;
     "qspinlock", "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", 0,
         native QspinlockNative, paravirt QspinlockParavirt;
+    "qspinlock-whole", "qspinlock whose word is only ever changed whole, as on other machines (up to 2^21 CPUs)", 0,
+        native QspinlockNativeWhole, paravirt QspinlockParavirtWhole;
     "qspinlock-v16", "the paravirtual qspinlock as first posted (2015): no stealing", 0,
         native -, paravirt QspinlockV16;
     "qspinlock-wc", "qspinlock whose thieves and woken heads sleep too, instead of spinning behind a preempted owner", 0,

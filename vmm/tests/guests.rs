@@ -55,6 +55,8 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
         Trial::test("nested_and_long_sections_exclude_too", nested_sections),
         Trial::test("several_locks_share_the_sections", several_locks),
+        Trial::test("slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts", nested_slow_paths),
+        Trial::test("a_token_goes_round_by_kick_and_wait", hand_off),
         Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
         Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
@@ -628,6 +630,44 @@ fn several_locks() -> Check {
     for lock_count in [3, MAX_LOCKS] {
         let outcome = start(&RunConfig { lock_count, ..config() })?;
         check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+    }
+    Ok(())
+}
+
+/// T9, with a real hypervisor below: a vCPU that is preempted with all five locks makes the others wait at all levels.
+fn nested_slow_paths() -> Check {
+    for workload in ["selftest-nesting", "selftest-nesting-whole"] {
+        for pv in [false, true] {
+            let outcome = start(&RunConfig { workload: workload.into(), pv, lock_count: 5, ..config() })?;
+            check(outcome.lost_updates == Some(0), || format!("{workload}: {:?}", outcome.lost_updates))?;
+            for name in
+                ["lock_slowpath", "lock_use_node2", "lock_use_node3", "lock_use_node4", "lock_no_node"]
+            {
+                check(event(&outcome, name) > 0, || format!("{workload}, pv {pv}: no {name}"))?;
+            }
+        }
+    }
+    match start(&RunConfig { workload: "selftest-nesting".into(), lock_count: 4, ..config() }) {
+        Err(RunError::GuestPanic { message, .. }) => check(message.contains("--locks 5"), || message),
+        other => unexpected(other),
+    }
+}
+
+fn hand_off() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = start(&RunConfig {
+            workload: "hand-off".into(),
+            lock: "none".into(),
+            pv: false,
+            sched,
+            ..config()
+        })?;
+        let hops = acquisitions(&outcome);
+        check(hops > 0, || format!("{sched:?}: the token did not move"))?;
+        // It visits everybody in turn.
+        let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
+        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+        check(most - least <= 1, || format!("{sched:?}: between {least} and {most} visits"))?;
     }
     Ok(())
 }

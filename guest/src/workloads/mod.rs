@@ -1,7 +1,9 @@
 //! What the vCPUs do. One file each; `registry` gives them their names.
 
 pub(crate) mod critical_section;
+pub(crate) mod hand_off;
 pub(crate) mod memory;
 pub(crate) mod mixed;
+pub(crate) mod nesting;
 pub(crate) mod page_fault;
 pub(crate) mod selftest;

@@ -1,0 +1,157 @@
+//! Slow paths inside slow paths: what interrupts do to a queue spinlock, up to one level more than it has nodes for.
+//!
+//! This guest has no interrupts. Instead the platform of these locks takes one at every pause: it acquires the next lock
+//! of five, whose own pauses acquire the one after. Every vCPU also takes all five in order and holds them for a while,
+//! so that one that waits for the first finds the others held, too, and comes to wait at five levels at once. Locks
+//! are only ever waited for in rising order, so nobody waits in a circle.
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use haltkick_hypercalls::{BOOT_PARAVIRT, MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_locks::{
+    Activity, CachePadded, Event, LEVELS, Lock as _, Mode, Native, Packed, Platform, Pv, QSpinDomain,
+    QSpinLock, Whole, Word,
+};
+
+use crate::locks::GuestLock;
+use crate::oracle;
+use crate::percpu::{add, boot, control, cpu, this};
+use crate::platform::Guest;
+use crate::time::{iterations, work};
+
+/// One more than there are nodes, so that the last one has none.
+const LOCKS: usize = LEVELS + 1;
+
+/// With the layout of x86 kernels; see [`run`].
+pub(crate) fn packed<L: GuestLock>() {
+    if boot().flags & BOOT_PARAVIRT != 0 { run::<PvPacked>() } else { run::<NativePacked>() }
+}
+
+/// With the layout of whole words.
+pub(crate) fn whole<L: GuestLock>() {
+    if boot().flags & BOOT_PARAVIRT != 0 { run::<PvWhole>() } else { run::<NativeWhole>() }
+}
+
+/// The workload on one vCPU. Taking all five locks counts as one operation.
+fn run<N: Nested>() {
+    assert!(boot().lock_count as usize == LOCKS, "this workload needs 5 locks: --locks 5");
+    let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        for lock in 0..LOCKS {
+            acquire::<N>(lock);
+        }
+        work(hold);
+        for lock in (0..LOCKS).rev() {
+            release::<N>(lock);
+        }
+        add(&this().results.acquisitions, 1);
+        work(think);
+    }
+}
+
+fn acquire<N: Nested>(lock: usize) {
+    // Relaxed: only this vCPU accesses it.
+    let wanted = &WANTED[cpu()];
+    let outer = wanted.load(Ordering::Relaxed);
+    wanted.store(lock, Ordering::Relaxed);
+    N::locks()[lock].lock(N::domain());
+    wanted.store(outer, Ordering::Relaxed);
+    oracle::enter(lock);
+}
+
+fn release<N: Nested>(lock: usize) {
+    oracle::leave(lock);
+    N::locks()[lock].unlock(N::domain(), ());
+}
+
+/// The lock that each vCPU is waiting for, or was when it was interrupted.
+static WANTED: [CachePadded<AtomicUsize>; MAX_VCPUS] =
+    [const { CachePadded::new(AtomicUsize::new(0)) }; MAX_VCPUS];
+
+/// This guest, interrupted at every pause.
+struct Interrupted<N>(PhantomData<fn() -> N>);
+
+impl<N: Nested> Platform for Interrupted<N> {
+    fn cpu(&self) -> usize {
+        Guest.cpu()
+    }
+
+    fn pause(&self) {
+        Guest.pause();
+        let next = WANTED[cpu()].load(Ordering::Relaxed) + 1;
+        if next < LOCKS {
+            acquire::<N>(next);
+            release::<N>(next);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        Guest.now()
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        Guest.spin_threshold()
+    }
+
+    fn wait(&self, still: impl Fn() -> bool) {
+        Guest.wait(still);
+    }
+
+    fn kick(&self, cpu: usize) {
+        Guest.kick(cpu);
+    }
+
+    fn is_preempted(&self, cpu: usize) -> bool {
+        Guest.is_preempted(cpu)
+    }
+
+    fn yield_to(&self, cpu: Option<usize>) {
+        Guest.yield_to(cpu);
+    }
+
+    fn count(&self, event: Event, n: u64) {
+        Guest.count(event, n);
+    }
+
+    fn announce(&self, activity: Activity) {
+        Guest.announce(activity);
+    }
+}
+
+/// Five locks of one form in one layout.
+trait Nested: Sized + 'static {
+    type Mode: Mode;
+    type Layout: Word;
+
+    fn locks() -> &'static [CachePadded<QSpinLock<Self::Mode, Self::Layout>>; LOCKS];
+    fn domain() -> &'static QSpinDomain<Interrupted<Self>, MAX_VCPUS, MAX_VCPUS>;
+}
+
+macro_rules! nested {
+    ($name:ident, $mode:ident, $layout:ident) => {
+        enum $name {}
+
+        impl Nested for $name {
+            type Mode = $mode;
+            type Layout = $layout;
+
+            fn locks() -> &'static [CachePadded<QSpinLock<$mode, $layout>>; LOCKS] {
+                static FIVE: [CachePadded<QSpinLock<$mode, $layout>>; LOCKS] =
+                    [const { CachePadded::new(QSpinLock::new()) }; LOCKS];
+                &FIVE
+            }
+
+            fn domain() -> &'static QSpinDomain<Interrupted<Self>, MAX_VCPUS, MAX_VCPUS> {
+                static DOMAIN: QSpinDomain<Interrupted<$name>, MAX_VCPUS, MAX_VCPUS> =
+                    QSpinDomain::new(Interrupted(PhantomData));
+                &DOMAIN
+            }
+        }
+    };
+}
+
+nested!(NativePacked, Native, Packed);
+nested!(NativeWhole, Native, Whole);
+nested!(PvPacked, Pv, Packed);
+nested!(PvWhole, Pv, Whole);
