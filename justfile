@@ -31,6 +31,10 @@ bench-work-conserving *ARGS: setup
 bench-hand-off *ARGS: setup
     @{{ haltkick }} bench hand-off {{ ARGS }}
 
+# Slices that end inside critical sections, and ways to avoid them: grace, slice end, directed yields.
+bench-hostile *ARGS: setup
+    @{{ haltkick }} bench hostile {{ ARGS }}
+
 # Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}

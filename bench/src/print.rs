@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::quantity::{count, si, significant, time_ns};
-use crate::record::{Activities, Distribution, LockCost, Record};
+use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record};
 
 /// The record in about fifteen lines of at most 100 columns.
 pub(crate) fn record(record: &Record) -> String {
@@ -56,6 +56,14 @@ pub(crate) fn record(record: &Record) -> String {
             record.lost_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
         ),
     );
+    if let Some(grace) = &record.grace {
+        let GraceCounts { granted, expired, overrun_ns } = grace;
+        let overrun = time_ns(*overrun_ns as f64);
+        line(
+            "grace",
+            format!("{} slices extended by {overrun}, {} in vain", count(*granted), count(*expired)),
+        );
+    }
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");
         line("on purpose", format!("{} ({policy})", activities(injected, count)));

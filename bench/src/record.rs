@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
+    ByActivity, Engine, Graces, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,13 @@ pub(crate) struct Record {
     /// waiters; under the host's scheduler for those only that were taken off on purpose.
     #[serde(default)]
     pub(crate) lost_ns: Option<Activities>,
+    /// Slices that were extended for a vCPU that said it held a lock; null where that was not asked for.
+    #[serde(default)]
+    pub(crate) grace: Option<GraceCounts>,
+    /// Times that a vCPU was run because another one named it, in a yield or a kick, whole run; null where the host's
+    /// scheduler decides.
+    #[serde(default)]
+    pub(crate) handed_over: Option<u64>,
     /// Those that were taken off on purpose; null where nobody was to be.
     #[serde(default)]
     pub(crate) injected: Option<Activities>,
@@ -118,6 +125,15 @@ pub(crate) struct Config {
     pub(crate) cpus: Vec<u32>,
     /// vCPUs per pCPU.
     pub(crate) ratio: f64,
+    /// How much longer a vCPU could run that said it held a lock when its slice ended.
+    #[serde(default)]
+    pub(crate) grace_ns: u64,
+    /// How much of a slice had to be left for locks that ask for that; null in records from before there were any.
+    #[serde(default)]
+    pub(crate) slice_margin_ns: Option<u64>,
+    /// Whether a kick handed the pCPU to the vCPU that it woke.
+    #[serde(default)]
+    pub(crate) kick_yield: bool,
     /// Whether descheduling was attributed to what the vCPU was doing.
     #[serde(default = "yes")]
     pub(crate) attribution: bool,
@@ -278,6 +294,17 @@ pub(crate) struct Activities {
     pub(crate) other: u64,
 }
 
+/// Slices that were extended, inside the window.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct GraceCounts {
+    /// How often.
+    pub(crate) granted: u64,
+    /// Those at the end of which the vCPU was taken off all the same.
+    pub(crate) expired: u64,
+    /// How long the vCPUs ran beyond the end of their slices; charged to the next ones.
+    pub(crate) overrun_ns: u64,
+}
+
 /// One vCPU.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct PerVcpu {
@@ -370,6 +397,8 @@ impl Record {
             preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
             preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
             lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
+            grace: grace(config, outcome, &mut why),
+            handed_over: handed_over(outcome, &mut why),
             injected: activities("injected", outcome.injected, not_injected, &mut why),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             noise,
@@ -425,6 +454,9 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         vcpus: config.vcpus,
         cpus: config.cpus.clone(),
         ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+        grace_ns: ns(config.grace),
+        slice_margin_ns: Some(ns(config.slice_margin)),
+        kick_yield: config.kick_yields,
         attribution: config.attribution,
         deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
         lock: config.lock.clone(),
@@ -601,6 +633,23 @@ fn activities(
         return None;
     };
     Some(Activities { holder, head, waiter, halted, other })
+}
+
+fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCounts> {
+    let Some(Graces { granted, expired, overrun_ns }) = outcome.graces else {
+        let asked =
+            if config.sched == Sched::Host { "the host's scheduler decides" } else { "not asked for" };
+        why.insert("grace".into(), asked.into());
+        return None;
+    };
+    Some(GraceCounts { granted, expired, overrun_ns })
+}
+
+fn handed_over(outcome: &Outcome, why: &mut Why) -> Option<u64> {
+    if outcome.handed.is_none() {
+        why.insert("handed_over".into(), "the host's scheduler takes no directions".into());
+    }
+    outcome.handed
 }
 
 fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {

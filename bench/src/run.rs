@@ -105,6 +105,9 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         patch: true,
         preempted_hint: true,
         spin_threshold: Duration::from_micros(20),
+        grace: Duration::ZERO,
+        slice_margin: Duration::from_micros(10),
+        kick_yields: false,
         attribution: true,
         deschedule: None,
         ..config.clone()

@@ -101,6 +101,15 @@ pub(crate) struct Settings {
     /// ,for=TIME and ,at=POINT (`haltkick list points`); or none [default: none]
     #[arg(long, value_name = "POLICY", help_heading = "Hostility")]
     pub(crate) deschedule: Option<DescheduleChoice>,
+    /// How much longer a vCPU may run that says it holds a lock when its slice ends, up to a slice [default: 0s]
+    #[arg(long, value_name = "TIME", help_heading = "Hostility")]
+    pub(crate) grace: Option<Span>,
+    /// How much of a slice must be left for locks that ask for that [default: 10us]
+    #[arg(long, value_name = "TIME", help_heading = "Hostility")]
+    pub(crate) slice_margin: Option<Span>,
+    /// A kick hands the pCPU to the vCPU that it wakes: on or off [default: off]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Hostility")]
+    pub(crate) kick_yield: Option<Switch>,
     /// Tell descheduling by what the vCPU was doing, and what that cost the others: on or off [default: on]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Hostility")]
     pub(crate) attribution: Option<Switch>,
@@ -167,7 +176,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 28] = [
+pub(crate) const KEYS: [&str; 31] = [
     "engine",
     "vcpus",
     "ratio",
@@ -176,6 +185,9 @@ pub(crate) const KEYS: [&str; 28] = [
     "sched",
     "slice",
     "deschedule",
+    "grace",
+    "slice-margin",
+    "kick-yield",
     "attribution",
     "lock",
     "pv",
@@ -232,6 +244,9 @@ impl Settings {
             "sched" => self.sched = Some(choose(value)?),
             "slice" => self.slice = Some(value.parse()?),
             "deschedule" => self.deschedule = Some(value.parse()?),
+            "grace" => self.grace = Some(value.parse()?),
+            "slice-margin" => self.slice_margin = Some(value.parse()?),
+            "kick-yield" => self.kick_yield = Some(choose(value)?),
             "attribution" => self.attribution = Some(choose(value)?),
             "lock" => self.lock = Some(value.into()),
             "pv" => self.pv = Some(choose(value)?),
@@ -269,6 +284,9 @@ impl Settings {
             sched: self.sched.or(below.sched),
             slice: self.slice.or(below.slice),
             deschedule: self.deschedule.or_else(|| below.deschedule.clone()),
+            grace: self.grace.or(below.grace),
+            slice_margin: self.slice_margin.or(below.slice_margin),
+            kick_yield: self.kick_yield.or(below.kick_yield),
             attribution: self.attribution.or(below.attribution),
             lock: self.lock.or_else(|| below.lock.clone()),
             pv: self.pv.or(below.pv),
@@ -322,6 +340,9 @@ impl Settings {
                 SchedChoice::Host => Sched::Host,
             },
             slice,
+            grace: self.grace_length(slice)?,
+            slice_margin: length(self.slice_margin, Duration::from_micros(10)),
+            kick_yields: self.kick_yields()?,
             attribution: self.attribution.unwrap_or(Switch::On) == Switch::On,
             deschedule: self.descheduling(find("lock", &lock, &supply.image.locks)?, supply.image)?,
             lock,
@@ -432,6 +453,27 @@ impl Settings {
         };
         deschedule.check(lock, image).map_err(|message| Impossible { key: "deschedule", message })?;
         Ok(Some(deschedule))
+    }
+
+    fn grace_length(&self, slice: Duration) -> Result<Duration, Impossible> {
+        let grace = length(self.grace, Duration::ZERO);
+        let wrong = |message: String| Err(Impossible { key: "grace", message });
+        if grace > slice {
+            return wrong(format!("{} is out of range: a slice, {}, at most", Span(grace), Span(slice)));
+        }
+        if !grace.is_zero() && self.sched == Some(SchedChoice::Host) {
+            return wrong("only the VMM's own scheduler can grant it: use --sched vmm".into());
+        }
+        Ok(grace)
+    }
+
+    fn kick_yields(&self) -> Result<bool, Impossible> {
+        let on = self.kick_yield == Some(Switch::On);
+        if on && self.sched == Some(SchedChoice::Host) {
+            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm".into();
+            return Err(Impossible { key: "kick-yield", message });
+        }
+        Ok(on)
     }
 
     fn slice_length(&self) -> Result<Duration, Impossible> {

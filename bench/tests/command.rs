@@ -61,6 +61,11 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--lock", "none", "--deschedule", "holder"],
             "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
         ),
+        (&["--grace", "2ms"], "haltkick: --grace: 2ms is out of range: a slice, 1ms, at most\n"),
+        (
+            &["--grace", "50us", "--sched", "host"],
+            "haltkick: --grace: only the VMM's own scheduler can grant it: use --sched vmm\n",
+        ),
         (&["--deschedule", "random,for=1m"], "haltkick: --deschedule: for=60s is out of range: 1us to 10s\n"),
         (
             &["--deschedule", "holder,at=handed-over"],

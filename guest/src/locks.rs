@@ -147,6 +147,7 @@ type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 
 guest_lock!(NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest, EXCLUDES = false);
 guest_lock!(Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest);
+guest_lock!(SliceTas: haltkick_locks::SliceTas = haltkick_locks::SliceTas::new(), Guest = Guest);
 guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
 guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest);
 guest_lock!(TicketParavirt: PvTicket = PvTicket::new(), PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest));

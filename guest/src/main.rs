@@ -11,6 +11,7 @@ mod cost;
 mod exceptions;
 mod faults;
 mod foreign;
+mod grace;
 mod histogram;
 mod hypercall;
 mod locks;

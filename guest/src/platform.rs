@@ -71,6 +71,20 @@ impl Platform for Guest {
         hypercall::yield_to(cpu.map(|cpu| cpu as u32));
     }
 
+    #[inline]
+    fn slice_left(&self) -> u64 {
+        // Relaxed: written before this vCPU got its pCPU, or while it was stopped.
+        match percpu::this().host.slice_end_tsc.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            end => end.saturating_sub(time::now()),
+        }
+    }
+
+    #[inline(always)]
+    fn slice_margin(&self) -> u64 {
+        percpu::boot().slice_margin_ticks
+    }
+
     #[inline(always)]
     fn count(&self, event: Event, n: u64) {
         percpu::add(&percpu::this().results.lock_events[event as usize], n);
@@ -125,6 +139,16 @@ impl Platform for Instrumented {
     #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         Guest.yield_to(cpu);
+    }
+
+    #[inline]
+    fn slice_left(&self) -> u64 {
+        Guest.slice_left()
+    }
+
+    #[inline(always)]
+    fn slice_margin(&self) -> u64 {
+        Guest.slice_margin()
     }
 
     #[inline(always)]

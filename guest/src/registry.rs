@@ -131,6 +131,10 @@ workloads! {
     "selftest-latch", "every vCPU kicks itself, then sleeps", IS_SELFTEST, selftest::latch;
     "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", IS_SELFTEST,
         selftest::preempted;
+    "selftest-yield", "every vCPU yields to one after the other, and checks that it was named when it goes on",
+        IS_SELFTEST, selftest::yields;
+    "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work", IS_SELFTEST,
+        selftest::liar;
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
     "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
         page_fault::selftest;
@@ -200,11 +204,15 @@ use crate::locks::{
     SpinTicket, SpinTicketHalt, SpinTicketYield, SpinningTop, SpinningTopHalt, SpinningTopYield, Tas, Ticket,
     TicketParavirt, UnfairTicket, VirtTas,
 };
-use crate::locks::{OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, TicketPoints};
+use crate::locks::{
+    OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, SliceTas, TicketPoints,
+};
 
 locks! {
     "none", "no lock at all: what the hardware could do", IS_LOCK_FREE | SERVES_FAULTS, native NoLock, paravirt -;
     "tas", "test and test-and-set, unfair", 0, native Tas, paravirt -;
+    "slice-tas", "test-and-set that is not taken when the slice is about to end (--slice-margin)", 0,
+        native SliceTas, paravirt -;
     "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", 0, native VirtTas, paravirt -;
     "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1", 0,
         native Ticket, paravirt TicketParavirt;

@@ -214,6 +214,8 @@ pub struct BootBlock {
     pub pool: GuestAddress,
     /// Its length, a multiple of 2 MiB, or 0.
     pub pool_bytes: u64,
+    /// How many TSC ticks of a slice must be left for locks that ask for that.
+    pub slice_margin_ticks: u64,
     /// Bit n: instrumented locks ring [`PORT_POINT`] at point n.
     pub points: u64,
     /// Sections that all vCPUs together are to complete once the window is open; then one of them rings
@@ -233,6 +235,8 @@ pub const BOOT_PARAVIRT: u32 = 1 << 0;
 pub const BOOT_PREEMPTED_HINT: u32 = 1 << 1;
 /// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
 pub const BOOT_GO_ON: u32 = 1 << 2;
+/// A slice may be extended for a vCPU that says it holds a lock: mind [`HostLine::yield_wanted`].
+pub const BOOT_GRACE: u32 = 1 << 3;
 
 // ---------------------------------------------------------------------------------------------------------
 // Control block: the measuring window, and what the boot vCPU found out
@@ -309,7 +313,12 @@ pub struct HostLine {
     /// TSC ticks that the vCPU has been off its pCPU since it was made; exact while it runs. The TSC less this is a clock that
     /// stands still while the vCPU is off. Only the VMM's own scheduler keeps it; else it is 0.
     pub off_ticks: AtomicU64,
-    _pad: [u8; 40],
+    /// TSC at which the present slice ends, or ended if the vCPU is off or in its grace; 0: nobody knows.
+    pub slice_end_tsc: AtomicU64,
+    /// Not 0: the slice is over, and the vCPU goes on only to leave its critical section. Then it is to ring
+    /// [`PORT_YIELD`]; if it does not, it is taken off when its grace is over.
+    pub yield_wanted: AtomicU32,
+    _pad: [u8; 28],
 }
 
 /// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
@@ -332,7 +341,7 @@ pub const CPU_OFFSET: usize = 136;
 /// Offset of [`Identity::exception_stack`] from the GS base.
 pub const EXCEPTION_STACK_OFFSET: usize = 144;
 
-/// What the vCPU is doing, for attribution. Guest-written.
+/// What the vCPU is doing, for attribution; and, as [`ACTIVITY_HOLDER`], its plea not to be taken off just now. Guest-written.
 #[repr(C, align(128))]
 pub struct Activity {
     /// One of [`ACTIVITY_OTHER`] and its siblings.
@@ -499,7 +508,7 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 152);
+    assert!(size_of::<BootBlock>() == 160);
     assert!(size_of::<LockCalls>() == 24);
     assert!(size_of::<CallSite>() == 24);
     assert!(

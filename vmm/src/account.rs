@@ -8,7 +8,7 @@ use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuA
 
 use crate::clock::read_tsc;
 use crate::guest_run::GuestRun;
-use crate::outcome::ByActivity;
+use crate::outcome::{ByActivity, Graces};
 use crate::sched::Place;
 
 /// What a vCPU was doing.
@@ -122,6 +122,12 @@ pub(crate) struct Account {
     pub(crate) lost_ns_by: ByActivity<u64>,
     /// Those that were taken off on purpose, inside the window.
     pub(crate) injected_by: ByActivity<u64>,
+    /// How often its slice was extended inside the window, and how often that was not enough.
+    pub(crate) graces: Graces,
+    /// Time that it ran beyond the end of its last slice: the next one is shorter by that.
+    pub(crate) debt_ns: u64,
+    /// Directed yields to it, or kicks that handed it a pCPU, whole run.
+    pub(crate) handed: u64,
     /// Sleeps, whole run.
     pub(crate) waits: u64,
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
@@ -146,6 +152,9 @@ impl Account {
             preempted_ns_by: ByActivity::default(),
             lost_ns_by: ByActivity::default(),
             injected_by: ByActivity::default(),
+            graces: Graces::default(),
+            debt_ns: 0,
+            handed: 0,
             waits: 0,
             kicks: 0,
             off: Off::Ready,

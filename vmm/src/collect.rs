@@ -13,7 +13,7 @@ use crate::exits::Exit;
 use crate::guest_run::GuestRun;
 use crate::image::Image;
 use crate::machine::Machine;
-use crate::outcome::{ByActivity, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
+use crate::outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
 use crate::sched::Finished;
 use crate::supervise::Observed;
 
@@ -66,6 +66,9 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
+        graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
+        handed: (facts.config.sched == Sched::Vmm)
+            .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.injected_by)),
         preempted_source: preempted_source(facts),
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
@@ -144,6 +147,17 @@ fn lock_events(facts: &Facts<'_>) -> Vec<(String, u64)> {
         (0..facts.config.vcpus).map(of).fold(0, u64::wrapping_add)
     };
     facts.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
+}
+
+fn graces(finished: &[Finished]) -> Graces {
+    finished.iter().fold(Graces::default(), |sum, vcpu| {
+        let Graces { granted, expired, overrun_ns } = vcpu.account.graces;
+        Graces {
+            granted: sum.granted + granted,
+            expired: sum.expired + expired,
+            overrun_ns: sum.overrun_ns + overrun_ns,
+        }
+    })
 }
 
 fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {

@@ -82,6 +82,12 @@ pub struct RunConfig {
     pub sched: Sched,
     /// Length of a slice under [`Sched::Vmm`].
     pub slice: Duration,
+    /// Under [`Sched::Vmm`]: how much longer a vCPU may run that says it holds a lock when its slice ends; zero: no longer.
+    pub grace: Duration,
+    /// How much of a slice must be left for a lock that asks for that.
+    pub slice_margin: Duration,
+    /// Under [`Sched::Vmm`]: a vCPU that kicks another one awake hands it the pCPU.
+    pub kick_yields: bool,
     /// Attribute descheduling to what the vCPU was doing.
     pub attribution: bool,
     /// Take vCPUs off on purpose.

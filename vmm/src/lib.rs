@@ -44,7 +44,7 @@ pub use error::RunError;
 pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict};
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use image::{Entry, Image};
-pub use outcome::{ByActivity, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
+pub use outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};
 pub use readings::Readings;

@@ -44,6 +44,11 @@ impl<'a> Losses<'a> {
         Self { memory, vcpus, tsc_khz, watches }
     }
 
+    /// `ns` in TSC ticks.
+    pub(crate) fn ticks(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64
+    }
+
     /// The lock that `vcpu` says it is at, if there is such a lock.
     pub(crate) fn lock_of(&self, vcpu: u32) -> Option<u32> {
         let lock = self.memory.area(vcpu).activity.lock.load(Ordering::Relaxed);
@@ -80,9 +85,8 @@ impl<'a> Losses<'a> {
         window: &WindowTimes,
     ) -> u64 {
         let now_tsc = read_tsc();
-        let ticks = |ns: u64| (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64;
         let Some((from_ns, to_ns)) = window.clip(from_ns, now_ns) else { return 0 };
-        let (from, to) = (now_tsc - ticks(now_ns - from_ns), now_tsc - ticks(now_ns - to_ns));
+        let (from, to) = (now_tsc - self.ticks(now_ns - from_ns), now_tsc - self.ticks(now_ns - to_ns));
         let waited = |other: u32| {
             let activity = &self.memory.area(other).activity;
             let waits = matches!(activity.state.load(Ordering::Relaxed), ACTIVITY_WAITER | ACTIVITY_HEAD);

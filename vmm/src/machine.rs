@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use haltkick_hypercalls::{
-    ABI_VERSION, BOOT_GO_ON, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress, USES_MEMORY,
+    ABI_VERSION, BOOT_GO_ON, BOOT_GRACE, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress,
+    USES_MEMORY,
 };
 use kvm_bindings::{
     KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
@@ -226,6 +227,8 @@ fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {
 
 fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    let ticks =
+        |duration: std::time::Duration| (duration.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64;
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     BootBlock {
         abi_version: ABI_VERSION,
@@ -234,7 +237,8 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         workload: chosen.workload,
         flags: flag(config.pv, BOOT_PARAVIRT)
             | flag(config.preempted_hint, BOOT_PREEMPTED_HINT)
-            | flag(config.mix.go_on, BOOT_GO_ON),
+            | flag(config.mix.go_on, BOOT_GO_ON)
+            | flag(!config.grace.is_zero(), BOOT_GRACE),
         lock_count: config.lock_count,
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
@@ -243,11 +247,12 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         hold_ns: nanoseconds(config.hold),
         think_ns: nanoseconds(config.think),
         work_rate: config.work_rate.unwrap_or(0),
-        spin_threshold_ticks: (config.spin_threshold.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64,
+        spin_threshold_ticks: ticks(config.spin_threshold),
         seed: config.seed,
         page_table: GuestAddress(0),
         pool: GuestAddress(0),
         pool_bytes: 0,
+        slice_margin_ticks: ticks(config.slice_margin),
         points: chosen.point.map_or(0, |point| 1 << point),
         work_sections: config.mix.work_sections.unwrap_or(0),
         long_hold_ns: nanoseconds(config.mix.long_hold),

@@ -20,6 +20,17 @@ pub struct ByActivity<T> {
     pub other: T,
 }
 
+/// Slices that were extended for a vCPU that said it held a lock, inside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Graces {
+    /// How often.
+    pub granted: u64,
+    /// Those at the end of which the vCPU was taken off all the same.
+    pub expired: u64,
+    /// How long the vCPUs ran beyond the end of their slices, in nanoseconds; charged to the next ones.
+    pub overrun_ns: u64,
+}
+
 /// Counts per bucket of `haltkick_hypercalls::Histogram`, summed over vCPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TicksHistogram {
@@ -114,6 +125,10 @@ pub struct Outcome {
     pub preempted_ns: Option<ByActivity<u64>>,
     /// Time that all other vCPUs waited for a lock because of them, in nanoseconds. See `loss` for what counts.
     pub lost_ns: Option<ByActivity<u64>>,
+    /// Slices that were extended; `None` where that was not asked for.
+    pub graces: Option<Graces>,
+    /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.
+    pub handed: Option<u64>,
     /// Those of `preemptions` that were on purpose.
     pub injected: Option<ByActivity<u64>>,
     /// Who wrote the `preempted` flag.

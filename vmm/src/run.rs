@@ -6,7 +6,7 @@ use haltkick_hypercalls::{FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS, SER
 
 use crate::clock::{now_ns, read_tsc};
 use crate::collect::{self, Facts};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, Sched};
 use crate::deschedule::{Deschedule, Plan};
 use crate::error::RunError;
 use crate::explain::{self, Scene};
@@ -121,6 +121,17 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         ));
     }
     check_kind(image, lock, workload)?;
+    if config.sched == Sched::Host && !config.grace.is_zero() {
+        return usage(
+            "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
+        );
+    }
+    if config.sched == Sched::Host && config.kick_yields {
+        return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
+    }
+    if config.grace > config.slice {
+        return usage(format!("a grace of {:?} is longer than the slice, {:?}", config.grace, config.slice));
+    }
     let point = match &config.deschedule {
         Some(deschedule) => check_deschedule(deschedule, &image.locks[lock], image)?,
         None => None,

@@ -30,6 +30,7 @@ pub mod rw_percpu;
 pub mod rw_unfair;
 pub mod rwsem;
 mod sleep;
+pub mod slice_tas;
 mod sync;
 pub mod tas;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -59,6 +60,7 @@ pub use rw_percpu::{PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot};
 pub use rw_unfair::UnfairRwLock;
 pub use rwsem::RwSem;
 pub use sleep::SleepDomain;
+pub use slice_tas::SliceTas;
 pub use tas::Tas;
 pub use ticket::Ticket;
 pub use unfair_ticket::UnfairTicket;

@@ -61,6 +61,18 @@ pub trait Platform: Sync {
     /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
     fn yield_to(&self, cpu: Option<usize>);
 
+    /// Ticks until the host takes the calling CPU away, as far as it says; `u64::MAX`: it does not say.
+    #[inline(always)]
+    fn slice_left(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// How many ticks must be left of a slice for a section to be worth entering.
+    #[inline(always)]
+    fn slice_margin(&self) -> u64 {
+        0
+    }
+
     /// Adds `n` to the calling CPU's counter for `event`.
     fn count(&self, event: Event, n: u64);
 
@@ -145,6 +157,16 @@ impl<P: Platform> Platform for &P {
     #[inline(always)]
     fn yield_to(&self, cpu: Option<usize>) {
         (**self).yield_to(cpu);
+    }
+
+    #[inline(always)]
+    fn slice_left(&self) -> u64 {
+        (**self).slice_left()
+    }
+
+    #[inline(always)]
+    fn slice_margin(&self) -> u64 {
+        (**self).slice_margin()
     }
 
     #[inline(always)]

@@ -6,10 +6,10 @@ use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW
 
 use crate::histogram::record;
 use crate::locks::GuestLock;
-use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
 use crate::workloads::mixed::Random;
+use crate::{grace, oracle};
 
 /// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.
 pub(crate) fn run<L: GuestLock>() {
@@ -40,6 +40,7 @@ pub(crate) fn run<L: GuestLock>() {
         let left = now();
         if excludes {
             activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+            grace::section_left();
         }
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match window.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, on_cpu, work};
-use crate::{oracle, pool};
+use crate::{grace, oracle, pool};
 
 /// The workload on one vCPU.
 pub(crate) fn run<L: GuestLock>() {
@@ -112,6 +112,7 @@ fn excluded<L: GuestLock>(section: &Section, counts: bool) {
         record(&results.wait, had - asked);
         record(&results.hold, now() - had);
     }
+    grace::section_left();
 }
 
 /// The inner of two nested sections, with half of the work in it. Ticks on the pCPU in its lock's code.

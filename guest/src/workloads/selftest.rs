@@ -3,7 +3,7 @@
 
 use core::fmt::Write;
 use core::hint::spin_loop;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED};
 
@@ -12,7 +12,7 @@ use crate::hypercall;
 use crate::locks::GuestLock;
 use crate::percpu::{add, area, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
-use crate::{oracle, workloads::critical_section};
+use crate::{histogram, oracle, workloads::critical_section};
 
 /// vCPU 0 panics; the others do as usual.
 pub(crate) fn panic<L: GuestLock>() {
@@ -85,6 +85,38 @@ pub(crate) fn preempted<L: GuestLock>() {
             add(&this().results.acquisitions, 1);
         }
         this().activity.since_tsc.store(now(), Ordering::Release);
+    }
+}
+
+/// Whom the vCPU that ran last has named, plus one.
+static NAMED: AtomicU32 = AtomicU32::new(0);
+
+/// Every vCPU yields to one after the other. Whoever goes on after a yield counts, as a wait of 0 ticks, that it is the
+/// one that was named last, or as one of 1 tick, that it is not. One yield counts as one operation.
+pub(crate) fn yields<L: GuestLock>() {
+    let vcpus = boot().vcpus as usize;
+    for step in (1..vcpus.max(2)).cycle() {
+        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            return;
+        }
+        let target = (cpu() + step) % vcpus;
+        // Relaxed: on one pCPU, which is where this means something, there is nobody to race with.
+        NAMED.store(target as u32 + 1, Ordering::Relaxed);
+        hypercall::yield_to(Some(target as u32));
+        let is_named = NAMED.load(Ordering::Relaxed) == cpu() as u32 + 1;
+        histogram::record(&this().results.wait, u64::from(!is_named));
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+/// vCPU 0 claims to hold a lock, and never stops; the others claim nothing. One round of work counts as one operation.
+pub(crate) fn liar<L: GuestLock>() {
+    if cpu() == 0 {
+        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+    }
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        work(iterations(1_000));
+        add(&this().results.acquisitions, 1);
     }
 }
 

@@ -67,7 +67,7 @@ impl<'a> Scheduler<'a> {
         plan: Option<Plan>,
     ) -> Self {
         match config.sched {
-            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config.cpus.len(), config.slice, plan)),
+            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config, plan)),
             Sched::Host => Self::Host(HostThreads::new(run, vcpus, plan)),
         }
     }

@@ -14,12 +14,14 @@
 //! One queue for all runners keeps every pCPU busy while any vCPU is ready; `fair_queue` says who is next.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
 use crate::account::{Account, Activity, By};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, read_tsc};
+use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
@@ -76,12 +78,14 @@ impl Queue {
 struct Pcpu {
     slice: SliceTimer,
     injector: Option<Injector>,
+    /// While the turn is in its grace: since when.
+    grace: Option<u64>,
 }
 
 impl Pcpu {
     /// A turn begins.
-    fn begin(&mut self, now_ns: u64) {
-        self.slice.begin(now_ns);
+    fn begin(&mut self, now_ns: u64, debt_ns: u64) {
+        self.slice.begin(now_ns, debt_ns);
         self.set_alarm();
     }
 
@@ -114,8 +118,10 @@ enum Turn {
     Injected(u64),
     /// It sleeps until kicked.
     Waits,
-    /// It passes its slice on.
-    Yields(Option<u32>),
+    /// It gives up its slice, and somebody else is ready.
+    Yields,
+    /// It hands its pCPU to this vCPU.
+    HandsOver(Box<Task>),
     /// It has nothing more to do, or may not be entered again.
     Left,
     /// The run is over.
@@ -132,20 +138,22 @@ pub(crate) struct Runners<'a> {
     slots: Vec<Mutex<Slot>>,
     runners: usize,
     slice_ns: u64,
+    grace_ns: u64,
+    kick_yields: bool,
     plan: Option<Plan>,
     threads: Mutex<Vec<Thread>>,
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over `vcpus`, to be run on `runners` pCPUs.
+    /// Takes over `vcpus`.
     pub(crate) fn new(
         run: &'a GuestRun<'a>,
         vcpus: Vec<Vcpu>,
-        runners: usize,
-        slice: Duration,
+        config: &RunConfig,
         plan: Option<Plan>,
     ) -> Self {
-        let slice_ns = slice.as_nanos() as u64;
+        let runners = config.cpus.len();
+        let slice_ns = config.slice.as_nanos() as u64;
         let now = now_ns();
         let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
         let mut tasks = vcpus
@@ -164,6 +172,8 @@ impl<'a> Runners<'a> {
             slots,
             runners,
             slice_ns,
+            grace_ns: config.grace.as_nanos() as u64,
+            kick_yields: config.kick_yields,
             plan,
             threads: Mutex::default(),
         }
@@ -223,7 +233,7 @@ impl<'a> Runners<'a> {
         affinity::pin_to(&[cpu])?;
         let slice = SliceTimer::new(self.slice_ns).map_err(system("create a slice timer"))?;
         let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
-        let mut pcpu = Pcpu { slice, injector };
+        let mut pcpu = Pcpu { slice, injector, grace: None };
         lock(&self.threads).push(Thread::current());
         let mut next = None;
         while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
@@ -284,6 +294,8 @@ impl<'a> Runners<'a> {
     fn give_turn(&self, mut task: Box<Task>, pcpu: &mut Pcpu) -> Result<Option<Box<Task>>, RunError> {
         let turn = self.run_turn(&mut task, pcpu);
         let (id, now) = (task.vcpu.id, now_ns());
+        // A turn may end in its grace for another reason than the grace.
+        self.settle_grace(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Ok(Turn::Stopped));
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
@@ -301,9 +313,14 @@ impl<'a> Runners<'a> {
                 task.account.sleep(self.run, id, now);
                 self.put_to_sleep(task);
             }
-            Ok(Turn::Yields(to)) => {
+            Ok(Turn::Yields) => {
                 task.account.give_up(self.run, id, now);
-                return Ok(self.pass_slice(task, to));
+                return Ok(self.pass_slice(task));
+            }
+            Ok(Turn::HandsOver(next)) => {
+                task.account.give_up(self.run, id, now);
+                self.push_ready(task);
+                return Ok(Some(next));
             }
             Ok(Turn::Left) => {
                 task.account.leave(self.run, id, now);
@@ -322,7 +339,8 @@ impl<'a> Runners<'a> {
         let (id, start) = (task.vcpu.id, now_ns());
         task.account.resume(self.run, id, start);
         self.run.invalidations.runs_here(id);
-        pcpu.begin(start);
+        pcpu.begin(start, std::mem::take(&mut task.account.debt_ns));
+        self.publish_slice_end(id, pcpu, start);
         loop {
             if self.run.stopping() {
                 return Ok(Turn::Stopped);
@@ -336,16 +354,33 @@ impl<'a> Runners<'a> {
                     if let Some(length_ns) = pcpu.takes(|| Activity::checked(self.run, id), now) {
                         return Ok(Turn::Injected(length_ns));
                     }
-                    if pcpu.slice.ended(now) && self.somebody_is_ready() {
-                        return Ok(Turn::SliceEnded);
+                    if pcpu.slice.ended(now) {
+                        if self.somebody_is_ready() && !self.grants_grace(id, pcpu, now) {
+                            self.settle_grace(task, pcpu, true, now);
+                            return Ok(Turn::SliceEnded);
+                        }
+                        self.publish_slice_end(id, pcpu, now);
                     }
                 }
                 Exit::Wait if self.take_latch(task) => {}
                 Exit::Wait => return Ok(Turn::Waits),
-                Exit::Kick(vcpu) => self.kick(vcpu),
+                Exit::Kick(vcpu) => {
+                    if let Some(next) = self.kick(vcpu) {
+                        return Ok(Turn::HandsOver(next));
+                    }
+                }
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
-                Exit::Yield(to) if to.is_some() || self.somebody_is_ready() => return Ok(Turn::Yields(to)),
-                Exit::Yield(_) => {}
+                Exit::Yield(_) if pcpu.grace.is_some() => {
+                    self.settle_grace(task, pcpu, false, now_ns());
+                    return Ok(Turn::SliceEnded);
+                }
+                Exit::Yield(Some(to)) => {
+                    if let Some(next) = self.take_ready(to) {
+                        return Ok(Turn::HandsOver(next));
+                    }
+                }
+                Exit::Yield(None) if self.somebody_is_ready() => return Ok(Turn::Yields),
+                Exit::Yield(None) => {}
                 Exit::Point(point) => {
                     let activity = Activity::of(self.run.area(id));
                     if let Some(length_ns) = pcpu.takes_at(point, activity) {
@@ -367,6 +402,42 @@ impl<'a> Runners<'a> {
         let mut queue = lock(&self.queue);
         queue.take_back(now_ns());
         !queue.ready.is_empty()
+    }
+
+    /// Tells the guest when the slice ends that began, or went on, at `now_ns`.
+    fn publish_slice_end(&self, vcpu: u32, pcpu: &Pcpu, now_ns: u64) {
+        let end = self.run.losses.ticks(pcpu.slice.deadline_ns().saturating_sub(now_ns)) + read_tsc();
+        // Relaxed: a hint, which the vCPU reads once it runs.
+        self.run.area(vcpu).host.slice_end_tsc.store(end, Ordering::Relaxed);
+    }
+
+    /// The slice of `vcpu` is over: whether it may run a little longer, once, to leave its section.
+    ///
+    /// What it runs beyond the slice is charged to the next one. So a vCPU that always claims to hold a lock gains nothing.
+    fn grants_grace(&self, vcpu: u32, pcpu: &mut Pcpu, now_ns: u64) -> bool {
+        let area = self.run.area(vcpu);
+        if self.grace_ns == 0 || pcpu.grace.is_some() || Activity::of(area) != Activity::Holder {
+            return false;
+        }
+        pcpu.grace = Some(now_ns);
+        pcpu.slice.extend(now_ns + self.grace_ns);
+        // Relaxed: the vCPU is stopped.
+        area.host.yield_wanted.store(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The end of a turn, with grace or without.
+    fn settle_grace(&self, task: &mut Task, pcpu: &mut Pcpu, expired: bool, now_ns: u64) {
+        let Some(granted_ns) = pcpu.grace.take() else { return };
+        self.run.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
+        let overrun_ns = now_ns.saturating_sub(granted_ns);
+        task.account.debt_ns = overrun_ns.min(self.slice_ns);
+        if self.run.window.contains(now_ns) {
+            let graces = &mut task.account.graces;
+            graces.granted += 1;
+            graces.expired += u64::from(expired);
+            graces.overrun_ns += overrun_ns;
+        }
     }
 
     fn start_the_others(&self) {
@@ -394,18 +465,24 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.
-    fn kick(&self, vcpu: u32) {
-        let Some(slot) = self.slots.get(vcpu as usize) else { return };
-        let mut slot = lock(slot);
-        match slot.asleep.take() {
-            Some(mut task) => {
-                drop(slot);
-                task.account.kicks += 1;
-                self.make_ready(task);
-            }
-            None => slot.latched = true,
+    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody. The vCPU that was woken, if it is
+    /// to be run at once.
+    fn kick(&self, vcpu: u32) -> Option<Box<Task>> {
+        let mut slot = lock(self.slots.get(vcpu as usize)?);
+        let Some(mut task) = slot.asleep.take() else {
+            slot.latched = true;
+            return None;
+        };
+        drop(slot);
+        task.account.kicks += 1;
+        if !self.kick_yields {
+            self.make_ready(task);
+            return None;
         }
+        task.account.wake(self.run, now_ns());
+        task.account.virtual_ns = lock(&self.queue).ready.after_sleep(task.account.virtual_ns);
+        task.account.handed += 1;
+        Some(task)
     }
 
     fn make_ready(&self, mut task: Box<Task>) {
@@ -418,13 +495,20 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// Directed yield: the chosen vCPU runs next if it is ready; without a choice, whoever else is next.
-    fn pass_slice(&self, task: Box<Task>, to: Option<u32>) -> Option<Box<Task>> {
+    /// Directed yield: `vcpu`, if it is ready. Else the yield has no effect, as in KVM: it runs already, or it sleeps, and
+    /// nothing would be gained by giving up the pCPU for it.
+    fn take_ready(&self, vcpu: u32) -> Option<Box<Task>> {
         let mut queue = lock(&self.queue);
-        let next = match to {
-            Some(to) => queue.ready.take(to),
-            None => queue.ready.pop(|ready| ready.last_pcpu == task.last_pcpu),
-        };
+        queue.take_back(now_ns());
+        let mut task = queue.ready.take(vcpu)?;
+        task.account.handed += 1;
+        Some(task)
+    }
+
+    /// Yield: whoever else is next.
+    fn pass_slice(&self, task: Box<Task>) -> Option<Box<Task>> {
+        let mut queue = lock(&self.queue);
+        let next = queue.ready.pop(|ready| ready.last_pcpu == task.last_pcpu);
         queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
         if next.is_none() && queue.idle_runners > 0 {
             self.work.notify_one();

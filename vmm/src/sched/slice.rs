@@ -26,13 +26,24 @@ impl SliceTimer {
         Ok(Self { timer: KickTimer::new()?, slice_ns, deadline_ns: 0, fresh: false, detour: false })
     }
 
-    /// A turn begins.
-    pub(crate) fn begin(&mut self, now_ns: u64) {
-        if !std::mem::take(&mut self.fresh) {
-            self.deadline_ns = now_ns + self.slice_ns;
+    /// A turn begins, of a slice shortened by `debt_ns`.
+    pub(crate) fn begin(&mut self, now_ns: u64, debt_ns: u64) {
+        if !std::mem::take(&mut self.fresh) || debt_ns > 0 {
+            self.deadline_ns = now_ns + self.slice_ns.saturating_sub(debt_ns);
             self.detour = false;
             self.timer.set(self.deadline_ns, self.slice_ns);
         }
+    }
+
+    /// When it ends.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    /// The slice that has just ended goes on until `until_ns`.
+    pub(crate) fn extend(&mut self, until_ns: u64) {
+        (self.fresh, self.detour, self.deadline_ns) = (false, false, until_ns);
+        self.timer.set(until_ns, self.slice_ns);
     }
 
     /// Kicks at `at_ns` too, if the slice has not ended by then. Only the last call counts.

@@ -52,6 +52,7 @@ macro_rules! family {
 
 family! {
     tas: Tas::new(), |host| host;
+    slice_tas: SliceTas::new(), |host| host;
     ticket: Ticket::new(), |host| host;
     unfair_ticket: UnfairTicket::new(), |host| host;
     pv_ticket: PvTicket::new(), PvTicketDomain::<Host, CPUS>::new;

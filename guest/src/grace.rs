@@ -1,0 +1,17 @@
+//! The other half of the VMM's grace: what is left of it after the section is given back.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::BOOT_GRACE;
+
+use crate::hypercall;
+use crate::percpu::{boot, this};
+
+/// The calling vCPU has announced that it left its section. If its slice was over, it goes.
+#[inline(always)]
+pub(crate) fn section_left() {
+    // Relaxed: the VMM wrote it while this vCPU was stopped.
+    if boot().flags & BOOT_GRACE != 0 && this().host.yield_wanted.load(Ordering::Relaxed) != 0 {
+        hypercall::yield_to(None);
+    }
+}
