@@ -76,6 +76,22 @@ percpu-relaxed-drain        loom     rw::per_cpu::with_two
 percpu-relaxed-leave        loom     rw::per_cpu::with_two
 percpu-relaxed-write-unlock loom     rw::per_cpu::with_two
 percpu-forget-outer         host     a_cpu_may_read_several
+o1-relaxed-tail             loom     osq::packed::o1_
+o2-relaxed-link             loom     osq::packed::o2_
+osq-relaxed-hand-over       loom     osq::packed::one_of_two
+osq-relaxed-relink          loom     osq::packed::one_of_three
+osq-copy-the-link           shuttle  osq
+sleep-no-fence              loom     sleeping::mutex_with_two_cpus_that_sleep
+sleep-relaxed-list          loom     sleeping::mutex_with_two_cpus_that_sleep
+mutex-relaxed-take          loom     sleeping::mutex_with_two_cpus_that_sleep
+mutex-relaxed-hand-off      loom     sleeping::mutex_is_handed
+mutex-relaxed-unlock        loom     sleeping::mutex_with_two_cpus_that_sleep
+rwsem-relaxed-read          loom     sleeping::rwsem_is_handed
+rwsem-relaxed-read-unlock   loom     sleeping::rwsem_is_handed
+rwsem-relaxed-write         loom     sleeping::rwsem_with_two_writers_that_sleep
+rwsem-relaxed-write-unlock  loom     sleeping::rwsem_with_two_writers_that_sleep
+rwsem-ignore-thief          loom     sleeping::rwsem_is_handed
+rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
 '
 table=$(sed '/^$/d' <<<"$table")
 

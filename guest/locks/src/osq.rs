@@ -24,7 +24,7 @@
 //!
 //! A can fail for two reasons. The predecessor has handed over: then I am head after all. Or it is leaving
 //! itself and has got to B: then C gives me another predecessor, with whom I try again. `next` is always taken
-//! by an exchange, also by `unlock`: whoever gets the link out of a node has both ends of it to itself.
+//! by a compare-exchange, also by `unlock`: whoever gets the link out of a node has both ends of it to itself.
 //!
 //! - O1: the swap of `tail` publishes the node. Otherwise a successor's link may be overwritten by the late
 //!   initialisation of `next`, and nobody is ever handed the queue.
@@ -242,9 +242,7 @@ impl<L: Layout> Osq<L> {
     #[cold]
     #[inline(never)]
     fn hand_over<P: Platform, const CPUS: usize>(&self, nodes: &OsqNodes<L, CPUS>, platform: &P, me: u32) {
-        // Acquire: pairs with the link in `wait` or in C.
-        let known = nodes.links(me).next.swap(0, AcqRel);
-        let next = if known != 0 { Some(known) } else { self.await_next(nodes, platform, me, 0) };
+        let next = self.await_next(nodes, platform, me, 0);
         if let Some(next) = next {
             // Release: pairs with the waits in `wait` and A.
             nodes.links(next).locked.store(1, mutant!("osq-relaxed-hand-over": Release => Relaxed));
@@ -333,21 +331,20 @@ impl<L: Layout> Osq<L> {
         me: u32,
         before: u32,
     ) -> Option<u32> {
-        let next = &nodes.links(me).next;
+        let link = &nodes.links(me).next;
         loop {
-            // Release: A must come before the link of the next to swap `tail`. Relaxed otherwise: a hint, and
-            // nothing is read.
+            // Relaxed: the exchange validates the value. Acquire: pairs with the link in `wait` or in C.
+            let next = link.load(Relaxed);
+            let mine = || mutant!("osq-copy-the-link": link.compare_exchange(next, 0, Acquire, Relaxed).is_ok() => true);
+            if next != 0 && mine() {
+                return Some(next);
+            }
+            // Release: A comes before the link of the next to swap `tail`. Acquire: what the swap of a node that
+            // has left again published. Relaxed load: a hint, and spares the line.
             if self.tail.load(Relaxed) == me
                 && self.tail.compare_exchange(me, before, AcqRel, Relaxed).is_ok()
             {
                 return None;
-            }
-            // Relaxed load: a hint. Acquire: pairs with the link in `wait` or in C.
-            if next.load(Relaxed) != 0 {
-                let next = mutant!("osq-copy-the-link": next.swap(0, AcqRel) => next.load(Acquire));
-                if next != 0 {
-                    return Some(next);
-                }
             }
             platform.pause();
         }

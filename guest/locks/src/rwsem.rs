@@ -51,7 +51,7 @@
 //! owns the lock.
 
 use crate::{
-    Activity, Event, Lock, Platform,
+    Activity, Event, Lock, Platform, RwLock,
     mutant::mutant,
     osq::{Layout, Osq, Packed},
     sleep::{Held, SleepDomain, WaitList, Woken},
@@ -518,6 +518,41 @@ impl<P: Platform, L: Layout, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> fo
 
     #[inline]
     fn unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
+        self.write_unlock(domain);
+    }
+}
+
+impl<P: Platform, L: Layout, const CPUS: usize> RwLock<SleepDomain<P, L, CPUS>> for RwSem<L> {
+    type ReadToken = ();
+    type WriteToken = ();
+
+    #[inline]
+    fn read(&self, domain: &SleepDomain<P, L, CPUS>) {
+        self.read(domain);
+    }
+
+    #[inline]
+    fn try_read(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
+        self.try_read(domain).then_some(())
+    }
+
+    #[inline]
+    fn read_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
+        self.read_unlock(domain);
+    }
+
+    #[inline]
+    fn write(&self, domain: &SleepDomain<P, L, CPUS>) {
+        self.write(domain);
+    }
+
+    #[inline]
+    fn try_write(&self, domain: &SleepDomain<P, L, CPUS>) -> Option<()> {
+        self.try_write(domain).then_some(())
+    }
+
+    #[inline]
+    fn write_unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
         self.write_unlock(domain);
     }
 }

@@ -14,5 +14,7 @@
 
 mod family;
 mod model;
+mod osq;
 mod qspinlock;
 mod rw;
+mod sleeping;

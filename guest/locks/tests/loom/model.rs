@@ -26,11 +26,20 @@ loom::thread_local! {
 pub(crate) struct Machine {
     latches: Vec<Notify>,
     pauses_left: AtomicUsize,
+    preempted: Preempted,
 }
+
+/// Which CPUs are always found preempted.
+pub(crate) type Preempted = fn(usize) -> bool;
 
 impl Machine {
     fn new(cpus: usize, pauses: usize) -> Self {
-        Self { latches: (0..cpus).map(|_| Notify::new()).collect(), pauses_left: AtomicUsize::new(pauses) }
+        Self::with_preempted(cpus, pauses, |_| false)
+    }
+
+    pub(crate) fn with_preempted(cpus: usize, pauses: usize, preempted: Preempted) -> Self {
+        let latches = (0..cpus).map(|_| Notify::new()).collect();
+        Self { latches, pauses_left: AtomicUsize::new(pauses), preempted }
     }
 }
 
@@ -69,8 +78,8 @@ impl Platform for Machine {
         self.latches[cpu].notify();
     }
 
-    fn is_preempted(&self, _: usize) -> bool {
-        false
+    fn is_preempted(&self, cpu: usize) -> bool {
+        (self.preempted)(cpu)
     }
 
     fn yield_to(&self, _: Option<usize>) {
@@ -105,7 +114,7 @@ pub(crate) fn check<D, L>(
     explore(bounds.preemptions, move || {
         let domain = Arc::new(domain(Machine::new(cpus, bounds.pauses)));
         let lock = Arc::new(lock());
-        let counter = Arc::new(Plain(UnsafeCell::new(0)));
+        let counter = Arc::new(Plain::default());
         let run = {
             let (domain, lock, counter) = (domain.clone(), lock.clone(), counter.clone());
             move |cpu| {
@@ -121,6 +130,25 @@ pub(crate) fn check<D, L>(
         on_each_cpu(cpus, run);
         assert_eq!(counter.get(), cpus * bounds.rounds);
         at_rest(&domain);
+    });
+}
+
+/// Sets up a scene, lets `cpus` CPUs play on it, and looks at it when all have come through.
+pub(crate) fn play_out<S: Sync + Send + 'static>(
+    cpus: usize,
+    bounds: &Bounds,
+    scene: impl Fn() -> S + Sync + Send + 'static,
+    play: impl Fn(usize, &S) + Copy + Sync + Send + 'static,
+    at_rest: impl Fn(&S) + Sync + Send + 'static,
+) {
+    explore(bounds.preemptions, move || {
+        let scene = Arc::new(scene());
+        let shared = scene.clone();
+        on_each_cpu(cpus, move |cpu| {
+            CPU.with(|this| this.set(cpu));
+            play(cpu, &shared);
+        });
+        at_rest(&scene);
     });
 }
 
@@ -149,7 +177,7 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
     explore(bounds.preemptions, move || {
         let domain = Arc::new(domain(Machine::new(CPUS, bounds.pauses)));
         let lock = Arc::new(lock());
-        let counter = Arc::new(Plain(UnsafeCell::new(0)));
+        let counter = Arc::new(Plain::default());
         let written = {
             let writes = |role| (0..bounds.rounds).filter(|round| writes(role, *round)).count();
             roles.map(writes).iter().sum::<usize>()
@@ -215,21 +243,27 @@ fn on_each_cpu(cpus: usize, cpu: impl Fn(usize) + Clone + 'static) {
 }
 
 /// A counter that only a lock protects. Loom reports accesses that overlap, or that nothing orders.
-struct Plain(UnsafeCell<usize>);
+pub(crate) struct Plain(UnsafeCell<usize>);
 
 #[expect(unsafe_code, reason = "what the lock under test protects")]
 // SAFETY: loom runs one thread at a time.
 unsafe impl Sync for Plain {}
 
+impl Default for Plain {
+    fn default() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+}
+
 impl Plain {
     #[expect(unsafe_code, reason = "what the lock under test protects")]
-    fn increment(&self) {
+    pub(crate) fn increment(&self) {
         // SAFETY: loom runs one thread at a time, and panics if another one is inside.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 
     #[expect(unsafe_code, reason = "what the lock under test protects")]
-    fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         // SAFETY: as above.
         self.0.with(|count| unsafe { *count })
     }

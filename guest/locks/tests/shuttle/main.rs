@@ -166,6 +166,31 @@ fn explore<D, L>(
     try_schedules(model);
 }
 
+/// Sets up a scene, lets `cpus` CPUs play on it, and looks at it when all have come through.
+fn play_out<S: Sync + Send + 'static>(
+    cpus: usize,
+    scene: impl Fn() -> S + Send + Sync + 'static,
+    play: impl Fn(usize, &S) + Copy + Send + Sync + 'static,
+    at_rest: impl Fn(&S) + Send + Sync + 'static,
+) {
+    try_schedules(move || {
+        let scene = Arc::new(scene());
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let scene = scene.clone();
+                thread::spawn(move || {
+                    CPU.with(|this| this.set(cpu));
+                    play(cpu, &scene);
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        at_rest(&scene);
+    });
+}
+
 /// `cpus` CPUs read and write under one reader-writer lock, and must all come through. Two counters that are written
 /// together must be seen together.
 fn explore_rw<D, L>(cpus: usize, rounds: usize, domain: fn(Machine) -> D, lock: fn() -> L)
@@ -318,4 +343,99 @@ fn per_cpu_rwlocks_with_four_cpus() {
     }
     explore_rw(4, 3, domain, || PerCpuRwLock::new(UnfairRwLock::new()));
     explore_rw(4, 3, domain, || PerCpuRwLock::new(FairRwLock::new(Ticket::new())));
+}
+
+/// Everybody queues, and leaves when a look at the predecessor says that it is preempted, which is at random. Who
+/// becomes head is alone, and whoever has come is counted either way.
+fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
+    const ROUNDS: usize = 3;
+    let scene = || {
+        let (nodes, queue) = (OsqNodes::<L, CPUS>::new(), Osq::<L>::new());
+        (Machine::new(CPUS), nodes, queue, Plain::default(), AtomicU64::new(0))
+    };
+    let play = |_, (machine, nodes, queue, heads, served): &(Machine, _, Osq<L>, Plain, AtomicU64)| {
+        for _ in 0..ROUNDS {
+            if queue.lock(nodes, machine, || false) {
+                heads.increment();
+                served.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                queue.unlock(nodes, machine);
+            }
+        }
+    };
+    play_out(CPUS, scene, play, |(_, _, queue, heads, served)| {
+        assert_eq!(heads.get() as u64, served.load(std::sync::atomic::Ordering::Relaxed));
+        assert!(!queue.is_occupied(), "somebody has been left in the queue");
+    });
+}
+
+#[test]
+fn osq_packed_with_five_cpus_that_leave() {
+    leave_the_queue::<osq::Packed, 5>();
+}
+
+#[test]
+fn osq_split_with_five_cpus_that_leave() {
+    leave_the_queue::<osq::Split, 5>();
+}
+
+#[test]
+fn osq_cached_with_five_cpus_that_leave() {
+    leave_the_queue::<osq::Cached, 5>();
+}
+
+#[test]
+fn osq_prev_cpu_with_five_cpus_that_leave() {
+    leave_the_queue::<osq::PrevCpu, 5>();
+}
+
+type Sleepers<const CPUS: usize> = SleepDomain<Machine, osq::PrevCpu, CPUS>;
+
+#[test]
+fn mutex_with_four_cpus() {
+    explore(4, 2, Sleepers::<4>::new, haltkick_locks::Mutex::new, |_| {});
+}
+
+#[test]
+fn mutex_with_eight_cpus() {
+    explore(8, 2, Sleepers::<8>::new, haltkick_locks::Mutex::new, |_| {});
+}
+
+#[test]
+fn rwsem_with_four_writers() {
+    explore(4, 2, Sleepers::<4>::new, RwSem::new, |_| {});
+}
+
+/// Each CPU reads, writes, and reads on what it has written, in an order of its own.
+#[test]
+fn rwsem_with_six_readers_and_writers() {
+    const CPUS: usize = 6;
+    let scene = || (Sleepers::<CPUS>::new(Machine::new(CPUS)), RwSem::new(), Plain::default());
+    let play = |cpu: usize, (domain, lock, counter): &(Sleepers<CPUS>, RwSem<_>, Plain)| {
+        for round in 0..3 {
+            match (cpu + round) % 3 {
+                0 => {
+                    lock.write(domain);
+                    counter.increment();
+                    lock.write_unlock(domain);
+                }
+                1 => {
+                    lock.read(domain);
+                    let seen = counter.get();
+                    thread::yield_now();
+                    assert_eq!(counter.get(), seen, "somebody wrote beside a reader");
+                    lock.read_unlock(domain);
+                }
+                _ => {
+                    lock.write(domain);
+                    counter.increment();
+                    let written = counter.get();
+                    lock.downgrade(domain);
+                    thread::yield_now();
+                    assert_eq!(counter.get(), written, "somebody wrote beside a reader");
+                    lock.read_unlock(domain);
+                }
+            }
+        }
+    };
+    play_out(CPUS, scene, play, |(.., counter)| assert_eq!(counter.get(), CPUS * 2));
 }

@@ -1,0 +1,134 @@
+//! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with
+//! nobody preempted and with some.
+
+use haltkick_locks::{osq::PrevCpu, *};
+
+use crate::model::{Bounds, Machine, Plain, Preempted, play_out};
+
+/// Sleepers of `CPUS` CPUs. The layout of the spin queue has models of its own.
+type Domain<const CPUS: usize> = SleepDomain<Machine, PrevCpu, CPUS>;
+
+const NOBODY: Preempted = |_| false;
+const EVERYBODY: Preempted = |_| true;
+const FIRST: Preempted = |cpu| cpu == 0;
+
+/// As `model::check`, with CPUs that are found preempted.
+fn check<L, const CPUS: usize>(bounds: Bounds, preempted: Preempted, lock: fn() -> L)
+where
+    L: Lock<Domain<CPUS>, Token = ()> + Send + 'static,
+{
+    let Bounds { rounds, pauses, .. } = bounds;
+    let scene = move || {
+        let domain = Domain::<CPUS>::new(Machine::with_preempted(CPUS, pauses, preempted));
+        (domain, lock(), Plain::default())
+    };
+    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, L, Plain)| {
+        for _ in 0..rounds {
+            if cpu != CPUS - 1 || lock.try_lock(domain).is_none() {
+                lock.lock(domain);
+            }
+            counter.increment();
+            lock.unlock(domain, ());
+        }
+    };
+    play_out(CPUS, &bounds, scene, play, move |(.., counter)| assert_eq!(counter.get(), CPUS * rounds));
+}
+
+fn mutex<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
+    check::<_, CPUS>(bounds, preempted, Mutex::<PrevCpu>::new);
+}
+
+fn rwsem<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
+    check::<_, CPUS>(bounds, preempted, RwSem::<PrevCpu>::new);
+}
+
+#[test]
+fn mutex_with_two_cpus_that_spin() {
+    mutex::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY);
+}
+
+#[test]
+fn mutex_with_two_cpus_that_sleep() {
+    mutex::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY);
+}
+
+/// A sleeper is woken and overtaken, and insists: the next unlock hands the lock to it.
+#[test]
+fn mutex_is_handed_to_an_overtaken_sleeper() {
+    mutex::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY);
+}
+
+#[test]
+fn mutex_with_three_cpus_of_which_one_is_preempted() {
+    mutex::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, FIRST);
+}
+
+#[test]
+fn rwsem_with_two_writers_that_spin() {
+    rwsem::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY);
+}
+
+#[test]
+fn rwsem_with_two_writers_that_sleep() {
+    rwsem::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY);
+}
+
+#[test]
+fn rwsem_with_three_writers_that_sleep() {
+    rwsem::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 2 }, EVERYBODY);
+}
+
+/// The CPUs below `writers` write, the others read; readers must find what whole writes have left.
+fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize, downgrade: bool) {
+    let Bounds { rounds, pauses, .. } = bounds;
+    let scene = move || {
+        let domain = Domain::<CPUS>::new(Machine::with_preempted(CPUS, pauses, preempted));
+        (domain, RwSem::new(), Plain::default())
+    };
+    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu>, Plain)| {
+        for _ in 0..rounds {
+            if cpu < writers {
+                lock.write(domain);
+                counter.increment();
+                if downgrade {
+                    let written = counter.get();
+                    lock.downgrade(domain);
+                    assert_eq!(counter.get(), written);
+                    lock.read_unlock(domain);
+                } else {
+                    lock.write_unlock(domain);
+                }
+            } else {
+                lock.read(domain);
+                counter.get();
+                lock.read_unlock(domain);
+            }
+        }
+    };
+    play_out(CPUS, &bounds, scene, play, move |(_, _, counter)| assert_eq!(counter.get(), writers * rounds));
+}
+
+#[test]
+fn rwsem_is_handed_from_a_writer_to_a_reader_and_back() {
+    share::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 4 }, EVERYBODY, 1, false);
+}
+
+#[test]
+fn rwsem_with_two_readers_and_a_writer() {
+    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 1, false);
+}
+
+#[test]
+fn rwsem_with_a_reader_and_two_writers() {
+    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 2, false);
+}
+
+#[test]
+fn rwsem_with_a_spinning_writer_and_a_reader() {
+    share::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 4 }, NOBODY, 1, false);
+}
+
+#[test]
+fn rwsem_downgraded_beside_a_reader_and_a_writer() {
+    share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 2, true);
+}
