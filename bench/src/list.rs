@@ -8,6 +8,7 @@ use crate::cli::{ListArgs, Listed};
 use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
 use crate::output;
+use crate::settings::layouts;
 use crate::single;
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
@@ -19,13 +20,24 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
             }
         }
         Listed::Locks => {
-            for lock in &single::load(args.guest.as_deref())?.locks {
+            let locks = &single::load(args.guest.as_deref())?.locks;
+            for lock in locks {
                 let forms = match (lock.has_native(), lock.has_paravirt()) {
                     (true, true) => "pv on, off",
                     (false, true) => "pv on",
                     _ => "",
                 };
-                let _ = writeln!(text, "{:<18} {:<11} {}", lock.name, forms, lock.summary);
+                // A lock in several layouts is listed once, by the first.
+                let name = lock.name.split('/').next().unwrap_or_default();
+                let layouts = layouts(locks, name);
+                if layouts.first().is_some_and(|first| !lock.name.ends_with(first)) {
+                    continue;
+                }
+                let _ = write!(text, "{name:<18} {forms:<11} {}", lock.summary);
+                if !layouts.is_empty() {
+                    let _ = write!(text, "; --layout {}", layouts.join(", "));
+                }
+                text.push('\n');
             }
         }
         Listed::Points => {

@@ -117,6 +117,9 @@ pub(crate) struct Settings {
     /// The lock; `haltkick list locks` shows them [default: qspinlock]
     #[arg(long, value_name = "NAME", help_heading = "Lock")]
     pub(crate) lock: Option<String>,
+    /// Layout of the lock's queue, where it has several [default: its first]
+    #[arg(long, value_name = "NAME", help_heading = "Lock")]
+    pub(crate) layout: Option<String>,
     /// Use the lock's paravirtual form: on or off [default: off, or all that the lock has]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
     pub(crate) pv: Option<Switch>,
@@ -176,7 +179,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 31] = [
+pub(crate) const KEYS: [&str; 32] = [
     "engine",
     "vcpus",
     "ratio",
@@ -190,6 +193,7 @@ pub(crate) const KEYS: [&str; 31] = [
     "kick-yield",
     "attribution",
     "lock",
+    "layout",
     "pv",
     "patch",
     "preempted-hint",
@@ -249,6 +253,7 @@ impl Settings {
             "kick-yield" => self.kick_yield = Some(choose(value)?),
             "attribution" => self.attribution = Some(choose(value)?),
             "lock" => self.lock = Some(value.into()),
+            "layout" => self.layout = Some(value.into()),
             "pv" => self.pv = Some(choose(value)?),
             "patch" => self.patch = Some(choose(value)?),
             "preempted-hint" => self.preempted_hint = Some(choose(value)?),
@@ -289,6 +294,7 @@ impl Settings {
             kick_yield: self.kick_yield.or(below.kick_yield),
             attribution: self.attribution.or(below.attribution),
             lock: self.lock.or_else(|| below.lock.clone()),
+            layout: self.layout.or_else(|| below.layout.clone()),
             pv: self.pv.or(below.pv),
             patch: self.patch.or(below.patch),
             preempted_hint: self.preempted_hint.or(below.preempted_hint),
@@ -429,8 +435,8 @@ impl Settings {
 
     /// Name and form of the lock, if the image has both.
     pub(crate) fn lock_form(&self, locks: &[Entry]) -> Result<(String, bool), Impossible> {
-        let name = self.lock.clone().unwrap_or_else(|| "qspinlock".into());
-        let lock = find("lock", &name, locks)?;
+        let lock = self.lock_entry(locks)?;
+        let name = lock.name.clone();
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
         let pv = self.pv.map_or(!native, |pv| pv == Switch::On);
         let missing = match pv {
@@ -476,6 +482,29 @@ impl Settings {
         Ok(on)
     }
 
+    /// The image's entry for lock and layout, which is called `lock/layout` where there are several.
+    fn lock_entry<'a>(&self, locks: &'a [Entry]) -> Result<&'a Entry, Impossible> {
+        let name = self.lock.as_deref().unwrap_or("qspinlock");
+        let layouts = layouts(locks, name);
+        let Some(layout) = &self.layout else {
+            let first = layouts.first().map_or(name.to_owned(), |layout| format!("{name}/{layout}"));
+            return find("lock", &first, locks);
+        };
+        if layouts.is_empty() {
+            find("lock", name, locks)?;
+            let message =
+                format!("lock '{name}' has no layouts to choose from: leave it out, or take another lock");
+            return Err(Impossible { key: "layout", message });
+        }
+        match layouts.contains(&layout.as_str()) {
+            true => find("lock", &format!("{name}/{layout}"), locks),
+            false => Err(Impossible {
+                key: "layout",
+                message: format!("lock '{name}' has no layout '{layout}': it has {}", layouts.join(", ")),
+            }),
+        }
+    }
+
     fn slice_length(&self) -> Result<Duration, Impossible> {
         let slice = length(self.slice, Duration::from_millis(1));
         let (shortest, longest) = SLICE_RANGE;
@@ -507,9 +536,21 @@ fn within(key: &'static str, value: u32, least: u32, most: u32) -> Result<u32, I
     Err(Impossible { key, message: format!("{value} is out of range: {least} to {most}") })
 }
 
+/// The layouts in which the image has lock `name`; none if it has it in one form only.
+pub(crate) fn layouts<'a>(locks: &'a [Entry], name: &str) -> Vec<&'a str> {
+    locks
+        .iter()
+        .filter_map(|lock| lock.name.split_once('/'))
+        .filter(|(lock, _)| *lock == name)
+        .map(|(_, layout)| layout)
+        .collect()
+}
+
 fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a Entry, Impossible> {
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        // A lock in several layouts is one name.
+        let mut names: Vec<&str> = entries.iter().filter_map(|entry| entry.name.split('/').next()).collect();
+        names.dedup();
         Impossible { key: kind, message: nearest::unknown(kind, name, &names) }
     })
 }

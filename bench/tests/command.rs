@@ -79,6 +79,19 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--lock", "tas", "--pv", "on"],
             "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or another lock\n",
         ),
+        (&["--lock", "mutx"], "haltkick: --lock: unknown lock 'mutx': did you mean 'mutex'?\n"),
+        (
+            &["--lock", "mutex", "--layout", "flat"],
+            "haltkick: --layout: lock 'mutex' has no layout 'flat': it has packed, split, cached, prev-cpu\n",
+        ),
+        (
+            &["--lock", "tas", "--layout", "packed"],
+            "haltkick: --layout: lock 'tas' has no layouts to choose from: leave it out, or take another lock\n",
+        ),
+        (
+            &["--lock", "tsa", "--layout", "packed"],
+            "haltkick: --lock: unknown lock 'tsa': did you mean 'tas'?\n",
+        ),
     ] {
         let mut all = vec!["run"];
         all.extend(arguments);
@@ -209,6 +222,9 @@ fn lists_name_what_there_is() {
     for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
         assert!(locks.lines().any(|line| line.starts_with(lock)), "{lock} is not in:\n{locks}");
     }
+    let layouts: Vec<_> = locks.lines().filter(|line| line.starts_with("mutex")).collect();
+    assert_eq!(layouts.len(), 1, "a lock in several layouts is listed once:\n{locks}");
+    assert!(layouts[0].ends_with("--layout packed, split, cached, prev-cpu"), "{layouts:?}");
     assert!(stdout(&haltkick(&["list", "workloads"])).contains("critical-section"));
     assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
 }

@@ -92,6 +92,8 @@ rwsem-relaxed-write         loom     sleeping::rwsem_with_two_writers_that_sleep
 rwsem-relaxed-write-unlock  loom     sleeping::rwsem_with_two_writers_that_sleep
 rwsem-ignore-thief          loom     sleeping::rwsem_is_handed
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
+futex-no-look               loom     sleeping::futex
+futex-relaxed-unlock        loom     sleeping::futex
 '
 table=$(sed '/^$/d' <<<"$table")
 

@@ -25,6 +25,12 @@ pub(crate) trait GuestLock: 'static {
 
     /// Does `section` while it holds lock number `index`, below [`INSTANCES`].
     fn section(index: usize, section: impl FnOnce());
+
+    /// Does `section` while no other vCPU is in [`section`](Self::section). Where readers share, others may be in here.
+    #[inline(always)]
+    fn read_section(index: usize, section: impl FnOnce()) {
+        Self::section(index, section);
+    }
 }
 
 /// A kind of lock with functions for lock and unlock.
@@ -140,6 +146,46 @@ macro_rules! scoped_lock {
     };
 }
 
+/// Declares a lock with readers, of which sites know nothing: the workloads are compiled for it.
+macro_rules! readers_lock {
+    ($name:ident: $lock:ty, $domain_type:ty) => {
+        pub(crate) enum $name {}
+
+        impl $name {
+            #[inline(always)]
+            fn find(index: usize) -> (&'static $lock, &'static $domain_type) {
+                static INSTANCE: [CachePadded<$lock>; INSTANCES] =
+                    [const { CachePadded::new(<$lock>::new()) }; INSTANCES];
+                static DOMAIN: $domain_type = <$domain_type>::new(Guest);
+                (&INSTANCE[index], &DOMAIN)
+            }
+        }
+
+        impl GuestLock for $name {
+            #[inline(always)]
+            fn section(index: usize, section: impl FnOnce()) {
+                let (lock, domain) = Self::find(index);
+                lock.write(domain);
+                section();
+                lock.write_unlock(domain);
+            }
+
+            #[inline(always)]
+            fn read_section(index: usize, section: impl FnOnce()) {
+                let (lock, domain) = Self::find(index);
+                lock.read(domain);
+                section();
+                lock.read_unlock(domain);
+            }
+        }
+
+        impl Scoped for $name {
+            const LOCK_BYTES: usize = size_of::<$lock>();
+            const CPU_BYTES: usize = size_of::<$domain_type>() / MAX_VCPUS;
+        }
+    };
+}
+
 /// Enough lines for one sleeping queue head per vCPU and nesting level.
 pub(crate) const LINES: usize = MAX_VCPUS;
 
@@ -231,3 +277,16 @@ fn mmap_sem(index: usize) -> &'static Semaphore {
 fault_scheme!(MmapSem);
 fault_scheme!(Speculative);
 fault_scheme!(PerVma);
+use haltkick_locks::{SleepDomain, osq};
+
+type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
+
+guest_lock!(MutexPacked: haltkick_locks::Mutex<osq::Packed> = haltkick_locks::Mutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest));
+guest_lock!(MutexSplit: haltkick_locks::Mutex<osq::Split> = haltkick_locks::Mutex::new(), Sleepers<osq::Split> = SleepDomain::new(Guest));
+guest_lock!(MutexCached: haltkick_locks::Mutex<osq::Cached> = haltkick_locks::Mutex::new(), Sleepers<osq::Cached> = SleepDomain::new(Guest));
+guest_lock!(MutexPrevCpu: haltkick_locks::Mutex<osq::PrevCpu> = haltkick_locks::Mutex::new(), Sleepers<osq::PrevCpu> = SleepDomain::new(Guest));
+readers_lock!(RwSemPacked: haltkick_locks::RwSem<osq::Packed>, Sleepers<osq::Packed>);
+readers_lock!(RwSemSplit: haltkick_locks::RwSem<osq::Split>, Sleepers<osq::Split>);
+readers_lock!(RwSemCached: haltkick_locks::RwSem<osq::Cached>, Sleepers<osq::Cached>);
+readers_lock!(RwSemPrevCpu: haltkick_locks::RwSem<osq::PrevCpu>, Sleepers<osq::PrevCpu>);
+guest_lock!(Futex: haltkick_locks::FutexMutex = haltkick_locks::FutexMutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest));

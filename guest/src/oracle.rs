@@ -31,3 +31,13 @@ pub(crate) fn leave(index: usize) {
     }
     oracle.owner.store(0, Ordering::Relaxed);
 }
+
+/// The calling vCPU reads under lock `index`, and has found `whole` what it read: nobody may be writing.
+#[inline]
+pub(crate) fn reads(index: usize, whole: bool) {
+    let oracle = oracle(index);
+    // Relaxed: as in `enter`. Readers may lose each other's counts, but not all of them.
+    if !whole || oracle.owner.load(Ordering::Relaxed) != 0 {
+        oracle.overlaps.store(oracle.overlaps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}

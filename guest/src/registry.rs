@@ -13,6 +13,7 @@ use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
+use crate::workloads::{compute, file_copy};
 use crate::workloads::{critical_section, hand_off, memory, mixed, nesting, page_fault, selftest};
 use crate::{cost, exceptions};
 
@@ -125,6 +126,11 @@ workloads! {
     "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", 0, mixed::run;
     "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", 0,
         hand_off::run;
+    "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", 0,
+        file_copy::blocks_of_256;
+    "copy-1024", "the same with blocks of 1024 bytes", 0, file_copy::blocks_of_1024;
+    "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", 0, file_copy::blocks_of_4096;
+    "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", 0, compute::run;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
@@ -205,6 +211,10 @@ use crate::locks::{
     TicketParavirt, UnfairTicket, VirtTas,
 };
 use crate::locks::{
+    Futex, MutexCached, MutexPacked, MutexPrevCpu, MutexSplit, RwSemCached, RwSemPacked, RwSemPrevCpu,
+    RwSemSplit,
+};
+use crate::locks::{
     OwnerYieldPoints, QspinlockNativePoints, QspinlockParavirtPoints, SliceTas, TicketPoints,
 };
 
@@ -259,6 +269,24 @@ locks! {
         native -, paravirt TicketPoints;
     "owner-yield-points", "owner-yield that can be stopped at points", HAS_POINTS,
         native -, paravirt OwnerYieldPoints;
+    "mutex/packed", "sleeping lock; spins, queued, while its owner runs; a sleeper that is overtaken is handed the lock", 0,
+        native -, paravirt MutexPacked;
+    "mutex/split", "sleeping lock; spins, queued, while its owner runs; a sleeper that is overtaken is handed the lock", 0,
+        native -, paravirt MutexSplit;
+    "mutex/cached", "sleeping lock; spins, queued, while its owner runs; a sleeper that is overtaken is handed the lock", 0,
+        native -, paravirt MutexCached;
+    "mutex/prev-cpu", "sleeping lock; spins, queued, while its owner runs; a sleeper that is overtaken is handed the lock", 0,
+        native -, paravirt MutexPrevCpu;
+    "rwsem/packed", "reader-writer sleeping lock; writers spin as in mutex; one that sleeps for 4 ms is handed the lock", 0,
+        native -, paravirt (scoped RwSemPacked);
+    "rwsem/split", "reader-writer sleeping lock; writers spin as in mutex; one that sleeps for 4 ms is handed the lock", 0,
+        native -, paravirt (scoped RwSemSplit);
+    "rwsem/cached", "reader-writer sleeping lock; writers spin as in mutex; one that sleeps for 4 ms is handed the lock", 0,
+        native -, paravirt (scoped RwSemCached);
+    "rwsem/prev-cpu", "reader-writer sleeping lock; writers spin as in mutex; one that sleeps for 4 ms is handed the lock", 0,
+        native -, paravirt (scoped RwSemPrevCpu);
+    "futex-mutex", "three-state sleeping lock of the futex kind, with a short spin before it", 0,
+        native -, paravirt Futex;
 }
 
 /// Events of the locks, and from [`MEMORY_EVENTS`] on those of the memory manager.

@@ -100,7 +100,7 @@ pub const OPERATION_UNLOCK: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Descriptor {
-    /// Name on the command line, zero-padded UTF-8.
+    /// Name on the command line, zero-padded UTF-8; `lock/layout` for a lock that has several layouts.
     pub name: [u8; 32],
     /// One line for `haltkick list`, zero-padded UTF-8.
     pub summary: [u8; 120],

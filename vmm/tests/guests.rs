@@ -59,6 +59,8 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_token_goes_round_by_kick_and_wait", hand_off),
         Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
         Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
+        Trial::test("copied_blocks_are_whole_under_locks_with_and_without_readers", copies_are_whole),
+        Trial::test("the_compute_control_takes_no_lock", compute_takes_no_lock),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
         Trial::test("heads_waiters_and_anyone_can_be_descheduled_on_purpose", other_targets),
         Trial::test("a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run", injected_vcpus_do_not_run),
@@ -776,6 +778,27 @@ fn pair_costs() -> Check {
     check(ticks.patched.is_none() && ticks.through_table.is_some(), || format!("{ticks:?}"))?;
     let (ticks, _) = costs("mcslock", true)?;
     check(ticks.compiled_in.is_some() && ticks.through_table.is_none(), || format!("{ticks:?}"))
+}
+
+fn copies_are_whole() -> Check {
+    for (lock, workload) in
+        [("rwsem/packed", "copy-256"), ("rwsem/prev-cpu", "copy-4096"), ("mutex/split", "copy-1024")]
+    {
+        let (lock, workload, short) = (lock.into(), workload.into(), Duration::from_nanos(200));
+        let outcome =
+            start(&RunConfig { lock, workload, lock_count: 2, hold: short, think: short, ..config() })?;
+        // Torn blocks count as violations of exclusion, which `start` reports.
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+        check(acquisitions(&outcome) > 0, || "no block was copied".into())?;
+    }
+    Ok(())
+}
+
+fn compute_takes_no_lock() -> Check {
+    let outcome = start(&RunConfig { lock: "mutex/packed".into(), workload: "compute".into(), ..config() })?;
+    check(acquisitions(&outcome) > 0, || "no round was completed".into())?;
+    let events: u64 = outcome.lock_events.iter().map(|(_, count)| count).sum();
+    check(events == 0, || format!("{:?}", outcome.lock_events))
 }
 
 fn usage_errors() -> Check {

@@ -92,11 +92,15 @@ pub enum Event {
     RwsemWlock,
     /// Locks promised to a sleeping writer that waited too long.
     RwsemWlockHandoff,
+    /// Sleeps for a futex mutex.
+    FutexWait,
+    /// Sleepers of a futex mutex that were woken.
+    FutexWake,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -137,6 +141,8 @@ impl Event {
         Self::RwsemRlockHandoff,
         Self::RwsemWlock,
         Self::RwsemWlockHandoff,
+        Self::FutexWait,
+        Self::FutexWake,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -202,6 +208,8 @@ impl Event {
             Self::RwsemRlockHandoff => "rwsem_rlock_handoff",
             Self::RwsemWlock => "rwsem_wlock",
             Self::RwsemWlockHandoff => "rwsem_wlock_handoff",
+            Self::FutexWait => "futex_wait",
+            Self::FutexWake => "futex_wake",
         }
     }
 }

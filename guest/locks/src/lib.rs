@@ -10,6 +10,7 @@
 pub mod clh;
 mod domain;
 mod event;
+pub mod futex;
 mod lock;
 pub mod mcs;
 mod mutant;
@@ -42,6 +43,7 @@ mod wake;
 pub use clh::{Clh, ClhDomain, ClhToken};
 pub use domain::Domain;
 pub use event::Event;
+pub use futex::FutexMutex;
 pub use lock::Lock;
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use mutex::Mutex;

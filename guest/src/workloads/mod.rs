@@ -1,6 +1,8 @@
 //! What the vCPUs do. One file each; `registry` gives them their names.
 
+pub(crate) mod compute;
 pub(crate) mod critical_section;
+pub(crate) mod file_copy;
 pub(crate) mod hand_off;
 pub(crate) mod memory;
 pub(crate) mod mixed;

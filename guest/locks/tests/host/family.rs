@@ -63,6 +63,7 @@ family! {
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Host, osq::Split, CPUS>::new;
     mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Host, osq::Cached, CPUS>::new;
     mutex_prev_cpu: Mutex::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
+    futex: FutexMutex::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
     rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
     rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
     qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;

@@ -24,6 +24,7 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<QSpinLock<Pv>>(), 4);
     assert_eq!(size_of::<Mutex>(), 20);
     assert_eq!(size_of::<RwSem>(), 24);
+    assert_eq!(size_of::<FutexMutex>(), 16);
     assert_eq!(size_of::<Osq<osq::PrevCpu>>(), 4);
     assert_eq!(size_of::<UnfairRwLock>(), 4);
     assert_eq!(size_of::<FairRwLock<QSpinLock<Pv>>>(), 8);

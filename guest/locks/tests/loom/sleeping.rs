@@ -1,9 +1,12 @@
 //! The sleeping locks. They spin on an owner that runs and sleep behind one that does not, so each is tried with
 //! nobody preempted and with some.
 
-use haltkick_locks::{osq::PrevCpu, *};
+use haltkick_locks::{
+    osq::{Packed, PrevCpu},
+    *,
+};
 
-use crate::model::{Bounds, Machine, Plain, Preempted, play_out};
+use crate::model::{self, Bounds, Machine, Plain, Preempted, play_out};
 
 /// Sleepers of `CPUS` CPUs. The layout of the spin queue has models of its own.
 type Domain<const CPUS: usize> = SleepDomain<Machine, PrevCpu, CPUS>;
@@ -40,6 +43,15 @@ fn mutex<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
 
 fn rwsem<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
     check::<_, CPUS>(bounds, preempted, RwSem::<PrevCpu>::new);
+}
+
+#[test]
+fn futex_with_two_and_with_three_cpus() {
+    fn domain<const CPUS: usize>(machine: Machine) -> SleepDomain<Machine, Packed, CPUS> {
+        SleepDomain::new(machine)
+    }
+    model::check(2, Bounds { rounds: 2, preemptions: 3, pauses: 4 }, domain::<2>, FutexMutex::new, |_| {});
+    model::check(3, Bounds { rounds: 1, preemptions: 2, pauses: 4 }, domain::<3>, FutexMutex::new, |_| {});
 }
 
 #[test]
