@@ -84,7 +84,7 @@ osq-copy-the-link           shuttle  osq
 sleep-no-fence              loom     sleeping::mutex_with_two_cpus_that_sleep
 sleep-relaxed-list          loom     sleeping::mutex_with_two_cpus_that_sleep
 mutex-relaxed-take          loom     sleeping::mutex_with_two_cpus_that_sleep
-mutex-relaxed-hand-off      loom     sleeping::mutex_is_handed
+mutex-break-the-promise     loom     sleeping::mutex_is_handed
 mutex-relaxed-unlock        loom     sleeping::mutex_with_two_cpus_that_sleep
 rwsem-relaxed-read          loom     sleeping::rwsem_is_handed
 rwsem-relaxed-read-unlock   loom     sleeping::rwsem_is_handed

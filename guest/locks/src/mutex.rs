@@ -90,7 +90,7 @@ impl<L: Layout> Mutex<L> {
             } else {
                 return Try::Owned(owner);
             };
-            // Acquire: pairs with U1 and with the hand-over in U2.
+            // Acquire: pairs with U1.
             let acquire = mutant!("mutex-relaxed-take": Acquire => Relaxed);
             match self.word.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
                 Ok(_) if mine => return Try::Taken,
@@ -210,14 +210,11 @@ impl<L: Layout> Mutex<L> {
         let list = self.list.hold(domain);
         let Some(first) = list.first() else { return };
         let woken = list.wake_first();
-        if seen & HANDOFF != 0 {
+        if mutant!("mutex-break-the-promise": seen & HANDOFF != 0 => false) {
             domain.platform.count(Event::MutexHandoff, 1);
-            // Release: as U1. Not an exchange: while the lock is owned and promised nobody but the owner changes the
-            // word, and WAITERS is protected by the list's lock.
-            self.word.store(
-                first << OWNER_SHIFT | PICKUP | WAITERS,
-                mutant!("mutex-relaxed-hand-off": Release => Relaxed),
-            );
+            // Relaxed: the one named comes to the list in M5, after us, before it enters. Not an exchange: while the
+            // lock is owned and promised nobody but the owner changes the word, and WAITERS is the list's.
+            self.word.store(first << OWNER_SHIFT | PICKUP | WAITERS, Relaxed);
         }
         drop(list);
         if let Some(woken) = woken {
