@@ -60,7 +60,13 @@ impl fmt::Display for Failure {
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
+        let message = error.to_string();
+        let mut error = error;
+        while let RunError::Guest { source, .. } = error {
+            error = *source;
+        }
         let exit = match error {
+            RunError::Guest { .. } => Exit::Internal, // taken apart above
             RunError::Usage(_) | RunError::Image { .. } => Exit::Usage,
             RunError::HostLacks(_) => Exit::HostLacks,
             RunError::GuestPanic { .. }
@@ -71,6 +77,6 @@ impl From<RunError> for Failure {
             RunError::Interrupted => Exit::Interrupted,
             RunError::System { .. } => Exit::Internal,
         };
-        Self { exit, message: error.to_string() }
+        Self { exit, message }
     }
 }

@@ -367,6 +367,9 @@ impl Settings {
             window: length(self.window, longest),
             watchdog: self.watchdog.map(|span| span.0),
             seed: self.seed.unwrap_or(1),
+            name: "guest".into(),
+            beside: vec![],
+            share: haltkick_vmm::Share::Vcpu,
         };
         if config.window < Duration::from_millis(1) {
             let message = "the window is too short to count in: 1ms at least".into();

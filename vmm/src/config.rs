@@ -40,6 +40,17 @@ pub enum Sched {
     Host,
 }
 
+/// What has equal shares of the pCPUs when several guests run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// Every guest, whatever its number of vCPUs.
+    Guest,
+    /// Every vCPU.
+    #[default]
+    Vcpu,
+}
+
 /// What the workload `mixed` does beyond taking locks in turn. The default is as many sections as fit into the window, all
 /// of one length, none nested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,4 +135,11 @@ pub struct RunConfig {
     pub watchdog: Option<Duration>,
     /// Seed of everything random.
     pub seed: u64,
+    /// Name among the guests of a run.
+    pub name: String,
+    /// Guests that run at the same time under the same scheduler. Theirs are the settings of the guest; those of the run (pCPUs,
+    /// scheduler, slice, window and the like) must be the same, and they have no others beside themselves.
+    pub beside: Vec<Self>,
+    /// What has equal shares, under [`Sched::Vmm`].
+    pub share: Share,
 }

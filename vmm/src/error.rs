@@ -67,6 +67,14 @@ pub enum RunError {
     /// A request to stop (Ctrl-C) came; exit code 130.
     #[error("interrupted")]
     Interrupted,
+    /// One of several guests failed; what its failure leads to.
+    #[error("guest `{name}`: {source}")]
+    Guest {
+        /// Its name.
+        name: String,
+        /// The failure.
+        source: Box<RunError>,
+    },
     /// A system call failed that should not; exit code 1.
     #[error("{what}: {source}")]
     System {

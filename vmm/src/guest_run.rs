@@ -18,7 +18,7 @@ use crate::vcpu::{Vcpu, reason_name};
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
 
-/// One run, as seen by all of its threads.
+/// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) image: &'a Image,
@@ -28,13 +28,24 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) attribution: bool,
     /// Who waits for what.
     pub(crate) losses: Losses<'a>,
+    /// Position among the guests of the run.
+    pub(crate) index: usize,
+    /// Number of its first vCPU among those of all guests.
+    pub(crate) first_vcpu: u32,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
 }
 
 impl<'a> GuestRun<'a> {
-    pub(crate) fn new(config: &RunConfig, memory: &'a Memory, image: &'a Image, tsc_khz: u64) -> Self {
+    /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
+    pub(crate) fn new(
+        config: &RunConfig,
+        memory: &'a Memory,
+        image: &'a Image,
+        tsc_khz: u64,
+        place: (usize, u32),
+    ) -> Self {
         Self {
             memory,
             image,
@@ -42,10 +53,17 @@ impl<'a> GuestRun<'a> {
             invalidations: Invalidations::new(memory.vcpus()),
             attribution: config.attribution,
             losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
+            index: place.0,
+            first_vcpu: place.1,
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),
         }
+    }
+
+    /// Number of a vCPU among those of all guests.
+    pub(crate) fn number_of(&self, vcpu: u32) -> u32 {
+        self.first_vcpu + vcpu
     }
 
     pub(crate) fn area(&self, vcpu: u32) -> &VcpuArea {

@@ -9,6 +9,7 @@
 //! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten).
 
 mod account;
+mod beside;
 mod boot;
 mod clock;
 mod collect;
@@ -37,7 +38,7 @@ mod supervise;
 mod symbols;
 mod vcpu;
 
-pub use config::{Engine, Mix, Ring, RunConfig, Sched};
+pub use config::{Engine, Mix, Ring, RunConfig, Sched, Share};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
@@ -48,6 +49,6 @@ pub use outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, Ticks
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};
 pub use readings::Readings;
-pub use run::{run, run_with_readings};
+pub use run::{Ended, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;
 pub use symbols::{Frame, Lines, Symbol, Symbols};

@@ -133,6 +133,8 @@ pub struct Outcome {
     pub injected: Option<ByActivity<u64>>,
     /// Who wrote the `preempted` flag.
     pub preempted_source: PreemptedSource,
+    /// Of the guests that ran beside this one, in order.
+    pub beside: Vec<Outcome>,
     /// Per vCPU, in order.
     pub vcpus: Vec<VcpuOutcome>,
     /// What the guest wrote to its console.

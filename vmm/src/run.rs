@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS, SERVES_FAULTS};
 
+use crate::beside;
 use crate::clock::{now_ns, read_tsc};
 use crate::collect::{self, Facts};
 use crate::config::{RunConfig, Sched};
@@ -28,7 +29,8 @@ pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outco
     run_with_readings(config, image, stop, &mut Readings::default())
 }
 
-/// Like [`run`], and fills in `readings`, whether the run succeeds or fails.
+/// Like [`run`], and fills in `readings`, whether the run succeeds or fails. Guests beside the first have theirs in
+/// [`Outcome::beside`]; if one of them fails, the run does.
 ///
 /// # Errors
 /// As [`run`].
@@ -38,49 +40,116 @@ pub fn run_with_readings(
     stop: &AtomicBool,
     readings: &mut Readings,
 ) -> Result<Outcome, RunError> {
-    let start_tsc = read_tsc();
-    let chosen = check(config, image)?;
-    let mut machine = Machine::new(config, image, chosen)?;
-    let vcpus = std::mem::take(&mut machine.vcpus);
-    let guest = GuestRun::new(config, &machine.memory, image, machine.tsc_khz);
-    let plan = config
-        .deschedule
-        .as_ref()
-        .map(|deschedule| Plan::new(deschedule, chosen.point, config.cpus.len(), config.slice, config.seed));
-    let scheduler = Scheduler::new(config, &guest, vcpus, plan);
-    let mut supervisor = Supervisor::new(config, &guest, &scheduler, stop);
+    let several = !config.beside.is_empty();
+    let (mut first, mut beside) = (None, Vec::new());
+    for ended in run_guests(config, image, stop)? {
+        let named = |source| RunError::Guest { name: ended.name.clone(), source: Box::new(source) };
+        match ended.result.map_err(|error| if several { named(error) } else { error }) {
+            Err(error) => {
+                *readings = ended.readings;
+                return Err(error);
+            }
+            Ok(outcome) if first.is_none() => {
+                *readings = ended.readings;
+                first = Some(outcome);
+            }
+            Ok(outcome) => beside.push(outcome),
+        }
+    }
+    let first = first.expect("a run has a guest");
+    Ok(Outcome { beside, ..first })
+}
 
-    let (verdict, (stopped_ns, stopped_tsc)) = std::thread::scope(|scope| {
+/// How a guest of a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its name.
+    pub name: String,
+    /// What it found out; a failure of one leaves the others' outcomes.
+    pub result: Result<Outcome, RunError>,
+    /// What was seen of it besides.
+    pub readings: Readings,
+}
+
+/// Runs a guest and those beside it, all at the same time, and says how each ended, in that order.
+///
+/// # Errors
+/// What concerns all of them: settings that make no sense, what the host lacks, a request to stop.
+pub fn run_guests(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Vec<Ended>, RunError> {
+    let start_tsc = read_tsc();
+    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
+    beside::check(&configs)?;
+    let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
+    let machines = configs.iter().zip(&chosen).map(|(config, chosen)| Machine::new(config, image, *chosen));
+    let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
+    let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
+    let guests = guest_runs(&configs, &machines, image);
+    let plan = config.deschedule.as_ref().map(|deschedule| {
+        Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
+    });
+    let scheduler = Scheduler::new(config, &guests, vcpus, plan);
+    let mut supervisor = Supervisor::new(&configs, &guests, &scheduler, stop);
+
+    let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let verdict = supervisor.supervise();
         let stopped = (now_ns(), read_tsc());
-        guest.stop();
+        guests.iter().for_each(GuestRun::stop);
         scheduler.interrupt();
         (verdict, stopped)
     });
-    let observed = supervisor.observed;
-    let finished = scheduler.finish();
-    readings.console = guest.console();
-    // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
-    let verdict = guest.take_failure().map_or(verdict, Err);
-    let facts = Facts {
-        config,
-        image,
-        machine: &machine,
-        guest: &guest,
-        lock: chosen.lock,
-        observed,
-        finished: &finished,
-        start_tsc,
-    };
-    let result = verdict.and_then(|()| collect::outcome(&facts));
-    if let Err(error) = &result {
-        let (machine, finished) = (&machine, &finished);
-        let locks = config.lock_count;
-        let scene = Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc };
-        readings.explanation = explain::explain(&scene);
+    let observed = supervisor.into_observed();
+    let is_broken = scheduler.is_broken();
+    let mut finished = scheduler.finish();
+    let mut ended = Vec::new();
+    for (index, observed) in observed.into_iter().enumerate() {
+        let (config, machine, guest) = (configs[index], &machines[index], &guests[index]);
+        let of_guest: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
+        let facts = Facts {
+            config,
+            image,
+            machine,
+            guest,
+            lock: chosen[index].lock,
+            observed,
+            finished: &of_guest,
+            start_tsc,
+        };
+        // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
+        let failure = guest.take_failure();
+        let result = match (failure, &verdict) {
+            (Some(failure), _) if is_broken => return Err(failure),
+            (Some(failure), _) => Err(failure),
+            (None, Err(_)) => return Err(RunError::Interrupted),
+            (None, Ok(())) => collect::outcome(&facts),
+        };
+        let readings = readings_of(&facts, result.as_ref().err(), stopped);
+        ended.push(Ended { name: config.name.clone(), result, readings });
     }
-    result
+    Ok(ended)
+}
+
+fn guest_runs<'a>(configs: &[&RunConfig], machines: &'a [Machine], image: &'a Image) -> Vec<GuestRun<'a>> {
+    let mut first_vcpu = 0;
+    let guests = configs.iter().zip(machines).enumerate().map(|(index, (config, machine))| {
+        let place = (index, first_vcpu);
+        first_vcpu += config.vcpus;
+        GuestRun::new(config, &machine.memory, image, machine.tsc_khz, place)
+    });
+    guests.collect()
+}
+
+fn readings_of(
+    facts: &Facts<'_>,
+    error: Option<&RunError>,
+    (stopped_ns, stopped_tsc): (u64, u64),
+) -> Readings {
+    let (image, machine, finished) = (facts.image, facts.machine, facts.finished);
+    let locks = facts.config.lock_count;
+    let explanation = error.and_then(|error| {
+        explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
+    });
+    Readings { explanation, console: facts.guest.console() }
 }
 
 /// Checks everything that can be checked before anything is created.

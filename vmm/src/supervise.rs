@@ -30,7 +30,7 @@ const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
-/// What the supervisor saw.
+/// What the supervisor saw of a guest.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// CPU time of the process in the window.
@@ -71,69 +71,86 @@ impl Chances {
     }
 }
 
-/// Supervises one run.
-pub(crate) struct Supervisor<'a> {
+/// One guest under supervision.
+struct Watched<'a> {
     config: &'a RunConfig,
     guest: &'a GuestRun<'a>,
-    scheduler: &'a Scheduler<'a>,
-    stop: &'a AtomicBool,
-    /// As asked for; `None`: when the guest has had every chance to move.
-    watchdog: Option<Duration>,
     progress: u64,
     still: Duration,
     chances: Chances,
-    pub(crate) observed: Observed,
+    observed: Observed,
 }
 
-impl<'a> Supervisor<'a> {
+/// Supervises one run.
+pub(crate) struct Supervisor<'a, 's> {
+    config: &'a RunConfig,
+    guests: Vec<Watched<'a>>,
+    scheduler: &'a Scheduler<'s>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a, 's> Supervisor<'a, 's> {
+    /// For `guests`, each with its settings.
     pub(crate) fn new(
-        config: &'a RunConfig,
-        guest: &'a GuestRun<'a>,
-        scheduler: &'a Scheduler<'a>,
+        configs: &[&'a RunConfig],
+        guests: &'a [GuestRun<'a>],
+        scheduler: &'a Scheduler<'s>,
         stop: &'a AtomicBool,
     ) -> Self {
-        Self {
+        let watched = configs.iter().zip(guests).map(|(config, guest)| Watched {
             config,
             guest,
-            scheduler,
-            stop,
-            watchdog: config.watchdog,
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(),
             observed: Observed::default(),
-        }
+        });
+        Self { config: configs[0], guests: watched.collect(), scheduler, stop }
     }
 
-    /// From the guest's first instruction to the close of the window.
+    /// What was seen of each guest.
+    pub(crate) fn into_observed(self) -> Vec<Observed> {
+        self.guests.into_iter().map(|guest| guest.observed).collect()
+    }
+
+    /// From the guests' first instructions to the close of the window. An error ends all; a guest that fails while others
+    /// go on has its failure to itself.
     pub(crate) fn supervise(&mut self) -> Result<(), RunError> {
-        let control = self.guest.memory.control();
-        while control.started.load(Ordering::Relaxed) < self.config.vcpus {
+        while !self.live().all(Watched::has_started) {
             self.pause(POLL_START)?;
         }
         self.pass(self.config.warmup)?;
 
-        self.observed.at_open = self.scheduler.sched_stats();
         let cpu_time = process_cpu_time();
-        self.guest.window.open();
-        // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
-        control.window.store(WINDOW_OPEN, Ordering::Relaxed);
+        for watched in &mut self.guests {
+            watched.open_window(self.scheduler);
+        }
         let passed = self.pass_window();
-        control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
-        self.guest.window.close();
-        self.observed.cpu_time = process_cpu_time().saturating_sub(cpu_time);
-        self.observed.at_close = self.scheduler.sched_stats();
+        let cpu_time = process_cpu_time().saturating_sub(cpu_time);
+        for watched in &mut self.guests {
+            watched.close_window(self.scheduler, cpu_time);
+        }
         passed?;
         self.settle_stall()
     }
 
-    /// To the end of the window: that of its time, or of a fixed amount of work.
+    fn live(&self) -> impl Iterator<Item = &Watched<'a>> {
+        self.guests.iter().filter(|watched| !watched.guest.failed())
+    }
+
+    /// To the end of the window: that of its time, or of the fixed amounts of work.
     fn pass_window(&mut self) -> Result<(), RunError> {
-        let poll = if self.config.mix.work_sections.is_some() { POLL_WORK } else { POLL };
+        let has_work = |watched: &Watched<'_>| watched.config.mix.work_sections.is_some();
+        let fixed = self.guests.iter().any(has_work);
+        let poll = if fixed { POLL_WORK } else { POLL };
         let end = Instant::now() + self.config.window;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.guest.window.is_closed() {
+            let done = self
+                .live()
+                .filter(|watched| has_work(watched))
+                .all(|watched| watched.guest.window.is_closed());
+            if left.is_zero() || (fixed && done) {
                 return Ok(());
             }
             self.pause(left.min(poll))?;
@@ -153,49 +170,86 @@ impl<'a> Supervisor<'a> {
 
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
-        if self.still > STALL_WORTH_WAITING {
-            let before = self.progress;
-            while self.progress == before {
-                self.pause(POLL)?;
-            }
+        let stalled = |watched: &Watched<'_>| watched.still > STALL_WORTH_WAITING;
+        while self.live().any(stalled) {
+            self.pause(POLL)?;
         }
         Ok(())
     }
 
-    /// Sleeps, then looks whether something ends the run.
+    /// Sleeps, then looks whether something ends the run, or one of its guests.
     fn pause(&mut self, time: Duration) -> Result<(), RunError> {
         let slept = Instant::now();
         std::thread::sleep(time);
+        // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
+        let slept = slept.elapsed().min(time + POLL);
+        for (index, watched) in self.guests.iter_mut().enumerate() {
+            if !watched.guest.failed() {
+                watched.look(index, self.scheduler, slept);
+            }
+            if watched.guest.failed() && !watched.guest.stopping() {
+                watched.guest.stop();
+                self.scheduler.interrupt_guest(index);
+            }
+        }
         // Relaxed: polled; nothing else is read on the strength of it.
-        if self.stop.load(Ordering::Relaxed) || self.guest.failed() {
+        let asked = self.stop.load(Ordering::Relaxed);
+        if asked || self.scheduler.is_broken() || self.live().next().is_none() {
             return Err(RunError::Interrupted);
         }
-        let progress = self.count_progress();
-        if progress != self.progress {
-            (self.progress, self.still) = (progress, Duration::ZERO);
-            self.chances = Chances::from_now();
-            return Ok(());
-        }
-        // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
-        self.still += slept.elapsed().min(time + POLL);
-        self.chances.count(self.scheduler);
-        if self.is_stuck() { Err(self.no_progress()) } else { Ok(()) }
+        Ok(())
+    }
+}
+
+impl Watched<'_> {
+    fn has_started(&self) -> bool {
+        self.guest.memory.control().started.load(Ordering::Relaxed) >= self.config.vcpus
     }
 
-    fn is_stuck(&self) -> bool {
-        match self.watchdog {
+    fn open_window(&mut self, scheduler: &Scheduler<'_>) {
+        self.observed.at_open = scheduler.sched_stats(self.guest.index);
+        self.guest.window.open();
+        // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
+        self.guest.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
+    }
+
+    fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
+        self.guest.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
+        self.guest.window.close();
+        self.observed.cpu_time = cpu_time;
+        self.observed.at_close = scheduler.sched_stats(self.guest.index);
+    }
+
+    /// Looks whether the guest moves, after a sleep of `slept`.
+    fn look(&mut self, index: usize, scheduler: &Scheduler<'_>, slept: Duration) {
+        let progress = self.count_progress();
+        // One that has done its work may leave.
+        if progress != self.progress || self.is_done() {
+            (self.progress, self.still) = (progress, Duration::ZERO);
+            self.chances = Chances::from_now();
+            return;
+        }
+        self.still += slept;
+        self.chances.count(scheduler);
+        if self.is_stuck(scheduler.all_asleep(index)) {
+            self.guest.fail(self.no_progress(scheduler.all_asleep(index)));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.config.mix.work_sections.is_some() && self.guest.window.is_closed()
+    }
+
+    fn is_stuck(&self, all_asleep: bool) -> bool {
+        match self.config.watchdog {
             Some(limit) => self.still > limit,
-            None => {
-                self.still > self.least_patience()
-                    && (self.scheduler.all_asleep() || self.chances.were_enough())
-            }
+            None => self.still > self.least_patience() && (all_asleep || self.chances.were_enough()),
         }
     }
 
     /// How long the guest may stand still in any case.
     fn least_patience(&self) -> Duration {
-        let control = self.guest.memory.control();
-        if control.started.load(Ordering::Relaxed) < self.config.vcpus {
+        if !self.has_started() {
             return WATCHDOG_START;
         }
         let ratio = self.config.vcpus.div_ceil(self.config.cpus.len() as u32);
@@ -222,9 +276,9 @@ impl<'a> Supervisor<'a> {
         progress
     }
 
-    fn no_progress(&self) -> RunError {
+    fn no_progress(&self, all_asleep: bool) -> RunError {
         let seconds = self.still.as_secs_f64();
-        RunError::NoProgress(if self.scheduler.all_asleep() {
+        RunError::NoProgress(if all_asleep {
             format!("all vCPUs have slept in pv_wait for {seconds:.1} s: a wake-up was lost")
         } else {
             format!("nothing has moved for {seconds:.1} s; a slower lock needs a longer --watchdog")

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Engine, Image, Mix, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, allowed_cpus, run,
+    Engine, Image, Mix, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, Share, allowed_cpus, run,
 };
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -47,6 +47,9 @@ fn config() -> RunConfig {
         window: Duration::from_millis(60),
         watchdog: None,
         seed: 1,
+        name: "guest".into(),
+        beside: vec![],
+        share: Share::Vcpu,
     }
 }
 

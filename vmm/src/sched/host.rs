@@ -140,7 +140,7 @@ impl<'a> HostThreads<'a> {
         // Relaxed: a count.
         account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);
         account.preemptions = involuntary_switches().unwrap_or(0);
-        lock(&self.finished).push(Finished { id: vcpu.id, vcpu, account, place });
+        lock(&self.finished).push(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, place });
     }
 
     /// vCPU 0 waits for all threads to exist, the others for vCPU 0.

@@ -4,6 +4,7 @@ pub(crate) mod affinity;
 mod fair_queue;
 mod host;
 mod runners;
+mod shares;
 mod slice;
 
 use std::thread::Scope;
@@ -19,6 +20,8 @@ use runners::Runners;
 
 /// What a scheduler hands back of one vCPU.
 pub(crate) struct Finished {
+    /// Position of its guest among those of the run.
+    pub(crate) guest: usize,
     pub(crate) id: u32,
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
@@ -55,20 +58,24 @@ pub(crate) struct SchedStat {
 /// Either scheduler.
 pub(crate) enum Scheduler<'a> {
     Vmm(Runners<'a>),
-    Host(HostThreads<'a>),
+    /// One per guest: what they share is the host's scheduler.
+    Host(Vec<HostThreads<'a>>),
 }
 
 impl<'a> Scheduler<'a> {
-    /// The one that `config` asks for, with `vcpus` in its hands.
+    /// The one that `config` asks for, with the vCPUs of each of `guests` in its hands.
     pub(crate) fn new(
         config: &RunConfig,
-        run: &'a GuestRun<'a>,
-        vcpus: Vec<Vcpu>,
+        guests: &'a [GuestRun<'a>],
+        vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
         match config.sched {
-            Sched::Vmm => Self::Vmm(Runners::new(run, vcpus, config, plan)),
-            Sched::Host => Self::Host(HostThreads::new(run, vcpus, plan)),
+            Sched::Vmm => Self::Vmm(Runners::new(config, guests, vcpus, plan)),
+            Sched::Host => {
+                let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
+                Self::Host(guests.iter().zip(vcpus).map(of_guest).collect())
+            }
         }
     }
 
@@ -76,7 +83,7 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
         match self {
             Self::Vmm(runners) => runners.start(scope, cpus),
-            Self::Host(threads) => threads.start(scope, cpus),
+            Self::Host(guests) => guests.iter().for_each(|threads| threads.start(scope, cpus)),
         }
     }
 
@@ -84,15 +91,32 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn interrupt(&self) {
         match self {
             Self::Vmm(runners) => runners.interrupt(),
-            Self::Host(threads) => threads.interrupt(),
+            Self::Host(guests) => guests.iter().for_each(HostThreads::interrupt),
         }
     }
 
-    /// Whether every vCPU that has not left sleeps, as far as the scheduler does not end the run for it itself.
-    pub(crate) fn all_asleep(&self) -> bool {
+    /// Gets the vCPUs of `guest` out; those of the others go on. [`GuestRun::stop`] comes first.
+    pub(crate) fn interrupt_guest(&self, guest: usize) {
+        match self {
+            // Whoever runs one of them looks at the end of its slice.
+            Self::Vmm(_) => {}
+            Self::Host(guests) => guests[guest].interrupt(),
+        }
+    }
+
+    /// Whether a thread failed that all guests need.
+    pub(crate) fn is_broken(&self) -> bool {
+        match self {
+            Self::Vmm(runners) => runners.is_broken(),
+            Self::Host(_) => false,
+        }
+    }
+
+    /// Whether every vCPU of `guest` that has not left sleeps, as far as the scheduler does not end it for that itself.
+    pub(crate) fn all_asleep(&self, guest: usize) -> bool {
         match self {
             Self::Vmm(_) => false,
-            Self::Host(threads) => threads.all_asleep(),
+            Self::Host(guests) => guests[guest].all_asleep(),
         }
     }
 
@@ -104,21 +128,21 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// What the kernel says of each vCPU's thread; empty where vCPUs have no threads of their own.
-    pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
+    /// What the kernel says of the thread of each vCPU of `guest`; empty where vCPUs have no threads of their own.
+    pub(crate) fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
         match self {
             Self::Vmm(_) => Vec::new(),
-            Self::Host(threads) => threads.sched_stats(),
+            Self::Host(guests) => guests[guest].sched_stats(),
         }
     }
 
-    /// All vCPUs' books in order, once the threads have ended.
+    /// All vCPUs' books, guest by guest in order, once the threads have ended.
     pub(crate) fn finish(self) -> Vec<Finished> {
         let mut all = match self {
             Self::Vmm(runners) => runners.finish(),
-            Self::Host(threads) => threads.finish(),
+            Self::Host(guests) => guests.into_iter().flat_map(HostThreads::finish).collect(),
         };
-        all.sort_by_key(|vcpu| vcpu.id);
+        all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
         all
     }
 }

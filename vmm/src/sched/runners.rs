@@ -11,10 +11,10 @@
 //!
 //! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
 //!
-//! One queue for all runners keeps every pCPU busy while any vCPU is ready; `fair_queue` says who is next.
+//! One queue for all runners keeps every pCPU busy while any vCPU is ready; `shares` and `fair_queue` say who is next.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
@@ -26,14 +26,15 @@ use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
-use crate::sched::fair_queue::FairQueue;
+use crate::sched::shares::Shares;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, Place, affinity};
 use crate::signal::{self, Thread};
 use crate::vcpu::Vcpu;
 
 /// A vCPU and its books.
-struct Task {
+struct Task<'a> {
+    guest: &'a GuestRun<'a>,
     vcpu: Vcpu,
     account: Account,
     /// The pCPU that it ran on last. It is run there again where that is fair: its caches are warm there, and before
@@ -43,33 +44,61 @@ struct Task {
     stopped: bool,
 }
 
+impl Task<'_> {
+    /// Number among the vCPUs of all guests.
+    fn number(&self) -> u32 {
+        self.guest.number_of(self.vcpu.id)
+    }
+}
+
 /// Where a sleeping vCPU lies, and where a kick waits for one that does not sleep yet.
 #[derive(Default)]
-struct Slot {
+struct Slot<'a> {
     latched: bool,
-    asleep: Option<Box<Task>>,
+    asleep: Option<Box<Task<'a>>>,
 }
 
 /// Tasks are boxed wherever they lie: they change places thousands of times a second.
 #[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
-struct Queue {
-    ready: FairQueue<Box<Task>>,
+struct Queue<'a> {
+    ready: Shares<Box<Task<'a>>>,
     /// Descheduled on purpose: until when, and which.
-    aside: BTreeMap<(u64, u32), Box<Task>>,
+    aside: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Not started until vCPU 0 says so.
-    unborn: Vec<Box<Task>>,
+    unborn: Vec<Box<Task<'a>>>,
     /// Done, or failed.
-    left: Vec<Box<Task>>,
+    left: Vec<Box<Task<'a>>>,
+    /// Of guests that failed while others go on.
+    retired: Vec<Box<Task<'a>>>,
     idle_runners: usize,
 }
 
-impl Queue {
+impl<'a> Queue<'a> {
     /// Those whose time aside is over are ready.
     fn take_back(&mut self, now_ns: u64) {
         while let Some(entry) = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns) {
-            let mut task = entry.remove();
-            task.account.virtual_ns = self.ready.after_sleep(task.account.virtual_ns);
-            self.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+            let task = entry.remove();
+            self.push_after_sleep(task);
+        }
+    }
+
+    fn push_ready(&mut self, task: Box<Task<'a>>) {
+        self.ready.push(task.guest.index, task.number(), task.account.virtual_ns, task);
+    }
+
+    fn push_after_sleep(&mut self, mut task: Box<Task<'a>>) {
+        task.account.virtual_ns = self.ready.after_sleep(task.guest.index, task.account.virtual_ns);
+        self.push_ready(task);
+    }
+
+    /// The vCPU that is next on `pcpu`. Those of guests that are over are laid away.
+    fn pop(&mut self, pcpu: Option<u32>) -> Option<Box<Task<'a>>> {
+        loop {
+            let task = self.ready.pop(|task| task.last_pcpu == pcpu)?;
+            if !task.guest.stopping() {
+                return Some(task);
+            }
+            self.retired.push(task);
         }
     }
 }
@@ -111,7 +140,7 @@ impl Pcpu {
 }
 
 /// Why a vCPU's turn ended.
-enum Turn {
+enum Turn<'a> {
     /// Its slice is over and another vCPU is ready.
     SliceEnded,
     /// It is descheduled on purpose for so many nanoseconds.
@@ -121,7 +150,7 @@ enum Turn {
     /// It gives up its slice, and somebody else is ready.
     Yields,
     /// It hands its pCPU to this vCPU.
-    HandsOver(Box<Task>),
+    HandsOver(Box<Task<'a>>),
     /// It has nothing more to do, or may not be entered again.
     Left,
     /// The run is over.
@@ -130,53 +159,76 @@ enum Turn {
 
 /// The scheduler.
 pub(crate) struct Runners<'a> {
-    run: &'a GuestRun<'a>,
-    queue: Mutex<Queue>,
+    guests: &'a [GuestRun<'a>],
+    queue: Mutex<Queue<'a>>,
     /// Signalled when a vCPU becomes ready while a runner is idle, and when the run stops.
     work: Condvar,
-    /// One per vCPU.
-    slots: Vec<Mutex<Slot>>,
+    /// One per vCPU of all guests.
+    slots: Vec<Mutex<Slot<'a>>>,
     runners: usize,
     slice_ns: u64,
     grace_ns: u64,
     kick_yields: bool,
     plan: Option<Plan>,
     threads: Mutex<Vec<Thread>>,
+    /// A runner is missing.
+    broken: AtomicBool,
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over `vcpus`.
+    /// Takes over the vCPUs of each of `guests`, to be run on the pCPUs of `config`.
     pub(crate) fn new(
-        run: &'a GuestRun<'a>,
-        vcpus: Vec<Vcpu>,
         config: &RunConfig,
+        guests: &'a [GuestRun<'a>],
+        vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
-        let runners = config.cpus.len();
         let slice_ns = config.slice.as_nanos() as u64;
         let now = now_ns();
-        let slots: Vec<_> = vcpus.iter().map(|_| Mutex::default()).collect();
-        let mut tasks = vcpus
-            .into_iter()
-            .map(|vcpu| Box::new(Task { vcpu, account: Account::new(now), last_pcpu: None, stopped: false }));
-        let mut ready = FairQueue::new(slots.len(), slice_ns);
-        if let Some(boot_vcpu) = tasks.next() {
-            ready.push(boot_vcpu.vcpu.id, 0, boot_vcpu);
+        let slots: Vec<_> = vcpus.iter().flatten().map(|_| Mutex::default()).collect();
+        let ready = Shares::new(config.share, guests.len(), slots.len(), slice_ns);
+        let (aside, unborn, left, retired) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut queue = Queue { ready, aside, unborn, left, retired, idle_runners: 0 };
+        for (guest, vcpus) in guests.iter().zip(vcpus) {
+            let mut tasks = vcpus.into_iter().map(|vcpu| {
+                let account = Account::new(now);
+                Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
+            });
+            if let Some(boot_vcpu) = tasks.next() {
+                queue.push_ready(boot_vcpu);
+            }
+            queue.unborn.extend(tasks);
         }
-        let (aside, left) = (BTreeMap::new(), Vec::new());
-        let queue = Queue { ready, aside, unborn: tasks.collect(), left, idle_runners: 0 };
         Self {
-            run,
+            guests,
             queue: Mutex::new(queue),
             work: Condvar::new(),
             slots,
-            runners,
+            runners: config.cpus.len(),
             slice_ns,
             grace_ns: config.grace.as_nanos() as u64,
             kick_yields: config.kick_yields,
             plan,
             threads: Mutex::default(),
+            broken: AtomicBool::new(false),
         }
+    }
+
+    /// Whether all guests are to stop.
+    fn stopping(&self) -> bool {
+        self.guests.iter().all(GuestRun::stopping)
+    }
+
+    /// The run cannot go on as it should.
+    fn fail(&self, error: RunError) {
+        self.guests[0].fail(error);
+        // Relaxed: polled.
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a runner failed, so that no guest has what it should have.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// Starts a runner on each of `cpus`.
@@ -185,11 +237,11 @@ impl<'a> Runners<'a> {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
                     if let Err(error) = self.serve_pcpu(cpu, runner) {
-                        self.run.fail(error);
+                        self.fail(error);
                     }
                 });
             if let Err(source) = spawned {
-                self.run.fail(RunError::System { what: "start a runner thread".into(), source });
+                self.fail(RunError::System { what: "start a runner thread".into(), source });
             }
         }
     }
@@ -211,14 +263,20 @@ impl<'a> Runners<'a> {
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
         let off = queue.ready.into_vcpus().chain(queue.aside.into_values()).chain(asleep);
-        let off = off.map(|mut task| {
-            task.account.end_while_off(self.run, task.vcpu.id, now);
+        let off = off.chain(queue.retired).map(|mut task| {
+            task.account.end_while_off(task.guest, task.vcpu.id, now);
             let place = if task.stopped { Place::Running } else { task.account.place() };
             (task, place)
         });
         off.chain(queue.unborn.into_iter().map(|task| (task, Place::NotStarted)))
             .chain(queue.left.into_iter().map(|task| (task, Place::Left)))
-            .map(|(task, place)| Finished { id: task.vcpu.id, vcpu: task.vcpu, account: task.account, place })
+            .map(|(task, place)| Finished {
+                guest: task.guest.index,
+                id: task.vcpu.id,
+                vcpu: task.vcpu,
+                account: task.account,
+                place,
+            })
             .collect()
     }
 
@@ -244,14 +302,14 @@ impl<'a> Runners<'a> {
     }
 
     /// The vCPU whose turn it is; sleeps while none is ready. `None`: the run is over.
-    fn next_ready(&self, pcpu: u32) -> Option<Box<Task>> {
+    fn next_ready(&self, pcpu: u32) -> Option<Box<Task<'a>>> {
         let mut queue = lock(&self.queue);
         loop {
-            if self.run.stopping() {
+            if self.stopping() {
                 return None;
             }
             queue.take_back(now_ns());
-            if let Some(task) = queue.ready.pop(|task| task.last_pcpu == Some(pcpu)) {
+            if let Some(task) = queue.pop(Some(pcpu)) {
                 return Some(task);
             }
             queue.idle_runners += 1;
@@ -272,58 +330,67 @@ impl<'a> Runners<'a> {
     }
 
     /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will.
-    fn nobody_can_run(&self, queue: &MutexGuard<'_, Queue>) {
-        let asleep = self.slots.len() - queue.left.len() - queue.unborn.len();
-        if asleep > 0 && !self.run.failed() {
-            let left = queue.left.len();
-            self.run.fail(RunError::NoProgress(format!(
-                "{asleep} vCPUs sleep in pv_wait and none is left to kick them ({left} have left): a wake-up was lost"
-            )));
+    fn nobody_can_run(&self, queue: &MutexGuard<'_, Queue<'a>>) {
+        for guest in self.guests.iter().filter(|guest| !guest.failed()) {
+            let of_guest =
+                |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
+            let left = of_guest(&queue.left);
+            let asleep =
+                guest.memory.vcpus() as usize - left - of_guest(&queue.unborn) - of_guest(&queue.retired);
+            if asleep > 0 {
+                guest.fail(RunError::NoProgress(format!(
+                    "{asleep} vCPUs sleep in pv_wait and none is left to kick them ({left} have left): a wake-up was lost"
+                )));
+            }
         }
     }
 
-    fn push_ready(&self, task: Box<Task>) {
+    fn push_ready(&self, task: Box<Task<'a>>) {
         let mut queue = lock(&self.queue);
-        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+        queue.push_ready(task);
         if queue.idle_runners > 0 {
             self.work.notify_one();
         }
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
-    fn give_turn(&self, mut task: Box<Task>, pcpu: &mut Pcpu) -> Result<Option<Box<Task>>, RunError> {
-        let turn = self.run_turn(&mut task, pcpu);
-        let (id, now) = (task.vcpu.id, now_ns());
+    fn give_turn(&self, mut task: Box<Task<'a>>, pcpu: &mut Pcpu) -> Result<Option<Box<Task<'a>>>, RunError> {
+        let began_ns = now_ns();
+        let turn = self.run_turn(&mut task, pcpu, began_ns);
+        let (guest, id, now) = (task.guest, task.vcpu.id, now_ns());
+        if self.guests.len() > 1 {
+            lock(&self.queue).ready.charge(guest.index, now.saturating_sub(began_ns));
+        }
         // A turn may end in its grace for another reason than the grace.
         self.settle_grace(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Ok(Turn::Stopped));
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
-                task.account.preempt(self.run, id, By::Schedule, now);
+                task.account.preempt(guest, id, By::Schedule, now);
                 self.push_ready(task);
             }
             Ok(Turn::Injected(length_ns)) => {
-                task.account.preempt(self.run, id, By::Injection, now);
+                task.account.preempt(guest, id, By::Injection, now);
                 let mut queue = lock(&self.queue);
-                queue.aside.insert((now.saturating_add(length_ns), id), task);
+                queue.aside.insert((now.saturating_add(length_ns), task.number()), task);
                 // Whoever is idle sleeps no longer than until then.
                 self.work.notify_all();
             }
             Ok(Turn::Waits) => {
-                task.account.sleep(self.run, id, now);
+                task.account.sleep(guest, id, now);
                 self.put_to_sleep(task);
             }
             Ok(Turn::Yields) => {
-                task.account.give_up(self.run, id, now);
+                task.account.give_up(guest, id, now);
                 return Ok(self.pass_slice(task));
             }
             Ok(Turn::HandsOver(next)) => {
-                task.account.give_up(self.run, id, now);
+                task.account.give_up(guest, id, now);
                 self.push_ready(task);
                 return Ok(Some(next));
             }
             Ok(Turn::Left) => {
-                task.account.leave(self.run, id, now);
+                task.account.leave(guest, id, now);
                 lock(&self.queue).left.push(task);
             }
             Err(error) => {
@@ -335,62 +402,62 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task, pcpu: &mut Pcpu) -> std::io::Result<Turn> {
-        let (id, start) = (task.vcpu.id, now_ns());
-        task.account.resume(self.run, id, start);
-        self.run.invalidations.runs_here(id);
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu, start: u64) -> std::io::Result<Turn<'a>> {
+        let (guest, id) = (task.guest, task.vcpu.id);
+        task.account.resume(guest, id, start);
+        guest.invalidations.runs_here(id);
         pcpu.begin(start, std::mem::take(&mut task.account.debt_ns));
-        self.publish_slice_end(id, pcpu, start);
+        Self::publish_slice_end(task, pcpu, start);
         loop {
-            if self.run.stopping() {
+            if guest.stopping() {
                 return Ok(Turn::Stopped);
             }
-            match self.run.enter(&mut task.vcpu)? {
+            match guest.enter(&mut task.vcpu)? {
                 Exit::Interrupted => {
                     // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
                     // one that ends the run, the flag does, which was set before it.
                     signal::take_kick();
                     let now = now_ns();
-                    if let Some(length_ns) = pcpu.takes(|| Activity::checked(self.run, id), now) {
+                    if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, id), now) {
                         return Ok(Turn::Injected(length_ns));
                     }
                     if pcpu.slice.ended(now) {
-                        if self.somebody_is_ready() && !self.grants_grace(id, pcpu, now) {
+                        if self.somebody_is_ready() && !self.grants_grace(task, pcpu, now) {
                             self.settle_grace(task, pcpu, true, now);
                             return Ok(Turn::SliceEnded);
                         }
-                        self.publish_slice_end(id, pcpu, now);
+                        Self::publish_slice_end(task, pcpu, now);
                     }
                 }
                 Exit::Wait if self.take_latch(task) => {}
                 Exit::Wait => return Ok(Turn::Waits),
                 Exit::Kick(vcpu) => {
-                    if let Some(next) = self.kick(vcpu) {
+                    if let Some(next) = self.kick(guest, vcpu) {
                         return Ok(Turn::HandsOver(next));
                     }
                 }
-                Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
+                Exit::Invalidate => guest.invalidations.ring(guest.memory),
                 Exit::Yield(_) if pcpu.grace.is_some() => {
                     self.settle_grace(task, pcpu, false, now_ns());
                     return Ok(Turn::SliceEnded);
                 }
                 Exit::Yield(Some(to)) => {
-                    if let Some(next) = self.take_ready(to) {
+                    if let Some(next) = self.take_ready(guest, to) {
                         return Ok(Turn::HandsOver(next));
                     }
                 }
                 Exit::Yield(None) if self.somebody_is_ready() => return Ok(Turn::Yields),
                 Exit::Yield(None) => {}
                 Exit::Point(point) => {
-                    let activity = Activity::of(self.run.area(id));
+                    let activity = Activity::of(guest.area(id));
                     if let Some(length_ns) = pcpu.takes_at(point, activity) {
                         return Ok(Turn::Injected(length_ns));
                     }
                 }
-                Exit::Booted => self.start_the_others(),
+                Exit::Booted => self.start_the_others(guest),
                 Exit::Left => return Ok(Turn::Left),
                 exit => {
-                    if !self.run.serve(&task.vcpu, exit) {
+                    if !guest.serve(&task.vcpu, exit) {
                         return Ok(Turn::Left);
                     }
                 }
@@ -405,17 +472,18 @@ impl<'a> Runners<'a> {
     }
 
     /// Tells the guest when the slice ends that began, or went on, at `now_ns`.
-    fn publish_slice_end(&self, vcpu: u32, pcpu: &Pcpu, now_ns: u64) {
-        let end = self.run.losses.ticks(pcpu.slice.deadline_ns().saturating_sub(now_ns)) + read_tsc();
+    fn publish_slice_end(task: &Task<'_>, pcpu: &Pcpu, now_ns: u64) {
+        let left_ns = pcpu.slice.deadline_ns().saturating_sub(now_ns);
+        let end = task.guest.losses.ticks(left_ns) + read_tsc();
         // Relaxed: a hint, which the vCPU reads once it runs.
-        self.run.area(vcpu).host.slice_end_tsc.store(end, Ordering::Relaxed);
+        task.guest.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
     }
 
-    /// The slice of `vcpu` is over: whether it may run a little longer, once, to leave its section.
+    /// The slice of the vCPU is over: whether it may run a little longer, once, to leave its section.
     ///
     /// What it runs beyond the slice is charged to the next one. So a vCPU that always claims to hold a lock gains nothing.
-    fn grants_grace(&self, vcpu: u32, pcpu: &mut Pcpu, now_ns: u64) -> bool {
-        let area = self.run.area(vcpu);
+    fn grants_grace(&self, task: &Task<'_>, pcpu: &mut Pcpu, now_ns: u64) -> bool {
+        let area = task.guest.area(task.vcpu.id);
         if self.grace_ns == 0 || pcpu.grace.is_some() || Activity::of(area) != Activity::Holder {
             return false;
         }
@@ -427,12 +495,12 @@ impl<'a> Runners<'a> {
     }
 
     /// The end of a turn, with grace or without.
-    fn settle_grace(&self, task: &mut Task, pcpu: &mut Pcpu, expired: bool, now_ns: u64) {
+    fn settle_grace(&self, task: &mut Task<'_>, pcpu: &mut Pcpu, expired: bool, now_ns: u64) {
         let Some(granted_ns) = pcpu.grace.take() else { return };
-        self.run.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
+        task.guest.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
         let overrun_ns = now_ns.saturating_sub(granted_ns);
         task.account.debt_ns = overrun_ns.min(self.slice_ns);
-        if self.run.window.contains(now_ns) {
+        if task.guest.window.contains(now_ns) {
             let graces = &mut task.account.graces;
             graces.granted += 1;
             graces.expired += u64::from(expired);
@@ -440,23 +508,28 @@ impl<'a> Runners<'a> {
         }
     }
 
-    fn start_the_others(&self) {
+    fn start_the_others(&self, guest: &GuestRun<'_>) {
         let mut queue = lock(&self.queue);
         let now = now_ns();
         for mut task in std::mem::take(&mut queue.unborn) {
-            task.account = Account::new(now);
-            queue.ready.push(task.vcpu.id, 0, task);
+            if task.guest.index == guest.index {
+                task.account = Account::new(now);
+                // Those of a guest that started earlier have run meanwhile.
+                queue.push_after_sleep(task);
+            } else {
+                queue.unborn.push(task);
+            }
         }
         self.work.notify_all();
     }
 
     /// Case 1 without the way through the queue: the vCPU goes on at once.
-    fn take_latch(&self, task: &Task) -> bool {
-        std::mem::take(&mut lock(&self.slots[task.vcpu.id as usize]).latched)
+    fn take_latch(&self, task: &Task<'a>) -> bool {
+        std::mem::take(&mut lock(&self.slots[task.number() as usize]).latched)
     }
 
-    fn put_to_sleep(&self, task: Box<Task>) {
-        let mut slot = lock(&self.slots[task.vcpu.id as usize]);
+    fn put_to_sleep(&self, task: Box<Task<'a>>) {
+        let mut slot = lock(&self.slots[task.number() as usize]);
         if std::mem::take(&mut slot.latched) {
             drop(slot);
             self.make_ready(task);
@@ -465,10 +538,13 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody. The vCPU that was woken, if it is
-    /// to be run at once.
-    fn kick(&self, vcpu: u32) -> Option<Box<Task>> {
-        let mut slot = lock(self.slots.get(vcpu as usize)?);
+    /// `pv_kick`. A number that is no vCPU's of this guest is the guest's mistake and kicks nobody. The vCPU that was woken,
+    /// if it is to be run at once.
+    fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> Option<Box<Task<'a>>> {
+        if vcpu >= guest.memory.vcpus() {
+            return None;
+        }
+        let mut slot = lock(&self.slots[guest.number_of(vcpu) as usize]);
         let Some(mut task) = slot.asleep.take() else {
             slot.latched = true;
             return None;
@@ -479,37 +555,40 @@ impl<'a> Runners<'a> {
             self.make_ready(task);
             return None;
         }
-        task.account.wake(self.run, now_ns());
-        task.account.virtual_ns = lock(&self.queue).ready.after_sleep(task.account.virtual_ns);
+        task.account.wake(guest, now_ns());
+        let virtual_ns = task.account.virtual_ns;
+        task.account.virtual_ns = lock(&self.queue).ready.after_sleep(guest.index, virtual_ns);
         task.account.handed += 1;
         Some(task)
     }
 
-    fn make_ready(&self, mut task: Box<Task>) {
+    fn make_ready(&self, mut task: Box<Task<'a>>) {
         let mut queue = lock(&self.queue);
-        task.account.wake(self.run, now_ns());
-        task.account.virtual_ns = queue.ready.after_sleep(task.account.virtual_ns);
-        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+        task.account.wake(task.guest, now_ns());
+        queue.push_after_sleep(task);
         if queue.idle_runners > 0 {
             self.work.notify_one();
         }
     }
 
-    /// Directed yield: `vcpu`, if it is ready. Else the yield has no effect, as in KVM: it runs already, or it sleeps, and
-    /// nothing would be gained by giving up the pCPU for it.
-    fn take_ready(&self, vcpu: u32) -> Option<Box<Task>> {
+    /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
+    /// it sleeps, and nothing would be gained by giving up the pCPU for it.
+    fn take_ready(&self, guest: &GuestRun<'_>, vcpu: u32) -> Option<Box<Task<'a>>> {
+        if vcpu >= guest.memory.vcpus() {
+            return None;
+        }
         let mut queue = lock(&self.queue);
         queue.take_back(now_ns());
-        let mut task = queue.ready.take(vcpu)?;
+        let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
         task.account.handed += 1;
         Some(task)
     }
 
     /// Yield: whoever else is next.
-    fn pass_slice(&self, task: Box<Task>) -> Option<Box<Task>> {
+    fn pass_slice(&self, task: Box<Task<'a>>) -> Option<Box<Task<'a>>> {
         let mut queue = lock(&self.queue);
-        let next = queue.ready.pop(|ready| ready.last_pcpu == task.last_pcpu);
-        queue.ready.push(task.vcpu.id, task.account.virtual_ns, task);
+        let next = queue.pop(task.last_pcpu);
+        queue.push_ready(task);
         if next.is_none() && queue.idle_runners > 0 {
             self.work.notify_one();
         }

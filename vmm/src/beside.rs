@@ -1,0 +1,44 @@
+//! Several guests in one run: what they must have in common, and whether there is room for all.
+
+use haltkick_hypercalls::MAX_VCPUS;
+
+use crate::config::{Engine, RunConfig};
+use crate::error::RunError;
+
+/// Checks guests that are to run together.
+pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
+    let usage = |text: String| Err(RunError::Usage(text));
+    let [first, others @ ..] = configs else { return usage("a run needs a guest".into()) };
+    if others.is_empty() {
+        return Ok(());
+    }
+    for (i, config) in configs.iter().enumerate() {
+        if configs[..i].iter().any(|other| other.name == config.name) {
+            return usage(format!("two guests are called `{}`: give each a name of its own", config.name));
+        }
+    }
+    if first.engine != Engine::Kvm {
+        return usage("several guests need --engine kvm: threads have one image at one address".into());
+    }
+    if configs.iter().any(|config| config.deschedule.is_some()) {
+        return usage("--deschedule goes with one guest only".into());
+    }
+    let of_run = |config: &RunConfig| {
+        let RunConfig { engine, cpus, ring, sched, slice, warmup, window, share, .. } = config;
+        format!("{:?}", (engine, cpus, ring, sched, slice, warmup, window, share))
+    };
+    if let Some(other) = others.iter().find(|other| of_run(other) != of_run(first)) {
+        return usage(format!(
+            "guest `{}` and guest `{}` differ in what belongs to the run: pCPUs, scheduler, slice, share, ring, warm-up and window \
+             are the same for all",
+            first.name, other.name
+        ));
+    }
+    let vcpus: u64 = configs.iter().map(|config| u64::from(config.vcpus)).sum();
+    if vcpus > MAX_VCPUS as u64 {
+        return usage(format!(
+            "the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer"
+        ));
+    }
+    Ok(())
+}
