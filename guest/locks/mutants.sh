@@ -21,6 +21,7 @@ t4-kick-first               loom     qspinlock::pv_with_two
 t5-init-after-publish       host     t5_
 t6-claim-nothing            host     t6_
 t7-endless-pending          host     t7_
+t8-fetch-or-by-loop         unit     t8_
 t9-share-a-node             host     t9_
 t14-no-diagnosis            host     t14_
 t18-stale-lock              host     t18_

@@ -71,6 +71,23 @@ fn compare_exchange_locked<const OLD: u8, const NEW: u8>(word: &AtomicU32) -> u8
     found
 }
 
+/// See [`Word::set_pending`]: one LOCKed instruction and a load.
+#[inline(always)]
+fn set_pending_at_once(word: &AtomicU32) -> u32 {
+    let was_pending: u8;
+    // SAFETY: as in `store_byte`; the bit offset stays within the word.
+    unsafe {
+        asm!(
+            "lock bts dword ptr [{word}], {bit}",
+            "setc {was_pending}",
+            word = in(reg) word.as_ptr(), bit = const PENDING.trailing_zeros(), was_pending = out(reg_byte) was_pending,
+            options(nostack),
+        );
+    }
+    let rest = mutant!("packed-stale-rest": word.load(Acquire) => 0) & !PENDING;
+    rest | (u32::from(was_pending) * PENDING)
+}
+
 impl Word for Packed {
     const TAIL_SHIFT: u32 = 16;
 
@@ -84,18 +101,7 @@ impl Word for Packed {
     /// acquired from that unlock.
     #[inline(always)]
     fn set_pending(word: &AtomicU32) -> u32 {
-        let was_pending: u8;
-        // SAFETY: as in `store_byte`; the bit offset stays within the word.
-        unsafe {
-            asm!(
-                "lock bts dword ptr [{word}], {bit}",
-                "setc {was_pending}",
-                word = in(reg) word.as_ptr(), bit = const PENDING.trailing_zeros(), was_pending = out(reg_byte) was_pending,
-                options(nostack),
-            );
-        }
-        let rest = mutant!("packed-stale-rest": word.load(Acquire) => 0) & !PENDING;
-        rest | (u32::from(was_pending) * PENDING)
+        mutant!("t8-fetch-or-by-loop": set_pending_at_once(word) => word.fetch_or(PENDING, Acquire))
     }
 
     /// `fetch_or(PENDING, Relaxed)`.
@@ -251,6 +257,26 @@ mod tests {
     /// The word in layout `W` as fields, for transitions that return it.
     fn set_pending<W: Word>(word: &AtomicU32) -> (u32, u32, u32) {
         fields::<W>(W::set_pending(word))
+    }
+
+    #[inline(never)]
+    extern "C" fn set_pending_alone(word: &AtomicU32) -> u32 {
+        Packed::set_pending(word)
+    }
+
+    /// T8: under contention a loop may never come to its end, and no test can wait for that; but its instruction shows.
+    #[test]
+    fn t8_packed_pending_is_set_without_a_loop() {
+        const LOCK: u8 = 0xf0;
+        const BIT_TEST_AND_SET: [u8; 2] = [0x0f, 0xba];
+        const COMPARE_EXCHANGE: [u8; 2] = [0x0f, 0xb1];
+        assert_eq!(set_pending_alone(&AtomicU32::new(LOCKED)), LOCKED);
+        let start = (set_pending_alone as extern "C" fn(&AtomicU32) -> u32 as *const u8).addr();
+        // SAFETY: machine code of this program, of which there is more behind every function of a test.
+        let code = unsafe { core::slice::from_raw_parts(start as *const u8, 160) };
+        let mut locked = code.windows(3).filter(|bytes| bytes[0] == LOCK).map(|bytes| &bytes[1..]);
+        assert!(locked.clone().any(|operation| operation == BIT_TEST_AND_SET), "{code:02x?}");
+        assert!(locked.all(|operation| operation != COMPARE_EXCHANGE), "{code:02x?}");
     }
 
     #[test]
