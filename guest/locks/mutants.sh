@@ -44,6 +44,7 @@ pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
 pv-wake-forgets-hash        loom     qspinlock::v16_with_three
 wc-guess-from-byte          host     a_head_that_the_owner_registers
 wc-trust-the-note           loom     qspinlock::wc_with_two
+wc-wake-without-kick        loom     qspinlock::wc_with_three
 packed-stale-rest           unit     packed
 packed-unlock-wipes-tail    unit     packed
 table-stops-at-a-hole       unit     table

@@ -51,5 +51,6 @@ fn boot_vcpu_only(form: &LockForm) {
     if boot.pool_bytes > 0 {
         memory::init(form.faults);
     }
+    control.booted_tsc.store(time::now(), Ordering::Relaxed);
     hypercall::booted();
 }

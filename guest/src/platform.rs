@@ -67,11 +67,17 @@ impl Platform for Guest {
     }
 
     #[inline]
+    fn is_overcommitted(&self) -> bool {
+        // Relaxed: a hint.
+        percpu::control().ready_vcpus.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         hypercall::yield_to(cpu.map(|cpu| cpu as u32));
     }
 
-    #[inline]
+    #[inline(always)]
     fn slice_left(&self) -> u64 {
         // Relaxed: written before this vCPU got its pCPU, or while it was stopped.
         match percpu::this().host.slice_end_tsc.load(Ordering::Relaxed) {
@@ -139,6 +145,11 @@ impl Platform for Instrumented {
     #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         Guest.yield_to(cpu);
+    }
+
+    #[inline]
+    fn is_overcommitted(&self) -> bool {
+        Guest.is_overcommitted()
     }
 
     #[inline]

@@ -247,6 +247,9 @@ pub struct Control {
     /// Host-written: [`WINDOW_WARMUP`], then [`WINDOW_OPEN`], then [`WINDOW_CLOSED`].
     pub window: AtomicU32,
     _pad: [u8; 124],
+    /// Host-written: vCPUs that are ready and have no pCPU, or [`READY_UNKNOWN`]. A hint.
+    pub ready_vcpus: AtomicU32,
+    _pad1: [u8; 124],
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: iterations of the work loop per 2^20 ns.
     pub work_rate: AtomicU64,
     /// Guest-written: TSC at which vCPU 0 began its workload, and so took its first lock.
@@ -257,8 +260,13 @@ pub struct Control {
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: TSC ticks of 1024 uncontended pairs of lock and unlock, by how
     /// they are called ([`PAIR_COMPILED_IN`] and its siblings). 0: this lock cannot be called like that.
     pub pair_ticks: [AtomicU64; 3],
-    _pad3: [u8; 80],
+    /// Guest-written, by vCPU 0 right before [`PORT_BOOTED`]: its TSC, for the host to compare with its own.
+    pub booted_tsc: AtomicU64,
+    _pad3: [u8; 72],
 }
+
+/// The host does not say how many vCPUs are ready.
+pub const READY_UNKNOWN: u32 = u32::MAX;
 
 /// Slot of [`Control::pair_ticks`]: compiled into the caller.
 pub const PAIR_COMPILED_IN: usize = 0;
@@ -502,9 +510,9 @@ const _: () = {
     assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
     assert!(size_of::<VcpuArea>() == 8192);
     assert!(align_of::<VcpuArea>() == 4096);
-    assert!(size_of::<Control>() == 256);
-    assert!(offset_of!(Control, work_rate) == 128);
-    assert!(offset_of!(Control, pair_ticks) == 152);
+    assert!(size_of::<Control>() == 384);
+    assert!(offset_of!(Control, work_rate) == 256);
+    assert!(offset_of!(Control, pair_ticks) == 280);
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);

@@ -21,10 +21,10 @@ pub(crate) fn process_cpu_time() -> Duration {
     Duration::from_nanos(nanoseconds(ClockId::ProcessCPUTime))
 }
 
-/// The time stamp counter, which the guest shares.
+/// The host's time stamp counter.
 pub(crate) fn read_tsc() -> u64 {
     #[expect(unsafe_code, reason = "an instruction without a safe form")]
-    // SAFETY: every x86-64 CPU has a TSC, and Linux lets user space read it.
+    // SAFETY: every x86-64 CPU that has KVM has a TSC, and Linux lets user space read it.
     unsafe {
         core::arch::x86_64::_rdtsc()
     }
@@ -54,6 +54,49 @@ fn both_clocks() -> (u64, u64) {
         (after - before, (before + (after - before) / 2, now_ns))
     };
     (0..LOOKS).map(|_| look()).min().map_or((0, 0), |(_, pair)| pair)
+}
+
+/// The guest's time stamp counter, as computed from the host's.
+#[derive(Debug)]
+pub(crate) struct GuestTsc {
+    /// Guest minus host, wrapping.
+    offset: AtomicU64,
+    khz: u64,
+    /// The offset according to KVM.
+    nominal: u64,
+}
+
+impl GuestTsc {
+    /// A counter of `khz`, which is `nominal` ahead of the host's if KVM is right. (One that interprets rings, and lets
+    /// the guest read the host's counter all the same, is not.)
+    pub(crate) const fn new(khz: u64, nominal: u64) -> Self {
+        Self { offset: AtomicU64::new(nominal), khz, nominal }
+    }
+
+    /// Its frequency.
+    pub(crate) fn khz(&self) -> u64 {
+        self.khz
+    }
+
+    /// The guest read `guest` a moment ago: decides between no offset, the nominal one, and what this says.
+    pub(crate) fn compare(&self, guest: u64) {
+        let seen = guest.wrapping_sub(read_tsc());
+        let near = |offset: u64| (seen.wrapping_sub(offset) as i64).unsigned_abs() < self.khz * 10;
+        let offset = [0, self.nominal].into_iter().find(|&offset| near(offset)).unwrap_or(seen);
+        // Relaxed: whoever reads the old one computes a hint that is wrong.
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// What the guest's counter showed when the host's showed `host`.
+    pub(crate) fn of_host(&self, host: u64) -> u64 {
+        host.wrapping_add(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// What the guest's counter shows `ahead_ns` from now.
+    pub(crate) fn in_ns(&self, ahead_ns: u64) -> u64 {
+        let ticks = (u128::from(ahead_ns) * u128::from(self.khz) / 1_000_000) as u64;
+        self.of_host(read_tsc()).wrapping_add(ticks)
+    }
 }
 
 /// When the window opened and closed. Read by the schedulers to clip what they account for to the window.
@@ -124,6 +167,20 @@ mod tests {
         assert_eq!(window.overlap_ns(150, 250), 50);
         assert_eq!(window.overlap_ns(200, 250), 0);
         assert!(!window.contains(99) && window.contains(100) && !window.contains(200));
+    }
+
+    #[test]
+    fn the_guests_counter_is_the_hosts_or_kvms_or_what_it_says() {
+        const KHZ: u64 = 2_000_000;
+        const FAR: u64 = 1 << 60;
+        let tsc = GuestTsc::new(KHZ, FAR);
+        for offset in [0, FAR, 7 * FAR] {
+            tsc.compare(read_tsc().wrapping_add(offset));
+            let error =
+                tsc.in_ns(1_000_000_000).wrapping_sub(read_tsc().wrapping_add(offset + KHZ * 1000)) as i64;
+            assert!(error <= 0 || offset == 7 * FAR, "{error} ticks ahead");
+            assert!(error.unsigned_abs() < KHZ * 1000, "{error} ticks off");
+        }
     }
 
     #[test]

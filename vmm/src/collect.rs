@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) lock: u32,
     pub(crate) observed: Observed,
     pub(crate) finished: &'a [Finished],
-    /// TSC at the start of the run.
+    /// The host's TSC at the start of the run.
     pub(crate) start_tsc: u64,
 }
 
@@ -42,7 +42,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     };
     let exact = facts.config.sched == Sched::Vmm && facts.config.attribution;
     let injected = facts.config.deschedule.is_some() && facts.config.attribution;
-    let start_ticks = control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.start_tsc);
+    let start_ticks =
+        control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.guest.tsc.of_host(facts.start_tsc));
     Ok(Outcome {
         ring: facts.machine.ring,
         ring_reason: facts.machine.ring_reason.clone(),

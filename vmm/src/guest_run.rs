@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::clock::{WindowTimes, now_ns};
+use crate::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::config::RunConfig;
 use crate::error::RunError;
 use crate::exits::Exit;
@@ -22,6 +22,7 @@ const CONSOLE_LIMIT: usize = 1 << 20;
 pub(crate) struct GuestRun<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) image: &'a Image,
+    pub(crate) tsc: GuestTsc,
     pub(crate) window: WindowTimes,
     pub(crate) invalidations: Invalidations,
     /// Whether descheduling is attributed to what the vCPU was doing.
@@ -43,12 +44,14 @@ impl<'a> GuestRun<'a> {
         config: &RunConfig,
         memory: &'a Memory,
         image: &'a Image,
-        tsc_khz: u64,
+        tsc: GuestTsc,
         place: (usize, u32),
     ) -> Self {
+        let tsc_khz = tsc.khz();
         Self {
             memory,
             image,
+            tsc,
             window: WindowTimes::new(),
             invalidations: Invalidations::new(memory.vcpus()),
             attribution: config.attribution,

@@ -13,7 +13,7 @@ use kvm_bindings::{
 use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
-use crate::clock;
+use crate::clock::{self, read_tsc};
 use crate::config::{Engine, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
 use crate::image::Image;
@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     pub(crate) ring: Ring,
     pub(crate) ring_reason: String,
     pub(crate) tsc_khz: u64,
+    /// Guest TSC minus the host's according to KVM, wrapping.
+    pub(crate) tsc_offset: u64,
     /// Under the host's scheduler: why KVM does not keep the steal-time record, if it refused.
     pub(crate) steal_time_refused: Option<String>,
     /// Call sites that were rewritten.
@@ -126,6 +128,7 @@ impl Machine {
         boot::write_tables(&memory, image);
         let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
         let tsc_khz = tsc_khz(&vcpus[0])?;
+        let tsc_offset = tsc_offset(&vcpus[0]);
         let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
 
         let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
@@ -155,6 +158,7 @@ impl Machine {
             ring,
             ring_reason,
             tsc_khz,
+            tsc_offset,
             steal_time_refused,
             patched_sites,
             vcpus,
@@ -205,6 +209,7 @@ impl Machine {
             ring: Ring::Ring3,
             ring_reason: "threads run in user mode".into(),
             tsc_khz,
+            tsc_offset: 0,
             steal_time_refused: Some("threads have no hypervisor that could write the flag".into()),
             patched_sites,
         })
@@ -223,6 +228,19 @@ fn patch_sites(
 
 fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {
     vcpu.fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
+}
+
+/// Guest TSC minus the host's; 0 where KVM does not tell, as if they were one.
+fn tsc_offset(vcpu: &KvmVcpu) -> u64 {
+    const MSR_TSC: u32 = 0x10;
+    let before = read_tsc();
+    let Ok(mut msrs) = Msrs::from_entries(&[kvm_msr_entry { index: MSR_TSC, ..Default::default() }]) else {
+        return 0;
+    };
+    match vcpu.fd.get_msrs(&mut msrs) {
+        Ok(1) => msrs.as_slice()[0].data.wrapping_sub(before.midpoint(read_tsc())),
+        _ => 0,
+    }
 }
 
 fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {

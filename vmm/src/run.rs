@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use haltkick_hypercalls::{FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS, SERVES_FAULTS};
 
 use crate::beside;
-use crate::clock::{now_ns, read_tsc};
+use crate::clock::{GuestTsc, now_ns, read_tsc};
 use crate::collect::{self, Facts};
 use crate::config::{RunConfig, Sched};
 use crate::deschedule::{Deschedule, Plan};
@@ -134,7 +134,8 @@ fn guest_runs<'a>(configs: &[&RunConfig], machines: &'a [Machine], image: &'a Im
     let guests = configs.iter().zip(machines).enumerate().map(|(index, (config, machine))| {
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
-        GuestRun::new(config, &machine.memory, image, machine.tsc_khz, place)
+        let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
+        GuestRun::new(config, &machine.memory, image, tsc, place)
     });
     guests.collect()
 }

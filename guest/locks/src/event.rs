@@ -14,7 +14,7 @@
 pub enum Event {
     /// Slots probed by inserts into the hash table; by habit reported per `pv_kick_unlock`.
     PvHashHops,
-    /// Kicks sent by an unlock that found a sleeping head.
+    /// Kicks sent by an unlock that found a sleeping head, or by a work-conserving head to its successor.
     PvKickUnlock,
     /// Kicks that could be matched to the return of a wait.
     PvKickWake,

@@ -58,6 +58,12 @@ pub trait Platform: Sync {
         nanoseconds
     }
 
+    /// Whether somebody is waiting for a physical CPU, so that a CPU that spins is in his way. True if unknown.
+    #[inline(always)]
+    fn is_overcommitted(&self) -> bool {
+        true
+    }
+
     /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
     fn yield_to(&self, cpu: Option<usize>);
 
@@ -73,12 +79,22 @@ pub trait Platform: Sync {
         0
     }
 
+    /// Whether the host is about to take the calling CPU away for another one: too soon for a critical section.
+    ///
+    /// A lock that looks gives up the rest of the slice instead of losing it with the lock in its hands.
+    #[inline(always)]
+    fn slice_ends_soon(&self) -> bool {
+        let margin = self.slice_margin();
+        margin != 0 && self.slice_left() < margin && self.is_overcommitted()
+    }
+
     /// Adds `n` to the calling CPU's counter for `event`.
     fn count(&self, event: Event, n: u64);
 
     /// Tells the host what the calling CPU is doing: a store to shared memory, if anything.
     ///
-    /// Locks announce [`Activity::Waiter`] and [`Activity::Head`] from their slow paths, and nothing else.
+    /// Locks announce [`Activity::Waiter`] and [`Activity::Head`] from their slow paths, and [`Activity::Other`] when they
+    /// have released and are about to kick.
     #[inline(always)]
     fn announce(&self, activity: Activity) {
         _ = activity;
@@ -152,6 +168,11 @@ impl<P: Platform> Platform for &P {
     #[inline(always)]
     fn ticks(&self, nanoseconds: u64) -> u64 {
         (**self).ticks(nanoseconds)
+    }
+
+    #[inline(always)]
+    fn is_overcommitted(&self) -> bool {
+        (**self).is_overcommitted()
     }
 
     #[inline(always)]

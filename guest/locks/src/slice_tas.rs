@@ -40,7 +40,7 @@ impl SliceTas {
 /// Gives the slice back if what is left of it is too short.
 #[inline(always)]
 fn await_slice<P: Platform>(platform: &P) {
-    if platform.slice_left() < platform.slice_margin() {
+    if platform.slice_ends_soon() {
         platform.yield_to(None);
     }
 }

@@ -51,6 +51,11 @@ impl<T> FairQueue<T> {
         self.ready.insert(key, vcpu);
     }
 
+    /// How many are ready.
+    pub(crate) fn len(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Takes the one that is next; or, among the first few, one that is preferred and behind by no more than the
     /// credit, which bounds what the preference can cost the others.
     pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {

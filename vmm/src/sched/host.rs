@@ -8,6 +8,8 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::Duration;
 
+use haltkick_hypercalls::READY_UNKNOWN;
+
 use crate::account::{Account, Activity, By};
 use crate::clock::now_ns;
 use crate::deschedule::{Injector, Plan};
@@ -55,6 +57,7 @@ impl<'a> HostThreads<'a> {
     /// Takes over `vcpus`.
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, plan: Option<Plan>) -> Self {
         let count = vcpus.len();
+        run.memory.control().ready_vcpus.store(READY_UNKNOWN, Ordering::Relaxed);
         Self {
             run,
             sleepers: OnceLock::new(),

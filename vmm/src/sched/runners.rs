@@ -20,7 +20,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use crate::account::{Account, Activity, By};
-use crate::clock::{now_ns, read_tsc};
+use crate::clock::now_ns;
 use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
@@ -310,6 +310,7 @@ impl<'a> Runners<'a> {
             }
             queue.take_back(now_ns());
             if let Some(task) = queue.pop(Some(pcpu)) {
+                self.publish_load(&queue);
                 return Some(task);
             }
             queue.idle_runners += 1;
@@ -348,6 +349,7 @@ impl<'a> Runners<'a> {
     fn push_ready(&self, task: Box<Task<'a>>) {
         let mut queue = lock(&self.queue);
         queue.push_ready(task);
+        self.publish_load(&queue);
         if queue.idle_runners > 0 {
             self.work.notify_one();
         }
@@ -407,7 +409,7 @@ impl<'a> Runners<'a> {
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);
         pcpu.begin(start, std::mem::take(&mut task.account.debt_ns));
-        Self::publish_slice_end(task, pcpu, start);
+        Self::publish_slice_end(task, pcpu);
         loop {
             if guest.stopping() {
                 return Ok(Turn::Stopped);
@@ -426,7 +428,7 @@ impl<'a> Runners<'a> {
                             self.settle_grace(task, pcpu, true, now);
                             return Ok(Turn::SliceEnded);
                         }
-                        Self::publish_slice_end(task, pcpu, now);
+                        Self::publish_slice_end(task, pcpu);
                     }
                 }
                 Exit::Wait if self.take_latch(task) => {}
@@ -454,7 +456,10 @@ impl<'a> Runners<'a> {
                         return Ok(Turn::Injected(length_ns));
                     }
                 }
-                Exit::Booted => self.start_the_others(guest),
+                Exit::Booted => {
+                    guest.tsc.compare(guest.memory.control().booted_tsc.load(Ordering::Relaxed));
+                    self.start_the_others(guest);
+                }
                 Exit::Left => return Ok(Turn::Left),
                 exit => {
                     if !guest.serve(&task.vcpu, exit) {
@@ -465,16 +470,26 @@ impl<'a> Runners<'a> {
         }
     }
 
+    /// Tells the guests how many vCPUs, of all of them, have no pCPU. Whoever changes the ready queue says so before he
+    /// lets go of it.
+    fn publish_load(&self, queue: &Queue<'_>) {
+        // Relaxed: a hint.
+        for guest in self.guests {
+            guest.memory.control().ready_vcpus.store(queue.ready.len() as u32, Ordering::Relaxed);
+        }
+    }
+
     fn somebody_is_ready(&self) -> bool {
         let mut queue = lock(&self.queue);
         queue.take_back(now_ns());
+        self.publish_load(&queue);
         !queue.ready.is_empty()
     }
 
-    /// Tells the guest when the slice ends that began, or went on, at `now_ns`.
-    fn publish_slice_end(task: &Task<'_>, pcpu: &Pcpu, now_ns: u64) {
-        let left_ns = pcpu.slice.deadline_ns().saturating_sub(now_ns);
-        let end = task.guest.losses.ticks(left_ns) + read_tsc();
+    /// Tells the guest when the slice ends that began, or went on.
+    fn publish_slice_end(task: &Task<'_>, pcpu: &Pcpu) {
+        // The clock is read here and not taken from the caller: to set the timer may have taken 8 us since then.
+        let end = task.guest.tsc.in_ns(pcpu.slice.deadline_ns().saturating_sub(now_ns()));
         // Relaxed: a hint, which the vCPU reads once it runs.
         task.guest.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
     }
@@ -520,6 +535,7 @@ impl<'a> Runners<'a> {
                 queue.unborn.push(task);
             }
         }
+        self.publish_load(&queue);
         self.work.notify_all();
     }
 
@@ -566,6 +582,7 @@ impl<'a> Runners<'a> {
         let mut queue = lock(&self.queue);
         task.account.wake(task.guest, now_ns());
         queue.push_after_sleep(task);
+        self.publish_load(&queue);
         if queue.idle_runners > 0 {
             self.work.notify_one();
         }
@@ -589,6 +606,7 @@ impl<'a> Runners<'a> {
         let mut queue = lock(&self.queue);
         let next = queue.pop(task.last_pcpu);
         queue.push_ready(task);
+        self.publish_load(&queue);
         if next.is_none() && queue.idle_runners > 0 {
             self.work.notify_one();
         }

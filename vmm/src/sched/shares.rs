@@ -39,6 +39,11 @@ impl<T> Shares<T> {
         self.queues.iter().all(FairQueue::is_empty)
     }
 
+    /// How many are ready.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.iter().map(FairQueue::len).sum()
+    }
+
     /// Everybody.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.queues.iter().flat_map(FairQueue::iter)

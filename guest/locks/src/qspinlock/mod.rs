@@ -73,6 +73,7 @@
 //! [`Point::BeforeSleep`](crate::Point::BeforeSleep)), the type of a lock decides its form once and for all
 //! (T13), and T16 and T17 are about readers and writers.
 
+mod courtesy;
 mod domain;
 mod native;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
@@ -139,6 +140,12 @@ pub trait Mode: sealed::Sealed + 'static {
     /// Acquires a lock whose word was `seen` when it was not free.
     fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32);
 
+    /// Before an attempt: whether this is the time for one.
+    #[inline(always)]
+    fn before_lock<D: Memory>(domain: &D) {
+        _ = domain;
+    }
+
     /// Releases a held lock.
     fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
 }
@@ -163,6 +170,7 @@ impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<
     #[inline(always)]
     fn lock(&self, domain: &QSpinDomain<P, CPUS, LINES>) {
         const { assert!(CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
+        M::before_lock(domain);
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
         if let Err(seen) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
             M::lock_slow::<W, _>(&self.word, domain, seen);

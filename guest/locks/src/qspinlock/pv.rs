@@ -66,13 +66,14 @@
 
 use super::{
     Mode, Word,
+    courtesy::Courtesy,
     domain::{Memory, Node, Shared},
     queue::{self, Queued},
     try_lock,
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK},
 };
 use crate::{
-    Event, Platform, Point,
+    Activity, Event, Platform, Point,
     mutant::mutant,
     nesting::Code,
     patience::Patience,
@@ -97,8 +98,7 @@ pub trait Policy: super::sealed::Sealed + 'static {
     /// A waiter sleeps at once if its predecessor does.
     const WAIT_EARLY: bool;
 
-    /// Nobody spins for longer than the threshold: a thief that found nothing to steal for so long queues,
-    /// and a head whose entry the unlocker has taken out registers again when it sleeps again.
+    /// See [`WorkConserving`].
     const WORK_CONSERVING: bool;
 }
 
@@ -114,17 +114,24 @@ impl Policy for Pv {
     const WORK_CONSERVING: bool = false;
 }
 
-/// Today's lock, but for two places in which it spins without a bound while the owner is not running.
+/// Today's lock without what keeps a physical CPU from working, or makes it work for the lock alone.
 ///
+/// Two spins of today's lock have no bound while the owner is not running. Here they end with the threshold.
 /// 1. A newcomer that finds the lock held and the head asleep waits for something to steal, for as long as
 ///    that takes. While the owner is preempted, every CPU that comes by spends its whole slice there.
 /// 2. A head registers once. When it has been woken and a thief was faster, its next sleeps end at once,
 ///    because the locked byte is not SLOW; it spends its slices on spinning behind that thief, who may be
-///    preempted.
+///    preempted. Here a head may register again once the unlocker has told it, through its node, that its
+///    entry is out of the table; that its byte is not SLOW proves nothing, for the owner that registers a
+///    sleeping successor publishes HASHED first and marks the byte later (K1, K2).
 ///
-/// Here both spins are bounded by the threshold. A head may register again once the unlocker has told it,
-/// through its node, that its entry is out of the table; that its byte is not SLOW proves nothing, for the
-/// owner that registers a sleeping successor publishes HASHED first and marks the byte later (K1, K2).
+/// Three things it knows from a host that tells, and does without where the host does not:
+/// 3. It does not ask for the lock when the slice is about to end ([`Platform::slice_ends_soon`]), so that
+///    owners are hardly ever preempted (I-Spinlock: Teabe et al., EuroSys 2017).
+/// 4. Nobody sleeps while nobody waits for a physical CPU ([`Platform::is_overcommitted`]): to spin costs
+///    nothing then, to sleep costs two exits.
+/// 5. The head is courteous to an owner that wants the lock back at once; see `courtesy.rs`. Fewer changes of
+///    owner are fewer kicks (concurrency restriction: Dice, "Malthusian Locks", EuroSys 2017).
 #[derive(Debug)]
 pub enum WorkConserving {}
 
@@ -155,6 +162,13 @@ impl<T: Policy> Mode for T {
     }
 
     #[inline(always)]
+    fn before_lock<D: Memory>(domain: &D) {
+        if T::WORK_CONSERVING && domain.shared().platform.slice_ends_soon() {
+            give_up_slice(domain);
+        }
+    }
+
+    #[inline(always)]
     fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D) {
         // U1: (*,*,1) -> (*,*,0)
         if let Err(locked) = W::try_unlock(word) {
@@ -164,9 +178,14 @@ impl<T: Policy> Mode for T {
 }
 
 impl<T: Policy> Queued for T {
-    /// There is no lane for a pending CPU: the bit says that the head spins.
-    fn lock_unqueued<W: Word, P: Platform>(_: &AtomicU32, _: Shared<'_, P>, _: u32) -> bool {
-        false
+    /// There is no lane for a pending CPU: the bit says that the head spins. Work-conserving: an owner that wants
+    /// its lock back at once, while the head lets it, should not need a node for that.
+    fn lock_unqueued<W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P>, seen: u32) -> bool {
+        let stolen = T::WORK_CONSERVING && seen & LOCKED_PENDING == 0 && W::steal(word, seen);
+        if stolen {
+            shared.platform.count(Event::PvLockStealing, 1);
+        }
+        stolen
     }
 
     /// With stealing: (*,0,0) -> (*,0,1), for as long as there is a queue whose head does not spin.
@@ -239,12 +258,17 @@ impl<T: Policy> Queued for T {
         // fails.
         let mut registered = node.state.load(Relaxed) == HASHED;
         let mut sleeps = 0;
+        let mut courtesy = T::WORK_CONSERVING.then(|| Courtesy::new(shared, node));
         loop {
             // Relaxed: successors read it to decide whether to sleep early.
             node.state.store(RUNNING, Relaxed);
 
             // P1
-            if let Some(seen) = spin_for_lock::<T, W, P>(word, platform) {
+            let taken = match &mut courtesy {
+                Some(courtesy) => courtesy.spin::<W>(word),
+                None => spin_for_lock::<T, W, P>(word, platform),
+            };
+            if let Some(seen) = taken {
                 return seen;
             }
 
@@ -301,6 +325,12 @@ impl<T: Policy> Queued for T {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn give_up_slice<D: Memory>(domain: &D) {
+    domain.shared().platform.yield_to(None);
+}
+
 /// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor
 /// does not run.
 fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Node) -> Option<bool> {
@@ -316,26 +346,35 @@ fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Nod
             return Some(true);
         }
         if !patience.pause() {
-            return Some(false);
+            if !T::WORK_CONSERVING || platform.is_overcommitted() {
+                return Some(false);
+            }
+            patience = Patience::new(platform);
         }
     }
 }
 
 /// P1: spins for the lock. `Some` with the word as last seen, locked if this took the lock.
 fn spin_for_lock<T: Policy, W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Option<u32> {
+    if T::STEALING {
+        return insist::<W, P>(word, platform);
+    }
     let mut patience = Patience::new(platform);
-    if !T::STEALING {
-        loop {
-            // Acquire: pairs with unlock. Nobody else can take the lock, so Q6 or Q7 will.
-            let seen = word.load(mutant!("v16-relaxed-head": Acquire => Relaxed));
-            if seen & LOCKED_MASK == 0 {
-                return Some(seen);
-            }
-            if !patience.pause() {
-                return None;
-            }
+    loop {
+        // Acquire: pairs with unlock. Nobody else can take the lock, so Q6 or Q7 will.
+        let seen = word.load(mutant!("v16-relaxed-head": Acquire => Relaxed));
+        if seen & LOCKED_MASK == 0 {
+            return Some(seen);
+        }
+        if !patience.pause() {
+            return None;
         }
     }
+}
+
+/// P1 of a head that forbids stealing.
+pub(super) fn insist<W: Word, P: Platform>(word: &AtomicU32, platform: &P) -> Option<u32> {
+    let mut patience = Patience::new(platform);
     // (*,0,*) -> (*,1,*)
     W::announce_spinning(word);
     platform.point(Point::HeadSpinning);
@@ -393,6 +432,8 @@ fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, lock
     // T4: the next owner may free the lock's memory. From here on, only the domain is touched.
     #[cfg(not(mutant = "t4-release-first"))]
     W::unlock(word);
+    // The kick may be where the host takes this CPU away: not as the holder of anything.
+    platform.announce(Activity::Other);
     platform.point(Point::SlowReleased);
     #[cfg(not(mutant = "t4-kick-first"))]
     shared.kick(head.cpu());

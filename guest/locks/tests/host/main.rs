@@ -2,6 +2,7 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
+mod conserving;
 mod family;
 mod owner_yield;
 mod qspinlock;

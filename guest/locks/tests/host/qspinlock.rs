@@ -53,29 +53,29 @@ on_both_layouts! {
 }
 
 /// A lock, its domain and its CPUs, to be shared with hooks.
-struct Stage<M, W> {
-    host: Host,
-    domain: Domain,
+pub(crate) struct Stage<M, W> {
+    pub(crate) host: Host,
+    pub(crate) domain: Domain,
     lock: QSpinLock<M, W>,
     counter: Plain,
 }
 
 impl<M: Mode, W: Word> Stage<M, W> {
-    fn new(host: Host) -> Arc<Self> {
+    pub(crate) fn new(host: Host) -> Arc<Self> {
         let domain = Domain::new(host.clone());
         Arc::new(Self { host, domain, lock: QSpinLock::new(), counter: Plain::default() })
     }
 
-    fn lock(&self) {
+    pub(crate) fn lock(&self) {
         self.lock.lock(&self.domain);
     }
 
-    fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         self.lock.unlock(&self.domain, ());
     }
 
     /// Takes the lock, increments the counter, releases.
-    fn visit(&self) {
+    pub(crate) fn visit(&self) {
         self.lock();
         self.counter.increment();
         self.unlock();

@@ -31,6 +31,9 @@ pub(crate) struct Host(Arc<Inner>);
 pub(crate) struct Inner {
     start: Instant,
     cpus: Vec<Cpu>,
+    slice_ends_soon: AtomicBool,
+    overcommitted: AtomicBool,
+    slices_given_up: AtomicU64,
 }
 
 struct Cpu {
@@ -79,7 +82,13 @@ impl Host {
             yielded: AtomicU64::new(0),
             events: [const { AtomicU64::new(0) }; Event::COUNT],
         };
-        Self(Arc::new(Inner { start: Instant::now(), cpus: (0..cpus).map(cpu).collect() }))
+        Self(Arc::new(Inner {
+            start: Instant::now(),
+            cpus: (0..cpus).map(cpu).collect(),
+            slice_ends_soon: AtomicBool::new(false),
+            overcommitted: AtomicBool::new(true),
+            slices_given_up: AtomicU64::new(0),
+        }))
     }
 
     /// Makes the calling thread CPU `cpu`.
@@ -167,6 +176,21 @@ impl Host {
         self.cpus[cpu].preempted.store(preempted, Relaxed);
     }
 
+    /// Sets what all CPUs are told about their slices.
+    pub(crate) fn set_slice_ends_soon(&self, soon: bool) {
+        self.slice_ends_soon.store(soon, Relaxed);
+    }
+
+    /// Sets what all CPUs are told about the load of the host.
+    pub(crate) fn set_overcommitted(&self, overcommitted: bool) {
+        self.overcommitted.store(overcommitted, Relaxed);
+    }
+
+    /// How often CPUs have yielded to nobody in particular.
+    pub(crate) fn slices_given_up(&self) -> u64 {
+        self.slices_given_up.load(Relaxed)
+    }
+
     /// Waits until `cpu` has yielded to `target`.
     pub(crate) fn until_yielded(&self, cpu: usize, target: usize) {
         while self.cpus[cpu].yielded.load(Relaxed) & 1 << target == 0 {
@@ -228,9 +252,22 @@ impl Platform for Host {
         self.cpus[cpu].preempted.load(Relaxed)
     }
 
+    fn slice_left(&self) -> u64 {
+        if self.slice_ends_soon.load(Relaxed) { 0 } else { u64::MAX }
+    }
+
+    fn slice_margin(&self) -> u64 {
+        1
+    }
+
+    fn is_overcommitted(&self) -> bool {
+        self.overcommitted.load(Relaxed)
+    }
+
     fn yield_to(&self, cpu: Option<usize>) {
-        if let Some(target) = cpu {
-            self.cpus[self.cpu()].yielded.fetch_or(1 << target, Relaxed);
+        match cpu {
+            Some(target) => _ = self.cpus[self.cpu()].yielded.fetch_or(1 << target, Relaxed),
+            None => _ = self.slices_given_up.fetch_add(1, Relaxed),
         }
         thread::yield_now();
     }
