@@ -1,0 +1,237 @@
+//! Each step of the two optimistic paths, with somebody else at exactly that point.
+
+use haltkick_mm::*;
+
+use crate::machine::*;
+
+const PAGE: u64 = PAGE_BYTES;
+/// Pages that one page table maps.
+const TABLE: u64 = ENTRIES as u64;
+
+/// A world for ever, so that an interference may refer to it.
+fn eternal(scheme: Scheme) -> Space<'static, Host> {
+    let world = Box::leak(Box::new(world(scheme, 2, 400, 40)));
+    be(0);
+    space(world)
+}
+
+/// Eight pages, the first of which has been touched: a page table, an `anon_vma`.
+fn warm(space: Space<'static, Host>) -> u64 {
+    let start = space.map(8 * PAGE, Protection::ReadWrite).unwrap();
+    store(space, start, 1).unwrap();
+    start
+}
+
+fn count(space: Space<'static, Host>, event: Event) -> u64 {
+    space.memory.machine.count_of(event)
+}
+
+/// Nothing has leaked, nothing is mapped that should not be.
+fn clean_up(space: Space<'static, Host>) {
+    assert!(!was_not_reached(), "the step was not reached");
+    space.unmap(USER_START, USER_END - USER_START).unwrap();
+    assert_eq!((space.memory.used_pages(), space.memory.used_vmas()), (1, 0));
+}
+
+#[test]
+fn the_first_fault_of_an_area_attaches_an_anon_vma_and_the_second_is_speculative() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    assert_eq!((count(space, Event::SpfVmaNoanon), count(space, Event::SpeculativePgfault)), (1, 0));
+    store(space, start + PAGE, 1).unwrap();
+    assert_eq!(count(space, Event::SpeculativePgfault), 1);
+    clean_up(space);
+}
+
+#[test]
+fn the_first_fault_in_a_page_table_is_classic() {
+    let space = eternal(Scheme::Speculative);
+    let start = space.map(2 * TABLE * PAGE, Protection::ReadWrite).unwrap();
+    store(space, start, 1).unwrap();
+    store(space, start + TABLE * PAGE, 1).unwrap();
+    assert_eq!((count(space, Event::SpfVmaNotsup), count(space, Event::SpeculativePgfault)), (1, 0));
+    store(space, start + (TABLE + 1) * PAGE, 1).unwrap();
+    assert_eq!(count(space, Event::SpeculativePgfault), 1);
+    clean_up(space);
+}
+
+#[test]
+fn memory_with_operations_of_its_own_is_not_speculated_about() {
+    let space = eternal(Scheme::Speculative);
+    let start = space.map_special(PAGE, Protection::ReadWrite).unwrap();
+    store(space, start, 1).unwrap();
+    assert_eq!((count(space, Event::SpfVmaNotsup), count(space, Event::SpeculativePgfault)), (1, 0));
+    clean_up(space);
+}
+
+#[test]
+fn a_wrong_access_is_an_error_without_a_second_look() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
+    assert_eq!(count(space, Event::SpfVmaAccess), 1);
+    clean_up(space);
+}
+
+#[test]
+fn an_address_space_with_one_user_does_not_speculate() {
+    let memory = Memory::new(Host::new(1, 100, 10), Spin::new());
+    let mm = Mm::new(Scheme::Speculative, Share::new(), Share::new(), Spin::new());
+    let space = Space { memory: &memory, mm: &mm };
+    be(0);
+    space.open().unwrap();
+    space.join();
+    let start = space.map(4 * PAGE, Protection::ReadWrite).unwrap();
+    (0..4).for_each(|page| store(space, start + page * PAGE, 1).unwrap());
+    assert_eq!(memory.machine.count_of(Event::SpeculativePgfault), 0);
+    space.close();
+}
+
+/// Steps of the speculative path from which on a change must be noticed.
+const STEPS: [Step; 7] = [
+    Step::VmaHeld,
+    Step::SequenceRead,
+    Step::Checked,
+    Step::Walked,
+    Step::Allocated,
+    Step::Rechecked,
+    Step::BeforeLock,
+];
+
+#[test]
+fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
+    for step in STEPS {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        let victim = start + 3 * PAGE;
+        at(step, move || space.unmap(victim, PAGE).unwrap());
+        assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
+        assert_eq!(count(space, Event::SpfVmaChanged), 1, "{step:?}");
+        assert!(!is_present(space, victim), "{step:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area() {
+    for step in STEPS {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        let victim = start + 3 * PAGE;
+        at(step, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+        });
+        store(space, victim, 1).unwrap();
+        assert_eq!(count(space, Event::SpeculativePgfault), 0, "{step:?}");
+        assert_eq!(load(space, start), Ok(0), "{step:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn a_page_that_is_protected_at_any_step_is_not_installed_as_writable() {
+    for step in STEPS {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        let victim = start + 3 * PAGE;
+        at(step, move || space.protect(start, 8 * PAGE, Protection::Read).unwrap());
+        assert_eq!(store(space, victim, 1), Err(Error::NotAllowed), "{step:?}");
+        assert_eq!(load(space, victim), Ok(0), "{step:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn a_page_that_is_moved_away_at_any_step_is_not_installed() {
+    for step in STEPS {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        let victim = start + 3 * PAGE;
+        at(step, move || assert_ne!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(start)));
+        assert_eq!(store(space, victim, 1), Err(Error::NotMapped), "{step:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn a_page_table_that_goes_between_the_two_last_looks_is_noticed() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    at(Step::Rechecked, move || space.unmap(start, 8 * PAGE).unwrap());
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+    assert_eq!(count(space, Event::SpfPmdChanged), 1);
+    clean_up(space);
+}
+
+#[test]
+fn a_page_table_lock_is_never_waited_for() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    let_locks_be_busy(true);
+    store(space, start + PAGE, 1).unwrap();
+    let_locks_be_busy(false);
+    assert_eq!((count(space, Event::SpfPteLock), count(space, Event::SpeculativePgfault)), (1, 0));
+    clean_up(space);
+}
+
+#[test]
+fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
+    for step in STEPS {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        let victim = start + 3 * PAGE;
+        at(step, move || store(space, victim, 5).unwrap());
+        assert_eq!(load(space, victim), Ok(5), "{step:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn an_area_without_a_page_table_is_served_under_its_lock() {
+    let space = eternal(Scheme::PerVma);
+    let start = space.map(2 * TABLE * PAGE, Protection::ReadWrite).unwrap();
+    store(space, start, 1).unwrap();
+    assert_eq!((count(space, Event::VmaLockRetry), count(space, Event::VmaLockSuccess)), (1, 0));
+    store(space, start + TABLE * PAGE, 1).unwrap();
+    assert_eq!(count(space, Event::VmaLockSuccess), 1);
+    clean_up(space);
+}
+
+#[test]
+fn an_area_that_is_gone_before_it_is_locked_is_looked_up_again() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+    assert_eq!(count(space, Event::VmaLockMiss), 1);
+    clean_up(space);
+}
+
+#[test]
+fn an_area_whose_slot_is_used_anew_before_it_is_locked_is_not_taken_for_the_old_one() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    at(Step::Found, move || {
+        space.unmap(start, 8 * PAGE).unwrap();
+        assert_eq!(space.map(2 * PAGE, Protection::ReadWrite), Ok(start + 6 * PAGE));
+    });
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+    assert_eq!(count(space, Event::VmaLockAbort), 1);
+    clean_up(space);
+}
+
+#[test]
+fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    let other = space.map_special(PAGE, Protection::ReadWrite).unwrap();
+    store(space, other, 1).unwrap();
+    let before = count(space, Event::VmaLockSuccess);
+    // The semaphore is held for writing: a classic fault would wait for ever.
+    at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
+    space.protect(other, PAGE, Protection::Read).unwrap();
+    assert_eq!(count(space, Event::VmaLockSuccess), before + 1);
+    clean_up(space);
+}

@@ -1,0 +1,349 @@
+//! A machine for tests: memory is words, the CPUs are threads, and each has translations cached until it is told to forget.
+//!
+//! It catches what the memory manager must not do: hand out a page that some CPU still has cached, or lose one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64 as Count, Ordering::Relaxed};
+
+use haltkick_locks::{Event as LockEvent, Platform};
+use haltkick_mm::*;
+
+#[cfg(shuttle)]
+use shuttle::{sync::Mutex, thread::yield_now};
+#[cfg(not(shuttle))]
+use std::{sync::Mutex, thread::yield_now};
+
+pub(crate) const BASE: u64 = 1 << 20;
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+
+#[cfg(not(shuttle))]
+std::thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+}
+#[cfg(shuttle)]
+shuttle::thread_local! {
+    static CPU: Cell<usize> = Cell::new(0);
+}
+
+type Interference = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    /// What happens at the next such step of this thread.
+    static AT_STEP: RefCell<Option<(Step, Interference)>> = const { RefCell::new(None) };
+    /// Page-table locks are found taken.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread is this CPU from now on.
+pub(crate) fn be(cpu: usize) {
+    CPU.with(|this| this.set(cpu));
+}
+
+/// Runs `interference` on CPU 1 when the calling thread next comes by `step`.
+#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
+pub(crate) fn at(step: Step, interference: impl FnOnce() + 'static) {
+    AT_STEP.with(|at| *at.borrow_mut() = Some((step, Box::new(interference))));
+}
+
+/// Whether the step has not been reached.
+#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
+pub(crate) fn was_not_reached() -> bool {
+    AT_STEP.with(|at| at.borrow_mut().take().is_some())
+}
+
+/// Page-table locks are found taken, or not any more.
+#[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
+pub(crate) fn let_locks_be_busy(busy: bool) {
+    BUSY.with(|it| it.set(busy));
+}
+
+/// A test-and-set lock.
+#[derive(Debug)]
+pub(crate) struct Spin(AtomicU32);
+
+impl Spin {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+impl Exclusion for Spin {
+    fn lock(&self) {
+        while self.0.swap(1, std::sync::atomic::Ordering::Acquire) != 0 {
+            yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        !BUSY.with(Cell::get) && self.0.swap(1, std::sync::atomic::Ordering::Acquire) == 0
+    }
+
+    fn unlock(&self) {
+        self.0.store(0, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// A counter of readers, or [`Share::WRITER`].
+#[derive(Debug)]
+pub(crate) struct Share(AtomicU32);
+
+impl Share {
+    const WRITER: u32 = u32::MAX;
+
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+impl Sharing for Share {
+    fn read(&self) {
+        loop {
+            let seen = self.0.load(Relaxed);
+            let ordering = std::sync::atomic::Ordering::Acquire;
+            if seen != Self::WRITER && self.0.compare_exchange(seen, seen + 1, ordering, Relaxed).is_ok() {
+                return;
+            }
+            yield_now();
+        }
+    }
+
+    fn read_unlock(&self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Release);
+    }
+
+    fn write(&self) {
+        while self.0.compare_exchange(0, Self::WRITER, std::sync::atomic::Ordering::Acquire, Relaxed).is_err()
+        {
+            yield_now();
+        }
+    }
+
+    fn write_unlock(&self) {
+        self.0.store(0, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// Translations that a CPU has cached: an address of a page, and the entry that was found.
+type Cache = Mutex<HashMap<u64, u64>>;
+
+#[derive(Debug)]
+pub(crate) struct Host {
+    pages: Vec<Page<Spin>>,
+    vmas: Vec<Vma>,
+    lists: Vec<CpuList>,
+    words: Vec<AtomicU64>,
+    caches: Vec<Cache>,
+    /// One word of what is in each page.
+    contents: Vec<Count>,
+    events: Vec<Count>,
+    clock: Count,
+}
+
+impl Host {
+    pub(crate) fn new(cpus: usize, pages: usize, vmas: usize) -> Self {
+        Self {
+            pages: (0..pages).map(|_| Page::new(Spin::new())).collect(),
+            vmas: (0..vmas).map(|_| Vma::new()).collect(),
+            lists: (0..cpus).map(|_| CpuList::new()).collect(),
+            words: (0..pages * ENTRIES).map(|_| AtomicU64::new(0)).collect(),
+            caches: (0..cpus).map(|_| Mutex::new(HashMap::new())).collect(),
+            contents: (0..pages).map(|_| Count::new(0)).collect(),
+            events: (0..Event::COUNT).map(|_| Count::new(0)).collect(),
+            clock: Count::new(0),
+        }
+    }
+
+    /// How often something happened.
+    #[cfg_attr(shuttle, expect(dead_code, reason = "for the tests with one thread"))]
+    pub(crate) fn count_of(&self, event: Event) -> u64 {
+        self.events[event as usize].load(Relaxed)
+    }
+}
+
+pub(crate) type World = (Memory<Host>, Mm<Host>);
+
+/// Memory, and an address space that CPUs 0 and 1 share.
+pub(crate) fn world(scheme: Scheme, cpus: usize, pages: usize, vmas: usize) -> World {
+    let memory = Memory::new(Host::new(cpus, pages, vmas), Spin::new());
+    let mm = Mm::new(scheme, Share::new(), Share::new(), Spin::new());
+    let space = Space { memory: &memory, mm: &mm };
+    space.open().unwrap();
+    for cpu in (0..cpus).rev() {
+        be(cpu);
+        space.join();
+    }
+    (memory, mm)
+}
+
+pub(crate) fn space(world: &World) -> Space<'_, Host> {
+    Space { memory: &world.0, mm: &world.1 }
+}
+
+/// What the CPU does: looks into its cache, walks the page table, sets accessed and dirty, takes a fault. The page's
+/// number.
+fn translate(space: Space<'_, Host>, address: u64, access: Access) -> Result<usize, Error> {
+    let machine = &space.memory.machine;
+    let needed = PRESENT | if access == Access::Write { WRITABLE } else { 0 };
+    let page_of = |entry: u64| ((entry & !0xfff).wrapping_sub(BASE) / PAGE_BYTES) as usize;
+    let address = address / PAGE_BYTES * PAGE_BYTES;
+    loop {
+        {
+            let mut cache = machine.caches[machine.cpu()].lock().unwrap();
+            if let Some(entry) = cache.get(&address)
+                && entry & needed == needed
+            {
+                return Ok(page_of(*entry));
+            }
+            if let Some(entry) = walk(space, address, needed) {
+                cache.insert(address, entry);
+                return Ok(page_of(entry));
+            }
+        }
+        space.fault(address, access)?;
+    }
+}
+
+fn walk(space: Space<'_, Host>, address: u64, needed: u64) -> Option<u64> {
+    let machine = &space.memory.machine;
+    let bits = ENTRIES.trailing_zeros();
+    let mut table = ((space.root() - BASE) / PAGE_BYTES) as u32;
+    for level in (0..4).rev() {
+        let slot = machine.entry(table, (address >> (12 + level * bits)) as usize % ENTRIES);
+        let entry = slot.load(Relaxed);
+        if level == 0 {
+            let used = entry | ACCESSED | if needed & WRITABLE != 0 { DIRTY } else { 0 };
+            let allowed = entry & needed == needed;
+            // As the CPU does it: in one step with the look, else from the start.
+            let set = allowed && slot.compare_exchange(entry, used, Relaxed, Relaxed).is_ok();
+            return set.then_some(used);
+        }
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        table = ((entry & !0xfff).wrapping_sub(BASE) / PAGE_BYTES) as u32;
+        assert!((table as usize) < machine.pages.len(), "the CPU walks into nowhere");
+    }
+    unreachable!()
+}
+
+/// A store.
+pub(crate) fn store(space: Space<'_, Host>, address: u64, value: u64) -> Result<(), Error> {
+    let page = translate(space, address, Access::Write)?;
+    space.memory.machine.contents[page].store(value, Relaxed);
+    Ok(())
+}
+
+/// A load.
+pub(crate) fn load(space: Space<'_, Host>, address: u64) -> Result<u64, Error> {
+    let page = translate(space, address, Access::Read)?;
+    Ok(space.memory.machine.contents[page].load(Relaxed))
+}
+
+/// Whether the page table maps `address`, without a fault.
+pub(crate) fn is_present(space: Space<'_, Host>, address: u64) -> bool {
+    walk(space, address, PRESENT).is_some()
+}
+
+/// The same for a store.
+#[cfg_attr(not(shuttle), expect(dead_code, reason = "for the tests with a model checker"))]
+pub(crate) fn is_writable(space: Space<'_, Host>, address: u64) -> bool {
+    walk(space, address, PRESENT | WRITABLE).is_some()
+}
+
+impl Platform for Host {
+    fn cpu(&self) -> usize {
+        CPU.with(Cell::get)
+    }
+
+    fn pause(&self) {
+        yield_now();
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed)
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        4
+    }
+
+    fn wait(&self, still: impl Fn() -> bool) {
+        if still() {
+            yield_now();
+        }
+    }
+
+    fn kick(&self, _: usize) {}
+
+    fn is_preempted(&self, _: usize) -> bool {
+        false
+    }
+
+    fn yield_to(&self, _: Option<usize>) {
+        yield_now();
+    }
+
+    fn count(&self, _: LockEvent, _: u64) {}
+}
+
+impl Machine for Host {
+    type Spin = Spin;
+    type TreeLock = Share;
+    type Semaphore = Share;
+
+    fn pages(&self) -> &[Page<Spin>] {
+        &self.pages
+    }
+
+    fn vmas(&self) -> &[Vma] {
+        &self.vmas
+    }
+
+    fn cpu_lists(&self) -> &[CpuList] {
+        &self.lists
+    }
+
+    fn base(&self) -> u64 {
+        BASE
+    }
+
+    fn entry(&self, page: u32, index: usize) -> &AtomicU64 {
+        &self.words[page as usize * ENTRIES + index]
+    }
+
+    fn clear(&self, page: u32) {
+        for cache in &self.caches {
+            let cached = cache.lock().unwrap();
+            let entry = BASE + u64::from(page) * PAGE_BYTES;
+            assert!(cached.values().all(|cached| cached & !0xfff != entry), "page {page} is still cached");
+        }
+        (0..ENTRIES).for_each(|index| self.entry(page, index).store(0, Relaxed));
+        self.contents[page as usize].store(0, Relaxed);
+    }
+
+    fn prepare_root(&self, _: u32) {}
+
+    fn invalidate(&self, cpus: &Cpus, address: u64, bytes: u64, _: bool) {
+        for cpu in cpus.iter() {
+            self.caches[cpu].lock().unwrap().retain(|&at, _| at < address || at >= address + bytes);
+        }
+    }
+
+    fn event(&self, event: Event, n: u64) {
+        self.events[event as usize].fetch_add(n, Relaxed);
+    }
+
+    fn step(&self, step: Step) {
+        let interference = AT_STEP.with(|at| at.borrow_mut().take_if(|(wanted, _)| *wanted == step));
+        if let Some((_, interference)) = interference {
+            let cpu = self.cpu();
+            be(1);
+            interference();
+            be(cpu);
+        }
+    }
+}

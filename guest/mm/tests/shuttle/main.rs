@@ -1,0 +1,157 @@
+//! The fault paths against concurrent unmapping, protecting, moving and freeing of page tables: random schedules with few,
+//! but ill-chosen, preemptions.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-mm --test shuttle`
+//!
+//! The address space is small (four entries a table), so that page tables come and go. Memory is sequentially consistent
+//! here. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>` together with the name of the test runs that one again.
+//! `SHUTTLE_ITERATIONS` sets how many schedules each test tries.
+
+#![cfg(shuttle)]
+
+#[path = "../host/machine.rs"]
+mod machine;
+
+use std::env;
+
+use haltkick_mm::*;
+use machine::*;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::Arc;
+use shuttle::{Config, Runner, thread};
+
+const PAGE: u64 = PAGE_BYTES;
+/// Preemptions at the worst places that the scheduler is told to look for.
+const DEPTH: usize = 4;
+
+fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
+    let model = Arc::new(model);
+    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
+        return shuttle::replay(move || model(), &schedule);
+    }
+    let iterations = env::var("SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
+    let (random, pct) = (model.clone(), model);
+    Runner::new(RandomScheduler::new(iterations), Config::default()).run(move || random());
+    Runner::new(PctScheduler::new(DEPTH, iterations), Config::default()).run(move || pct());
+}
+
+/// Two CPUs fault in four pages while a third one does `change` to them. `change` returns where, of the four, nothing may
+/// be mapped from then on, and where nothing may be written.
+fn explore(scheme: Scheme, change: impl Fn(Space<'_, Host>, u64) -> Outcome + Send + Sync + 'static) {
+    let change = Arc::new(change);
+    try_schedules(move || {
+        let world = Arc::new(world(scheme, 3, 40, 12));
+        be(0);
+        let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
+        store(space(&world), start, 7).unwrap();
+        let faulting: Vec<_> = (1..3)
+            .map(|cpu| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    be(cpu);
+                    for page in [1, 2] {
+                        // Refused or not: it may come before or after the change.
+                        let _ = store(space(&world), start + page * PAGE, page);
+                    }
+                })
+            })
+            .collect();
+        let changing = {
+            let (world, change) = (world.clone(), change.clone());
+            thread::spawn(move || {
+                be(0);
+                let outcome = change(space(&world), start);
+                outcome.check(space(&world), start);
+                outcome
+            })
+        };
+        faulting.into_iter().for_each(|thread| thread.join().unwrap());
+        let outcome = changing.join().unwrap();
+        be(0);
+        outcome.check(space(&world), start);
+        space(&world).unmap(USER_START, USER_END - USER_START).unwrap();
+        assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
+    });
+}
+
+/// What must hold of the four pages from the change on.
+struct Outcome {
+    gone: Vec<u64>,
+    read_only: Vec<u64>,
+}
+
+impl Outcome {
+    fn check(&self, space: Space<'_, Host>, start: u64) {
+        for page in &self.gone {
+            assert!(!is_present(space, start + page * PAGE), "page {page} is mapped where no area is");
+        }
+        for page in &self.read_only {
+            assert!(!is_writable(space, start + page * PAGE), "page {page} can be written");
+        }
+    }
+}
+
+fn unmap_all(space: Space<'_, Host>, start: u64) -> Outcome {
+    space.unmap(start, 4 * PAGE).unwrap();
+    Outcome { gone: vec![0, 1, 2, 3], read_only: vec![] }
+}
+
+fn unmap_one(space: Space<'_, Host>, start: u64) -> Outcome {
+    space.unmap(start + PAGE, PAGE).unwrap();
+    Outcome { gone: vec![1], read_only: vec![] }
+}
+
+fn protect(space: Space<'_, Host>, start: u64) -> Outcome {
+    space.protect(start + PAGE, 2 * PAGE, Protection::Read).unwrap();
+    Outcome { gone: vec![], read_only: vec![1, 2] }
+}
+
+fn move_away(space: Space<'_, Host>, start: u64) -> Outcome {
+    assert_ne!(space.remap(start, 4 * PAGE, 6 * PAGE), Ok(start));
+    Outcome { gone: vec![0, 1, 2, 3], read_only: vec![] }
+}
+
+fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
+    space.unmap(start, 4 * PAGE).unwrap();
+    assert_eq!(space.map(3 * PAGE, Protection::Read), Ok(start + PAGE));
+    Outcome { gone: vec![0], read_only: vec![1, 2, 3] }
+}
+
+macro_rules! schemes {
+    ($($scheme:ident $module:ident;)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn nothing_is_mapped_where_everything_was_unmapped() {
+                explore(Scheme::$scheme, unmap_all);
+            }
+
+            #[test]
+            fn nothing_is_mapped_where_one_page_was_unmapped() {
+                explore(Scheme::$scheme, unmap_one);
+            }
+
+            #[test]
+            fn nothing_can_be_written_where_memory_was_protected() {
+                explore(Scheme::$scheme, protect);
+            }
+
+            #[test]
+            fn nothing_is_mapped_where_memory_was_moved_from() {
+                explore(Scheme::$scheme, move_away);
+            }
+
+            #[test]
+            fn a_new_area_in_the_old_place_is_not_taken_for_the_old_one() {
+                explore(Scheme::$scheme, unmap_and_map_anew);
+            }
+        })*
+    };
+}
+
+schemes! {
+    MmapSem mmap_sem;
+    Speculative speculative;
+    PerVma per_vma;
+}
