@@ -47,6 +47,10 @@ bench-injected *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
+# Page faults under mmap_sem, speculative, and with per-VMA locks.
+bench-fault *ARGS: setup
+    @{{ haltkick }} bench fault {{ ARGS }}
+
 # The published figures of the seeds beside ours (`--quick`: short forms).
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
@@ -73,10 +77,11 @@ check: setup
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
 
-# The lock crate under the model checkers: loom for memory order, shuttle for lost wake-ups with more CPUs.
+# The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs), and the page faults.
 model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
+    RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
 
 # The lock crate's tests under Miri (needs a nightly toolchain with miri).
 miri:

@@ -18,13 +18,14 @@ use crate::settings::{KEYS, Settings};
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 8] = [
+pub(crate) const BUILT_IN: [(&str, &str); 9] = [
     ("overcommit", include_str!("../experiments/overcommit.toml")),
     ("locks", include_str!("../experiments/locks.toml")),
     ("qspinlock", include_str!("../experiments/qspinlock.toml")),
     ("work-conserving", include_str!("../experiments/work-conserving.toml")),
     ("hand-off", include_str!("../experiments/hand-off.toml")),
     ("hostile", include_str!("../experiments/hostile.toml")),
+    ("fault", include_str!("../experiments/fault.toml")),
     ("aa", include_str!("../experiments/aa.toml")),
     ("injected", include_str!("../experiments/injected.toml")),
 ];

@@ -18,6 +18,7 @@ mod host;
 mod interrupt;
 mod list;
 mod manifest;
+mod memory_size;
 mod merge;
 mod nearest;
 mod noise;

@@ -150,6 +150,9 @@ pub(crate) struct Config {
     pub(crate) preempted_hint: bool,
     /// How long a paravirtual waiter spins before it sleeps.
     pub(crate) spin_threshold_ns: u64,
+    /// Memory that the guest managed, in bytes; 0 in workloads that manage none, and in records older than the field.
+    #[serde(default)]
+    pub(crate) memory_bytes: u64,
     /// "vmm" or "host".
     pub(crate) sched: String,
     /// Length of a slice; null where the host decides.
@@ -464,6 +467,7 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         patch: config.patch,
         preempted_hint: config.preempted_hint,
         spin_threshold_ns: ns(config.spin_threshold),
+        memory_bytes: outcome.memory_bytes,
         sched: match config.sched {
             Sched::Vmm => "vmm".into(),
             Sched::Host => "host".into(),

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::failure;
 use crate::host::Host;
+use crate::memory_size::MemorySize;
 use crate::noise::Watch;
 use crate::output;
 use crate::quantity;
@@ -157,5 +158,13 @@ fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolu
     if outcome.vcpus.len() != config.vcpus as usize {
         let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);
         record.warn("ratio-missed", message);
+    }
+    let out_of_memory = outcome.lock_events.iter().find(|(name, _)| name == "mm_out_of_memory");
+    if let Some((_, times)) = out_of_memory.filter(|(_, times)| *times > 0) {
+        let message = format!(
+            "out of memory {times} times, with {} for the guest to manage: give it more with --memory",
+            MemorySize { bytes: outcome.memory_bytes }
+        );
+        record.warn("out-of-memory", message);
     }
 }

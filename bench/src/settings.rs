@@ -11,6 +11,7 @@ use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, Ring, RunCo
 use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
 use crate::duration::Span;
+use crate::memory_size::MemorySize;
 use crate::nearest;
 
 /// A switch.
@@ -145,6 +146,9 @@ pub(crate) struct Settings {
     /// Number of locks that the sections are spread over [default: 1]
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) locks: Option<u32>,
+    /// Memory that the guest manages, in the workloads that take page faults [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Workload")]
+    pub(crate) memory: Option<MemorySize>,
     /// Fixed amount of work instead of a window, as time on one pCPU [workload mixed]
     #[arg(long, value_name = "TIME", help_heading = "Workload")]
     pub(crate) work: Option<Span>,
@@ -179,7 +183,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 32] = [
+pub(crate) const KEYS: [&str; 33] = [
     "engine",
     "vcpus",
     "ratio",
@@ -202,6 +206,7 @@ pub(crate) const KEYS: [&str; 32] = [
     "hold",
     "think",
     "locks",
+    "memory",
     "work",
     "after-work",
     "long-hold",
@@ -230,6 +235,8 @@ pub(crate) struct Supply<'a> {
 
 /// Most vCPUs in one guest.
 const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;
+/// Room for 512 pages of each of 16 vCPUs, twice.
+const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
 /// Longest work in or between sections that still makes sense beside a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
 /// The longest that a fixed amount of work may take, unless a window is given.
@@ -262,6 +269,7 @@ impl Settings {
             "hold" => self.hold = Some(value.parse()?),
             "think" => self.think = Some(value.parse()?),
             "locks" => self.locks = Some(parse(value)?),
+            "memory" => self.memory = Some(value.parse()?),
             "work" => self.work = Some(value.parse()?),
             "after-work" => self.after_work = Some(choose(value)?),
             "long-hold" => self.long_hold = Some(value.parse()?),
@@ -303,6 +311,7 @@ impl Settings {
             hold: self.hold.or(below.hold),
             think: self.think.or(below.think),
             locks: self.locks.or(below.locks),
+            memory: self.memory.or(below.memory),
             work: self.work.or(below.work),
             after_work: self.after_work.or(below.after_work),
             long_hold: self.long_hold.or(below.long_hold),
@@ -361,7 +370,7 @@ impl Settings {
             think,
             mix,
             lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
-            memory_bytes: 64 << 20,
+            memory_bytes: self.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.bytes),
             work_rate: self.work_rate,
             warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
             window: length(self.window, longest),

@@ -49,6 +49,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         ring_reason: facts.machine.ring_reason.clone(),
         tsc_khz: facts.machine.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
+        memory_bytes: facts.machine.memory.pool_bytes(),
         start_up: Duration::from_nanos(
             (u128::from(start_ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz)) as u64,
         ),

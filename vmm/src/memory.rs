@@ -158,6 +158,11 @@ impl Memory {
         self.size
     }
 
+    /// Length of the pool.
+    pub(crate) fn pool_bytes(&self) -> u64 {
+        self.size - self.pool
+    }
+
     /// Where physical address 0 lies in this process.
     pub(crate) fn host_base(&self) -> *mut u8 {
         self.map.iter().next().expect("one region was mapped").as_ptr()
@@ -240,7 +245,7 @@ impl Memory {
         boot.control = GuestAddress(CONTROL);
         boot.oracles = GuestAddress(ORACLES);
         boot.page_table = GuestAddress(PML4);
-        (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.size - self.pool);
+        (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.pool_bytes());
         // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const boot).cast::<u8>(), size_of::<BootBlock>()) };

@@ -93,6 +93,8 @@ pub struct Outcome {
     pub tsc_khz: u64,
     /// Iterations of the work loop per 2^20 ns: measured at boot, or as given.
     pub work_rate: u64,
+    /// Memory that the guest's memory manager had; 0 in workloads without one.
+    pub memory_bytes: u64,
     /// From the start of [`crate::run`] to the first section entered.
     pub start_up: Duration,
     /// Call sites that were rewritten.

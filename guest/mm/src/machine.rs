@@ -88,6 +88,8 @@ pub enum Step {
     BeforeLock,
     /// Per-VMA: the walk has found an area and not looked at its lock.
     Found,
+    /// Per-VMA: the area was found unlocked, and no reference is taken.
+    BeforeReference,
     /// Per-VMA: the area is locked.
     VmaLocked,
     /// A writer has marked what it changes, and not changed it.

@@ -88,6 +88,7 @@ impl<'a, M: Machine> Space<'a, M> {
         if lock.sequence.load(Relaxed) == mm.lock_sequence.load(Relaxed) {
             return Lock::Busy;
         }
+        self.memory.machine.step(Step::BeforeReference);
         let mut seen = lock.references.load(Relaxed);
         loop {
             match seen {

@@ -1,5 +1,8 @@
 //! Each step of the two optimistic paths, with somebody else at exactly that point.
 
+use std::sync::mpsc::channel;
+use std::thread;
+
 use haltkick_mm::*;
 
 use crate::machine::*;
@@ -233,5 +236,31 @@ fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
     at(Step::Marked, move || store(space, start + 2 * PAGE, 1).unwrap());
     space.protect(other, PAGE, Protection::Read).unwrap();
     assert_eq!(count(space, Event::VmaLockSuccess), before + 1);
+    clean_up(space);
+}
+
+#[test]
+fn an_area_that_a_writer_locks_just_before_a_reference_is_taken_is_left_to_it() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    at(Step::BeforeReference, move || {
+        let (locked, is_locked) = channel();
+        thread::spawn(move || {
+            be(1);
+            at(Step::Marked, move || {
+                let before = count(space, Event::VmaLockSuccess);
+                locked.send(()).unwrap();
+                // The fault has to give up, and then waits for this writer.
+                while count(space, Event::VmaLockAbort) == 0 {
+                    assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
+                    thread::yield_now();
+                }
+            });
+            space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+        });
+        is_locked.recv().unwrap();
+    });
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotAllowed));
+    assert_eq!(count(space, Event::VmaLockAbort), 1);
     clean_up(space);
 }
