@@ -446,23 +446,23 @@ impl Settings {
     }
 
     /// Name and form of the lock, if the image has both.
-    pub(crate) fn lock_form(&self, locks: &[Entry]) -> Result<(String, bool), Impossible> {
+    pub(crate) fn lock_form<'a>(&self, locks: &'a [Entry]) -> Result<(String, bool), Impossible> {
         let lock = self.lock_entry(locks)?;
         let name = lock.name.clone();
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
         let pv = self.pv.map_or(!native, |pv| pv == Switch::On);
-        let missing = match pv {
-            true if !paravirt => Some(("paravirtual", "off")),
-            false if !native => Some(("native", "on")),
-            _ => None,
+        let (form, other, has): (_, _, fn(&Entry) -> bool) = match pv {
+            true if !paravirt => ("paravirtual", "off", Entry::has_paravirt),
+            false if !native => ("native", "on", Entry::has_native),
+            _ => return Ok((name, pv)),
         };
-        match missing {
-            None => Ok((name, pv)),
-            Some((form, other)) => Err(Impossible {
-                key: "pv",
-                message: format!("lock '{name}' has no {form} form: use pv {other}, or another lock"),
-            }),
-        }
+        // A lock in several layouts is one name.
+        let of = |lock: &'a Entry| lock.name.split_once('/').map_or(lock.name.as_str(), |(name, _)| name);
+        let mut with: Vec<&str> = locks.iter().filter(|lock| has(lock)).map(of).collect();
+        with.dedup();
+        let message =
+            format!("lock '{name}' has no {form} form: use pv {other}, or one of {}", with.join(", "));
+        Err(Impossible { key: "pv", message })
     }
 
     fn descheduling(&self, lock: &Entry, image: &Image) -> Result<Option<Deschedule>, Impossible> {

@@ -75,10 +75,6 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--lock", "qspinlock-points", "--deschedule", "waiter,at=handed-over"],
             "haltkick: --deschedule: no waiter passes 'handed-over': use holder or random, or another point\n",
         ),
-        (
-            &["--lock", "tas", "--pv", "on"],
-            "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or another lock\n",
-        ),
         (&["--lock", "mutx"], "haltkick: --lock: unknown lock 'mutx': did you mean 'mutex'?\n"),
         (
             &["--lock", "mutex", "--layout", "flat"],
@@ -214,6 +210,42 @@ fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     assert!(message.contains("already holds an experiment"), "{message}");
     assert_eq!(std::fs::read_to_string(directory.join("manifest.json")).unwrap(), "precious");
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+}
+
+#[test]
+fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
+    let message = refusal(&["run", "--lock", "tas", "--pv", "on"]);
+    let start =
+        "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or one of ticket, qspinlock, ";
+    assert!(message.starts_with(start) && message.lines().count() == 1, "{message}");
+    let message = refusal(&["run", "--lock", "qspinlock-v16", "--pv", "off"]);
+    assert!(message.contains("no native form: use pv on, or one of none, tas, "), "{message}");
+}
+
+#[test]
+fn a_site_is_shown_before_and_after_it_is_patched() {
+    let native = stdout(&haltkick(&["disasm", "qspinlock"]));
+    for part in [
+        "pv off: ",
+        "unlock site at critical_section::run",
+        "as built",
+        "call qword ptr",
+        "mov byte ptr [rdi], 0x0",
+    ] {
+        assert!(native.contains(part), "{part}: {native}");
+    }
+    let paravirt = stdout(&haltkick(&["disasm", "qspinlock", "--pv", "on"]));
+    assert!(paravirt.contains("call calls::unlock::<QspinlockParavirt>"), "{paravirt}");
+    let sites = |arguments: &[&str]| stdout(&haltkick(arguments)).matches(" site at ").count();
+    assert!(sites(&["disasm", "mcs", "--all"]) > sites(&["disasm", "mcs"]));
+    let closure = stdout(&haltkick(&["disasm", "mcslock"]));
+    assert!(closure.contains("no call site"), "{closure}");
+    assert!(refusal(&["disasm", "qspinlok"]).contains("did you mean 'qspinlock'"));
+    assert!(refusal(&["disasm", "tas", "--pv", "on"]).contains("no paravirtual form"));
+    let foreign = scratch("disasm").join("foreign");
+    std::fs::write(&foreign, "no image").expect("a file");
+    let foreign = foreign.to_str().expect("a path in UTF-8");
+    assert!(refusal(&["disasm", "tas", "--guest", foreign]).contains("not an ELF file"));
 }
 
 #[test]
