@@ -50,7 +50,7 @@ fn closing_words() -> String {
 pub(crate) enum Command {
     /// Run one cell and print its record
     #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
@@ -99,8 +99,10 @@ Examples:
       the paravirtual queue lock under the same conditions
   haltkick run --vcpus 16 --cpus 0-1 --slice 500us --hold 1us --think 4us --duration 2s --format json
       one JSON record on standard output
-  haltkick run --workload selftest-panic
-      see how a failing guest is reported
+  haltkick run --lock ticket --profile --trace ticket.pftrace
+      where its vCPUs spend their time, and a trace for ui.perfetto.dev
+  haltkick run --workload selftest-hang
+      see how a failing guest is explained
   perf record -g haltkick run --engine threads --perf-map --lock mcs
       the guest's code on plain threads, without /dev/kvm, under an ordinary profiler";
 
@@ -112,6 +114,13 @@ pub(crate) struct RunArgs {
     /// Do not run the lock-free companion that gives the ideal
     #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
+    /// Sample where the vCPUs spend their time, this often on each pCPU [default: 1ms]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
+          help_heading = "Observing")]
+    pub(crate) profile: Option<Span>,
+    /// Write who ran, waited, held and kicked, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = "Observing")]
+    pub(crate) trace: Option<PathBuf>,
     /// How to print the record
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,

@@ -27,6 +27,7 @@ mod plan;
 mod plot;
 mod print;
 mod probe;
+mod profile;
 mod progress;
 mod quantity;
 mod rate;
@@ -45,6 +46,7 @@ mod svg;
 mod table;
 mod text;
 mod timestamp;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::deschedule::Policy;
 use crate::host::Host;
+use crate::trace::Traced;
 
 /// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.run";
@@ -73,6 +74,13 @@ pub(crate) struct Record {
     pub(crate) injected: Option<Activities>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
+    /// With `--profile`: samples of instruction pointers, by function and by what the vCPU was doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) profile: Option<serde_json::Value>,
+    /// With `--trace`: what the file holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<Traced>,
     /// What else ran on the pCPUs meanwhile.
     pub(crate) noise: Noise,
     /// False: finished, but read `warnings` before believing a figure.
@@ -404,6 +412,8 @@ impl Record {
             handed_over: handed_over(outcome, &mut why),
             injected: activities("injected", outcome.injected, not_injected, &mut why),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+            profile: None,
+            trace: None,
             noise,
             trusted: true,
             warnings: vec![],
@@ -547,7 +557,7 @@ fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
 }
 
 fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
-    let acquisitions = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+    let acquisitions = outcome.acquisitions();
     let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
     let lock_free = lock_free.and_then(|per_second| {
         let none = || "the lock-free run completed no section inside its window".to_owned();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{ByActivity, Image, Outcome, Readings, RunConfig, RunError};
+use haltkick_vmm::{ByActivity, Image, Instruments, Outcome, Readings, RunConfig, RunError};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure;
@@ -23,7 +23,7 @@ pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
 ) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
-    move |config| kvm_with_readings(config, image, stop, &mut Readings::default())
+    move |config| kvm_with_readings(config, image, stop, &Instruments::default(), &mut Readings::default())
 }
 
 /// The same, for those who have a use for what was read besides.
@@ -31,9 +31,10 @@ pub(crate) fn kvm_with_readings(
     config: &RunConfig,
     image: &Image,
     stop: &AtomicBool,
+    instruments: &Instruments,
     readings: &mut Readings,
 ) -> Result<Outcome, RunError> {
-    let result = haltkick_vmm::run_with_readings(config, image, stop, readings);
+    let result = haltkick_vmm::run_with_readings(config, image, stop, instruments, readings);
     if result.is_err() {
         let story = failure::story(readings);
         if !story.is_empty() {
@@ -93,8 +94,7 @@ pub(crate) fn companion(
 
 /// Sections completed per second of window.
 pub(crate) fn per_second(outcome: &Outcome) -> f64 {
-    let acquisitions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
-    acquisitions as f64 / outcome.window.as_secs_f64()
+    outcome.acquisitions() as f64 / outcome.window.as_secs_f64()
 }
 
 /// The same cell without a lock, if the image has such a thing. What only concerns locks is normalised.

@@ -3,20 +3,23 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use haltkick_vmm::{Image, RunConfig};
+use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunConfig};
 use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
 use crate::cpulist;
+use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
 use crate::output;
 use crate::print;
+use crate::profile;
 use crate::record::Record;
 use crate::run::{self, Engine};
 use crate::settings::Supply;
+use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = load(args.guest.as_deref())?;
@@ -28,22 +31,66 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
+    let instruments = instruments(args)?;
+    let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let stop = interrupt::catch()?;
-    let readings = RefCell::default();
-    let engine =
-        |config: &RunConfig| run::kvm_with_readings(config, &image, &stop, &mut readings.borrow_mut());
-    let record = match measure(&engine, &config, &image, args.no_ideal) {
-        Ok(record) => record,
+    let readings: RefCell<Option<Readings>> = RefCell::default();
+    let engine = |config: &RunConfig| {
+        let mut read = Readings::default();
+        // Only the run that was asked for is looked at, not the lock-free one that follows.
+        let first = readings.borrow().is_none();
+        let instruments = if first { instruments.clone() } else { Instruments::default() };
+        let result = run::kvm_with_readings(config, &image, &stop, &instruments, &mut read);
+        readings.borrow_mut().get_or_insert(read);
+        result
+    };
+    let measured = measure(&engine, &config, &image, args.no_ideal);
+    let readings = readings.take().unwrap_or_default();
+    let traced = match (trace_file, &readings.trace) {
+        (Some(file), Some(trace)) => Some(file.write(trace)?),
+        _ => None,
+    };
+    if let Some(traced) = &traced {
+        output::talk(&traced.story());
+    }
+    match measured {
+        Ok(record) => conclude(Record { trace: traced, ..record }, readings.profile.as_ref(), args.format),
         Err(failure) => {
             if args.format == Format::Json
-                && let Some(record) = FailureRecord::new(&config, &failure, readings.take())
+                && let Some(record) = FailureRecord::new(&config, &failure, readings)
             {
                 output::data(&format!("{}\n", to_json(&record)?))?;
             }
-            return Err(failure);
+            Err(failure)
         }
-    };
-    show(&record, args.format)?;
+    }
+}
+
+/// What the run is to be looked at with.
+fn instruments(args: &RunArgs) -> Result<Instruments> {
+    let profile = args.profile.map(|period| period.0);
+    let (shortest, longest) = PROFILE_PERIODS;
+    if let Some(period) = profile.filter(|period| !(shortest..=longest).contains(period)) {
+        return Err(Failure::usage(format!(
+            "--profile: a period of {} is out of range: {} to {}",
+            Span(period),
+            Span(shortest),
+            Span(longest)
+        )));
+    }
+    Ok(Instruments { profile, trace: args.trace.is_some() })
+}
+
+fn conclude(mut record: Record, profile: Option<&Profile>, format: Format) -> Result<Exit> {
+    if let Some(profile) = profile {
+        let json = serde_json::to_value(profile);
+        record.profile =
+            Some(json.map_err(|error| Failure::internal(format!("the profile as JSON: {error}")))?);
+    }
+    show(&record, format)?;
+    if let (Some(profile), Format::Table) = (profile, format) {
+        output::data(&format!("\n{}", profile::table(profile)))?;
+    }
     Ok(if record.trusted { Exit::Done } else { Exit::Untrusted })
 }
 

@@ -25,6 +25,7 @@ mod pool;
 mod registry;
 mod relax;
 mod time;
+mod trace;
 mod user;
 mod workloads;
 

@@ -142,6 +142,9 @@ workloads! {
     "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work", IS_SELFTEST,
         selftest::liar;
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;
+    "selftest-nonsense", "every vCPU writes nonsense into all that it shares with the VMM", IS_SELFTEST, selftest::nonsense;
+    "selftest-lost-kick", "all kicks get lost, and with them whoever sleeps: needs --pv on", IS_SELFTEST,
+        selftest::lost_kick;
     "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it", IS_SELFTEST | USES_MEMORY,
         page_fault::selftest;
     "selftest-memory", "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",

@@ -227,6 +227,10 @@ pub struct BootBlock {
     pub long_one_in: u32,
     /// One section of so many has a second one inside, under another lock; 0: none.
     pub nested_one_in: u32,
+    /// Address of vCPU 0's ring of [`TraceSection`]s, or 0: nobody wants to know.
+    pub trace_rings: GuestAddress,
+    /// Sections per ring, a power of two; see [`trace_ring_bytes`].
+    pub trace_sections: u64,
 }
 
 /// Use the lock's paravirtual form.
@@ -452,6 +456,34 @@ pub struct VcpuArea {
 }
 
 // ---------------------------------------------------------------------------------------------------------
+// Trace: one ring per vCPU, guest-written, read by the VMM when the guest has stopped
+
+/// One critical section.
+#[repr(C)]
+pub struct TraceSection {
+    /// TSC when the vCPU asked for the lock.
+    pub asked_tsc: AtomicU64,
+    /// TSC when it had it.
+    pub had_tsc: AtomicU64,
+    /// TSC when it had released it.
+    pub left_tsc: AtomicU64,
+    /// Index of the lock.
+    pub lock: AtomicU64,
+}
+
+/// A ring begins with the number of sections ever written, in a line of its own; section n lies in place n modulo the
+/// ring's length.
+pub const TRACE_SECTIONS_OFFSET: usize = 128;
+/// Size of a [`TraceSection`].
+pub const TRACE_SECTION_BYTES: usize = 32;
+
+/// Length of a ring of `sections`; the ring of vCPU n begins at `trace_rings + n * trace_ring_bytes(..)`.
+#[must_use]
+pub const fn trace_ring_bytes(sections: u64) -> u64 {
+    TRACE_SECTIONS_OFFSET as u64 + sections * TRACE_SECTION_BYTES as u64
+}
+
+// ---------------------------------------------------------------------------------------------------------
 // Histograms: log2-linear, 16 steps per octave (each at most 6.25 % wide)
 
 /// Steps per octave.
@@ -516,9 +548,10 @@ const _: () = {
     assert!(size_of::<Oracle>() == 128);
     assert!(size_of::<Descriptor>() == 160);
     assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<BootBlock>() == 160);
     assert!(size_of::<LockCalls>() == 24);
     assert!(size_of::<CallSite>() == 24);
+    assert!(size_of::<BootBlock>() == 176);
+    assert!(size_of::<TraceSection>() == TRACE_SECTION_BYTES);
     assert!(
         histogram_bucket(0) == 0
             && histogram_bucket(16) == 16

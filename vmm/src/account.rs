@@ -12,7 +12,7 @@ use crate::outcome::{ByActivity, Graces};
 use crate::sched::Place;
 
 /// What a vCPU was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Activity {
     Holder,
     Head,

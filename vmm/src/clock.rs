@@ -146,6 +146,11 @@ impl WindowTimes {
         self.open_ns.load(Ordering::Relaxed) <= at_ns && at_ns < self.close_ns.load(Ordering::Relaxed)
     }
 
+    /// When it opened and closed, in host time; `u64::MAX`: never.
+    pub(crate) fn times(&self) -> [u64; 2] {
+        [self.open_ns.load(Ordering::Relaxed), self.close_ns.load(Ordering::Relaxed)]
+    }
+
     /// Its length, once closed.
     pub(crate) fn length(&self) -> Duration {
         let length =

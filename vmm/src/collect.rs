@@ -100,9 +100,9 @@ fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
     let oracles = (0..facts.config.lock_count).map(|lock| memory.oracle(lock));
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
-    let counted: u64 = oracles.map(|oracle| oracle.entered.load(Ordering::Relaxed)).sum();
-    let entered: u64 =
-        (0..facts.config.vcpus).map(|vcpu| memory.area(vcpu).results.entered.load(Ordering::Relaxed)).sum();
+    let counted = add_up(oracles.map(|oracle| oracle.entered.load(Ordering::Relaxed)));
+    let areas = (0..facts.config.vcpus).map(|vcpu| memory.area(vcpu));
+    let entered = add_up(areas.map(|area| area.results.entered.load(Ordering::Relaxed)));
     let lost = entered.saturating_sub(counted);
     if overlaps > 0 || lost > 0 {
         return Err(RunError::ExclusionViolated(format!(
@@ -111,6 +111,11 @@ fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
         )));
     }
     Ok(Some(lost))
+}
+
+/// Sum of what the guest wrote, which may be anything.
+fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
 }
 
 fn sum_results(facts: &Facts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {

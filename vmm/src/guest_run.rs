@@ -13,6 +13,7 @@ use crate::image::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
 use crate::memory::Memory;
+use crate::observe::Watch;
 use crate::vcpu::{Vcpu, reason_name};
 
 /// Most console text that is kept: the guest is not trusted to stop.
@@ -33,6 +34,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) index: usize,
     /// Number of its first vCPU among those of all guests.
     pub(crate) first_vcpu: u32,
+    /// Where threads hand in what they noted for a profile and a trace.
+    pub(crate) watch: &'a Watch,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
@@ -46,6 +49,7 @@ impl<'a> GuestRun<'a> {
         image: &'a Image,
         tsc: GuestTsc,
         place: (usize, u32),
+        watch: &'a Watch,
     ) -> Self {
         let tsc_khz = tsc.khz();
         Self {
@@ -58,6 +62,7 @@ impl<'a> GuestRun<'a> {
             losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
             index: place.0,
             first_vcpu: place.1,
+            watch,
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),

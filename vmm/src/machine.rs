@@ -26,13 +26,15 @@ use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
 const STEAL_TIME_ENABLE: u64 = 1;
 
-/// What a run takes from the image's tables, by number.
+/// What a run takes from the image's tables, by number, and what it wants to be told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
     pub(crate) lock: u32,
     pub(crate) workload: u32,
     /// Where instrumented locks are to ring; below 64.
     pub(crate) point: Option<u32>,
+    /// Length of each vCPU's ring of trace records; 0: none.
+    pub(crate) trace_sections: u64,
 }
 
 /// A guest that is ready to start.
@@ -86,7 +88,7 @@ impl ProbeMachine {
     pub(crate) fn new(image: &Image) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        let memory = Memory::new(image.end, 1, 0)?;
+        let memory = Memory::new(image.end, 1, 0, 0)?;
         map_memory(&vm, &memory)?;
         boot::write_tables(&memory, image);
         boot::write_task_state(&memory, 0);
@@ -118,7 +120,7 @@ impl Machine {
         let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
         let pool_bytes = if uses_memory { config.memory_bytes } else { 0 };
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        let memory = Memory::new(image.end, config.vcpus, pool_bytes)?;
+        let memory = Memory::new(image.end, config.vcpus, pool_bytes, chosen.trace_sections)?;
         map_memory(&vm, &memory)?;
 
         for segment in &image.segments {
@@ -185,7 +187,7 @@ impl Machine {
                 workload_entry.name
             )));
         }
-        let memory = Memory::at_its_own_addresses(image.end, config.vcpus)?;
+        let memory = Memory::at_its_own_addresses(image.end, config.vcpus, chosen.trace_sections)?;
         for segment in &image.segments {
             memory.write(segment.address, &segment.bytes);
         }
@@ -261,6 +263,8 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
         oracles: GuestAddress(0),
+        trace_rings: GuestAddress(0),
+        trace_sections: 0,
         tsc_khz,
         hold_ns: nanoseconds(config.hold),
         think_ns: nanoseconds(config.think),

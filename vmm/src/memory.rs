@@ -9,6 +9,7 @@
 //!            one VcpuArea (8 KiB) per vCPU
 //!            one ring-0 stack (4 KiB) per vCPU, for exceptions
 //!            one stack (16 KiB) per vCPU
+//!            one ring of trace records per vCPU, if the run is traced
 //!  rounded up to 2 MiB:
 //!            the pool of the guest's memory manager, for workloads that have one
 //! ```
@@ -19,7 +20,9 @@
     reason = "guest memory is shared with a guest that runs; references to it are made here only"
 )]
 
-use haltkick_hypercalls::{BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, VcpuArea};
+use haltkick_hypercalls::{
+    BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, VcpuArea, trace_ring_bytes,
+};
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use crate::error::RunError;
@@ -72,9 +75,10 @@ struct Extent {
 }
 
 impl Extent {
-    fn new(image_end: u64, vcpus: u32, pool_bytes: u64) -> Result<Self, RunError> {
+    fn new(image_end: u64, vcpus: u32, pool_bytes: u64, trace_sections: u64) -> Result<Self, RunError> {
         let areas = image_end.next_multiple_of(LARGE_PAGE);
-        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES;
+        let trace_bytes = if trace_sections > 0 { trace_ring_bytes(trace_sections) } else { 0 };
+        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES + trace_bytes;
         let pool = (areas + u64::from(vcpus) * per_vcpu).next_multiple_of(LARGE_PAGE);
         let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
         if size > MOST_BYTES {
@@ -100,19 +104,26 @@ pub(crate) struct Memory {
     identity: Option<Identity>,
     vcpus: u64,
     areas: u64,
+    /// Sections per ring of trace records; 0: there are none.
+    trace_sections: u64,
     /// Where the pool begins; it reaches to the end.
     pool: u64,
     size: u64,
 }
 
 impl Memory {
-    /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`, with a pool of `pool_bytes`. It starts
-    /// zeroed.
-    pub(crate) fn new(image_end: u64, vcpus: u32, pool_bytes: u64) -> Result<Self, RunError> {
-        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes)?;
+    /// Maps memory for `vcpus` vCPUs above an image that ends at `image_end`, with a pool of `pool_bytes` and with
+    /// `trace_sections` records in each vCPU's trace ring. It starts zeroed.
+    pub(crate) fn new(
+        image_end: u64,
+        vcpus: u32,
+        pool_bytes: u64,
+        trace_sections: u64,
+    ) -> Result<Self, RunError> {
+        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes, trace_sections)?;
         let map = GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)])
             .map_err(|error| cannot_map(size, std::io::Error::other(error.to_string())))?;
-        let memory = Self { map, identity: None, vcpus: u64::from(vcpus), areas, pool, size };
+        let memory = Self { map, identity: None, vcpus: u64::from(vcpus), areas, trace_sections, pool, size };
         // Large host pages save both the host's faults and the guest's TLB; without them all still works.
         // SAFETY: advice on a mapping of exactly this length that this struct owns.
         unsafe { libc::madvise(memory.host_base().cast(), size as usize, libc::MADV_HUGEPAGE) };
@@ -121,8 +132,12 @@ impl Memory {
 
     /// The same at the guest's own addresses, for an image that this process runs itself. The first large page stays
     /// as it is: unmapped, as in any process.
-    pub(crate) fn at_its_own_addresses(image_end: u64, vcpus: u32) -> Result<Self, RunError> {
-        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0)?;
+    pub(crate) fn at_its_own_addresses(
+        image_end: u64,
+        vcpus: u32,
+        trace_sections: u64,
+    ) -> Result<Self, RunError> {
+        let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0, trace_sections)?;
         let identity = Identity::map(LARGE_PAGE..size).map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST | libc::EPERM) => RunError::HostLacks(format!(
                 "addresses {LARGE_PAGE:#x} to {size:#x} of this process are taken or forbidden ({error}); \
@@ -131,7 +146,7 @@ impl Memory {
             _ => cannot_map(size, error),
         })?;
         let map = identity.guest_memory().map_err(|error| cannot_map(size, error))?;
-        Ok(Self { map, identity: Some(identity), vcpus: u64::from(vcpus), areas, pool, size })
+        Ok(Self { map, identity: Some(identity), vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
     }
 
     /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.
@@ -239,11 +254,24 @@ impl Memory {
         self.ring0_stack_top(self.vcpus as u32 - 1) + (u64::from(vcpu) + 1) * STACK_BYTES
     }
 
+    /// Where vCPU 0's ring of trace records begins; `None` when the run is not traced.
+    fn trace_rings(&self) -> Option<u64> {
+        (self.trace_sections > 0).then(|| self.stack_top(self.vcpus as u32 - 1))
+    }
+
+    /// A copy of the ring of vCPU `vcpu`, as far as it has been written.
+    pub(crate) fn trace_ring(&self, vcpu: u32) -> Option<Vec<u8>> {
+        let bytes = trace_ring_bytes(self.trace_sections);
+        self.read(self.trace_rings()? + u64::from(vcpu) * bytes, bytes)
+    }
+
     /// Writes the boot block and what each vCPU must know of itself, and says where the block is.
     pub(crate) fn write_boot_block(&self, mut boot: BootBlock) -> GuestAddress {
         boot.vcpu_areas = self.area_address(0);
         boot.control = GuestAddress(CONTROL);
         boot.oracles = GuestAddress(ORACLES);
+        boot.trace_rings = GuestAddress(self.trace_rings().unwrap_or(0));
+        boot.trace_sections = self.trace_sections;
         boot.page_table = GuestAddress(PML4);
         (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.pool_bytes());
         // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.

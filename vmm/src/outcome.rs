@@ -143,6 +143,14 @@ pub struct Outcome {
     pub console: String,
 }
 
+impl Outcome {
+    /// Sections completed inside the window, of all vCPUs. The guest counted them, and may have counted anything.
+    #[must_use]
+    pub fn acquisitions(&self) -> u64 {
+        self.vcpus.iter().fold(0, |sum, vcpu| sum.saturating_add(vcpu.acquisitions))
+    }
+}
+
 impl TicksHistogram {
     /// The buckets that are not empty: smallest value in TSC ticks, and count.
     pub fn occupied(&self) -> impl Iterator<Item = (u64, u64)> {

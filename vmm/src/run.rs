@@ -14,10 +14,12 @@ use crate::explain::{self, Scene};
 use crate::guest_run::GuestRun;
 use crate::image::{Entry, Image};
 use crate::machine::{Chosen, Machine};
+use crate::observe::Watch;
 use crate::outcome::Outcome;
-use crate::readings::Readings;
+use crate::readings::{Instruments, Readings};
 use crate::sched::{Scheduler, affinity};
 use crate::supervise::Supervisor;
+use crate::trace::{self, About};
 
 /// Runs one guest to the end of its window.
 ///
@@ -26,7 +28,7 @@ use crate::supervise::Supervisor;
 /// # Errors
 /// Every way in which a run can end without an outcome, see [`RunError`].
 pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outcome, RunError> {
-    run_with_readings(config, image, stop, &mut Readings::default())
+    run_with_readings(config, image, stop, &Instruments::default(), &mut Readings::default())
 }
 
 /// Like [`run`], and fills in `readings`, whether the run succeeds or fails. Guests beside the first have theirs in
@@ -38,11 +40,12 @@ pub fn run_with_readings(
     config: &RunConfig,
     image: &Image,
     stop: &AtomicBool,
+    instruments: &Instruments,
     readings: &mut Readings,
 ) -> Result<Outcome, RunError> {
     let several = !config.beside.is_empty();
     let (mut first, mut beside) = (None, Vec::new());
-    for ended in run_guests(config, image, stop)? {
+    for ended in run_guests(config, image, stop, instruments)? {
         let named = |source| RunError::Guest { name: ended.name.clone(), source: Box::new(source) };
         match ended.result.map_err(|error| if several { named(error) } else { error }) {
             Err(error) => {
@@ -71,19 +74,32 @@ pub struct Ended {
     pub readings: Readings,
 }
 
-/// Runs a guest and those beside it, all at the same time, and says how each ended, in that order.
+/// Runs a guest and those beside it, all at the same time, and says how each ended, in that order. A profile and a trace
+/// are of all of them together; the first has them.
 ///
 /// # Errors
 /// What concerns all of them: settings that make no sense, what the host lacks, a request to stop.
-pub fn run_guests(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Vec<Ended>, RunError> {
+pub fn run_guests(
+    config: &RunConfig,
+    image: &Image,
+    stop: &AtomicBool,
+    instruments: &Instruments,
+) -> Result<Vec<Ended>, RunError> {
     let start_tsc = read_tsc();
     let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
     beside::check(&configs)?;
-    let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
+    let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
+    let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
+    let chosen = configs.iter().map(|config| {
+        let chosen = check(config, image)?;
+        Ok(Chosen { trace_sections, ..chosen })
+    });
+    let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+    let watch = Watch::new(instruments, config, vcpus);
     let machines = configs.iter().zip(&chosen).map(|(config, chosen)| Machine::new(config, image, *chosen));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
-    let guests = guest_runs(&configs, &machines, image);
+    let guests = guest_runs(&configs, &machines, image, &watch);
     let plan = config.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
@@ -126,16 +142,26 @@ pub fn run_guests(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Resul
         let readings = readings_of(&facts, result.as_ref().err(), stopped);
         ended.push(Ended { name: config.name.clone(), result, readings });
     }
+    let about = About::new(&configs, guests[0].window.times());
+    drop(guests);
+    let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
+    let (profile, trace) = watch.finish(image, &memories, about);
+    (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
     Ok(ended)
 }
 
-fn guest_runs<'a>(configs: &[&RunConfig], machines: &'a [Machine], image: &'a Image) -> Vec<GuestRun<'a>> {
+fn guest_runs<'a>(
+    configs: &[&RunConfig],
+    machines: &'a [Machine],
+    image: &'a Image,
+    watch: &'a Watch,
+) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
     let guests = configs.iter().zip(machines).enumerate().map(|(index, (config, machine))| {
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        GuestRun::new(config, &machine.memory, image, tsc, place)
+        GuestRun::new(config, &machine.memory, image, tsc, place, watch)
     });
     guests.collect()
 }
@@ -150,7 +176,7 @@ fn readings_of(
     let explanation = error.and_then(|error| {
         explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
     });
-    Readings { explanation, console: facts.guest.console() }
+    Readings { explanation, console: facts.guest.console(), ..Readings::default() }
 }
 
 /// Checks everything that can be checked before anything is created.
@@ -206,7 +232,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         Some(deschedule) => check_deschedule(deschedule, &image.locks[lock], image)?,
         None => None,
     };
-    Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
+    Ok(Chosen { lock: lock as u32, workload: workload as u32, point, trace_sections: 0 })
 }
 
 /// The number of the point where to deschedule, if it is to be at one.

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Ended, Engine, Explanation, HowOften, Image, MAX_LOCKS, Mix, Outcome,
-    PreemptedSource, Readings, Ring, RunConfig, RunError, Sched, Share, Target, allowed_cpus, probe, run,
-    run_guests, run_with_readings,
+    ByActivity, Cause, Deschedule, Ended, Engine, Explanation, HowOften, Image, Instruments, MAX_LOCKS, Mix,
+    Outcome, PreemptedSource, ProfileRow, Readings, Ring, RunConfig, RunError, Sched, Share, Target,
+    allowed_cpus, probe, run, run_guests, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -49,6 +49,10 @@ fn trials() -> Vec<Trial> {
         Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
         Trial::test("a_hang_names_the_holder_and_who_waits_for_how_long", explain_a_hang),
         Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus),
+        Trial::test("a_lost_kick_names_who_sleeps_for_it", explain_a_lost_kick),
+        Trial::test("a_guest_that_writes_nonsense_changes_figures_at_most", nonsense_changes_figures_at_most),
+        Trial::test("a_profile_has_its_samples_where_the_time_goes", profile_is_fair),
+        Trial::test("a_trace_holds_every_section_that_the_guest_counted", trace_agrees_with_the_guest),
         Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
@@ -207,7 +211,7 @@ fn named(name: &str, config: RunConfig) -> RunConfig {
 }
 
 fn start_guests(config: &RunConfig) -> Result<Vec<Ended>, RunError> {
-    run_guests(config, &Image::embedded(), &AtomicBool::new(false))
+    run_guests(config, &Image::embedded(), &AtomicBool::new(false), &Instruments::default())
 }
 
 fn two_guests() -> Check {
@@ -692,7 +696,13 @@ fn watchdog_ends_a_hang() -> Check {
 /// Runs what must fail, and gives what is told of it.
 fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
     let mut readings = Readings::default();
-    let result = run_with_readings(config, &Image::embedded(), &AtomicBool::new(false), &mut readings);
+    let result = run_with_readings(
+        config,
+        &Image::embedded(),
+        &AtomicBool::new(false),
+        &Instruments::default(),
+        &mut readings,
+    );
     let error = result.err().ok_or("the run came to its end")?;
     let explanation = readings.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
     check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
@@ -763,6 +773,100 @@ fn explain_1024_vcpus() -> Check {
         explained(&RunConfig { workload, vcpus: 1024, window: PATIENCE, watchdog, ..config() })?;
     check(explanation.verdict.vcpu == Some(0), || format!("{:?}", explanation.verdict))?;
     check(explanation.groups.len() < 60, || format!("{} groups", explanation.groups.len()))
+}
+
+fn explain_a_lost_kick() -> Check {
+    for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
+        let workload = "selftest-lost-kick".into();
+        let watchdog = Some(Duration::from_secs(1));
+        let config = RunConfig { workload, lock: lock.into(), sched, window: PATIENCE, watchdog, ..config() };
+        let (error, explanation, _) = explained(&config)?;
+        check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
+        let verdict = &explanation.verdict;
+        check(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), || {
+            format!("{lock} {sched:?}: {verdict:?}\n{explanation}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.
+fn nonsense_changes_figures_at_most() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+        let instruments = Instruments { profile: Some(Duration::from_millis(1)), trace: true };
+        let mut readings = Readings::default();
+        let config = RunConfig { workload: "selftest-nonsense".into(), sched, ..config() };
+        match run_with_readings(&config, &image, &stop, &instruments, &mut readings) {
+            Ok(outcome) => _ = outcome.acquisitions(),
+            Err(RunError::ExclusionViolated(_)) => {
+                let explanation = readings.explanation.as_ref().ok_or("no explanation")?;
+                check(!explanation.to_string().is_empty(), String::new)?;
+            }
+            other => return unexpected(other),
+        }
+        let trace = readings.trace.ok_or("no trace")?;
+        check(trace.implausible_sections() > 0, || "the guest wrote no nonsense".into())?;
+        trace.write(std::io::sink())?;
+    }
+    Ok(())
+}
+
+/// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
+fn profile_is_fair() -> Check {
+    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+    let instruments = Instruments { profile: Some(Duration::from_micros(300)), trace: false };
+    let (mut samples, mut holder, mut work) = (0, 0, 0);
+    let start = Instant::now();
+    // A busy host takes the thread off its CPU and so takes samples away: as many runs as it needs.
+    while samples < 400 && start.elapsed() < PATIENCE {
+        let mut readings = Readings::default();
+        let config = RunConfig {
+            // One vCPU per pCPU: nobody waits.
+            vcpus: 1,
+            cpus: config().cpus[..1].to_vec(),
+            lock: "tas".into(),
+            pv: false,
+            hold: Duration::from_micros(3),
+            think: Duration::from_micros(9),
+            window: Duration::from_millis(300),
+            ..config()
+        };
+        run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let profile = readings.profile.ok_or("no profile")?;
+        let sum = |those: &dyn Fn(&ProfileRow) -> bool| -> u64 {
+            profile.rows.iter().filter(|row| those(row)).map(|row| row.samples).sum()
+        };
+        samples += profile.samples;
+        check(sum(&|_| true) == profile.samples, || "rows do not add up".into())?;
+        holder += sum(&|row| row.activity == "holder");
+        work += sum(&|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
+    }
+    // Seven standard deviations of 400 samples.
+    let share = holder as f64 / samples as f64;
+    check((0.10..0.40).contains(&share), || format!("{holder} of {samples} samples in the section"))?;
+    check(work * 10 > samples * 8, || format!("{work} of {samples} samples in the work loop"))
+}
+
+fn trace_agrees_with_the_guest() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+        let instruments = Instruments { profile: None, trace: true };
+        let mut readings = Readings::default();
+        let config = RunConfig { sched, ..config() };
+        let outcome = run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let trace = readings.trace.ok_or("no trace")?;
+        let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
+        check(events > u64::from(config.vcpus), || format!("{events} host events"))?;
+        check(sections + dropped >= outcome.acquisitions(), || {
+            format!("{sections} sections traced, {} counted", outcome.acquisitions())
+        })?;
+        check(trace.implausible_sections() == 0, || format!("{} implausible", trace.implausible_sections()))?;
+        let mut file = Vec::new();
+        let bytes = trace.write(&mut file)?;
+        check(bytes == file.len() as u64, || format!("{bytes} bytes said, {} written", file.len()))?;
+    }
+    Ok(())
 }
 
 fn exclusion_is_checked() -> Check {

@@ -8,6 +8,7 @@ use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
+use crate::trace::Ring;
 use crate::workloads::mixed::Random;
 use crate::{grace, oracle};
 
@@ -17,6 +18,7 @@ pub(crate) fn run<L: GuestLock>() {
     let locks = boot().lock_count as usize;
     let (results, activity, window) = (&this().results, &this().activity, &control().window);
     let excludes = L::excludes();
+    let trace = Ring::of_this_vcpu();
     let mut index = cpu() % locks;
     // From the run's seed: vCPUs that begin in step stay in step for long.
     work(Random::of_vcpu().below(think + 1));
@@ -42,6 +44,7 @@ pub(crate) fn run<L: GuestLock>() {
             activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
             grace::section_left();
         }
+        trace.section(index, asked, had, left);
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match window.load(Ordering::Relaxed) {
             WINDOW_OPEN => {

@@ -1,18 +1,21 @@
 //! Workloads that fail on purpose, so that users and tests see what is reported.
-#![expect(unsafe_code, reason = "reads through a null pointer, which is the point")]
+#![expect(
+    unsafe_code,
+    reason = "reads through a null pointer and scribbles over shared memory, which is the point"
+)]
 
 use core::fmt::Write;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED};
 
 use crate::console::Console;
 use crate::hypercall;
 use crate::locks::GuestLock;
 use crate::percpu::{add, area, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
-use crate::{histogram, oracle, workloads::critical_section};
+use crate::{histogram, oracle, platform, trace, workloads::critical_section};
 
 /// vCPU 0 panics; the others do as usual.
 pub(crate) fn panic<L: GuestLock>() {
@@ -127,5 +130,62 @@ pub(crate) fn exclusion<L: GuestLock>() {
         oracle::enter(0);
         work(hold);
         oracle::leave(0);
+    }
+}
+
+/// Every vCPU writes nonsense into every line that it shares with the VMM and may write, and rings with nonsense.
+pub(crate) fn nonsense<L: GuestLock>() {
+    let mut random = boot().seed.wrapping_add(cpu() as u64);
+    let mut draw = move || {
+        // The first step of SplitMix64's output function is nonsense enough.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
+    let area = this();
+    let mut regions = [
+        words(&area.activity),
+        words(&area.report),
+        words(&area.results),
+        words(crate::percpu::oracle(0)),
+        words(&control().work_rate),
+        words(&control().workload_tsc),
+        trace::Ring::of_this_vcpu().words(),
+    ];
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        for region in &mut regions {
+            for word in *region {
+                // Small numbers now and then: they pass more checks than large ones.
+                let shift = draw() % 64;
+                word.store(draw() >> shift, Ordering::Relaxed);
+            }
+        }
+        hypercall::kick(draw() as u32);
+        hypercall::kick(draw() as u32 % boot().vcpus);
+        hypercall::yield_to(Some(draw() as u32));
+    }
+}
+
+/// The memory of `shared` as words.
+fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
+    // SAFETY: the structures of the ABI are made of atomics, aligned to eight bytes and a multiple of that long.
+    unsafe { core::slice::from_raw_parts((&raw const *shared).cast(), size_of::<T>() / 8) }
+}
+
+/// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
+pub(crate) fn lost_kick<L: GuestLock>() {
+    const SECTIONS: u32 = 20_000;
+    let (hold, activity) = (iterations(boot().hold_ns), &this().activity);
+    for section in 0..SECTIONS {
+        if cpu() == 0 && section == SECTIONS / 10 {
+            platform::lose_kicks();
+        }
+        activity.since_tsc.store(now(), Ordering::Relaxed);
+        L::section(0, || {
+            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            oracle::enter(0);
+            work(hold);
+            oracle::leave(0);
+        });
+        activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
     }
 }

@@ -16,8 +16,10 @@ use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
+use crate::observe::Observer;
 use crate::sched::{Finished, Place, SchedStat, affinity};
 use crate::signal::{self, KickTimer, Thread};
+use crate::trace::Why;
 use crate::vcpu::Vcpu;
 
 /// The threads.
@@ -30,6 +32,7 @@ pub(crate) struct HostThreads<'a> {
     /// Orders a thread's registration against [`Self::interrupt`].
     registration: Mutex<()>,
     kicks: Vec<AtomicU64>,
+    sleeping: Vec<AtomicBool>,
     asleep: AtomicU64,
     left: AtomicU64,
     booted: AtomicBool,
@@ -64,6 +67,7 @@ impl<'a> HostThreads<'a> {
             threads: (0..count).map(|_| OnceLock::new()).collect(),
             registration: Mutex::new(()),
             kicks: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            sleeping: (0..count).map(|_| AtomicBool::new(false)).collect(),
             asleep: AtomicU64::new(0),
             left: AtomicU64::new(0),
             booted: AtomicBool::new(false),
@@ -162,7 +166,11 @@ impl<'a> HostThreads<'a> {
             return Ok(Place::NotStarted);
         }
         let mut descheduler = self.descheduler(vcpu.id)?;
+        let observer = Observer::new(self.run.watch, vcpu.id);
+        let mut observer = observer.map_err(system("create a sampling timer"))?;
+        observer.runs(vcpu.id, None, now_ns());
         while !self.run.stopping() {
+            observer.enters();
             let exit = self
                 .run
                 .enter(vcpu)
@@ -170,10 +178,11 @@ impl<'a> HostThreads<'a> {
             match exit {
                 Exit::Interrupted => {
                     signal::take_kick();
+                    observer.interrupted(self.run, vcpu, now_ns());
                     if let Some(descheduler) = &mut descheduler {
                         let activity = Activity::checked(self.run, vcpu.id);
                         if descheduler.injector.takes(activity, now_ns()) {
-                            self.keep_out(vcpu.id, descheduler.injector.length_ns(), account);
+                            self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
                         }
                         descheduler.set_alarm();
                     }
@@ -181,14 +190,19 @@ impl<'a> HostThreads<'a> {
                 Exit::Wait => {
                     account.waits += 1;
                     let since_ns = now_ns();
+                    observer.stops(self.run, vcpu.id, since_ns, |_| Why::Waits);
                     self.asleep.fetch_add(1, Ordering::SeqCst);
+                    // Relaxed: as in `kick`.
+                    self.sleeping[vcpu.id as usize].store(true, Ordering::Relaxed);
                     std::thread::park();
+                    self.sleeping[vcpu.id as usize].store(false, Ordering::Relaxed);
                     if self.run.stopping() {
                         return Ok(Place::Halted { since_ns });
                     }
                     self.asleep.fetch_sub(1, Ordering::SeqCst);
+                    observer.runs(vcpu.id, None, now_ns());
                 }
-                Exit::Kick(target) => self.kick(target),
+                Exit::Kick(target) => observer.kicks(self.run, vcpu.id, target, || (self.kick(target), ())),
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => std::thread::yield_now(),
@@ -197,7 +211,7 @@ impl<'a> HostThreads<'a> {
                     if let Some(descheduler) = &mut descheduler
                         && descheduler.injector.takes_at(point, activity, now_ns())
                     {
-                        self.keep_out(vcpu.id, descheduler.injector.length_ns(), account);
+                        self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
                     }
                 }
                 Exit::Booted => {
@@ -225,8 +239,9 @@ impl<'a> HostThreads<'a> {
     }
 
     /// Deschedules the calling thread's vCPU on purpose.
-    fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account) {
+    fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {
         let start = now_ns();
+        observer.stops(self.run, vcpu, start, Why::Injected);
         account.preempt(self.run, vcpu, By::Injection, start);
         let end = start.saturating_add(length_ns);
         let mut now = start;
@@ -236,15 +251,17 @@ impl<'a> HostThreads<'a> {
             now = now_ns();
         }
         account.resume_injected(self.run, vcpu, now);
+        observer.runs(vcpu, None, now);
     }
 
-    /// `pv_kick`. A number that is no vCPU's is the guest's mistake and kicks nobody.
-    fn kick(&self, vcpu: u32) {
-        if let Some(sleeper) = self.sleepers.get().and_then(|sleepers| sleepers.get(vcpu as usize)) {
-            // Relaxed: a count.
-            self.kicks[vcpu as usize].fetch_add(1, Ordering::Relaxed);
-            sleeper.unpark();
-        }
+    /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and kicks nobody.
+    fn kick(&self, vcpu: u32) -> Option<bool> {
+        let sleeper = self.sleepers.get()?.get(vcpu as usize)?;
+        // Relaxed, here and below: a count; a flag that only a trace depends on.
+        self.kicks[vcpu as usize].fetch_add(1, Ordering::Relaxed);
+        let asleep = self.sleeping[vcpu as usize].load(Ordering::Relaxed);
+        sleeper.unpark();
+        Some(asleep)
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct SchedStat {
 
 /// Either scheduler.
 pub(crate) enum Scheduler<'a> {
-    Vmm(Runners<'a>),
+    Vmm(Box<Runners<'a>>),
     /// One per guest: what they share is the host's scheduler.
     Host(Vec<HostThreads<'a>>),
 }
@@ -71,7 +71,7 @@ impl<'a> Scheduler<'a> {
         plan: Option<Plan>,
     ) -> Self {
         match config.sched {
-            Sched::Vmm => Self::Vmm(Runners::new(config, guests, vcpus, plan)),
+            Sched::Vmm => Self::Vmm(Box::new(Runners::new(config, guests, vcpus, plan))),
             Sched::Host => {
                 let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
                 Self::Host(guests.iter().zip(vcpus).map(of_guest).collect())

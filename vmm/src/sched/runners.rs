@@ -26,10 +26,12 @@ use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
+use crate::observe::Observer;
 use crate::sched::shares::Shares;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, Place, affinity};
 use crate::signal::{self, Thread};
+use crate::trace::Why;
 use crate::vcpu::Vcpu;
 
 /// A vCPU and its books.
@@ -104,14 +106,15 @@ impl<'a> Queue<'a> {
 }
 
 /// What a runner has of its own.
-struct Pcpu {
+struct Pcpu<'a> {
     slice: SliceTimer,
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     grace: Option<u64>,
+    observer: Observer<'a>,
 }
 
-impl Pcpu {
+impl Pcpu<'_> {
     /// A turn begins.
     fn begin(&mut self, now_ns: u64, debt_ns: u64) {
         self.slice.begin(now_ns, debt_ns);
@@ -291,7 +294,9 @@ impl<'a> Runners<'a> {
         affinity::pin_to(&[cpu])?;
         let slice = SliceTimer::new(self.slice_ns).map_err(system("create a slice timer"))?;
         let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
-        let mut pcpu = Pcpu { slice, injector, grace: None };
+        let observer =
+            Observer::new(self.guests[0].watch, runner).map_err(system("create a sampling timer"))?;
+        let mut pcpu = Pcpu { slice, injector, grace: None, observer };
         lock(&self.threads).push(Thread::current());
         let mut next = None;
         while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
@@ -356,7 +361,11 @@ impl<'a> Runners<'a> {
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
-    fn give_turn(&self, mut task: Box<Task<'a>>, pcpu: &mut Pcpu) -> Result<Option<Box<Task<'a>>>, RunError> {
+    fn give_turn(
+        &self,
+        mut task: Box<Task<'a>>,
+        pcpu: &mut Pcpu<'a>,
+    ) -> Result<Option<Box<Task<'a>>>, RunError> {
         let began_ns = now_ns();
         let turn = self.run_turn(&mut task, pcpu, began_ns);
         let (guest, id, now) = (task.guest, task.vcpu.id, now_ns());
@@ -366,6 +375,13 @@ impl<'a> Runners<'a> {
         // A turn may end in its grace for another reason than the grace.
         self.settle_grace(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Ok(Turn::Stopped));
+        pcpu.observer.stops(guest, id, now, |activity| match &turn {
+            Ok(Turn::SliceEnded) => Why::Preempted(activity),
+            Ok(Turn::Injected(_)) => Why::Injected(activity),
+            Ok(Turn::Waits) => Why::Waits,
+            Ok(Turn::Yields | Turn::HandsOver(_)) => Why::Yields,
+            Ok(Turn::Left | Turn::Stopped) | Err(_) => Why::Left,
+        });
         match turn {
             Ok(Turn::SliceEnded | Turn::Stopped) => {
                 task.account.preempt(guest, id, By::Schedule, now);
@@ -404,22 +420,25 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu, start: u64) -> std::io::Result<Turn<'a>> {
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, start: u64) -> std::io::Result<Turn<'a>> {
         let (guest, id) = (task.guest, task.vcpu.id);
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);
         pcpu.begin(start, std::mem::take(&mut task.account.debt_ns));
         Self::publish_slice_end(task, pcpu);
+        pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
         loop {
             if guest.stopping() {
                 return Ok(Turn::Stopped);
             }
+            pcpu.observer.enters();
             match guest.enter(&mut task.vcpu)? {
                 Exit::Interrupted => {
                     // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
                     // one that ends the run, the flag does, which was set before it.
                     signal::take_kick();
                     let now = now_ns();
+                    pcpu.observer.interrupted(guest, &task.vcpu, now);
                     if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, id), now) {
                         return Ok(Turn::Injected(length_ns));
                     }
@@ -434,7 +453,7 @@ impl<'a> Runners<'a> {
                 Exit::Wait if self.take_latch(task) => {}
                 Exit::Wait => return Ok(Turn::Waits),
                 Exit::Kick(vcpu) => {
-                    if let Some(next) = self.kick(guest, vcpu) {
+                    if let Some(next) = pcpu.observer.kicks(guest, id, vcpu, || self.kick(guest, vcpu)) {
                         return Ok(Turn::HandsOver(next));
                     }
                 }
@@ -554,28 +573,28 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// `pv_kick`. A number that is no vCPU's of this guest is the guest's mistake and kicks nobody. The vCPU that was woken,
-    /// if it is to be run at once.
-    fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> Option<Box<Task<'a>>> {
+    /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
+    /// this guest is the guest's mistake and kicks nobody.
+    fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
         if vcpu >= guest.memory.vcpus() {
-            return None;
+            return (None, None);
         }
         let mut slot = lock(&self.slots[guest.number_of(vcpu) as usize]);
         let Some(mut task) = slot.asleep.take() else {
             slot.latched = true;
-            return None;
+            return (Some(false), None);
         };
         drop(slot);
         task.account.kicks += 1;
         if !self.kick_yields {
             self.make_ready(task);
-            return None;
+            return (Some(true), None);
         }
         task.account.wake(guest, now_ns());
         let virtual_ns = task.account.virtual_ns;
         task.account.virtual_ns = lock(&self.queue).ready.after_sleep(guest.index, virtual_ns);
         task.account.handed += 1;
-        Some(task)
+        (Some(true), Some(task))
     }
 
     fn make_ready(&self, mut task: Box<Task<'a>>) {

@@ -1,0 +1,80 @@
+//! The file of `--trace`: opened before the guest starts, so that a long run is not lost to a wrong path.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use haltkick_vmm::Trace;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Failure, Result};
+
+/// A file that will hold a trace.
+pub(crate) struct TraceFile {
+    path: PathBuf,
+    file: File,
+}
+
+/// What a trace file holds, and what it does not.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Traced {
+    /// The file.
+    pub(crate) path: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// Turns, sleeps and kicks in it.
+    pub(crate) host_events: u64,
+    /// Those that were dropped for lack of room: the oldest.
+    pub(crate) host_events_dropped: u64,
+    /// Critical sections in it.
+    pub(crate) guest_sections: u64,
+    /// Those that were dropped for lack of room: the oldest of each vCPU.
+    pub(crate) guest_sections_dropped: u64,
+    /// Those that the guest noted with times or locks that cannot be.
+    pub(crate) guest_sections_implausible: u64,
+}
+
+impl TraceFile {
+    /// Creates `path`, or empties it.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|error| {
+            Failure::usage(format!("--trace: {}: {error}: choose a file that can be written", path.display()))
+        })?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes `trace` and says what is in it.
+    pub(crate) fn write(self, trace: &Trace) -> Result<Traced> {
+        let path = self.path.display().to_string();
+        let bytes = trace
+            .write(&self.file)
+            .map_err(|error| Failure::internal(format!("--trace: {path}: {error}")))?;
+        let ((host_events, host_events_dropped), (guest_sections, guest_sections_dropped)) =
+            (trace.host_events(), trace.guest_sections());
+        let guest_sections_implausible = trace.implausible_sections();
+        Ok(Traced {
+            path,
+            bytes,
+            host_events,
+            host_events_dropped,
+            guest_sections,
+            guest_sections_dropped,
+            guest_sections_implausible,
+        })
+    }
+}
+
+impl Traced {
+    /// One line for people.
+    pub(crate) fn story(&self) -> String {
+        let mut story = format!(
+            "trace: {} ({} host events, {} critical sections): open it in https://ui.perfetto.dev",
+            self.path, self.host_events, self.guest_sections
+        );
+        let dropped = self.host_events_dropped + self.guest_sections_dropped;
+        if dropped > 0 {
+            story += &format!("; the {dropped} oldest did not fit");
+        }
+        story
+    }
+}

@@ -1,0 +1,136 @@
+//! What one thread notes of the vCPUs that it runs, for `profile` and `trace`. Costs a test of two options where neither
+//! is asked for.
+
+use std::io;
+
+use crate::account::Activity;
+use crate::clock::now_ns;
+use crate::config::{RunConfig, Sched};
+use crate::guest_run::GuestRun;
+use crate::image::Image;
+use crate::memory::Memory;
+use crate::profile::{Profile, Sampler, Samples};
+use crate::readings::Instruments;
+use crate::trace::{About, Collector, Recorder, Trace, What, Why};
+use crate::vcpu::Vcpu;
+
+/// Where the threads of a run hand in what they noted, of all its guests.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    samples: Option<Samples>,
+    trace: Option<Collector>,
+}
+
+impl Watch {
+    /// For a run of `config`, with so many vCPUs in all its guests.
+    pub(crate) fn new(instruments: &Instruments, config: &RunConfig, vcpus: u32) -> Self {
+        let threads = match config.sched {
+            Sched::Vmm => config.cpus.len(),
+            Sched::Host => vcpus as usize,
+        };
+        Self {
+            samples: instruments.profile.map(|period| Samples::new(period, config.seed)),
+            trace: instruments.trace.then(|| Collector::new(threads)),
+        }
+    }
+
+    /// Everything, once all threads have ended.
+    pub(crate) fn finish(
+        self,
+        image: &Image,
+        memories: &[&Memory],
+        about: About,
+    ) -> (Option<Profile>, Option<Trace>) {
+        let profile = self.samples.map(|samples| samples.finish(image));
+        (profile, self.trace.map(|trace| trace.finish(memories, about)))
+    }
+}
+
+/// The instruments of one thread.
+pub(crate) struct Observer<'a> {
+    watch: &'a Watch,
+    sampler: Option<Sampler>,
+    recorder: Option<Recorder>,
+}
+
+impl<'a> Observer<'a> {
+    /// For the calling thread, the run's `number`th.
+    pub(crate) fn new(watch: &'a Watch, number: u32) -> io::Result<Self> {
+        let sampler = watch.samples.as_ref().map(|samples| samples.sampler(number)).transpose()?;
+        Ok(Self { watch, sampler, recorder: watch.trace.as_ref().map(Collector::recorder) })
+    }
+
+    /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
+    pub(crate) fn runs(&mut self, vcpu: u32, pcpu: Option<u32>, now_ns: u64) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.turn_begins(now_ns);
+        }
+        self.note(now_ns, What::Runs { vcpu, pcpu });
+    }
+
+    /// `vcpu` is off, for a reason that may depend on what it says it was doing.
+    pub(crate) fn stops(
+        &mut self,
+        guest: &GuestRun<'_>,
+        vcpu: u32,
+        now_ns: u64,
+        why: impl FnOnce(Activity) -> Why,
+    ) {
+        if self.recorder.is_some() {
+            let why = why(Activity::of(guest.area(vcpu)));
+            self.note(now_ns, What::Stops { vcpu: guest.number_of(vcpu), why });
+        }
+    }
+
+    /// `from` kicks `to`: `kick` does it, and says whether `to` slept, if there is such a vCPU. The rest of its answer is
+    /// the caller's.
+    pub(crate) fn kicks<T>(
+        &mut self,
+        guest: &GuestRun<'_>,
+        from: u32,
+        to: u32,
+        kick: impl FnOnce() -> (Option<bool>, T),
+    ) -> T {
+        // The clock first: `to` may run before this vCPU goes on.
+        let at_ns = if self.recorder.is_some() { now_ns() } else { 0 };
+        let (asleep, rest) = kick();
+        if let Some(asleep) = asleep {
+            let (from, to) = (guest.number_of(from), guest.number_of(to));
+            self.note(at_ns, What::Kicks { from, to, asleep });
+        }
+        rest
+    }
+
+    /// KVM_RUN is about to be called.
+    pub(crate) fn enters(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.enters();
+        }
+    }
+
+    /// KVM_RUN was interrupted.
+    pub(crate) fn interrupted(&mut self, guest: &GuestRun<'_>, vcpu: &Vcpu, now_ns: u64) {
+        if let Some(sampler) = &mut self.sampler {
+            let activity = Activity::of(guest.area(vcpu.id));
+            sampler.interrupted(vcpu, activity, now_ns, guest.window.contains(now_ns));
+        }
+    }
+
+    fn note(&mut self, at_ns: u64, what: What) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(at_ns, what);
+        }
+    }
+}
+
+impl Drop for Observer<'_> {
+    /// Hands everything in, however the thread ends.
+    fn drop(&mut self) {
+        if let (Some(samples), Some(sampler)) = (&self.watch.samples, self.sampler.take()) {
+            samples.hand_in(sampler);
+        }
+        if let (Some(trace), Some(recorder)) = (&self.watch.trace, self.recorder.take()) {
+            trace.hand_in(recorder);
+        }
+    }
+}

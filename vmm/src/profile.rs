@@ -1,0 +1,233 @@
+//! Where the vCPUs spend their time on a pCPU: instruction pointers, sampled at random moments.
+//!
+//! What makes the samples fair:
+//! 1. The moments are drawn, not regular, each half to one and a half periods after the last: neither the slices nor the
+//!    rounds of the guest can fall into step with them.
+//! 2. A sample is taken where the timer stops the vCPU, not at the next exit. The timer's interrupt ends KVM_RUN between
+//!    two instructions; there is no skid but that of the interrupt itself. Exits for other reasons, which come where the
+//!    guest makes hypercalls and where slices end, are not sampled.
+//! 3. A moment that falls while the VMM serves a hypercall interrupts the vCPU as soon as it is entered again, at the
+//!    instruction after the hypercall. It is counted apart, as time in the VMM on behalf of that instruction.
+//! 4. A moment that falls while no vCPU is on the pCPU counts for nobody. So does one that is noticed late: the host had
+//!    taken the thread off its CPU, and where it was stopped says where the host stops threads, not where time goes.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::account::Activity;
+use crate::clock::now_ns;
+use crate::guest_run::lock;
+use crate::image::Image;
+use crate::signal::KickTimer;
+use crate::vcpu::Vcpu;
+
+/// A sample that is noticed later than this after its moment is none.
+const LATE_NS: u64 = 100_000;
+
+/// Shortest and longest mean time between two samples of a pCPU.
+pub const PROFILE_PERIODS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
+
+/// What was on the pCPU at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    rip: u64,
+    activity: Activity,
+    in_vmm: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    seen: HashMap<Seen, u64>,
+    nobody: u64,
+    late: u64,
+}
+
+/// Samples the vCPUs that one thread runs.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    timer: KickTimer,
+    period_ns: u64,
+    random: u64,
+    /// The next moment, in host time.
+    due_ns: u64,
+    /// When KVM_RUN was last called.
+    entered_ns: u64,
+    counts: Counts,
+}
+
+impl Sampler {
+    fn new(period: Duration, seed: u64) -> io::Result<Self> {
+        let mut sampler = Self {
+            timer: KickTimer::new()?,
+            period_ns: period.as_nanos() as u64,
+            random: seed,
+            due_ns: 0,
+            entered_ns: 0,
+            counts: Counts::default(),
+        };
+        sampler.draw(now_ns());
+        Ok(sampler)
+    }
+
+    /// Draws the next moment.
+    fn draw(&mut self, now_ns: u64) {
+        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.due_ns = now_ns + self.period_ns / 2 + (mixed ^ (mixed >> 31)) % self.period_ns;
+        self.timer.set(self.due_ns, 0);
+    }
+
+    /// A vCPU gets the thread. A moment that has passed since the last one left it was nobody's.
+    pub(crate) fn turn_begins(&mut self, now_ns: u64) {
+        if self.due_ns <= now_ns {
+            self.counts.nobody += 1;
+            self.draw(now_ns);
+        }
+    }
+
+    /// KVM_RUN is about to be called.
+    pub(crate) fn enters(&mut self) {
+        self.entered_ns = now_ns();
+    }
+
+    /// KVM_RUN was interrupted: by this sampler, if its moment has come. Whether a sample may count at `now_ns` is
+    /// `counts`.
+    pub(crate) fn interrupted(&mut self, vcpu: &Vcpu, activity: Activity, now_ns: u64, counts: bool) {
+        if now_ns < self.due_ns {
+            return;
+        }
+        let in_vmm = self.due_ns < self.entered_ns;
+        let noticed_after_ns = now_ns - self.due_ns.max(self.entered_ns);
+        if noticed_after_ns > LATE_NS {
+            self.counts.late += 1;
+        } else if let (true, Ok(rip)) = (counts, vcpu.instruction_pointer()) {
+            *self.counts.seen.entry(Seen { rip, activity, in_vmm }).or_default() += 1;
+        }
+        self.draw(now_ns);
+    }
+}
+
+/// Where the threads of a run hand in what they sampled.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    period: Duration,
+    seed: u64,
+    counts: Mutex<Counts>,
+}
+
+impl Samples {
+    pub(crate) fn new(period: Duration, seed: u64) -> Self {
+        Self { period, seed, counts: Mutex::default() }
+    }
+
+    /// A sampler for the calling thread, the run's `number`th.
+    pub(crate) fn sampler(&self, number: u32) -> io::Result<Sampler> {
+        Sampler::new(self.period, self.seed.wrapping_add(u64::from(number) << 32))
+    }
+
+    /// A thread has ended.
+    pub(crate) fn hand_in(&self, sampler: Sampler) {
+        let mut counts = lock(&self.counts);
+        for (seen, count) in sampler.counts.seen {
+            *counts.seen.entry(seen).or_default() += count;
+        }
+        counts.nobody += sampler.counts.nobody;
+        counts.late += sampler.counts.late;
+    }
+
+    /// Everything, once all threads have ended.
+    pub(crate) fn finish(self, image: &Image) -> Profile {
+        let counts = self.counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Profile {
+            period_ns: self.period.as_nanos() as u64,
+            samples: counts.seen.values().sum(),
+            nobody: counts.nobody,
+            late: counts.late,
+            rows: rows(image, &counts.seen),
+        }
+    }
+}
+
+/// Where the vCPUs spent their time on a pCPU, inside the window.
+#[derive(Clone, Debug, Serialize)]
+pub struct Profile {
+    /// Mean time between two samples of a pCPU.
+    pub period_ns: u64,
+    /// Samples taken of a vCPU.
+    pub samples: u64,
+    /// Moments at which no vCPU was on the pCPU.
+    pub nobody: u64,
+    /// Moments that were noticed too late to count.
+    pub late: u64,
+    /// Most samples first.
+    pub rows: Vec<ProfileRow>,
+}
+
+/// Samples of one function in one state.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProfileRow {
+    /// How many.
+    pub samples: u64,
+    /// What the vCPUs said they were doing: "holder", "head", "waiter" or "other".
+    pub activity: &'static str,
+    /// The VMM was serving a hypercall that this code had made.
+    pub in_vmm: bool,
+    /// The function that holds the code; null outside the image.
+    pub symbol: Option<String>,
+    /// The function that the code was inlined from, where it was.
+    pub inlined: Option<String>,
+    /// The source line with most samples.
+    pub source: Option<String>,
+    /// The instruction with most samples.
+    pub hottest: u64,
+}
+
+/// What a row is made of.
+#[derive(Default)]
+struct Gathered {
+    samples: u64,
+    sources: HashMap<String, u64>,
+    /// Samples, and the instruction that has them.
+    hottest: (u64, u64),
+}
+
+/// Gathers by state and function: the one that was inlined last of those that are not the standard library's.
+fn rows(image: &Image, seen: &HashMap<Seen, u64>) -> Vec<ProfileRow> {
+    let lines = image.lines();
+    let mut rows: HashMap<_, Gathered> = HashMap::new();
+    for (seen, &count) in seen {
+        let symbol = image.symbols().at(seen.rip).map(|(symbol, _)| symbol.short_name());
+        let mut frames = lines.as_ref().map(|lines| lines.frames(seen.rip)).unwrap_or_default();
+        let ours = frames.iter().position(|frame| !frame.is_library()).unwrap_or(0);
+        let is_inlined = ours + 1 < frames.len();
+        let frame = (ours < frames.len()).then(|| frames.swap_remove(ours));
+        let source = frame.as_ref().map(ToString::to_string);
+        let inlined = frame.and_then(|frame| frame.function).filter(|_| is_inlined);
+        let row = rows.entry((seen.activity.name(), seen.in_vmm, symbol, inlined)).or_default();
+        row.samples += count;
+        if let Some(source) = source {
+            *row.sources.entry(source).or_default() += count;
+        }
+        row.hottest = row.hottest.max((count, seen.rip));
+    }
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|((activity, in_vmm, symbol, inlined), row)| ProfileRow {
+            samples: row.samples,
+            activity,
+            in_vmm,
+            symbol,
+            inlined,
+            source: row.sources.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source),
+            hottest: row.hottest.1,
+        })
+        .collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.samples), row.hottest));
+    rows
+}

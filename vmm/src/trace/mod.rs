@@ -1,0 +1,303 @@
+//! What happened when: recorded by every thread into memory of its own, put together when the run is over.
+//!
+//! Two sources, on one clock. The host's threads note who ran where, who slept and who was kicked. The guest notes, once
+//! per critical section and without an exit, when it asked for the lock, had it and left it. Both write into rings of a
+//! fixed size, so that a long run costs no more memory than a short one: the latest is kept, what was overwritten is
+//! counted. `perfetto` writes all of it as a file.
+
+mod perfetto;
+mod sections;
+mod write;
+
+use std::sync::Mutex;
+
+use crate::account::Activity;
+use crate::clock::{now_ns, read_tsc};
+use crate::config::{RunConfig, Sched};
+use crate::guest_run::lock;
+use crate::memory::Memory;
+
+pub(crate) use sections::Sections;
+
+/// Most events that all threads together keep: 12 MiB.
+const HOST_EVENTS: usize = 1 << 19;
+/// Most critical sections that all vCPUs together keep: 16 MiB.
+const GUEST_SECTIONS: u64 = 1 << 19;
+/// Fewest that a thread keeps.
+const LEAST_PER_THREAD: usize = 256;
+
+/// Sections in each vCPU's ring, a power of two.
+pub(crate) fn sections_per_vcpu(vcpus: u32) -> u64 {
+    const { assert!(GUEST_SECTIONS >= haltkick_hypercalls::MAX_VCPUS as u64) };
+    GUEST_SECTIONS / u64::from(vcpus.max(1)).next_power_of_two()
+}
+
+/// Something that a thread of the VMM saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Host time.
+    pub(crate) at_ns: u64,
+    pub(crate) what: What,
+}
+
+/// What it saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A vCPU got this pCPU; under the host's scheduler: it woke up.
+    Runs { vcpu: u32, pcpu: Option<u32> },
+    /// A vCPU is off its pCPU.
+    Stops { vcpu: u32, why: Why },
+    /// One vCPU kicked another, which slept, or else has it latched.
+    Kicks { from: u32, to: u32, asleep: bool },
+}
+
+/// Why a vCPU is off its pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its slice was over.
+    Preempted(Activity),
+    /// It was taken off on purpose.
+    Injected(Activity),
+    /// It sleeps.
+    Waits,
+    /// It gave up its slice.
+    Yields,
+    /// It is done, or the run is over.
+    Left,
+}
+
+/// One thread's ring of events.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    events: Vec<Event>,
+    /// Where the next one goes once the ring is full.
+    next: usize,
+    dropped: u64,
+    most: usize,
+}
+
+impl Recorder {
+    fn new(most: usize) -> Self {
+        Self { events: Vec::new(), next: 0, dropped: 0, most }
+    }
+
+    /// Notes what happened at `at_ns`.
+    pub(crate) fn note(&mut self, at_ns: u64, what: What) {
+        let event = Event { at_ns, what };
+        if self.events.len() < self.most {
+            self.events.push(event);
+        } else {
+            self.events[self.next] = event;
+            self.next = (self.next + 1) % self.most;
+            self.dropped += 1;
+        }
+    }
+
+    fn oldest_ns(&self) -> u64 {
+        self.events.get(self.next).map_or(0, |event| event.at_ns)
+    }
+}
+
+/// Where the threads of a run hand in what they recorded.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    per_thread: usize,
+    recorders: Mutex<Vec<Recorder>>,
+    start: Instant,
+}
+
+/// The same moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instant {
+    pub(crate) ns: u64,
+    pub(crate) tsc: u64,
+}
+
+impl Instant {
+    /// Now: the closest of a few readings, since a thread may be taken off between two clocks.
+    pub(crate) fn now() -> Self {
+        const READINGS: usize = 5;
+        let readings = (0..READINGS).map(|_| {
+            let (before, ns, after) = (read_tsc(), now_ns(), read_tsc());
+            (after - before, Self { ns, tsc: before + (after - before) / 2 })
+        });
+        readings.min_by_key(|(width, _)| *width).expect("there are some").1
+    }
+}
+
+impl Collector {
+    /// For a run that `threads` threads record.
+    pub(crate) fn new(threads: usize) -> Self {
+        let per_thread = (HOST_EVENTS / threads.max(1)).max(LEAST_PER_THREAD);
+        Self { per_thread, recorders: Mutex::default(), start: Instant::now() }
+    }
+
+    /// A recorder for one thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        Recorder::new(self.per_thread)
+    }
+
+    /// A thread has ended.
+    pub(crate) fn hand_in(&self, recorder: Recorder) {
+        lock(&self.recorders).push(recorder);
+    }
+
+    /// Everything, once all threads have ended.
+    pub(crate) fn finish(self, memories: &[&Memory], about: About) -> Trace {
+        let recorders = self.recorders.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (events, dropped_events) = merge(&recorders);
+        let clock = Clock { start: self.start, end: Instant::now() };
+        let mut sections = Sections::default();
+        for (memory, guest) in memories.iter().zip(&about.guests) {
+            sections.read(memory, guest.vcpus, guest.locks, &clock);
+        }
+        Trace { about, clock, events, dropped_events, sections }
+    }
+}
+
+/// All threads' events in order. What is older than the oldest that a full ring has kept would contradict what that
+/// ring has lost: it is dropped too.
+fn merge(recorders: &[Recorder]) -> (Vec<Event>, u64) {
+    let full = recorders.iter().filter(|recorder| recorder.dropped > 0);
+    let from_ns = full.map(Recorder::oldest_ns).max().unwrap_or(0);
+    let all: u64 = recorders.iter().map(|recorder| recorder.dropped + recorder.events.len() as u64).sum();
+    let kept = recorders.iter().flat_map(|recorder| {
+        let (newest, oldest) = recorder.events.split_at(recorder.next);
+        oldest.iter().chain(newest)
+    });
+    let mut events: Vec<_> = kept.filter(|event| event.at_ns >= from_ns).copied().collect();
+    events.sort_by_key(|event| event.at_ns);
+    let dropped = all - events.len() as u64;
+    (events, dropped)
+}
+
+/// What the run was, for the names of tracks.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    pub(crate) guests: Vec<AboutGuest>,
+    /// The pCPUs, if the VMM knows who ran on them.
+    pub(crate) pcpus: Vec<u32>,
+    /// When the measuring window was open, in host time; `u64::MAX`: never.
+    pub(crate) window_ns: [u64; 2],
+}
+
+/// One of its guests.
+#[derive(Clone, Debug)]
+pub(crate) struct AboutGuest {
+    pub(crate) name: String,
+    pub(crate) vcpus: u32,
+    pub(crate) locks: u32,
+}
+
+impl About {
+    pub(crate) fn new(configs: &[&RunConfig], window_ns: [u64; 2]) -> Self {
+        let guests = configs.iter().map(|config| AboutGuest {
+            name: config.name.clone(),
+            vcpus: config.vcpus,
+            locks: config.lock_count,
+        });
+        let pcpus = if configs[0].sched == Sched::Vmm { configs[0].cpus.clone() } else { vec![] };
+        Self { guests: guests.collect(), pcpus, window_ns }
+    }
+
+    /// What the vCPUs of all guests are called, in order.
+    fn vcpu_names(&self) -> Vec<String> {
+        let several = self.guests.len() > 1;
+        let named = |guest: &AboutGuest, vcpu| match several {
+            true => format!("{} vCPU {vcpu}", guest.name),
+            false => format!("vCPU {vcpu}"),
+        };
+        self.guests.iter().flat_map(|guest| (0..guest.vcpus).map(move |vcpu| named(guest, vcpu))).collect()
+    }
+}
+
+/// From the guest's clock to the host's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    end: Instant,
+}
+
+impl Clock {
+    /// Host time of a TSC value; `None` when that lies outside the run.
+    pub(crate) fn ns(&self, tsc: u64) -> Option<u64> {
+        if !(self.start.tsc..=self.end.tsc).contains(&tsc) {
+            return None;
+        }
+        let ticks = u128::from(self.end.tsc - self.start.tsc).max(1);
+        let ns = u128::from(self.end.ns - self.start.ns);
+        Some(self.start.ns + (u128::from(tsc - self.start.tsc) * ns / ticks) as u64)
+    }
+}
+
+/// What was recorded of a run.
+#[derive(Debug)]
+pub struct Trace {
+    about: About,
+    clock: Clock,
+    events: Vec<Event>,
+    dropped_events: u64,
+    sections: Sections,
+}
+
+impl Trace {
+    /// Events of the host that it holds, and those that were dropped for lack of room.
+    #[must_use]
+    pub fn host_events(&self) -> (u64, u64) {
+        (self.events.len() as u64, self.dropped_events)
+    }
+
+    /// Critical sections of the guest that it holds, and those that were dropped for lack of room.
+    #[must_use]
+    pub fn guest_sections(&self) -> (u64, u64) {
+        (self.sections.count(), self.sections.dropped)
+    }
+
+    /// Sections that the guest noted with times or locks that cannot be: they are left out.
+    #[must_use]
+    pub fn implausible_sections(&self) -> u64 {
+        self.sections.implausible
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(at_ns: u64, vcpu: u32) -> Event {
+        Event { at_ns, what: What::Runs { vcpu, pcpu: None } }
+    }
+
+    fn recorded(most: usize, events: &[Event]) -> Recorder {
+        let mut recorder = Recorder::new(most);
+        events.iter().for_each(|event| recorder.note(event.at_ns, event.what));
+        recorder
+    }
+
+    #[test]
+    fn a_full_ring_keeps_the_latest_and_counts_the_rest() {
+        let events: Vec<_> = (1..=10).map(|at_ns| runs(at_ns, 0)).collect();
+        let (kept, dropped) = merge(&[recorded(4, &events)]);
+        assert_eq!((kept, dropped), (events[6..].to_vec(), 6));
+    }
+
+    #[test]
+    fn threads_are_merged_in_order_from_where_all_are_complete() {
+        let long: Vec<_> = (1..=10).map(|at_ns| runs(at_ns * 10, 0)).collect();
+        let short = [runs(15, 1), runs(85, 1)];
+        let (kept, dropped) = merge(&[recorded(4, &long), recorded(4, &short)]);
+        let times: Vec<_> = kept.iter().map(|event| event.at_ns).collect();
+        // The event at 15 lies in the time of which the other thread has forgotten everything.
+        assert_eq!((times, dropped), (vec![70, 80, 85, 90, 100], 7));
+    }
+
+    #[test]
+    fn guest_time_is_host_time_between_two_readings_and_nothing_outside() {
+        let clock =
+            Clock { start: Instant { ns: 1_000, tsc: 50_000 }, end: Instant { ns: 2_000, tsc: 52_000 } };
+        assert_eq!(clock.ns(50_000), Some(1_000));
+        assert_eq!(clock.ns(51_000), Some(1_500));
+        assert_eq!(clock.ns(52_000), Some(2_000));
+        assert_eq!((clock.ns(49_999), clock.ns(52_001), clock.ns(u64::MAX)), (None, None, None));
+    }
+}

@@ -1,0 +1,165 @@
+//! The guest's half of a trace: its critical sections, from the rings that it wrote.
+//!
+//! The guest wrote them and may have written anything. A section counts if its times lie in the run and in order, after
+//! those of the section before, and if there is such a lock; others are counted and left out.
+
+use std::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{TRACE_SECTION_BYTES, TRACE_SECTIONS_OFFSET};
+
+use super::Clock;
+use crate::account::Activity;
+use crate::memory::Memory;
+
+/// One critical section, in host time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub(crate) asked_ns: u64,
+    pub(crate) had_ns: u64,
+    pub(crate) left_ns: u64,
+    pub(crate) lock: u32,
+}
+
+/// A section that the end of the run cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    pub(crate) asked_ns: u64,
+    pub(crate) lock: u32,
+    /// The vCPU had the lock, and nobody knows since when.
+    pub(crate) holds: bool,
+}
+
+/// The sections of all vCPUs.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    /// Per vCPU, in order.
+    pub(crate) per_vcpu: Vec<Vec<Section>>,
+    /// What each vCPU was in when the run ended.
+    pub(crate) unfinished: Vec<Option<Unfinished>>,
+    /// Overwritten in the rings.
+    pub(crate) dropped: u64,
+    /// Written with values that cannot be.
+    pub(crate) implausible: u64,
+}
+
+impl Sections {
+    /// Adds those in the rings of a guest that has stopped.
+    pub(super) fn read(&mut self, memory: &Memory, vcpus: u32, locks: u32, clock: &Clock) {
+        for vcpu in 0..vcpus {
+            let ring = memory.trace_ring(vcpu);
+            let of_vcpu = ring.map_or_else(Vec::new, |ring| self.parse(&ring, locks, clock));
+            let since_ns = of_vcpu.last().map_or(0, |section| section.left_ns);
+            self.unfinished.push(unfinished(memory, vcpu, locks, clock, since_ns));
+            self.per_vcpu.push(of_vcpu);
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.per_vcpu.iter().map(|sections| sections.len() as u64).sum()
+    }
+
+    fn parse(&mut self, ring: &[u8], locks: u32, clock: &Clock) -> Vec<Section> {
+        let written = word(ring, 0);
+        let records = &ring[TRACE_SECTIONS_OFFSET..];
+        let capacity = (records.len() / TRACE_SECTION_BYTES) as u64;
+        let kept = written.min(capacity);
+        self.dropped += written - kept;
+        let mut before_ns = 0;
+        let mut sections = Vec::with_capacity(kept as usize);
+        for number in written - kept..written {
+            let at = (number % capacity) as usize * TRACE_SECTION_BYTES;
+            match section(&records[at..at + TRACE_SECTION_BYTES], locks, clock) {
+                Some(section) if section.asked_ns >= before_ns => {
+                    before_ns = section.left_ns;
+                    sections.push(section);
+                }
+                _ => self.implausible += 1,
+            }
+        }
+        sections
+    }
+}
+
+/// What `vcpu` says it is in, if that began after `since_ns`.
+fn unfinished(memory: &Memory, vcpu: u32, locks: u32, clock: &Clock, since_ns: u64) -> Option<Unfinished> {
+    let activity = &memory.area(vcpu).activity;
+    let doing = Activity::of(memory.area(vcpu));
+    let lock = activity.lock.load(Ordering::Relaxed);
+    let asked_ns = clock.ns(activity.since_tsc.load(Ordering::Relaxed))?;
+    let plausible = doing != Activity::Other && lock < locks && asked_ns >= since_ns;
+    plausible.then_some(Unfinished { asked_ns, lock, holds: doing == Activity::Holder })
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// A record, if it can be one. Partner of `TraceSection` in the ABI.
+fn section(record: &[u8], locks: u32, clock: &Clock) -> Option<Section> {
+    let [asked, had, left, lock] = [0, 8, 16, 24].map(|at| word(record, at));
+    let ordered = asked <= had && had <= left;
+    let section = Section {
+        asked_ns: clock.ns(asked)?,
+        had_ns: clock.ns(had)?,
+        left_ns: clock.ns(left)?,
+        lock: u32::try_from(lock).ok()?,
+    };
+    (ordered && section.lock < locks).then_some(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Instant;
+    use super::*;
+
+    /// One nanosecond per tick.
+    const CLOCK: Clock =
+        Clock { start: Instant { ns: 1_000, tsc: 1_000 }, end: Instant { ns: 9_000, tsc: 9_000 } };
+
+    /// A ring of `capacity` records into which `sections` were written one after the other.
+    fn ring(capacity: usize, sections: &[[u64; 4]]) -> Vec<u8> {
+        let mut ring = vec![0; TRACE_SECTIONS_OFFSET + capacity * TRACE_SECTION_BYTES];
+        ring[..8].copy_from_slice(&(sections.len() as u64).to_le_bytes());
+        for (number, section) in sections.iter().enumerate() {
+            let at = TRACE_SECTIONS_OFFSET + number % capacity * TRACE_SECTION_BYTES;
+            for (field, value) in section.iter().enumerate() {
+                ring[at + 8 * field..at + 8 * field + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        ring
+    }
+
+    fn parse(ring: &[u8]) -> (Vec<u64>, u64, u64) {
+        let mut sections = Sections::default();
+        let asked = sections.parse(ring, 2, &CLOCK).iter().map(|section| section.asked_ns).collect();
+        (asked, sections.dropped, sections.implausible)
+    }
+
+    #[test]
+    fn the_latest_sections_are_found_in_order_around_the_end_of_the_ring() {
+        let sections: Vec<_> = (1..=7).map(|i| [i * 1_000, i * 1_000 + 1, i * 1_000 + 2, 1]).collect();
+        assert_eq!(parse(&ring(4, &sections)), (vec![4_000, 5_000, 6_000, 7_000], 3, 0));
+        assert_eq!(parse(&ring(8, &sections)).0.len(), 7);
+        assert_eq!(parse(&ring(4, &[])), (vec![], 0, 0));
+    }
+
+    #[test]
+    fn nonsense_is_counted_and_left_out() {
+        let good = [2_000, 2_001, 2_002, 0];
+        for nonsense in [
+            [0, 2_001, 2_002, 0],            // before the run
+            [3_000, 3_001, u64::MAX, 0],     // after it
+            [3_002, 3_001, 3_003, 0],        // had before asked
+            [3_000, 3_002, 3_001, 0],        // left before had
+            [2_001, 2_003, 2_004, 0],        // within the section before
+            [3_000, 3_001, 3_002, 2],        // no such lock
+            [3_000, 3_001, 3_002, u64::MAX], // nor such
+        ] {
+            assert_eq!(parse(&ring(4, &[good, nonsense])), (vec![2_000], 0, 1), "{nonsense:?}");
+        }
+        let mut ring = ring(4, &[good]);
+        ring[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        let (kept, dropped, implausible) = parse(&ring);
+        assert_eq!((kept.len() as u64 + implausible, dropped), (4, u64::MAX - 4));
+    }
+}
