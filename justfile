@@ -83,8 +83,9 @@ model:
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
 
-# The lock crate's tests under Miri (needs a nightly toolchain with miri).
+# The lock crate's tests under Miri (needs a nightly toolchain, to which it adds miri).
 miri:
+    @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
     cargo +nightly miri test --package haltkick-locks --target-dir target/miri
 
 # One fault at a time in the locks: each must be caught by the test that guards its line.

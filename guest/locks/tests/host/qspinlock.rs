@@ -407,13 +407,15 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 /// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
     let stage = Stage::<Native, W>::new(Host::impatient(3));
-    let (held, pending, queued) = (Signal::default(), Signal::default(), Signal::default());
+    let (held, pending, left, queued) =
+        (Signal::default(), Signal::default(), Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
             held.give();
             pending.await_it();
             stage.unlock();
+            left.give();
         }
         1 => {
             held.await_it();
@@ -425,9 +427,8 @@ fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
             stage.visit();
         }
         _ => {
-            pending.await_it();
-            // The hand-over takes one scheduling round; arriving during it is as good.
-            stage.host.until_doing(1, Activity::Head);
+            // Not before: at (0,1,1) it would get in line at once.
+            left.await_it();
             let queued = queued.clone();
             Host::hook_once(Point::TailPublished, move || queued.give());
             stage.visit();
