@@ -34,6 +34,13 @@ bench-hand-off *ARGS: setup
 # Slices that end inside critical sections, and ways to avoid them: grace, slice end, directed yields.
 bench-hostile *ARGS: setup
     @{{ haltkick }} bench hostile {{ ARGS }}
+# Grant tables under one lock or many: 24 streaming disks, a hostile guest, occasional writers.
+bench-grant *ARGS: setup
+    @{{ haltkick }} bench grant {{ ARGS }}
+
+# How long a writer waits behind a steady stream of readers, for each reader-writer lock.
+bench-rwlock *ARGS: setup
+    @{{ haltkick }} bench rwlock {{ ARGS }}
 
 # Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
 bench-aa *ARGS: setup

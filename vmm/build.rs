@@ -30,7 +30,6 @@ fn main() {
             "CARGO_ENCODED_RUSTFLAGS",
             [
                 "-Crelocation-model=static",
-                "-Ccode-model=small",
                 "-Csymbol-mangling-version=v0",
                 &format!("--remap-path-prefix={}/=", root.display()),
             ]

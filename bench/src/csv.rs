@@ -20,6 +20,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("wait_p99_ns", &row.wait_p99_ns),
             ("completion_ns", &row.completion_ns),
             ("lock_cpu_share", &row.lock_cpu_share),
+            ("wait_p999_ns", &row.wait_p999_ns),
         ];
         let arm = if row.role == crate::record::Role::Control {
             format!("{} (control)", row.arm)

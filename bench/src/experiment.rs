@@ -18,7 +18,7 @@ use crate::settings::{KEYS, Settings};
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 9] = [
+pub(crate) const BUILT_IN: [(&str, &str); 11] = [
     ("overcommit", include_str!("../experiments/overcommit.toml")),
     ("locks", include_str!("../experiments/locks.toml")),
     ("qspinlock", include_str!("../experiments/qspinlock.toml")),
@@ -26,6 +26,8 @@ pub(crate) const BUILT_IN: [(&str, &str); 9] = [
     ("hand-off", include_str!("../experiments/hand-off.toml")),
     ("hostile", include_str!("../experiments/hostile.toml")),
     ("fault", include_str!("../experiments/fault.toml")),
+    ("grant", include_str!("../experiments/grant.toml")),
+    ("rwlock", include_str!("../experiments/rwlock.toml")),
     ("aa", include_str!("../experiments/aa.toml")),
     ("injected", include_str!("../experiments/injected.toml")),
 ];

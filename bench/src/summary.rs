@@ -76,6 +76,8 @@ pub(crate) struct Row {
     pub(crate) completion_ns: Option<Estimate>,
     /// Share of the vCPUs' time on pCPUs that went into acquiring and releasing locks.
     pub(crate) lock_cpu_share: Option<Estimate>,
+    /// 99.9th percentile of the time to get the lock.
+    pub(crate) wait_p999_ns: Option<Estimate>,
     /// Blocks whose throughput lies far from the others'.
     pub(crate) outlier_blocks: Vec<u32>,
 }
@@ -280,6 +282,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
         completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
         lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
+        wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
         outlier_blocks: statistics::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
     })
 }

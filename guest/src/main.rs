@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod arena;
 mod calls;
 mod console;
 mod cost;
@@ -19,6 +20,7 @@ mod memory;
 mod mmu;
 mod oracle;
 mod panic;
+mod parts;
 mod percpu;
 mod platform;
 mod pool;

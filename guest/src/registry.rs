@@ -4,17 +4,22 @@
 //! descriptor's position is the index by which the VMM asks for it.
 #![expect(unsafe_code, reason = "places statics into sections that the VMM reads from the file")]
 
+use haltkick_grants::Counter;
 use haltkick_hypercalls::{
-    ABI_VERSION, ACTIVITY_ANY, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE,
-    IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NOTE_OWNER, NOTE_TYPE, SERVES_FAULTS, USES_MEMORY,
+    ABI_VERSION, ACTIVITY_ANY, CHECKS_AT_REST, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT,
+    HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NEEDS_PARTS,
+    NOTE_OWNER, NOTE_TYPE, SERVES_FAULTS, USES_MEMORY,
 };
 use haltkick_locks::{Event, Point};
 use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
-use crate::workloads::{compute, file_copy};
-use crate::workloads::{critical_section, hand_off, memory, mixed, nesting, page_fault, selftest};
+use crate::percpu::boot;
+use crate::workloads::{
+    compute, critical_section, file_copy, grant, hand_off, memory, mixed, nesting, page_fault, rwlock,
+    selftest,
+};
 use crate::{cost, exceptions};
 
 /// The workloads for one form of one lock, in the order of [`WORKLOADS`].
@@ -121,6 +126,8 @@ macro_rules! workloads {
     };
 }
 
+const PARTS: u32 = CHECKS_AT_REST | NEEDS_PARTS;
+
 workloads! {
     "critical-section", "lock, work for --hold, unlock, work for --think", 0, critical_section::run;
     "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", 0, mixed::run;
@@ -131,6 +138,16 @@ workloads! {
     "copy-1024", "the same with blocks of 1024 bytes", 0, file_copy::blocks_of_1024;
     "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", 0, file_copy::blocks_of_4096;
     "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", 0, compute::run;
+    "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", PARTS, grant::single;
+    "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1)", PARTS, grant::split;
+    "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)", PARTS, grant::cleaned;
+    "grant-lists", "the same: and a list of free handles per vCPU (G3)", PARTS, grant::lists;
+    "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", PARTS, grant::per_cpu;
+    "grant-fair", "the same: and a fair queued rwlock underneath (G5)", PARTS, grant::fair;
+    "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's", PARTS, rwlock::unfair;
+    "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock", PARTS, rwlock::fair;
+    "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock", PARTS, rwlock::per_cpu;
+    "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock", PARTS, rwlock::per_cpu_fair;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
@@ -222,17 +239,17 @@ use crate::locks::{
 };
 
 locks! {
-    "none", "no lock at all: what the hardware could do", IS_LOCK_FREE | SERVES_FAULTS, native NoLock, paravirt -;
-    "tas", "test and test-and-set, unfair", 0, native Tas, paravirt -;
+    "none", "no lock at all: what the hardware could do", IS_LOCK_FREE | SERVES_FAULTS | IS_PART, native NoLock, paravirt -;
+    "tas", "test and test-and-set, unfair", IS_PART, native Tas, paravirt -;
     "slice-tas", "test-and-set that is not taken when the slice is about to end (--slice-margin)", 0,
         native SliceTas, paravirt -;
     "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", 0, native VirtTas, paravirt -;
-    "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1", 0,
+    "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1", IS_PART,
         native Ticket, paravirt TicketParavirt;
     "unfair-ticket", "ticket lock whose unlock frees it for everybody (2010)", 0, native UnfairTicket, paravirt -;
     "mcs", "queue of per-CPU nodes, first come first served", 0, native Mcs, paravirt -;
     "clh", "queue in which each waits for its predecessor's node", 0, native Clh, paravirt -;
-    "qspinlock", "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", 0,
+    "qspinlock", "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", IS_PART,
         native QspinlockNative, paravirt QspinlockParavirt;
     "qspinlock-whole", "qspinlock whose word is only ever changed whole, as on other machines (up to 2^21 CPUs)", 0,
         native QspinlockNativeWhole, paravirt QspinlockParavirtWhole;
@@ -292,25 +309,37 @@ locks! {
         native -, paravirt Futex;
 }
 
-/// Events of the locks, and from [`MEMORY_EVENTS`] on those of the memory manager.
-const EVENT_COUNT: usize = Event::COUNT + haltkick_mm::Event::COUNT;
+/// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
+/// tables count.
+const EVENT_COUNT: usize = GRANT_EVENTS + Counter::ALL.len();
 
 /// Slot of the memory manager's first event.
 pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
+
+/// Slot of the grant tables' first counter.
+pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT;
 
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
     let mut names = [[0; 32]; EVENT_COUNT];
     let mut i = 0;
     while i < EVENT_COUNT {
-        let of_memory = i.wrapping_sub(MEMORY_EVENTS);
         names[i] = padded(if i < MEMORY_EVENTS {
             Event::NAMES[i]
+        } else if i < GRANT_EVENTS {
+            haltkick_mm::Event::ALL[i - MEMORY_EVENTS].name()
         } else {
-            haltkick_mm::Event::ALL[of_memory].name()
+            Counter::ALL[i - GRANT_EVENTS].name()
         });
         i += 1;
     }
     names
+}
+
+/// Name of the lock that this run asks for.
+pub(crate) fn lock_name() -> &'static str {
+    let name = &LOCKS[boot().lock as usize].name;
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    core::str::from_utf8(&name[..length]).expect("the names above are text")
 }
 
 const _: () = assert!(EVENT_COUNT <= LOCK_EVENTS);

@@ -128,6 +128,13 @@ pub const SERVES_FAULTS: u32 = 1 << 6;
 
 /// The lock rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
 pub const HAS_POINTS: u32 = 1 << 5;
+/// The lock can be part of a structure that is made of locks: it is small and needs no token.
+pub const IS_PART: u32 = 1 << 8;
+/// The workload has a structure that is made of locks: only those with [`IS_PART`] will do.
+pub const NEEDS_PARTS: u32 = 1 << 9;
+/// The workload sets something up before it can be warm, finishes what it does after the window, and looks at what is
+/// left: the VMM waits for [`Control::ready`] and [`Control::at_rest`].
+pub const CHECKS_AT_REST: u32 = 1 << 10;
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
@@ -260,13 +267,18 @@ pub struct Control {
     pub workload_tsc: AtomicU64,
     /// Guest-written: vCPUs that have reached their workload.
     pub started: AtomicU32,
-    _pad2: [u8; 4],
+    /// Guest-written: vCPUs that have finished, in workloads with [`CHECKS_AT_REST`].
+    pub finished: AtomicU32,
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: TSC ticks of 1024 uncontended pairs of lock and unlock, by how
     /// they are called ([`PAIR_COMPILED_IN`] and its siblings). 0: this lock cannot be called like that.
     pub pair_ticks: [AtomicU64; 3],
     /// Guest-written, by vCPU 0 right before [`PORT_BOOTED`]: its TSC, for the host to compare with its own.
     pub booted_tsc: AtomicU64,
-    _pad3: [u8; 72],
+    /// Guest-written: not 0 when all vCPUs have finished and what they left was found to be right.
+    pub at_rest: AtomicU32,
+    /// Guest-written: vCPUs that have set up what they need, in workloads with [`CHECKS_AT_REST`].
+    pub ready: AtomicU32,
+    _pad3: [u8; 64],
 }
 
 /// The host does not say how many vCPUs are ready.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use haltkick_hypercalls::{FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, MAX_LOCKS, SERVES_FAULTS};
+use haltkick_hypercalls::{
+    FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, IS_PART, MAX_LOCKS, NEEDS_PARTS, SERVES_FAULTS,
+};
 
 use crate::beside;
 use crate::clock::{GuestTsc, now_ns, read_tsc};
@@ -242,11 +244,15 @@ fn check_deschedule(deschedule: &Deschedule, lock: &Entry, image: &Image) -> Res
     Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
 }
 
-/// A workload that takes page faults compares ways to serve them, and nothing else can be done with those.
+/// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
+/// structures made of locks takes those that can be parts.
 fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
     let faults = image.workloads[workload].flags & FAULTS_PAGES != 0;
+    let needs_parts = image.workloads[workload].flags & NEEDS_PARTS != 0;
     let fits = |lock: &Entry| {
-        (lock.flags & SERVES_FAULTS != 0) == faults || lock.is_lock_free() && lock.flags & SERVES_FAULTS != 0
+        let serves = (lock.flags & SERVES_FAULTS != 0) == faults
+            || lock.is_lock_free() && lock.flags & SERVES_FAULTS != 0;
+        serves && (!needs_parts || lock.flags & IS_PART != 0)
     };
     if fits(&image.locks[lock]) {
         return Ok(());

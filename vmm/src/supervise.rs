@@ -1,9 +1,9 @@
 //! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{CHECKS_AT_REST, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::clock::{now_ns, process_cpu_time};
 use crate::config::{RunConfig, Sched};
@@ -75,6 +75,8 @@ impl Chances {
 struct Watched<'a> {
     config: &'a RunConfig,
     guest: &'a GuestRun<'a>,
+    /// The guest sets something up first, and looks at the end at what it has left.
+    checks_at_rest: bool,
     progress: u64,
     still: Duration,
     chances: Chances,
@@ -97,9 +99,14 @@ impl<'a, 's> Supervisor<'a, 's> {
         scheduler: &'a Scheduler<'s>,
         stop: &'a AtomicBool,
     ) -> Self {
+        let checks_at_rest = |config: &RunConfig, guest: &GuestRun<'_>| {
+            let workload = guest.image.workloads.iter().find(|workload| workload.name == config.workload);
+            workload.is_some_and(|workload| workload.flags & CHECKS_AT_REST != 0)
+        };
         let watched = configs.iter().zip(guests).map(|(config, guest)| Watched {
             config,
             guest,
+            checks_at_rest: checks_at_rest(config, guest),
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(),
@@ -131,7 +138,16 @@ impl<'a, 's> Supervisor<'a, 's> {
             watched.close_window(self.scheduler, cpu_time);
         }
         passed?;
+        self.come_to_rest()?;
         self.settle_stall()
+    }
+
+    /// Waits until every vCPU of guests that look at what they leave has finished, and the last one has looked.
+    fn come_to_rest(&mut self) -> Result<(), RunError> {
+        while self.live().any(|watched| watched.checks_at_rest && !watched.is_at_rest()) {
+            self.pause(POLL)?;
+        }
+        Ok(())
     }
 
     fn live(&self) -> impl Iterator<Item = &Watched<'a>> {
@@ -203,7 +219,14 @@ impl<'a, 's> Supervisor<'a, 's> {
 
 impl Watched<'_> {
     fn has_started(&self) -> bool {
-        self.guest.memory.control().started.load(Ordering::Relaxed) >= self.config.vcpus
+        let control = self.guest.memory.control();
+        let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= self.config.vcpus;
+        all(&control.started) && (!self.checks_at_rest || all(&control.ready))
+    }
+
+    fn is_at_rest(&self) -> bool {
+        // Acquire: pairs with the guest's release: what it counted comes before.
+        self.guest.memory.control().at_rest.load(Ordering::Acquire) != 0
     }
 
     fn open_window(&mut self, scheduler: &Scheduler<'_>) {
@@ -237,7 +260,7 @@ impl Watched<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.config.mix.work_sections.is_some() && self.guest.window.is_closed()
+        self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
     }
 
     fn is_stuck(&self, all_asleep: bool) -> bool {
@@ -264,13 +287,17 @@ impl Watched<'_> {
 
     /// Grows whenever a vCPU starts or gets somewhere.
     fn count_progress(&mut self) -> u64 {
-        let mut progress = u64::from(self.guest.memory.control().started.load(Ordering::Relaxed));
+        let control = self.guest.memory.control();
+        let begun = |count: &AtomicU32| u64::from(count.load(Ordering::Relaxed));
+        let mut progress = begun(&control.started) + begun(&control.ready);
         for vcpu in 0..self.config.vcpus {
             let area = self.guest.area(vcpu);
             let results = &area.results;
             progress = progress
                 .wrapping_add(results.entered.load(Ordering::Relaxed))
-                .wrapping_add(results.acquisitions.load(Ordering::Relaxed));
+                .wrapping_add(results.acquisitions.load(Ordering::Relaxed))
+                // A sum that changes whenever a vCPU begins something is as good as a count.
+                .wrapping_add(area.activity.since_tsc.load(Ordering::Relaxed));
             self.observed.preempted_flag_seen |= area.steal.preempted.load(Ordering::Relaxed) != 0;
         }
         progress

@@ -91,6 +91,14 @@ fn trials() -> Vec<Trial> {
             trials.push(Trial::test(title, move || excludes_when_stopped(lock, pv, point)));
         }
     }
+    for scheme in ["single", "split", "cleaned", "lists", "per-cpu", "fair"] {
+        let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
+        trials.push(Trial::test(title, move || grant_tables_come_to_rest(scheme)));
+    }
+    for lock in ["unfair", "fair", "per-cpu", "per-cpu-fair"] {
+        let title = format!("a_writer_gets_past_the_readers_of_the_{}_rwlock", lock.replace('-', "_"));
+        trials.push(Trial::test(title, move || writer_gets_in(lock)));
+    }
     for (lock, pv) in forms() {
         for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
             let title =
@@ -335,6 +343,42 @@ fn nested_sections() -> Check {
         check(acquisitions(&outcome) == 3000, || format!("{lock}: {} sections", acquisitions(&outcome)))?;
     }
     Ok(())
+}
+
+/// The guest itself looks whether every pin, handle and byte is where it belongs, and panics if not.
+fn grant_tables_come_to_rest(scheme: &str) -> Check {
+    let workload = format!("grant-{scheme}");
+    for (lock, pv) in [("tas", false), ("qspinlock", true)] {
+        let outcome = start(&RunConfig {
+            workload: workload.clone(),
+            lock: lock.into(),
+            pv,
+            lock_count: 24,
+            hold: Duration::from_nanos(100),
+            think: Duration::ZERO,
+            window: Duration::from_millis(50),
+            ..config()
+        })?;
+        let (maps, unmaps) = (event(&outcome, "grant_map"), event(&outcome, "grant_unmap"));
+        check(maps > 0 && maps == unmaps, || format!("{lock}: {maps} pages mapped, {unmaps} unmapped"))?;
+        // One for each request of 11 pages, and one for each probe of a single page.
+        let invalidations = event(&outcome, "grant_invalidate");
+        check(invalidations * 2 < unmaps, || format!("{lock}: {invalidations} for {unmaps} pages"))?;
+    }
+    Ok(())
+}
+
+fn writer_gets_in(lock: &str) -> Check {
+    let outcome = start(&RunConfig {
+        workload: format!("rwlock-{lock}"),
+        think: Duration::ZERO,
+        window: Duration::from_millis(50),
+        ..config()
+    })?;
+    // Behind readers that never pause that may be after the window, when they have stopped.
+    let writes: u64 = outcome.wait.buckets.iter().sum();
+    check(writes > 0, || "the writer was never let in".into())?;
+    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))
 }
 
 fn boots_in_either_ring() -> Check {
@@ -1002,6 +1046,7 @@ fn usage_errors() -> Check {
         RunConfig { lock: "mutex-of-steel".into(), ..config() },
         RunConfig { workload: "nap".into(), ..config() },
         RunConfig { lock: "mcs".into(), pv: true, ..config() },
+        RunConfig { workload: "grant-split".into(), lock: "mcs".into(), pv: false, ..config() },
         RunConfig { lock_count: 0, ..config() },
         RunConfig { lock_count: MAX_LOCKS + 1, ..config() },
         RunConfig { grace: Duration::from_millis(2), ..config() },

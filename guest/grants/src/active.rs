@@ -40,7 +40,9 @@ impl<K: Kernel> Active<K> {
         }
         let _held = vcpu.order.acquire(Class::Entry, core::ptr::from_ref(self).addr(), reference);
         let token = self.lock.lock(K::domain());
+        let holding = vcpu.holding::<K>();
         let result = section();
+        drop(holding);
         self.lock.unlock(K::domain(), token);
         result
     }

@@ -154,7 +154,9 @@ impl<S: Scheme> Maptrack<S> {
         }
         let _held = vcpu.order.acquire(Class::Maptrack, core::ptr::from_ref(list).addr(), vcpu.index as u32);
         let token = list.lock.lock(S::Kernel::domain());
+        let holding = vcpu.holding::<S::Kernel>();
         let result = section(list);
+        drop(holding);
         list.lock.unlock(S::Kernel::domain(), token);
         result
     }

@@ -28,7 +28,7 @@ pub trait Kernel: Sized + Sync + 'static {
     fn new_lock() -> Self::Lock;
     /// The shared memory.
     fn domain() -> &'static Self::Domain;
-    /// What it takes to make or remove one mapping, beyond the store.
+    /// What it takes to make or remove one mapping, beyond the store. Called for each, so a kernel may count progress by it.
     fn page_table_work() {}
 }
 
@@ -87,6 +87,13 @@ pub trait Scheme: Sized + Sync + 'static {
 /// A spinlock where a reader-writer lock is expected.
 #[derive(Debug)]
 pub struct Exclusive<L>(L);
+
+impl<L> Exclusive<L> {
+    /// `lock` for both.
+    pub const fn new(lock: L) -> Self {
+        Self(lock)
+    }
+}
 
 impl<D, L: Lock<D>> RwLock<D> for Exclusive<L> {
     type ReadToken = L::Token;
@@ -151,7 +158,7 @@ macro_rules! scheme {
 
 scheme! {
     /// G0: one spinlock per table, for everything in it.
-    Single: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
+    Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
 }
 
@@ -189,6 +196,6 @@ scheme! {
 
 scheme! {
     /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
-    Unlocked: Exclusive<K::Lock> = Exclusive(K::new_lock()), K::Domain = _readers => K::domain();
+    Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
 }

@@ -55,7 +55,9 @@ impl<S: Scheme> Table<S> {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
         let token = self.lock.read(domain);
+        let holding = vcpu.holding::<S::Kernel>();
         let result = section();
+        drop(holding);
         self.lock.read_unlock(domain, token);
         result
     }
@@ -71,7 +73,9 @@ impl<S: Scheme> Table<S> {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
         let token = self.lock.write(domain);
+        let holding = vcpu.holding::<S::Kernel>();
         let result = section();
+        drop(holding);
         self.lock.write_unlock(domain, token);
         result
     }

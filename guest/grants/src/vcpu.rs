@@ -1,7 +1,11 @@
 //! What one vCPU carries with it: counters, cached translations, random numbers, the locks it holds.
 
 use core::cell::Cell;
+use core::marker::PhantomData;
 
+use haltkick_locks::{Activity, Domain, Platform};
+
+use crate::Kernel;
 use crate::order::Order;
 use crate::window::Tlb;
 
@@ -69,6 +73,8 @@ pub struct Vcpu {
     pub(crate) index: usize,
     pub(crate) order: Order,
     pub(crate) tlb: Tlb,
+    /// Locks that it holds.
+    held: Cell<u32>,
     random: Cell<u64>,
     counters: [Cell<u64>; Counter::ALL.len()],
 }
@@ -81,6 +87,7 @@ impl Vcpu {
             index,
             order: Order::new(),
             tlb: Tlb::new(),
+            held: Cell::new(0),
             random: Cell::new(seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1),
             counters: [const { Cell::new(0) }; Counter::ALL.len()],
         }
@@ -108,6 +115,14 @@ impl Vcpu {
         self.order.holds_nothing()
     }
 
+    /// Tells the host that this vCPU holds a lock, until dropped, and then that it holds none if it was the last.
+    #[inline(always)]
+    pub(crate) fn holding<K: Kernel>(&self) -> Holding<'_, K> {
+        self.held.set(self.held.get() + 1);
+        K::domain().platform().announce(Activity::Holder);
+        Holding { held: &self.held, kernel: PhantomData }
+    }
+
     #[inline(always)]
     pub(crate) fn count(&self, counter: Counter) {
         let cell = &self.counters[counter as usize];
@@ -124,5 +139,22 @@ impl Vcpu {
     pub(crate) fn settle<T, E>(&self, done: Counter, result: Result<T, E>) -> Result<T, E> {
         self.count(if result.is_ok() { done } else { Counter::Refused });
         result
+    }
+}
+
+/// See [`Vcpu::holding`].
+pub(crate) struct Holding<'a, K: Kernel> {
+    held: &'a Cell<u32>,
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<K: Kernel> Drop for Holding<'_, K> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let left = self.held.get() - 1;
+        self.held.set(left);
+        if left == 0 {
+            K::domain().platform().announce(Activity::Other);
+        }
     }
 }

@@ -1,0 +1,136 @@
+//! Grant tables under load: every vCPU is a backend that serves streaming disks (`--locks` of them) of one guest.
+//!
+//! See `haltkick_grants::Stream` for what a request is. `--hold` is what changing one page table entry costs, `--think`
+//! the work per request outside of all locks. `--lock` is what the tables' spinlocks are; each disk's ring has one of
+//! its own, with the oracle inside. A page that was mapped, used and unmapped counts as one acquisition, the time
+//! to map a request's pages as wait, the time from there to the last page unmapped as hold.
+#![expect(unsafe_code, reason = "all vCPUs ask for the one world that vCPU 0 has built")]
+
+use core::sync::atomic::Ordering;
+
+use haltkick_grants::{
+    Cleaned, Counter, Fair, Kernel, Lists, PerCpu, Request, SEGMENTS, Scheme, Single, Split, Stream,
+    Unlocked, Vcpu,
+};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+
+use crate::arena::{self, ARENA};
+use crate::histogram::record;
+use crate::locks::GuestLock;
+use crate::oracle;
+use crate::parts::{OfNothing, Part, by_part};
+use crate::percpu::{add, boot, control, cpu, this};
+use crate::registry::GRANT_EVENTS;
+use crate::time::{iterations, now, work};
+use crate::workloads::at_rest;
+
+/// Requests between two acts of the hostile part of the guest, on each vCPU.
+const HOSTILE_EVERY: u64 = 4;
+/// Requests between two questions that must be refused.
+const NONSENSE_EVERY: u64 = 64;
+/// Requests between two writers of the table, on each vCPU.
+const GROW_EVERY: u64 = 8_192;
+/// Requests between two exchanges of entries.
+const SWAP_EVERY: u64 = 16_384;
+
+/// Declares one workload per locking scheme.
+macro_rules! workloads {
+    ($($name:ident: $scheme:ident;)+) => {$(
+        pub(crate) fn $name<L: GuestLock>() {
+            fn with_parts<K: Kernel>(ring: Ring) {
+                serve::<$scheme<K>>(ring, true);
+            }
+            by_part!(Part::of_run(), with_parts(ring::<L>), serve::<Unlocked<OfNothing>>(ring::<L>, false));
+        }
+    )+};
+}
+
+workloads! {
+    single: Single;
+    split: Split;
+    cleaned: Cleaned;
+    lists: Lists;
+    per_cpu: PerCpu;
+    fair: Fair;
+}
+
+/// Does something under the lock of a disk's ring.
+type Ring = fn(usize, &mut dyn FnMut());
+
+fn ring<L: GuestLock>(disk: usize, section: &mut dyn FnMut()) {
+    if !L::excludes() {
+        return section();
+    }
+    L::section(disk, || {
+        oracle::enter(disk);
+        section();
+        oracle::leave(disk);
+    });
+}
+
+/// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at everything.
+/// `locked`: several vCPUs may touch one entry. Without locks nobody may, so there is no hostile guest and no writer.
+fn serve<S: Scheme>(ring: Ring, locked: bool) {
+    let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
+    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
+    let stream = unsafe { arena::shared(|| Stream::<S>::new(&ARENA, disks, vcpus)) };
+    let vcpu = Vcpu::new(cpu(), boot().seed);
+    let think = iterations(boot().think_ns);
+    let (mut disk, mut requests) = (cpu() % disks, 0);
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let mut claimed = None;
+        ring(disk, &mut || claimed = stream.claim(disk));
+        if let Some(request) = claimed {
+            one_request(stream, &vcpu, request);
+            requests += 1;
+            if locked {
+                misbehave(stream, &vcpu, requests);
+            }
+            work(think);
+        }
+        disk = (disk + 1) % disks;
+    }
+    for counter in Counter::ALL {
+        add(&this().results.lock_events[GRANT_EVENTS + counter as usize], vcpu.counted(counter));
+    }
+    at_rest::arrive(|| {
+        if let Err((rest, misplaced)) = stream.rest() {
+            panic!("grant tables at rest: {rest}; {misplaced} words misplaced");
+        }
+    });
+}
+
+fn one_request<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, mut request: Request) {
+    let results = &this().results;
+    stream.publish(&request);
+    let asked = now();
+    stream.map(vcpu, &mut request);
+    let mapped = now();
+    stream.move_data(vcpu, &request);
+    stream.unmap(vcpu, &request);
+    let unmapped = now();
+    stream.finish(request);
+    // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+    if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
+        add(&results.acquisitions, SEGMENTS as u64);
+        record(&results.wait, mapped - asked);
+        record(&results.hold, unmapped - mapped);
+    }
+}
+
+/// The hostile part of the guest, the backend's attempts at it, and the occasional writer.
+fn misbehave<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, requests: u64) {
+    if requests.is_multiple_of(HOSTILE_EVERY) {
+        stream.torment(vcpu);
+        stream.probe(vcpu);
+    }
+    if requests.is_multiple_of(NONSENSE_EVERY) {
+        stream.ask_nonsense(vcpu);
+    }
+    if requests.is_multiple_of(GROW_EVERY) {
+        stream.grow(vcpu);
+    }
+    if requests.is_multiple_of(SWAP_EVERY) {
+        stream.swap(vcpu);
+    }
+}
