@@ -54,6 +54,8 @@ pub(crate) struct Record {
     pub(crate) lock_events: BTreeMap<String, u64>,
     /// Exits of all vCPUs, whole run, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,
+    /// What KVM counted for all vCPUs, whole run, under its names.
+    pub(crate) kvm_stats: Option<BTreeMap<String, u64>>,
     /// Times a running vCPU was taken off its pCPU inside the window, by what it was doing.
     pub(crate) preemptions: Option<Activities>,
     /// Time that those vCPUs were off for, by what they were doing.
@@ -169,6 +171,16 @@ pub(crate) struct Config {
     pub(crate) ring: u32,
     /// Why that ring.
     pub(crate) ring_reason: String,
+    /// How vCPUs slept and were woken: "vmm", "kvm" or "ipi".
+    pub(crate) pv_backend: String,
+    /// Why so.
+    pub(crate) pv_backend_reason: String,
+    /// How long KVM polls before it lets a halted vCPU sleep; null where nobody asked, so that the host's setting holds.
+    pub(crate) halt_poll_ns: Option<u64>,
+    /// Whether spin loops in ring 0 may end in exits.
+    pub(crate) pause_exits: bool,
+    /// Whether HLT ends in an exit.
+    pub(crate) hlt_exits: bool,
     /// Name of the workload.
     pub(crate) workload: String,
     /// Work inside a critical section.
@@ -327,10 +339,10 @@ pub(crate) struct PerVcpu {
     pub(crate) steal_ns: Option<u64>,
     /// Times taken off a pCPU while running, whole run.
     pub(crate) preemptions: u64,
-    /// Sleeps in `pv_wait`, whole run.
-    pub(crate) waits: u64,
-    /// Kicks received, whole run.
-    pub(crate) kicks: u64,
+    /// Sleeps in `pv_wait`, whole run; null where nobody counts them.
+    pub(crate) waits: Option<u64>,
+    /// Kicks received, whole run; null where nobody counts them.
+    pub(crate) kicks: Option<u64>,
 }
 
 /// What else ran on the pCPUs meanwhile, as shares of their time.
@@ -405,6 +417,7 @@ impl Record {
             hold_ns: distribution("hold_ns", &outcome.hold, outcome.tsc_khz, &mut why),
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            kvm_stats: kvm_stats(outcome, &mut why),
             preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
             preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
             lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
@@ -424,10 +437,12 @@ impl Record {
         }
         let unmeasured = [
             ("per_vcpu.run_ns", record.per_vcpu.iter().any(|vcpu| vcpu.run_ns.is_none())),
+            ("per_vcpu.waits", record.per_vcpu.iter().any(|vcpu| vcpu.waits.is_none())),
+            ("per_vcpu.kicks", record.per_vcpu.iter().any(|vcpu| vcpu.kicks.is_none())),
             ("per_vcpu.steal_ns", record.per_vcpu.iter().any(|vcpu| vcpu.steal_ns.is_none())),
         ];
         for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
-            let reason = "nobody measures it with this scheduler on this host";
+            let reason = "nobody measures it with this scheduler and back end on this host";
             record.why.insert(path.into(), reason.into());
         }
         record
@@ -485,6 +500,11 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         slice_ns,
         ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
         ring_reason: outcome.ring_reason.clone(),
+        pv_backend: outcome.pv_backend.name().into(),
+        pv_backend_reason: outcome.pv_backend_reason.clone(),
+        halt_poll_ns: config.halt_poll.map(ns),
+        pause_exits: config.pause_exits,
+        hlt_exits: config.hlt_exits,
         workload: config.workload.clone(),
         hold_ns: ns(config.hold),
         think_ns: ns(config.think),
@@ -603,6 +623,16 @@ fn ideal(lock_free_per_second: f64, config: &RunConfig) -> f64 {
     let hold = config.mix.mean_hold(config.hold).as_secs_f64();
     let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
     lock_free_per_second.min(serial)
+}
+
+fn kvm_stats(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, u64>> {
+    match &outcome.kvm_stats {
+        Ok(stats) => Some(stats.iter().cloned().collect()),
+        Err(reason) => {
+            why.insert("kvm_stats".into(), reason.clone());
+            None
+        }
+    }
 }
 
 fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, Ring, RunConfig, Sched};
+use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PvBackend, Ring, RunConfig, Sched};
 
 use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
@@ -37,6 +37,19 @@ pub(crate) enum SchedChoice {
     Vmm,
     /// The host's scheduler: one thread per vCPU, as in production
     Host,
+}
+
+/// How a vCPU sleeps and is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PvBackendChoice {
+    /// The best that works here
+    Auto,
+    /// Doorbells: the VMM does it
+    Vmm,
+    /// In the kernel: HLT, woken by KVM_HC_KICK_CPU
+    Kvm,
+    /// In the kernel: HLT, woken by an interrupt
+    Ipi,
 }
 
 /// The ring that the guest runs in.
@@ -130,6 +143,18 @@ pub(crate) struct Settings {
     /// Let vcpu_is_preempted() read what the host writes: on or off [default: on]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Lock")]
     pub(crate) preempted_hint: Option<Switch>,
+    /// How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and interrupt) [default: auto]
+    #[arg(long, value_name = "BACKEND", hide_possible_values = true, help_heading = "Lock")]
+    pub(crate) pv_backend: Option<PvBackendChoice>,
+    /// How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never [default: the host's]
+    #[arg(long, value_name = "TIME", help_heading = "Lock")]
+    pub(crate) halt_poll: Option<Span>,
+    /// Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off [default: on]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) pause_exits: Option<Switch>,
+    /// Exits at HLT; off: a halted vCPU keeps its pCPU [default: on]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) hlt_exits: Option<Switch>,
     /// How long a paravirtual waiter spins before it sleeps [default: 20us]
     #[arg(long, value_name = "TIME", help_heading = "Lock")]
     pub(crate) spin_threshold: Option<Span>,
@@ -183,7 +208,7 @@ pub(crate) struct Settings {
 }
 
 /// Names of all settings, as in flags and files.
-pub(crate) const KEYS: [&str; 33] = [
+pub(crate) const KEYS: &[&str] = &[
     "engine",
     "vcpus",
     "ratio",
@@ -201,6 +226,10 @@ pub(crate) const KEYS: [&str; 33] = [
     "pv",
     "patch",
     "preempted-hint",
+    "pv-backend",
+    "halt-poll",
+    "pause-exits",
+    "hlt-exits",
     "spin-threshold",
     "workload",
     "hold",
@@ -264,6 +293,10 @@ impl Settings {
             "pv" => self.pv = Some(choose(value)?),
             "patch" => self.patch = Some(choose(value)?),
             "preempted-hint" => self.preempted_hint = Some(choose(value)?),
+            "pv-backend" => self.pv_backend = Some(choose(value)?),
+            "halt-poll" => self.halt_poll = Some(value.parse()?),
+            "pause-exits" => self.pause_exits = Some(choose(value)?),
+            "hlt-exits" => self.hlt_exits = Some(choose(value)?),
             "spin-threshold" => self.spin_threshold = Some(value.parse()?),
             "workload" => self.workload = Some(value.into()),
             "hold" => self.hold = Some(value.parse()?),
@@ -280,7 +313,7 @@ impl Settings {
             "watchdog" => self.watchdog = Some(value.parse()?),
             "seed" => self.seed = Some(seed(value)?),
             "work-rate" => self.work_rate = Some(parse(value)?),
-            _ => return Err(nearest::unknown("setting", key, &KEYS)),
+            _ => return Err(nearest::unknown("setting", key, KEYS)),
         }
         Ok(())
     }
@@ -306,6 +339,10 @@ impl Settings {
             pv: self.pv.or(below.pv),
             patch: self.patch.or(below.patch),
             preempted_hint: self.preempted_hint.or(below.preempted_hint),
+            pv_backend: self.pv_backend.or(below.pv_backend),
+            halt_poll: self.halt_poll.or(below.halt_poll),
+            pause_exits: self.pause_exits.or(below.pause_exits),
+            hlt_exits: self.hlt_exits.or(below.hlt_exits),
             spin_threshold: self.spin_threshold.or(below.spin_threshold),
             workload: self.workload.or_else(|| below.workload.clone()),
             hold: self.hold.or(below.hold),
@@ -364,6 +401,15 @@ impl Settings {
             pv,
             patch: self.patch.unwrap_or(Switch::On) == Switch::On,
             preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
+            pv_backend: match self.pv_backend.unwrap_or(PvBackendChoice::Auto) {
+                PvBackendChoice::Auto => PvBackend::Auto,
+                PvBackendChoice::Vmm => PvBackend::Vmm,
+                PvBackendChoice::Kvm => PvBackend::Kvm,
+                PvBackendChoice::Ipi => PvBackend::Ipi,
+            },
+            halt_poll: self.halt_poll.map(|span| span.0),
+            pause_exits: self.pause_exits.unwrap_or(Switch::On) == Switch::On,
+            hlt_exits: self.hlt_exits.unwrap_or(Switch::On) == Switch::On,
             spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
             workload,
             hold,

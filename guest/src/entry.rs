@@ -8,7 +8,7 @@ use haltkick_hypercalls::{BOOT_PARAVIRT, BootBlock, PAIR_AT_SITES, PAIR_COMPILED
 use crate::calls::{Sites, Unmarked};
 use crate::cost::pair_ticks;
 use crate::registry::LockForm;
-use crate::{hypercall, memory, percpu, registry, time};
+use crate::{halt, hypercall, memory, percpu, registry, time};
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
 /// after a call (System V ABI), GS base the vCPU's area.
@@ -20,6 +20,9 @@ use crate::{hypercall, memory, percpu, registry, time};
 unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
     // SAFETY: the VMM passes the boot block's address and never changes the block.
     unsafe { percpu::init(boot) };
+    if halt::is_on() {
+        halt::init();
+    }
     let boot = percpu::boot();
     let code = &registry::CODE[boot.lock as usize];
     let form = if boot.flags & BOOT_PARAVIRT != 0 { &code.paravirt } else { &code.native };

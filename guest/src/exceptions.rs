@@ -1,11 +1,12 @@
 //! 256 vector stubs, and what becomes of what they catch.
 //!
 //! Ring 0 may be interpreted (half a microsecond an instruction), so that nothing is done there that can be done
-//! elsewhere. Three vectors are served:
+//! elsewhere. Four vectors are served:
 //! - #PF: the stub leaves address, error code and RAX at the top of the exception stack and returns to
 //!   [`haltkick_page_fault`](page_fault) in the interrupted ring, on the interrupted stack (this target has no red zone).
 //!   That one ends with an IRETQ of its own, which needs no privilege to return to the same ring.
 //! - #BP: what ring 3 asks of ring 0, see `mmu`.
+//! - The interrupt that ends a HLT, see `halt`: acknowledged, and that is all.
 //! - NMI: the VMM says that translations have gone stale. CR3 is reloaded.
 //!
 //! Whatever else comes is reported and stops the guest.
@@ -14,7 +15,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::EXCEPTION_STACK_OFFSET;
+use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, WAKE_VECTOR};
 
 use crate::{faults, hypercall, percpu, user};
 
@@ -54,6 +55,18 @@ global_asm!(
     "push rax",
     "mov rax, cr3",
     "mov cr3, rax",
+    "pop rax",
+    "iretq",
+    ".elseif vector == {wake}",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "mov ecx, 0x80b", // x2APIC: end of interrupt
+    "xor eax, eax",
+    "xor edx, edx",
+    "wrmsr",
+    "pop rdx",
+    "pop rcx",
     "pop rax",
     "iretq",
     ".elseif vector == 3",
@@ -129,6 +142,7 @@ global_asm!(
     "pop rax",
     "iretq",
     ".popsection",
+    wake = const WAKE_VECTOR,
     report = sym report,
     page_fault = sym page_fault,
     exception_stack = const EXCEPTION_STACK_OFFSET,

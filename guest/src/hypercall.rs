@@ -1,4 +1,4 @@
-//! What the guest asks of the VMM: one port write each, see `haltkick_hypercalls`.
+//! What the guest asks of the VMM: one port write each, see `haltkick_hypercalls`; sleep and kick also of KVM, see `halt`.
 #![expect(unsafe_code, reason = "port I/O is an instruction that Rust has no safe form of")]
 
 use core::arch::asm;
@@ -7,6 +7,8 @@ use haltkick_hypercalls::{
     PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
     PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
+
+use crate::halt;
 
 #[inline(always)]
 fn out(port: u16, value: u32) {
@@ -18,19 +20,22 @@ fn out(port: u16, value: u32) {
 /// Sleeps until the next kick; returns at once if one was latched.
 #[inline(always)]
 pub(crate) fn wait() {
-    out(PORT_WAIT, 0);
+    if halt::is_on() { halt::wait() } else { out(PORT_WAIT, 0) }
 }
 
 /// Wakes vCPU `cpu`; latched if it does not sleep.
 #[inline(always)]
 pub(crate) fn kick(cpu: u32) {
-    out(PORT_KICK, cpu);
+    if halt::is_on() { halt::kick(cpu) } else { out(PORT_KICK, cpu) }
 }
 
 /// Gives up the slice, to `cpu` or to anyone.
 #[inline(always)]
 pub(crate) fn yield_to(cpu: Option<u32>) {
-    out(PORT_YIELD, cpu.unwrap_or(YIELD_TO_ANY));
+    match cpu {
+        Some(cpu) if halt::yields() => halt::yield_to(cpu),
+        _ => out(PORT_YIELD, cpu.unwrap_or(YIELD_TO_ANY)),
+    }
 }
 
 /// The boot vCPU is done; the others may start.

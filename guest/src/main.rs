@@ -13,6 +13,7 @@ mod exceptions;
 mod faults;
 mod foreign;
 mod grace;
+mod halt;
 mod histogram;
 mod hypercall;
 mod locks;

@@ -248,6 +248,18 @@ pub const BOOT_PREEMPTED_HINT: u32 = 1 << 1;
 pub const BOOT_GO_ON: u32 = 1 << 2;
 /// A slice may be extended for a vCPU that says it holds a lock: mind [`HostLine::yield_wanted`].
 pub const BOOT_GRACE: u32 = 1 << 3;
+/// Ring 0 with KVM's interrupt controller in x2APIC mode, APIC ids equal to indices: `pv_wait` is HLT, and `pv_kick` an
+/// interrupt with vector [`WAKE_VECTOR`], instead of [`PORT_WAIT`] and [`PORT_KICK`].
+pub const BOOT_HALT: u32 = 1 << 8;
+/// With [`BOOT_HALT`]: `pv_kick` is KVM_HC_KICK_CPU.
+pub const BOOT_KICK_HYPERCALL: u32 = 1 << 9;
+/// With [`BOOT_HALT`]: a directed yield is KVM_HC_SCHED_YIELD.
+pub const BOOT_YIELD_HYPERCALL: u32 = 1 << 10;
+/// Hypercalls are VMMCALL (AMD), not VMCALL (Intel).
+pub const BOOT_VMMCALL: u32 = 1 << 11;
+
+/// Interrupt vector that wakes a halted vCPU.
+pub const WAKE_VECTOR: u8 = 0xf0;
 
 // ---------------------------------------------------------------------------------------------------------
 // Control block: the measuring window, and what the boot vCPU found out

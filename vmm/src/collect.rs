@@ -7,7 +7,7 @@ use haltkick_hypercalls::{
     HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
 };
 
-use crate::config::{RunConfig, Sched};
+use crate::config::{PvBackend, RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::guest_run::GuestRun;
@@ -47,6 +47,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     Ok(Outcome {
         ring: facts.machine.ring,
         ring_reason: facts.machine.ring_reason.clone(),
+        pv_backend: facts.machine.pv_backend,
+        pv_backend_reason: facts.machine.pv_backend_reason.clone(),
         tsc_khz: facts.machine.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
         memory_bytes: facts.machine.memory.pool_bytes(),
@@ -65,6 +67,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         hold: sum_histograms(facts, |results| &results.hold),
         lock_events: lock_events(facts),
         vm_exits: vm_exits(facts.finished),
+        kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
@@ -173,6 +176,19 @@ fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
     Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
 }
 
+fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u64)>> {
+    let mut total: Vec<(String, u64)> = Vec::new();
+    for vcpu in finished {
+        for (name, value) in vcpu.vcpu.kvm_stats()? {
+            match total.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += value,
+                None => total.push((name, value)),
+            }
+        }
+    }
+    Ok(total)
+}
+
 fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
     match (facts.config.sched, &facts.machine.steal_time_refused) {
         (Sched::Vmm, _) => PreemptedSource::Vmm,
@@ -194,12 +210,19 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
             _ => (None, None),
         },
     };
+    let in_kernel = matches!(facts.machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
     VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,
         steal_ns,
         preemptions: vcpu.account.preemptions,
-        waits: vcpu.account.waits,
-        kicks: vcpu.account.kicks,
+        waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.waits) },
+        kicks: (!in_kernel).then_some(vcpu.account.kicks),
     }
+}
+
+/// Sleeps that KVM served. None are counted where HLT does not exit.
+fn halts(vcpu: &Finished) -> Option<u64> {
+    let stats = vcpu.vcpu.kvm_stats().ok()?;
+    stats.into_iter().find(|(name, _)| name == "halt_exits").map(|(_, count)| count)
 }

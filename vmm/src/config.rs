@@ -78,6 +78,33 @@ impl Mix {
     }
 }
 
+/// How a vCPU sleeps and is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PvBackend {
+    /// The best that works here: `Kvm`, `Ipi`, `Vmm`.
+    Auto,
+    /// Doorbells: the VMM puts the vCPU to sleep and wakes it.
+    Vmm,
+    /// In the kernel: HLT, and KVM_HC_KICK_CPU.
+    Kvm,
+    /// In the kernel: HLT, and an interrupt, as under hypervisors without a hypercall for it.
+    Ipi,
+}
+
+impl PvBackend {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Vmm => "vmm",
+            Self::Kvm => "kvm",
+            Self::Ipi => "ipi",
+        }
+    }
+}
+
 /// One cell: a guest, how it is scheduled, what it does and for how long.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
@@ -91,6 +118,14 @@ pub struct RunConfig {
     pub ring: Ring,
     /// Who schedules.
     pub sched: Sched,
+    /// How vCPUs sleep and are woken.
+    pub pv_backend: PvBackend,
+    /// How long KVM polls before it lets a vCPU sleep that halted in its hands; `None`: as the host is set up.
+    pub halt_poll: Option<Duration>,
+    /// Whether a spin loop in ring 0 may end in an exit (pause-loop exit, PAUSE filter).
+    pub pause_exits: bool,
+    /// Whether HLT in ring 0 ends in an exit. If not, the pCPU idles in the guest.
+    pub hlt_exits: bool,
     /// Length of a slice under [`Sched::Vmm`].
     pub slice: Duration,
     /// Under [`Sched::Vmm`]: how much longer a vCPU may run that says it holds a lock when its slice ends; zero: no longer.

@@ -3,7 +3,8 @@
 //! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
 //! ring runs natively), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and what stands in for it where
-//! there is no KVM), `exits` (why it came back), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
+//! there is no KVM), `exits` (why it came back), `in_kernel` (sleeping in KVM's hands),
+//! `kvm_stats` (what KVM counts), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
 //! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
 //! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
 //! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten).
@@ -22,7 +23,9 @@ mod explain;
 mod guest_run;
 mod identity;
 mod image;
+mod in_kernel;
 mod invalidate;
+mod kvm_stats;
 mod loss;
 mod machine;
 mod memory;
@@ -41,7 +44,7 @@ mod symbols;
 mod trace;
 mod vcpu;
 
-pub use config::{Engine, Mix, Ring, RunConfig, Sched, Share};
+pub use config::{Engine, Mix, PvBackend, Ring, RunConfig, Sched, Share};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;

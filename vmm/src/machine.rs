@@ -2,21 +2,23 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::sync::OnceLock;
 
 use haltkick_hypercalls::{
     ABI_VERSION, BOOT_GO_ON, BOOT_GRACE, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress,
     USES_MEMORY,
 };
 use kvm_bindings::{
-    KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
+    CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
 use crate::clock::{self, read_tsc};
-use crate::config::{Engine, Ring, RunConfig, Sched};
+use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
 use crate::image::Image;
+use crate::in_kernel;
 use crate::memory::Memory;
 use crate::patch;
 use crate::ring;
@@ -46,6 +48,8 @@ pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) ring: Ring,
     pub(crate) ring_reason: String,
+    pub(crate) pv_backend: PvBackend,
+    pub(crate) pv_backend_reason: String,
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
@@ -55,11 +59,14 @@ pub(crate) struct Machine {
     pub(crate) patched_sites: usize,
 }
 
-/// A guest of one vCPU whose registers are set by whoever probes it.
+/// A small guest whose registers are set by whoever probes it.
 pub(crate) struct ProbeMachine {
-    pub(crate) vcpu: KvmVcpu,
+    pub(crate) vcpus: Vec<KvmVcpu>,
     _vm: VmFd,
+    // After the VM, so that it outlives it while the struct is dropped.
     pub(crate) memory: Memory,
+    /// The CPUID that KVM offers.
+    pub(crate) cpuid: CpuId,
     pub(crate) tsc_khz: u64,
 }
 
@@ -84,17 +91,35 @@ pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
 }
 
 impl ProbeMachine {
-    /// Makes it.
-    pub(crate) fn new(image: &Image) -> Result<Self, RunError> {
+    /// One of `count` vCPUs, with KVM's interrupt controller or without. The image is there, for its interrupt handlers.
+    pub(crate) fn new(image: &Image, count: u32, irqchip: bool) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        let memory = Memory::new(image.end, 1, 0, 0)?;
+        if irqchip {
+            in_kernel::create_irqchip(&vm)?;
+        }
+        let memory = Memory::new(image.end, count, 0, 0)?;
         map_memory(&vm, &memory)?;
+        load(&memory, image);
         boot::write_tables(&memory, image);
-        boot::write_task_state(&memory, 0);
-        let vcpu = create_vcpus(&kvm, &vm, 1)?.remove(0);
-        let tsc_khz = tsc_khz(&vcpu)?;
-        Ok(Self { vcpu, _vm: vm, memory, tsc_khz })
+        let cpuid = offered_cpuid(&kvm)?;
+        let vcpus = create_vcpus(&kvm, &vm, count, &cpuid, irqchip)?;
+        vcpus.iter().for_each(|vcpu| boot::write_task_state(&memory, vcpu.id));
+        let tsc_khz = tsc_khz(&vcpus[0])?;
+        Ok(Self { vcpus, _vm: vm, memory, cpuid, tsc_khz })
+    }
+
+    /// Instructions a second in `ring`, by `measure`.
+    pub(crate) fn rate(
+        &mut self,
+        ring: Ring,
+        measure: fn(&Memory, &mut KvmVcpu) -> Result<f64, RunError>,
+    ) -> Result<f64, RunError> {
+        let vcpu = &mut self.vcpus[0];
+        let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
+        boot::set_system_registers(&mut sregs, ring, 0, self.memory.area_address(0));
+        vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+        measure(&self.memory, vcpu)
     }
 }
 
@@ -107,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// On `/dev/kvm`, where a probe of the ring may run before.
+    /// On `/dev/kvm`, where probes of the ring and of the back ends may run before.
     fn on_kvm(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
@@ -119,34 +144,44 @@ impl Machine {
         }
         let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
         let pool_bytes = if uses_memory { config.memory_bytes } else { 0 };
+        let (ring, ring_reason) = choose_ring(config, image)?;
+        let (pv_backend, pv_backend_reason) =
+            in_kernel::choose(config, (ring, &ring_reason), || in_kernel::InKernel::probe(image))?;
+        let irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+        if !irqchip && (config.halt_poll.is_some() || !config.hlt_exits) {
+            return Err(RunError::Usage(format!(
+                "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel; here the VMM puts them to sleep \
+                 ({pv_backend_reason})"
+            )));
+        }
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
+        in_kernel::configure(&vm, config)?;
+        if irqchip {
+            in_kernel::create_irqchip(&vm)?;
+        }
         let memory = Memory::new(image.end, config.vcpus, pool_bytes, chosen.trace_sections)?;
         map_memory(&vm, &memory)?;
 
-        for segment in &image.segments {
-            memory.write(segment.address, &segment.bytes);
-        }
+        load(&memory, image);
         let patched_sites = patch_sites(config, image, chosen, &memory)?;
         boot::write_tables(&memory, image);
-        let mut vcpus = create_vcpus(&kvm, &vm, config.vcpus)?;
+        let cpuid = offered_cpuid(&kvm)?;
+        let vcpus = create_vcpus(&kvm, &vm, config.vcpus, &cpuid, irqchip)?;
         let tsc_khz = tsc_khz(&vcpus[0])?;
         let tsc_offset = tsc_offset(&vcpus[0]);
-        let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
-
-        let mut sregs = vcpus[0].fd.get_sregs().map_err(system("read the reset state"))?;
-        let mut rate = None;
-        if config.ring == Ring::Auto {
-            boot::write_task_state(&memory, 0);
-            boot::set_system_registers(&mut sregs, Ring::Ring0, 0, memory.area_address(0));
-            vcpus[0].fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-            rate = Some(ring::instructions_per_second(&memory, &mut vcpus[0])?);
-        }
-        let (ring, ring_reason) = ring::choose(config.ring, rate);
+        let mut boot = boot_block(config, chosen, tsc_khz);
+        boot.flags |= in_kernel::boot_flags(pv_backend, &cpuid);
+        let boot_block = memory.write_boot_block(boot);
 
         let mut steal_time_refused = None;
         for vcpu in &vcpus {
             boot::write_task_state(&memory, vcpu.id);
+            // Each vCPU's own: the APIC base says which one is the first.
+            let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
             boot::set_system_registers(&mut sregs, ring, vcpu.id, memory.area_address(vcpu.id));
+            if irqchip {
+                in_kernel::set_x2apic(&mut sregs);
+            }
             vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
             let registers = boot::registers(&memory, image, vcpu.id, boot_block);
             vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
@@ -156,15 +191,17 @@ impl Machine {
         }
         let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
         Ok(Self {
+            vcpus,
+            _vm: Some(vm),
             memory,
             ring,
             ring_reason,
+            pv_backend,
+            pv_backend_reason,
             tsc_khz,
             tsc_offset,
             steal_time_refused,
             patched_sites,
-            vcpus,
-            _vm: Some(vm),
         })
     }
 
@@ -180,6 +217,10 @@ impl Machine {
         if config.ring == Ring::Ring0 {
             return Err(RunError::Usage("threads run in ring 3: use --ring auto, or --engine kvm".into()));
         }
+        if matches!(config.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
+            let asked = config.pv_backend.name();
+            return Err(RunError::Usage(format!("--pv-backend {asked} is KVM's: use --engine kvm")));
+        }
         let workload_entry = &image.workloads[chosen.workload as usize];
         if workload_entry.flags & USES_MEMORY != 0 {
             return Err(RunError::Usage(format!(
@@ -188,14 +229,10 @@ impl Machine {
             )));
         }
         let memory = Memory::at_its_own_addresses(image.end, config.vcpus, chosen.trace_sections)?;
-        for segment in &image.segments {
-            memory.write(segment.address, &segment.bytes);
-        }
+        load(&memory, image);
         let patched_sites = patch_sites(config, image, chosen, &memory)?;
-        for segment in &image.segments {
-            if segment.executable {
-                memory.make_executable(segment.address..segment.address + segment.bytes.len() as u64)?;
-            }
+        for code in image.segments.iter().filter(|segment| segment.executable) {
+            memory.make_executable(code.address..code.address + code.bytes.len() as u64)?;
         }
         let tsc_khz = clock::tsc_khz();
         let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
@@ -210,6 +247,8 @@ impl Machine {
             memory,
             ring: Ring::Ring3,
             ring_reason: "threads run in user mode".into(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: "threads are put to sleep by the VMM".into(),
             tsc_khz,
             tsc_offset: 0,
             steal_time_refused: Some("threads have no hypervisor that could write the flag".into()),
@@ -312,18 +351,50 @@ fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
     })
 }
 
-fn create_vcpus(kvm: &Kvm, vm: &VmFd, count: u32) -> Result<Vec<KvmVcpu>, RunError> {
+fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
+    kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(system("ask for the CPUID that KVM offers"))
+}
+
+/// Loads the image.
+fn load(memory: &Memory, image: &Image) {
+    image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
+}
+
+/// The ring to run in, and why. How fast ring 0 is here is measured once in a process.
+fn choose_ring(config: &RunConfig, image: &Image) -> Result<(Ring, String), RunError> {
+    static RING0_RATE: OnceLock<f64> = OnceLock::new();
+    let rate = match (config.ring, RING0_RATE.get()) {
+        (Ring::Auto, Some(rate)) => Some(*rate),
+        (Ring::Auto, None) => {
+            let rate =
+                ProbeMachine::new(image, 1, false)?.rate(Ring::Ring0, ring::instructions_per_second)?;
+            Some(*RING0_RATE.get_or_init(|| rate))
+        }
+        _ => None,
+    };
+    Ok(ring::choose(config.ring, rate))
+}
+
+fn create_vcpus(
+    kvm: &Kvm,
+    vm: &VmFd,
+    count: u32,
+    cpuid: &CpuId,
+    irqchip: bool,
+) -> Result<Vec<KvmVcpu>, RunError> {
     allow_open_files(count)?;
     let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
-    let cpuid = kvm
-        .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-        .map_err(system("ask for the CPUID that KVM offers"))?;
     (0..count)
         .map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
-            fd.set_cpuid2(&cpuid).map_err(system("set CPUID"))?;
             share_the_hosts_clock(&fd);
-            KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))
+            let vcpu = KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))?;
+            if irqchip {
+                in_kernel::prepare(&vcpu, cpuid)?;
+            } else {
+                vcpu.fd.set_cpuid2(cpuid).map_err(system("set CPUID"))?;
+            }
+            Ok(vcpu)
         })
         .collect()
 }

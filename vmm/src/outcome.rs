@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Ring;
+use crate::config::{PvBackend, Ring};
 use crate::patch::Calls;
 
 /// One value per thing that a vCPU can be doing.
@@ -64,10 +64,10 @@ pub struct VcpuOutcome {
     pub steal_ns: Option<u64>,
     /// Times taken off a pCPU while running, whole run.
     pub preemptions: u64,
-    /// Sleeps in `pv_wait`, whole run.
-    pub waits: u64,
-    /// Kicks received, whole run.
-    pub kicks: u64,
+    /// Sleeps in `pv_wait`, whole run; `None` where nobody counts them.
+    pub waits: Option<u64>,
+    /// Kicks received, whole run; `None` where nobody counts them.
+    pub kicks: Option<u64>,
 }
 
 /// What a lock costs when nobody contends for it, in TSC ticks per 1024 pairs of lock and unlock: the best of several
@@ -89,6 +89,10 @@ pub struct Outcome {
     pub ring: Ring,
     /// Why that ring: measured rates, or "asked for".
     pub ring_reason: String,
+    /// How vCPUs slept and were woken.
+    pub pv_backend: PvBackend,
+    /// Why so: what was tried and worked, or "asked for".
+    pub pv_backend_reason: String,
     /// TSC frequency.
     pub tsc_khz: u64,
     /// Iterations of the work loop per 2^20 ns: measured at boot, or as given.
@@ -121,6 +125,8 @@ pub struct Outcome {
     pub lock_events: Vec<(String, u64)>,
     /// Exits of all vCPUs, whole run, by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
+    /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
+    pub kvm_stats: Result<Vec<(String, u64)>, String>,
     /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
     pub preemptions: Option<ByActivity<u64>>,
     /// Time those vCPUs were off for, in nanoseconds.

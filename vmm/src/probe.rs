@@ -1,14 +1,14 @@
 //! What this host's KVM can do, measured: for `doctor`.
 
-use crate::boot;
 use crate::config::Ring;
-use crate::error::{RunError, system};
+use crate::error::RunError;
 use crate::image::Image;
+use crate::in_kernel;
 use crate::machine::{ProbeMachine, open_kvm};
 use crate::ring;
 
 /// What this host's KVM can do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Probe {
     /// Instructions a second in ring 0, from a loop of two.
     pub ring0_instructions_per_second: f64,
@@ -22,6 +22,10 @@ pub struct Probe {
     pub recommended_vcpus: usize,
     /// TSC frequency of a guest.
     pub tsc_khz: u64,
+    /// Why vCPUs cannot sleep by HLT and be woken by KVM_HC_KICK_CPU in ring 0, if they cannot.
+    pub kick_by_hypercall: Result<(), String>,
+    /// Why they cannot sleep by HLT and be woken by an interrupt, if they cannot.
+    pub kick_by_interrupt: Result<(), String>,
 }
 
 /// Makes a small guest and measures it.
@@ -31,14 +35,10 @@ pub struct Probe {
 pub fn probe() -> Result<Probe, RunError> {
     let kvm = open_kvm()?;
     let image = Image::embedded();
-    let mut machine = ProbeMachine::new(&image)?;
-    let mut rate = |ring: Ring| {
-        let mut sregs = machine.vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
-        boot::set_system_registers(&mut sregs, ring, 0, machine.memory.area_address(0));
-        machine.vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-        ring::precise_instructions_per_second(&machine.memory, &mut machine.vcpu)
-    };
-    let (ring0, ring3) = (rate(Ring::Ring0)?, rate(Ring::Ring3)?);
+    let mut machine = ProbeMachine::new(&image, 1, false)?;
+    let ring0 = machine.rate(Ring::Ring0, ring::precise_instructions_per_second)?;
+    let ring3 = machine.rate(Ring::Ring3, ring::precise_instructions_per_second)?;
+    let in_kernel = in_kernel::InKernel::probe(&image)?.clone();
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,
@@ -46,5 +46,7 @@ pub fn probe() -> Result<Probe, RunError> {
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
         tsc_khz: machine.tsc_khz,
+        kick_by_hypercall: in_kernel.kvm,
+        kick_by_interrupt: in_kernel.ipi,
     })
 }

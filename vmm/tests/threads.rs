@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Engine, Image, Mix, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, Share, allowed_cpus, run,
+    Engine, Image, Mix, Outcome, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched, Share,
+    allowed_cpus, run,
 };
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -35,6 +36,10 @@ fn config() -> RunConfig {
         pv: true,
         patch: true,
         preempted_hint: true,
+        pv_backend: PvBackend::Auto,
+        halt_poll: None,
+        pause_exits: true,
+        hlt_exits: true,
         spin_threshold: Duration::from_micros(20),
         workload: "critical-section".into(),
         hold: Duration::from_micros(1),

@@ -80,10 +80,23 @@ fn measured() -> Vec<Finding> {
     let native = probe.as_ref().is_ok_and(|probe| probe.ring0_native);
     let ring =
         Finding::of_fact("ring 0", rates, why, |_| (if native { Level::Good } else { Level::Note }, None));
+    let backends = probe.clone().map(|probe| {
+        let [kvm, ipi] = [&probe.kick_by_hypercall, &probe.kick_by_interrupt];
+        match (kvm, ipi) {
+            (Ok(()), Ok(())) => "kvm, ipi, vmm".to_owned(),
+            (Ok(()), Err(ipi)) => format!("kvm, vmm; not ipi: {ipi}"),
+            (Err(kvm), Ok(())) => format!("ipi, vmm; not kvm: {kvm}"),
+            (Err(kvm), Err(ipi)) => format!("vmm; not kvm: {kvm}; not ipi: {ipi}"),
+        }
+    });
+    let why = "how vCPUs sleep and are woken: in the kernel (sched host, ring 0) or by the VMM; each was tried just now";
+    let backends = Finding::of_fact("pv back ends", backends, why, |value| {
+        (if value.starts_with("kvm") { Level::Good } else { Level::Note }, None)
+    });
     let limits =
         probe.map(|probe| format!("{} ({} recommended by KVM)", probe.max_vcpus, probe.recommended_vcpus));
     let why = "beyond this KVM makes no more; what it recommends matters to production guests only";
-    vec![ring, Finding::of_fact("most vCPUs", limits, why, |_| (Level::Good, None))]
+    vec![ring, backends, Finding::of_fact("most vCPUs", limits, why, |_| (Level::Good, None))]
 }
 
 fn preempted_hint() -> Finding {

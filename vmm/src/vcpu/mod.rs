@@ -6,6 +6,7 @@ mod native;
 use std::io;
 
 use crate::exits::Exit;
+use crate::kvm_stats;
 
 pub(crate) use kvm::{KvmVcpu, reason_name};
 pub(crate) use native::NativeVcpu;
@@ -46,6 +47,17 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
             Body::Native(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// What KVM counted for it.
+    ///
+    /// # Errors
+    /// Where there is no KVM, or one before Linux 5.14.
+    pub(crate) fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
+        match &self.body {
+            Body::Kvm(vcpu) => kvm_stats::read(&vcpu.fd),
+            Body::Native(_) => Err(io::Error::other("threads run without KVM")),
         }
     }
 

@@ -1,0 +1,110 @@
+//! Sleeping in KVM's hands: `pv_wait` is HLT, `pv_kick` a hypercall or an interrupt. For ring 0, where the VMM asks for it.
+//!
+//! A vCPU runs with interrupts off, always. That makes check and halt one step (locks.md T11): what is sent after the
+//! check stays pending until the vCPU halts, and ends that halt at once.
+//! - KVM_HC_KICK_CPU ends a HLT even with interrupts off, now or the next one (PV_UNHALT).
+//! - An interrupt stays pending in the local APIC. `sti; hlt` takes it before HLT or wakes up by it: STI delays
+//!   interrupts by one instruction, so none is taken between the two. Its handler only acknowledges it.
+#![expect(unsafe_code, reason = "privileged instructions")]
+
+use core::arch::asm;
+use core::arch::x86_64::__cpuid;
+
+use haltkick_hypercalls::{BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL, WAKE_VECTOR};
+
+use crate::percpu::boot;
+
+/// KVM_HC_KICK_CPU: flags (0) and APIC id.
+const KICK_CPU: u64 = 5;
+/// KVM_HC_SCHED_YIELD: APIC id.
+const SCHED_YIELD: u64 = 11;
+
+/// Whether vCPUs sleep by HLT.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    boot().flags & BOOT_HALT != 0
+}
+
+/// Whether a directed yield is a hypercall.
+#[inline(always)]
+pub(crate) fn yields() -> bool {
+    boot().flags & BOOT_YIELD_HYPERCALL != 0
+}
+
+fn kicks_by_hypercall() -> bool {
+    boot().flags & BOOT_KICK_HYPERCALL != 0
+}
+
+/// Each vCPU, before it may sleep: checks that the host keeps the promises that sleeping rests on, and lets its local APIC
+/// accept interrupts.
+pub(crate) fn init() {
+    if kicks_by_hypercall() {
+        assert!(has_pv_unhalt(), "told to kick by hypercall, but CPUID does not offer KVM_FEATURE_PV_UNHALT");
+    }
+    /// Spurious-interrupt vector register: software enable, vector 255.
+    const SVR: u32 = 0x80f;
+    write_msr(SVR, 0x1ff);
+}
+
+/// As a guest must: the features are KVM's only under KVM's signature.
+fn has_pv_unhalt() -> bool {
+    const PV_UNHALT: u32 = 1 << 7;
+    let signature = __cpuid(0x4000_0000);
+    // "KVMKVMKVM"
+    (signature.ebx, signature.ecx, signature.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d)
+        && __cpuid(0x4000_0001).eax & PV_UNHALT != 0
+}
+
+/// Sleeps until the next kick, or returns at once if there has been one.
+pub(crate) fn wait() {
+    // SAFETY: ring 0 (the VMM asks for this there only), interrupts off before and after. Not `nomem`: memory that
+    // others write may have changed.
+    unsafe {
+        if kicks_by_hypercall() {
+            asm!("hlt", options(nostack, preserves_flags));
+        } else {
+            asm!("sti", "hlt", "cli", options(nostack));
+        }
+    }
+}
+
+/// Wakes vCPU `cpu`, whose APIC id is its index.
+pub(crate) fn kick(cpu: u32) {
+    if kicks_by_hypercall() {
+        hypercall(KICK_CPU, 0, u64::from(cpu));
+    } else {
+        /// Interrupt command register: fixed delivery to one APIC, as the vector says.
+        const ICR: u32 = 0x830;
+        // What this vCPU has written before must be visible to the one that it wakes: a write to an x2APIC register, other
+        // than one to memory-mapped registers, waits for nothing (SDM vol. 3, 11.12.3).
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        write_msr(ICR, u64::from(cpu) << 32 | u64::from(WAKE_VECTOR));
+    }
+}
+
+/// Gives the slice to vCPU `cpu`, if the host will.
+pub(crate) fn yield_to(cpu: u32) {
+    hypercall(SCHED_YIELD, u64::from(cpu), 0);
+}
+
+fn hypercall(number: u64, first: u64, second: u64) {
+    // SAFETY: ring 0, under KVM, with a number that it offers. It changes RAX and nothing else. RBX, which carries the
+    // first argument, is reserved by the compiler, so it is put back.
+    unsafe {
+        if boot().flags & BOOT_VMMCALL != 0 {
+            asm!("xchg rbx, {first}", "vmmcall", "xchg rbx, {first}", first = inout(reg) first => _,
+                 inout("rax") number => _, in("rcx") second, options(nostack));
+        } else {
+            asm!("xchg rbx, {first}", "vmcall", "xchg rbx, {first}", first = inout(reg) first => _,
+                 inout("rax") number => _, in("rcx") second, options(nostack));
+        }
+    }
+}
+
+fn write_msr(register: u32, value: u64) {
+    // SAFETY: ring 0; the registers written here are the x2APIC's, which the VMM has switched on.
+    unsafe {
+        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
+             options(nostack, preserves_flags));
+    }
+}
