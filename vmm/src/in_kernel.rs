@@ -52,7 +52,8 @@ impl InKernel {
         if let Some(probed) = PROBED.get() {
             return Ok(probed);
         }
-        let probed = Self { kvm: try_out(image, PvBackend::Kvm)?, ipi: try_out(image, PvBackend::Ipi)? };
+        let probed =
+            Self { kvm: try_patiently(image, PvBackend::Kvm)?, ipi: try_patiently(image, PvBackend::Ipi)? };
         Ok(PROBED.get_or_init(|| probed))
     }
 }
@@ -218,8 +219,9 @@ fn is_amd(cpuid: &CpuId) -> bool {
 // ---------------------------------------------------------------------------------------------------------
 // The trial: vCPU 0 wakes vCPU 1, once before it halts and once after
 
-/// Time for each step: a thousand times what a slow host takes, and all steps together within a second.
-const STEP_LIMIT: Duration = Duration::from_millis(150);
+/// Time for a step: a thousand times what a slow host takes. A host that was busy with other things meanwhile gets another
+/// chance; what does not work ends at its first step, so that both chances are over within a second.
+const STEP_LIMITS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(500)];
 
 /// `mov dx, PORT_BOOTED; out dx, eax`, at its start, after HLT, and again: three bytes of it in each.
 const REPORT: [u8; 5] = [0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef];
@@ -257,7 +259,15 @@ const SLEEPER_CODE: u64 = PROBE_CODE;
 const WAKER_CODE: u64 = PROBE_CODE + 0x100;
 
 /// Whether `backend` works here; the reason if not.
-fn try_out(image: &Image, backend: PvBackend) -> Result<Result<(), String>, RunError> {
+fn try_patiently(image: &Image, backend: PvBackend) -> Result<Result<(), String>, RunError> {
+    let [first, last] = STEP_LIMITS;
+    match try_out(image, backend, first)? {
+        Ok(()) => Ok(Ok(())),
+        Err(_) => try_out(image, backend, last),
+    }
+}
+
+fn try_out(image: &Image, backend: PvBackend, limit: Duration) -> Result<Result<(), String>, RunError> {
     let mut machine = match ProbeMachine::new(image, 2, true) {
         Ok(machine) => machine,
         Err(error @ RunError::System { .. }) => return Ok(Err(error.to_string())),
@@ -276,7 +286,7 @@ fn try_out(image: &Image, backend: PvBackend) -> Result<Result<(), String>, RunE
         vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
     }
     let [waker, sleeper] = machine.vcpus.as_mut_slice() else { unreachable!("two vCPUs were made") };
-    Ok(wake_twice(memory, sleeper, waker, backend))
+    Ok(wake_twice(memory, sleeper, waker, backend, limit))
 }
 
 fn wake_twice(
@@ -284,24 +294,27 @@ fn wake_twice(
     sleeper: &mut KvmVcpu,
     waker: &mut KvmVcpu,
     backend: PvBackend,
+    limit: Duration,
 ) -> Result<(), String> {
     let kick = match backend {
         PvBackend::Ipi => "an interrupt",
         _ => "KVM_HC_KICK_CPU",
     };
     set_start(memory, sleeper, SLEEPER_CODE)?;
-    expect(sleeper, Exit::Booted, || "a vCPU does not run in ring 0 with KVM's interrupt controller".into())?;
+    expect(sleeper, Exit::Booted, limit, || {
+        "a vCPU does not run in ring 0 with KVM's interrupt controller".into()
+    })?;
     let wake = |waker: &mut KvmVcpu| {
         set_wake(memory, waker, backend)?;
-        expect(waker, Exit::Kick(0), || format!("{kick} does not return"))
+        expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return"))
     };
     // The wake-up comes first: it must be latched.
     wake(waker)?;
-    expect(sleeper, Exit::Booted, || format!("{kick} before a HLT does not end it"))?;
+    expect(sleeper, Exit::Booted, limit, || format!("{kick} before a HLT does not end it"))?;
     // The HLT comes first, if a quiet moment is enough for it; if not, this is the first case again.
     std::thread::scope(|scope| {
-        let asleep =
-            scope.spawn(|| expect(sleeper, Exit::Booted, || format!("{kick} does not wake a halted vCPU")));
+        let asleep = scope
+            .spawn(|| expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU")));
         std::thread::sleep(Duration::from_millis(2));
         let sent = wake(waker);
         let woken = asleep.join().unwrap_or_else(|_| Err("the probe's thread panicked".into()));
@@ -335,21 +348,27 @@ fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Result<(), S
 }
 
 /// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
-fn expect(vcpu: &mut KvmVcpu, wanted: Exit, otherwise: impl Fn() -> String) -> Result<(), String> {
+fn expect(
+    vcpu: &mut KvmVcpu,
+    wanted: Exit,
+    limit: Duration,
+    otherwise: impl Fn() -> String,
+) -> Result<(), String> {
     signal::block_kick();
-    let limit = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
+    let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
     let start = Instant::now();
-    limit.set(now_ns() + STEP_LIMIT.as_nanos() as u64, STEP_LIMIT.as_nanos() as u64);
+    let limit_ns = limit.as_nanos() as u64;
+    timer.set(now_ns() + limit_ns, limit_ns);
     let verdict = loop {
         match vcpu.run() {
             Ok(exit) if exit == wanted => break Ok(()),
-            Ok(Exit::Interrupted) if start.elapsed() < STEP_LIMIT => signal::take_kick(),
+            Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
             Ok(Exit::Interrupted) => break Err(otherwise()),
             Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise())),
             Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise())),
         }
     };
-    drop(limit);
+    drop(timer);
     signal::take_kick();
     verdict
 }
