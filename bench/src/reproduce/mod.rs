@@ -52,8 +52,8 @@ pub(crate) struct Reproduced {
     published: f64,
     /// Where that was measured.
     machine: String,
-    /// CPUs there.
-    pcpus_there: u32,
+    /// CPUs there; null if nobody says.
+    pcpus_there: Option<u32>,
     /// CPUs here; null if the experiment was not run.
     pcpus_here: Option<usize>,
     /// Our experiment.
@@ -138,7 +138,7 @@ fn reproduced(row: &Row, summary: Option<&Summary>, failure: Option<&String>) ->
         figure: row.figure.into(),
         published: row.published,
         machine: row.machine.into(),
-        pcpus_there: row.pcpus,
+        pcpus_there: (row.pcpus > 0).then_some(row.pcpus),
         pcpus_here: summary.and_then(|summary| summary.rows.first()).map(|row| row.pcpus),
         experiment: row.experiment.into(),
         agreement: Agreement::of(row.published, ratio.as_ref()),
@@ -188,7 +188,8 @@ fn text(reproduction: &Reproduction) -> String {
         }
         let here = row.pcpus_here.map_or("-".into(), |pcpus| pcpus.to_string());
         let published = format!("{}x", significant(row.published));
-        let pcpus = format!("{} / {here}", row.pcpus_there);
+        let there = row.pcpus_there.map_or("?".into(), |pcpus| pcpus.to_string());
+        let pcpus = format!("{there} / {here}");
         let _ = writeln!(text, "\n{bold}{}{bold:#}", row.seed);
         let ours = figure(&row.ours);
         let _ =
