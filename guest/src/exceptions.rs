@@ -7,15 +7,16 @@
 //!   That one ends with an IRETQ of its own, which needs no privilege to return to the same ring.
 //! - #BP: what ring 3 asks of ring 0, see `mmu`.
 //! - The interrupt that ends a HLT, see `halt`: acknowledged, and that is all.
-//! - NMI: the VMM says that translations have gone stale. CR3 is reloaded.
+//! - NMI: the VMM says that translations have gone stale. That of one page is dropped, or CR3 reloaded.
 //!
 //! Whatever else comes is reported and stops the guest.
 #![expect(unsafe_code, reason = "interrupt entry code and the frames it leaves on the stacks")]
 
 use core::arch::{asm, global_asm};
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, WAKE_VECTOR};
+use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, VcpuArea, WAKE_VECTOR};
 
 use crate::{faults, hypercall, percpu, user};
 
@@ -53,7 +54,14 @@ global_asm!(
     "iretq",
     ".elseif vector == 2",
     "push rax",
-    "mov rax, cr3",
+    "xor eax, eax",
+    "xchg rax, gs:[{stale}]",
+    "test al, {all}",
+    "jnz 2f",
+    "invlpg [rax]",
+    "pop rax",
+    "iretq",
+    "2: mov rax, cr3",
     "mov cr3, rax",
     "pop rax",
     "iretq",
@@ -71,14 +79,14 @@ global_asm!(
     "iretq",
     ".elseif vector == 3",
     "cmp edx, {invalidate_page}",
-    "jne 2f",
+    "jne 3f",
     "invlpg [rax]",
     "iretq",
-    "2: cmp edx, {load_cr3}",
-    "jne 3f",
+    "3: cmp edx, {load_cr3}",
+    "jne 4f",
     "mov cr3, rax",
     "iretq",
-    "3: push 0",
+    "4: push 0",
     "push vector",
     "jmp haltkick_exception",
     ".else",
@@ -148,6 +156,8 @@ global_asm!(
     exception_stack = const EXCEPTION_STACK_OFFSET,
     invalidate_page = const SERVICE_INVALIDATE_PAGE,
     load_cr3 = const SERVICE_LOAD_CR3,
+    stale = const offset_of!(VcpuArea, invalidation) + offset_of!(Invalidation, stale),
+    all = const STALE_ALL,
 );
 
 unsafe extern "C" {

@@ -332,7 +332,8 @@ impl Machine for Guest {
         } else {
             (0..bytes).step_by(PAGE_BYTES as usize).for_each(|offset| mmu::invalidate_page(address + offset));
         }
-        let asked = mmu::invalidate_others(cpus.iter());
+        let page = (!tables && bytes == PAGE_BYTES).then_some(address);
+        let asked = mmu::invalidate_others(cpus.iter(), page);
         self.event(Event::TlbRemoteFlush, asked);
     }
 

@@ -8,6 +8,8 @@ use core::arch::asm;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use haltkick_hypercalls::STALE_ALL;
+
 use crate::exceptions::{SERVICE_INVALIDATE_PAGE, SERVICE_LOAD_CR3};
 use crate::{hypercall, percpu};
 
@@ -44,17 +46,25 @@ pub(crate) fn invalidate_page(address: u64) {
     }
 }
 
-/// Makes the other vCPUs of `cpus` forget all that they have cached, and waits until none of them can use it any more.
-/// The number of vCPUs that were asked.
-pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone) -> u64 {
+/// Makes the other vCPUs of `cpus` forget what they have cached of the page at `page`, or everything, and waits until none
+/// of them can use it any more. The number of vCPUs that were asked.
+///
+/// One page is dropped by INVLPG: a reload of CR3 makes shadow paging protect every page table anew, so that the next
+/// store to each of them traps.
+pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone, page: Option<u64>) -> u64 {
     static TICKETS: AtomicU64 = AtomicU64::new(0);
     let this = percpu::cpu();
     let others = cpus.filter(|cpu| *cpu != this);
     let ticket = TICKETS.fetch_add(1, Ordering::SeqCst) + 1;
     let mut asked = 0;
     for cpu in others.clone() {
+        let invalidation = &percpu::area(cpu).invalidation;
+        // First what, then that: the NMI comes after both, and one that came too early leaves nothing for this one's.
+        let stale = page.unwrap_or(STALE_ALL);
+        let merge = |old| Some(if old == 0 || old == stale { stale } else { STALE_ALL });
+        let _ = invalidation.stale.fetch_update(Ordering::SeqCst, Ordering::SeqCst, merge);
         // Orders the page-table stores before it against the VMM's look at it.
-        percpu::area(cpu).invalidation.requested.fetch_max(ticket, Ordering::SeqCst);
+        invalidation.requested.fetch_max(ticket, Ordering::SeqCst);
         asked += 1;
     }
     if asked == 0 {

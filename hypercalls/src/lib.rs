@@ -122,8 +122,8 @@ pub const IS_SELFTEST: u32 = 1 << 3;
 pub const USES_MEMORY: u32 = 1 << 4;
 /// The workload takes page faults: its locks are those with [`SERVES_FAULTS`].
 pub const FAULTS_PAGES: u32 = 1 << 5;
-/// The lock is a way to serve page faults, for workloads with [`FAULTS_PAGES`]. One that is [`IS_LOCK_FREE`] as well is
-/// for all workloads; for these it gives each vCPU an address space of its own.
+/// The lock is a way to serve page faults, for workloads with [`FAULTS_PAGES`]. One that is [`IS_LOCK_FREE`] as well gives
+/// each vCPU an address space of its own there.
 pub const SERVES_FAULTS: u32 = 1 << 6;
 
 /// The lock rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
@@ -394,8 +394,13 @@ pub struct Activity {
 pub struct Invalidation {
     /// Raised before [`PORT_INVALIDATE`], to a number higher than any before: the vCPU must drop its cached translations.
     pub requested: AtomicU64,
-    _pad: [u8; 120],
+    /// What has become stale since the vCPU last took this: 0 nothing, the address of a page, or [`STALE_ALL`].
+    pub stale: AtomicU64,
+    _pad: [u8; 112],
 }
+
+/// In [`Invalidation::stale`]: everything.
+pub const STALE_ALL: u64 = 1;
 
 /// Neither holds nor waits for a lock.
 pub const ACTIVITY_OTHER: u32 = 0;

@@ -83,7 +83,7 @@ pub(crate) fn selftest<L: GuestLock>() {
         entry.store(0, Ordering::Relaxed);
         mmu::invalidate_page(ADDRESS);
         assert!(user::load(ADDRESS) == Err(Signal::NotMapped), "a page that is gone could be read");
-        mmu::invalidate_others(0..boot().vcpus as usize);
+        mmu::invalidate_others(0..boot().vcpus as usize, None);
         add(&results.acquisitions, 1);
     }
 }
