@@ -42,6 +42,14 @@ bench-grant *ARGS: setup
 bench-rwlock *ARGS: setup
     @{{ haltkick }} bench rwlock {{ ARGS }}
 
+# The optimistic spin queue in four layouts, copying blocks within a shared file (`--quick`: a quarter of a minute).
+bench-osq *ARGS: setup
+    @{{ haltkick }} bench osq {{ ARGS }}
+
+# Mutex and rwsem against a futex mutex, with and without the hint that the owner is preempted.
+bench-sleeping-locks *ARGS: setup
+    @{{ haltkick }} bench sleeping-locks {{ ARGS }}
+
 # Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}
@@ -89,6 +97,10 @@ model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
+
+# The spin queue's layouts on a simulated machine of 80 CPUs: cache lines are modelled, nothing is measured.
+simulate:
+    RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
 # The lock crate's tests under Miri (needs a nightly toolchain, to which it adds miri).
 miri:

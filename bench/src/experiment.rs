@@ -18,12 +18,14 @@ use crate::settings::{KEYS, Settings};
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 11] = [
+pub(crate) const BUILT_IN: [(&str, &str); 13] = [
     ("overcommit", include_str!("../experiments/overcommit.toml")),
     ("locks", include_str!("../experiments/locks.toml")),
     ("qspinlock", include_str!("../experiments/qspinlock.toml")),
     ("work-conserving", include_str!("../experiments/work-conserving.toml")),
     ("hand-off", include_str!("../experiments/hand-off.toml")),
+    ("osq", include_str!("../experiments/osq.toml")),
+    ("sleeping-locks", include_str!("../experiments/sleeping-locks.toml")),
     ("hostile", include_str!("../experiments/hostile.toml")),
     ("fault", include_str!("../experiments/fault.toml")),
     ("grant", include_str!("../experiments/grant.toml")),

@@ -8,6 +8,8 @@
 #![no_std]
 
 pub mod clh;
+#[cfg(coherence)]
+pub mod coherence;
 mod domain;
 mod event;
 pub mod futex;
@@ -34,7 +36,7 @@ mod sleep;
 pub mod slice_tas;
 mod sync;
 pub mod tas;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(any(loom, shuttle, coherence))))]
 mod test_platform;
 pub mod ticket;
 pub mod unfair_ticket;

@@ -1,12 +1,17 @@
-//! The atomics of this crate: the real ones, loom's, or shuttle's.
+//! The atomics of this crate: the real ones, loom's, shuttle's, or ones that are watched.
 //!
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
-//! exhaustively by loom (`--cfg loom`) and explored at random by shuttle (`--cfg shuttle`). Loom's atomics
+//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and simulated on machines of any
+//! size (`--cfg coherence`). Loom's atomics
 //! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
 //! hide it.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(coherence)]
+pub(crate) use crate::coherence::{AtomicU8, AtomicU32, AtomicUsize};
+#[cfg(not(any(loom, shuttle, coherence)))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+#[cfg(coherence)]
+pub(crate) use core::sync::atomic::{Ordering, compiler_fence, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(shuttle)]

@@ -76,7 +76,7 @@
 mod courtesy;
 mod domain;
 mod native;
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 mod packed;
 mod pv;
 mod queue;
@@ -94,7 +94,7 @@ use crate::{
     sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 pub use packed::Packed;
 pub use {
     domain::QSpinDomain,
@@ -105,10 +105,10 @@ pub use {
 };
 
 /// The best layout for this target.
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 pub type DefaultWord = Packed;
 /// The best layout for this target.
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence)))))]
 pub type DefaultWord = Whole;
 
 /// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`] or [`VirtTas`]),
