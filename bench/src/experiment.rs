@@ -428,7 +428,7 @@ impl<'a> Reader<'a> {
     }
 
     fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(&KEYS)?;
+        self.finish(KEYS)?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 
