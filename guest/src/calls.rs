@@ -78,6 +78,7 @@ pub(crate) struct Called {
     /// Where locks number 0 and 1 lie.
     locks: fn() -> [*const (); 2],
     excludes: bool,
+    word: u32,
 }
 
 impl Called {
@@ -88,6 +89,7 @@ impl Called {
             unlock: unlock::<K>,
             locks: || [0, 1].map(|index| (&raw const *K::instance(index)).cast()),
             excludes: K::EXCLUDES,
+            word: K::WORD,
         }
     }
 
@@ -100,6 +102,10 @@ impl Called {
         TABLE.locks.store(first.cast_mut(), Ordering::Relaxed);
         TABLE.stride.store(second as usize - first as usize, Ordering::Relaxed);
         TABLE.excludes.store(self.excludes, Ordering::Relaxed);
+        let control = crate::percpu::control();
+        control.lock_stride.store((second as usize - first as usize) as u32, Ordering::Relaxed);
+        control.lock_word.store(self.word, Ordering::Relaxed);
+        control.locks.store(first as u64, Ordering::Relaxed);
     }
 }
 

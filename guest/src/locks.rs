@@ -41,6 +41,8 @@ pub(crate) trait Kind: 'static {
     type Domain: 'static;
     /// See [`GuestLock::excludes`].
     const EXCLUDES: bool = true;
+    /// What the first bytes of a lock mean, for whoever looks at a guest that failed.
+    const WORD: u32 = haltkick_hypercalls::WORD_OPAQUE;
     /// Memory that each vCPU needs for locks of this kind.
     const CPU_BYTES: usize = size_of::<Self::Domain>() / MAX_VCPUS;
 
@@ -77,13 +79,15 @@ pub(crate) trait Scoped: GuestLock {
 
 /// Declares a kind of lock with its statics.
 macro_rules! guest_lock {
-    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident = $value:expr)?) => {
+    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident = $value:expr)?
+     $(; $word:ident)?) => {
         pub(crate) enum $name {}
 
         impl Kind for $name {
             type Lock = $lock;
             type Domain = $domain_type;
             $(const $constant: bool = $value;)?
+            $(const WORD: u32 = haltkick_hypercalls::$word;)?
 
             #[inline(always)]
             fn instance(index: usize) -> &'static CachePadded<$lock> {
@@ -192,27 +196,28 @@ pub(crate) const LINES: usize = MAX_VCPUS;
 type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 
 guest_lock!(NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest, EXCLUDES = false);
-guest_lock!(Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest);
-guest_lock!(SliceTas: haltkick_locks::SliceTas = haltkick_locks::SliceTas::new(), Guest = Guest);
-guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest);
-guest_lock!(TicketParavirt: PvTicket = PvTicket::new(), PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest));
+guest_lock!(Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest; WORD_TAS);
+guest_lock!(SliceTas: haltkick_locks::SliceTas = haltkick_locks::SliceTas::new(), Guest = Guest; WORD_TAS);
+guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
+guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest; WORD_TICKET);
+guest_lock!(TicketParavirt: PvTicket = PvTicket::new(), PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest); WORD_PV_TICKET);
 guest_lock!(UnfairTicket: haltkick_locks::UnfairTicket = haltkick_locks::UnfairTicket::new(), Guest = Guest);
-guest_lock!(Mcs: haltkick_locks::Mcs = haltkick_locks::Mcs::new(), McsDomain<Guest, MAX_VCPUS> = McsDomain::new(Guest));
+guest_lock!(Mcs: haltkick_locks::Mcs = haltkick_locks::Mcs::new(), McsDomain<Guest, MAX_VCPUS> = McsDomain::new(Guest); WORD_MCS);
 guest_lock!(
     Clh: haltkick_locks::Clh = haltkick_locks::Clh::new(),
     ClhDomain<Guest, MAX_VCPUS, INSTANCES> = ClhDomain::new(Guest)
 );
 guest_lock!(
     OwnerYield: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
-    OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest)
+    OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest);
+    WORD_OWNER_YIELD
 );
-guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(QspinlockNativeWhole: QSpinLock<Native, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(QspinlockParavirtWhole: QSpinLock<Pv, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
-guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest));
+guest_lock!(QspinlockNative: QSpinLock<Native> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
+guest_lock!(QspinlockParavirt: QSpinLock<Pv> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
+guest_lock!(QspinlockNativeWhole: QSpinLock<Native, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK_WHOLE);
+guest_lock!(QspinlockParavirtWhole: QSpinLock<Pv, Whole> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK_WHOLE);
+guest_lock!(QspinlockV16: QSpinLock<V16> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
+guest_lock!(QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
 
 type Spinlock<H> = spinning_top::lock_api::Mutex<spinning_top::RawSpinlock<H>, ()>;
 
@@ -234,15 +239,17 @@ scoped_lock!(McslockBargingHalt: mcslock::barging::Mutex<(), Halt, YieldSlice>, 
 // The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
 type QspinPointsDomain = QSpinDomain<Instrumented, MAX_VCPUS, LINES>;
 
-guest_lock!(QspinlockNativePoints: QSpinLock<Native> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented));
-guest_lock!(QspinlockParavirtPoints: QSpinLock<Pv> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented));
+guest_lock!(QspinlockNativePoints: QSpinLock<Native> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented); WORD_QSPINLOCK);
+guest_lock!(QspinlockParavirtPoints: QSpinLock<Pv> = QSpinLock::new(), QspinPointsDomain = QSpinDomain::new(Instrumented); WORD_QSPINLOCK);
 guest_lock!(
     TicketPoints: PvTicket = PvTicket::new(),
-    PvTicketDomain<Instrumented, MAX_VCPUS> = PvTicketDomain::new(Instrumented)
+    PvTicketDomain<Instrumented, MAX_VCPUS> = PvTicketDomain::new(Instrumented);
+    WORD_PV_TICKET
 );
 guest_lock!(
     OwnerYieldPoints: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
-    OwnerYieldDomain<Instrumented, MAX_VCPUS> = OwnerYieldDomain::new(Instrumented)
+    OwnerYieldDomain<Instrumented, MAX_VCPUS> = OwnerYieldDomain::new(Instrumented);
+    WORD_OWNER_YIELD
 );
 
 /// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have, held for writing.

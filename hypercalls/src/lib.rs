@@ -290,8 +290,33 @@ pub struct Control {
     pub at_rest: AtomicU32,
     /// Guest-written: vCPUs that have set up what they need, in workloads with [`CHECKS_AT_REST`].
     pub ready: AtomicU32,
-    _pad3: [u8; 64],
+    /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: address of lock 0, or 0: nobody knows.
+    pub locks: AtomicU64,
+    /// Guest-written with it: bytes from one lock to the next.
+    pub lock_stride: AtomicU32,
+    /// Guest-written with it: what the first bytes of a lock mean, [`WORD_OPAQUE`] and its siblings.
+    pub lock_word: AtomicU32,
+    _pad3: [u8; 48],
 }
+
+/// Nobody says what the lock's word means.
+pub const WORD_OPAQUE: u32 = 0;
+/// 32 bits: 0 free, 1 held.
+pub const WORD_TAS: u32 = 1;
+/// Two times 32 bits: the ticket that is drawn next, the ticket that is served.
+pub const WORD_TICKET: u32 = 2;
+/// The same, with tickets two apart and bit 0 of the second word: somebody may sleep.
+pub const WORD_PV_TICKET: u32 = 3;
+/// 32 bits: bits 0-7 locked (1 held, 3 held and unlock must look for a sleeper), bit 8 pending, bits 16-17 node and bits
+/// 18-31 CPU + 1 of the last in the queue.
+pub const WORD_QSPINLOCK: u32 = 4;
+/// The same with node in bits 9-10 and CPU + 1 in bits 11-31.
+pub const WORD_QSPINLOCK_WHOLE: u32 = 5;
+/// 32 bits: 0 free, else 1 + 8 times the CPU + the node of the last in the queue, the owner if nobody waits.
+pub const WORD_MCS: u32 = 6;
+/// 32 bits: bit 0 locked, bits 1-14 owner, bit 15 an owner was seen preempted, bit 16 no stealing, bits 17-31 CPU + 1 of
+/// the last in the queue.
+pub const WORD_OWNER_YIELD: u32 = 7;
 
 /// The host does not say how many vCPUs are ready.
 pub const READY_UNKNOWN: u32 = u32::MAX;

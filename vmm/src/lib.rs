@@ -48,7 +48,7 @@ pub use config::{Engine, Mix, PvBackend, Ring, RunConfig, Sched, Share};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
-pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict};
+pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict, Word};
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use image::{Entry, Image};
 pub use outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};

@@ -39,10 +39,11 @@ impl Watch {
         self,
         image: &Image,
         memories: &[&Memory],
+        tsc_offsets: &[u64],
         about: About,
     ) -> (Option<Profile>, Option<Trace>) {
         let profile = self.samples.map(|samples| samples.finish(image));
-        (profile, self.trace.map(|trace| trace.finish(memories, about)))
+        (profile, self.trace.map(|trace| trace.finish(memories, tsc_offsets, about)))
     }
 }
 

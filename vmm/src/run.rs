@@ -145,9 +145,10 @@ pub fn run_guests(
         ended.push(Ended { name: config.name.clone(), result, readings });
     }
     let about = About::new(&configs, guests[0].window.times());
+    let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(guests);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
-    let (profile, trace) = watch.finish(image, &memories, about);
+    let (profile, trace) = watch.finish(image, &memories, &tsc_offsets, about);
     (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
     Ok(ended)
 }

@@ -6,6 +6,7 @@
 
 mod text;
 mod verdict;
+mod word;
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +21,7 @@ use crate::symbols::{Frame, Lines};
 use crate::{Line, RunError};
 
 pub use verdict::{Cause, Verdict};
+pub use word::Word;
 
 /// Instructions that are shown before and after the one that a vCPU stands at.
 const CODE_BEFORE: usize = 3;
@@ -120,6 +122,8 @@ pub struct LockState {
     pub owner: Option<u32>,
     /// Sections entered since boot.
     pub entered: u64,
+    /// The lock itself; null where the guest does not say where it lies and what it means.
+    pub word: Option<Word>,
     /// vCPUs that say they are first in its queue.
     pub heads: Vec<u32>,
     /// vCPUs that say they wait for it elsewhere.
@@ -216,11 +220,22 @@ fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState]) -> Vec<LockState> {
             lock,
             owner: inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len()),
             entered: oracle.entered.load(Ordering::Relaxed),
+            word: lock_word(scene, lock),
             heads: doing(Activity::Head.name()),
             waiters: doing(Activity::Waiter.name()),
         }
     });
     all.filter(|lock| lock.owner.is_some() || !lock.heads.is_empty() || !lock.waiters.is_empty()).collect()
+}
+
+/// The lock's own word, where and as the guest says it lies.
+fn lock_word(scene: &Scene<'_>, lock: u32) -> Option<Word> {
+    let (memory, control) = (&scene.machine.memory, scene.machine.memory.control());
+    let first = control.locks.load(Ordering::Relaxed);
+    let stride = u64::from(control.lock_stride.load(Ordering::Relaxed));
+    let address = first.checked_add(u64::from(lock) * stride)?;
+    let bytes = memory.read(address, 8).filter(|_| first != 0)?.try_into().ok()?;
+    word::decode(address, bytes, control.lock_word.load(Ordering::Relaxed))
 }
 
 /// Names places and gathers the vCPUs that are at the same one.

@@ -28,7 +28,11 @@ impl Display for LockState {
                 write!(f, "; {what}: vCPU {}", vcpu_list(vcpus))?;
             }
         }
-        writeln!(f)
+        writeln!(f)?;
+        match &self.word {
+            Some(word) => writeln!(f, "  word {:#010x} at {:#x}: {}", word.value, word.address, word.meaning),
+            None => Ok(()),
+        }
     }
 }
 

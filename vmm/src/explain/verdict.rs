@@ -6,7 +6,7 @@ use super::text::{duration, vcpu_list};
 use super::{LockState, State, VcpuState};
 use crate::RunError;
 
-/// Off for this long, and others waiting: worth naming.
+/// Off for less than this is nothing.
 const LONG_OFF_NS: u64 = 100_000_000;
 
 /// What went wrong.
@@ -95,7 +95,7 @@ fn stuck(vcpus: &[VcpuState], locks: &[LockState]) -> Verdict {
     if let Some(lock) = worst.or_else(|| locks.iter().find(|lock| lock.owner.is_some())) {
         let owner = lock.owner.or_else(|| says_it_holds(vcpus, lock.lock));
         return match owner {
-            Some(owner) => held(&vcpus[owner as usize], lock),
+            Some(owner) => held(&vcpus[owner as usize], lock, vcpus),
             None => free(vcpus, lock),
         };
     }
@@ -133,14 +133,22 @@ fn deadlock(vcpus: &[VcpuState], locks: &[LockState]) -> Option<Verdict> {
     None
 }
 
+/// Whether `vcpu` was off for most of the time that anybody waits for its lock: else it had turns, and did nothing with
+/// them that helped.
+fn is_off_for_long(vcpu: &VcpuState, vcpus: &[VcpuState]) -> bool {
+    let waits = vcpus.iter().filter(|other| other.lock == vcpu.lock && other.vcpu != vcpu.vcpu);
+    let longest_ns = waits.filter_map(|other| other.asked_ns).max().unwrap_or(0);
+    vcpu.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS && off_ns > longest_ns / 2)
+}
+
 /// Somebody is inside.
-fn held(owner: &VcpuState, lock: &LockState) -> Verdict {
+fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = duration(owner.off_ns.unwrap_or(0));
     let (cause, what) = match owner.state {
         State::Halted => (Cause::HolderAsleep, format!("has slept for {off}: nobody will kick it")),
         State::Left => (Cause::HolderLeft, "has left without releasing it".into()),
-        State::Preempted | State::Ready if owner.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS) => {
+        State::Preempted | State::Ready if is_off_for_long(owner, vcpus) => {
             (Cause::HolderOff, format!("has been off its pCPU for {off}"))
         }
         _ => (Cause::HolderRuns, "has run since, and does not release it".into()),
@@ -162,7 +170,7 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
             Cause::LostWakeUp,
             format!("has slept for {off}, and nobody is inside to kick it: a wake-up was lost"),
         ),
-        State::Preempted | State::Ready if next.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS) => {
+        State::Preempted | State::Ready if is_off_for_long(next, vcpus) => {
             (Cause::HeadOff, format!("has been off its pCPU for {off}"))
         }
         _ => (Cause::HeadRuns, "runs, and does not take it".into()),
@@ -204,7 +212,7 @@ mod tests {
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
-        LockState { lock: 0, owner, entered: 1, heads: heads.to_vec(), waiters: waiters.to_vec() }
+        LockState { lock: 0, owner, entered: 1, word: None, heads: heads.to_vec(), waiters: waiters.to_vec() }
     }
 
     fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {
@@ -226,6 +234,16 @@ mod tests {
             // The same when it has not yet written that it is inside.
             assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (cause, Some(1)), "{state:?}");
         }
+    }
+
+    #[test]
+    fn a_holder_that_had_turns_while_others_waited_is_not_excused_by_the_last_one_it_lacks() {
+        let mut vcpus = [
+            vcpu(0, State::Halted, "head", Some(SECOND)),
+            vcpu(1, State::Preempted, "holder", Some(SECOND / 4)),
+        ];
+        vcpus[0].asked_ns = Some(SECOND);
+        assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (Cause::HolderRuns, Some(1)));
     }
 
     #[test]

@@ -143,13 +143,16 @@ impl Collector {
     }
 
     /// Everything, once all threads have ended.
-    pub(crate) fn finish(self, memories: &[&Memory], about: About) -> Trace {
+    /// `tsc_offsets`: how far each guest's TSC is ahead of the host's, wrapping.
+    pub(crate) fn finish(self, memories: &[&Memory], tsc_offsets: &[u64], about: About) -> Trace {
         let recorders = self.recorders.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (events, dropped_events) = merge(&recorders);
         let clock = Clock { start: self.start, end: Instant::now() };
         let mut sections = Sections::default();
-        for (memory, guest) in memories.iter().zip(&about.guests) {
-            sections.read(memory, guest.vcpus, guest.locks, &clock);
+        for ((memory, &offset), guest) in memories.iter().zip(tsc_offsets).zip(&about.guests) {
+            let ahead = |instant: Instant| Instant { tsc: instant.tsc.wrapping_add(offset), ..instant };
+            let of_guest = Clock { start: ahead(clock.start), end: ahead(clock.end) };
+            sections.read(memory, guest.vcpus, guest.locks, &of_guest);
         }
         Trace { about, clock, events, dropped_events, sections }
     }

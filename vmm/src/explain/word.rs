@@ -1,0 +1,115 @@
+//! A lock's word, decoded: what the guest says of its layout, applied to what lies there.
+
+use haltkick_hypercalls::{
+    WORD_MCS, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK, WORD_QSPINLOCK_WHOLE, WORD_TAS, WORD_TICKET,
+};
+use serde::Serialize;
+
+/// A lock's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Word {
+    /// Where the lock lies.
+    pub address: u64,
+    /// Its first bytes.
+    pub value: u64,
+    /// What they mean, in words.
+    pub meaning: String,
+}
+
+/// What the lock at `address` says. `bytes` are its first eight; `format` is the guest's, and may be anything.
+pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> {
+    let [low, high] =
+        [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    let (wide, meaning) = match format {
+        WORD_TAS => (false, held(low != 0).to_owned()),
+        WORD_TICKET => (true, tickets(low, high, 1)),
+        WORD_PV_TICKET => {
+            let sleepers = if high & 1 != 0 { "; somebody may sleep" } else { "" };
+            (true, tickets(low, high & !1, 2) + sleepers)
+        }
+        WORD_QSPINLOCK => (false, qspinlock(low, low >> 18, low >> 16 & 3)),
+        WORD_QSPINLOCK_WHOLE => (false, qspinlock(low, low >> 11, low >> 9 & 3)),
+        WORD_MCS => (
+            false,
+            match low.checked_sub(1) {
+                Some(code) => format!("held; last in the queue: vCPU {}, node {}", code / 8, code % 8),
+                None => "free".into(),
+            },
+        ),
+        WORD_OWNER_YIELD => (false, owner_yield(low)),
+        _ => return None,
+    };
+    let value = if wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
+    Some(Word { address, value, meaning })
+}
+
+fn held(held: bool) -> &'static str {
+    if held { "held" } else { "free" }
+}
+
+fn tickets(next: u32, served: u32, step: u32) -> String {
+    match next.wrapping_sub(served) / step {
+        0 => format!("free; ticket {served} is next"),
+        drawn => format!("held by ticket {served}; {} more drawn", drawn - 1),
+    }
+}
+
+fn last_in_queue(cpu_plus_one: u32, node: u32) -> String {
+    match cpu_plus_one.checked_sub(1) {
+        Some(cpu) => format!("last in the queue: vCPU {cpu}, node {node}"),
+        None => "no queue".into(),
+    }
+}
+
+fn qspinlock(word: u32, cpu_plus_one: u32, node: u32) -> String {
+    let locked = match word & 0xff {
+        0 => "free".to_owned(),
+        1 => "held".into(),
+        3 => "held and slow: unlock must look for a sleeper".into(),
+        other => format!("locked byte {other}, which no lock writes"),
+    };
+    let pending = if word & 0x100 != 0 { "; pending" } else { "" };
+    format!("{locked}{pending}; {}", last_in_queue(cpu_plus_one, node))
+}
+
+fn owner_yield(word: u32) -> String {
+    let locked = match word & 1 {
+        0 => "free".to_owned(),
+        _ => format!("held by vCPU {}", word >> 1 & 0x3fff),
+    };
+    let sleepy = if word & 1 << 15 != 0 { "; the owner was seen preempted" } else { "" };
+    let must_queue = if word & 1 << 16 != 0 { "; no stealing" } else { "" };
+    format!("{locked}{sleepy}{must_queue}; {}", last_in_queue(word >> 17, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_every_family_are_told_in_words() {
+        for (format, value, meaning) in [
+            (WORD_TAS, 1_u64, "held"),
+            (WORD_TICKET, 5 << 32 | 8, "held by ticket 5; 2 more drawn"),
+            (WORD_TICKET, 5 << 32 | 5, "free; ticket 5 is next"),
+            (WORD_PV_TICKET, 11 << 32 | 14, "held by ticket 10; 1 more drawn; somebody may sleep"),
+            (WORD_QSPINLOCK, 0, "free; no queue"),
+            (
+                WORD_QSPINLOCK,
+                8 << 18 | 1 << 16 | 3,
+                "held and slow: unlock must look for a sleeper; last in the queue: vCPU 7, node 1",
+            ),
+            (WORD_QSPINLOCK_WHOLE, 8 << 11 | 1 << 8 | 1, "held; pending; last in the queue: vCPU 7, node 0"),
+            (WORD_MCS, 8 * 3 + 2 + 1, "held; last in the queue: vCPU 3, node 2"),
+            (
+                WORD_OWNER_YIELD,
+                4 << 17 | 1 << 15 | 9 << 1 | 1,
+                "held by vCPU 9; the owner was seen preempted; last in the queue: vCPU 3, node 0",
+            ),
+        ] {
+            let word = decode(0x1000, value.to_le_bytes(), format).expect("a known format");
+            assert_eq!((word.meaning.as_str(), word.value), (meaning, value));
+        }
+        assert_eq!(decode(0x1000, [0; 8], u32::MAX), None);
+    }
+}
