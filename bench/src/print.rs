@@ -56,6 +56,10 @@ pub(crate) fn record(record: &Record) -> String {
             record.lost_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
         ),
     );
+    if let Some(hint) = &record.hint {
+        let percent = significant(hint.error_rate * 100.0);
+        line("hint", format!("{percent} % of {} looks wrong", count(hint.samples)));
+    }
     if let Some(grace) = &record.grace {
         let GraceCounts { granted, expired, overrun_ns } = grace;
         let overrun = time_ns(*overrun_ns as f64);

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Graces, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram, VcpuOutcome,
+    ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram,
+    VcpuOutcome,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,9 @@ pub(crate) struct Record {
     /// waiters; under the host's scheduler for those only that were taken off on purpose.
     #[serde(default)]
     pub(crate) lost_ns: Option<Activities>,
+    /// Whether the `preempted` flag told the truth; null where the workload does not look (`hint-check` does).
+    #[serde(default)]
+    pub(crate) hint: Option<HintErrors>,
     /// Slices that were extended for a vCPU that said it held a lock; null where that was not asked for.
     #[serde(default)]
     pub(crate) grace: Option<GraceCounts>,
@@ -224,7 +228,7 @@ pub(crate) struct Timing {
     pub(crate) tsc_khz: u64,
     /// Iterations of the work loop per 2^20 ns.
     pub(crate) work_rate: u64,
-    /// Who wrote the `preempted` flag: "vmm" or "kvm"; null where nobody does.
+    /// Who wrote the `preempted` flag: "vmm", "kvm" or "bpf"; null where nobody does.
     pub(crate) preempted_flag: Option<String>,
 }
 
@@ -315,6 +319,24 @@ pub(crate) struct Activities {
     pub(crate) halted: u64,
     /// Neither.
     pub(crate) other: u64,
+}
+
+/// Looks of vCPUs at the `preempted` flags of others, inside the window.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct HintErrors {
+    /// Looks.
+    pub(crate) samples: u64,
+    /// Those at which the flag was set and yet the vCPU moved.
+    pub(crate) moved_while_marked: u64,
+    /// Those at which the flag was clear and yet the vCPU did not move: also where the host took its pCPU away.
+    pub(crate) still_while_unmarked: u64,
+    /// Looks that were compared with the scheduler's books; 0 where the host's scheduler decides, who shows none.
+    pub(crate) compared: u64,
+    /// Those that the books contradict.
+    pub(crate) contradicted: u64,
+    /// Share of wrong looks: where there are books, those that they contradict or that moved while marked; else those of both
+    /// kinds that the vCPUs saw for themselves.
+    pub(crate) error_rate: f64,
 }
 
 /// Slices that were extended, inside the window.
@@ -421,6 +443,7 @@ impl Record {
             preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
             preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
             lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
+            hint: hint(outcome, &mut why),
             grace: grace(config, outcome, &mut why),
             handed_over: handed_over(outcome, &mut why),
             injected: activities("injected", outcome.injected, not_injected, &mut why),
@@ -524,6 +547,7 @@ fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
     let preempted_flag = match &outcome.preempted_source {
         PreemptedSource::Vmm => Some("vmm".into()),
         PreemptedSource::Kvm => Some("kvm".into()),
+        PreemptedSource::Bpf => Some("bpf".into()),
         PreemptedSource::Unavailable(reason) => {
             why.insert("timing.preempted_flag".into(), reason.clone());
             None
@@ -677,6 +701,21 @@ fn activities(
         return None;
     };
     Some(Activities { holder, head, waiter, halted, other })
+}
+
+fn hint(outcome: &Outcome, why: &mut Why) -> Option<HintErrors> {
+    let Some(check) = outcome.hint else {
+        why.insert("hint".into(), "this workload does not look: use --workload hint-check".into());
+        return None;
+    };
+    let HintCheck { samples, moved_while_marked, still_while_unmarked, compared, contradicted } = check;
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let error_rate = if compared > 0 {
+        share(contradicted, compared).max(share(moved_while_marked, samples))
+    } else {
+        share(moved_while_marked + still_while_unmarked, samples)
+    };
+    Some(HintErrors { samples, moved_while_marked, still_while_unmarked, compared, contradicted, error_rate })
 }
 
 fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCounts> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{ByActivity, Image, Instruments, Outcome, Readings, RunConfig, RunError};
+use haltkick_vmm::{ByActivity, Image, Instruments, Outcome, PreemptedBy, Readings, RunConfig, RunError};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure;
@@ -105,6 +105,7 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         pv: false,
         patch: true,
         preempted_hint: true,
+        preempted_by: PreemptedBy::Auto,
         spin_threshold: Duration::from_micros(20),
         grace: Duration::ZERO,
         slice_margin: Duration::from_micros(10),

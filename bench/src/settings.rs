@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use haltkick_vmm::{Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PvBackend, Ring, RunConfig, Sched};
+use haltkick_vmm::{
+    Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched,
+};
 
 use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
@@ -50,6 +52,17 @@ pub(crate) enum PvBackendChoice {
     Kvm,
     /// In the kernel: HLT, woken by an interrupt
     Ipi,
+}
+
+/// Who writes the `preempted` flag under the host's scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PreemptedChoice {
+    /// KVM where it does, else a BPF program where that can be had
+    Auto,
+    /// KVM, in the steal-time record
+    Kvm,
+    /// A BPF program on the kernel's scheduler
+    Bpf,
 }
 
 /// The ring that the guest runs in.
@@ -155,6 +168,9 @@ pub(crate) struct Settings {
     /// Exits at HLT; off: a halted vCPU keeps its pCPU [default: on]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Machine")]
     pub(crate) hlt_exits: Option<Switch>,
+    /// Who writes that flag under the host's scheduler: auto, kvm or bpf [default: auto]
+    #[arg(long, value_name = "WHO", hide_possible_values = true, help_heading = "Lock")]
+    pub(crate) preempted_by: Option<PreemptedChoice>,
     /// How long a paravirtual waiter spins before it sleeps [default: 20us]
     #[arg(long, value_name = "TIME", help_heading = "Lock")]
     pub(crate) spin_threshold: Option<Span>,
@@ -230,6 +246,7 @@ pub(crate) const KEYS: &[&str] = &[
     "halt-poll",
     "pause-exits",
     "hlt-exits",
+    "preempted-by",
     "spin-threshold",
     "workload",
     "hold",
@@ -297,6 +314,7 @@ impl Settings {
             "halt-poll" => self.halt_poll = Some(value.parse()?),
             "pause-exits" => self.pause_exits = Some(choose(value)?),
             "hlt-exits" => self.hlt_exits = Some(choose(value)?),
+            "preempted-by" => self.preempted_by = Some(choose(value)?),
             "spin-threshold" => self.spin_threshold = Some(value.parse()?),
             "workload" => self.workload = Some(value.into()),
             "hold" => self.hold = Some(value.parse()?),
@@ -343,6 +361,7 @@ impl Settings {
             halt_poll: self.halt_poll.or(below.halt_poll),
             pause_exits: self.pause_exits.or(below.pause_exits),
             hlt_exits: self.hlt_exits.or(below.hlt_exits),
+            preempted_by: self.preempted_by.or(below.preempted_by),
             spin_threshold: self.spin_threshold.or(below.spin_threshold),
             workload: self.workload.or_else(|| below.workload.clone()),
             hold: self.hold.or(below.hold),
@@ -410,6 +429,11 @@ impl Settings {
             halt_poll: self.halt_poll.map(|span| span.0),
             pause_exits: self.pause_exits.unwrap_or(Switch::On) == Switch::On,
             hlt_exits: self.hlt_exits.unwrap_or(Switch::On) == Switch::On,
+            preempted_by: match self.preempted_by.unwrap_or(PreemptedChoice::Auto) {
+                PreemptedChoice::Auto => PreemptedBy::Auto,
+                PreemptedChoice::Kvm => PreemptedBy::Kvm,
+                PreemptedChoice::Bpf => PreemptedBy::Bpf,
+            },
             spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
             workload,
             hold,

@@ -5,7 +5,7 @@ use core::arch::asm;
 use core::ptr::null;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootBlock, CPU_OFFSET, Control, Oracle, SELF_OFFSET, VcpuArea};
+use haltkick_hypercalls::{BootBlock, CPU_OFFSET, Control, Oracle, SELF_OFFSET, StealTime, VcpuArea};
 
 /// Set once by each vCPU at entry, always to the same value.
 static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(null::<BootBlock>().cast_mut());
@@ -54,6 +54,19 @@ pub(crate) fn area(cpu: usize) -> &'static VcpuArea {
     debug_assert!(cpu < boot().vcpus as usize);
     // SAFETY: the VMM laid out `vcpus` areas without gaps from `vcpu_areas` on.
     unsafe { &*(boot().vcpu_areas.0 as *const VcpuArea).add(cpu) }
+}
+
+/// Whether the host says that vCPU `cpu` lost its pCPU.
+#[inline(always)]
+pub(crate) fn is_marked(cpu: usize) -> bool {
+    // Acquire, both, so that looks at the flag and at what its vCPU does stay in order; free on x86. As a hint it is stale
+    // in both directions by the time it is used.
+    if area(cpu).steal.preempted.load(Ordering::Acquire) != 0 {
+        return true;
+    }
+    let flags = boot().preempted_flags.0 as *const StealTime;
+    // SAFETY: not null: the VMM laid out a line for each of `MAX_VCPUS` vCPUs there.
+    !flags.is_null() && unsafe { (*flags.add(cpu)).preempted.load(Ordering::Acquire) != 0 }
 }
 
 /// The measuring window.

@@ -60,9 +60,7 @@ impl Platform for Guest {
 
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
-        // Relaxed: a hint, stale in both directions by the time it is used.
-        percpu::boot().flags & BOOT_PREEMPTED_HINT != 0
-            && percpu::area(cpu).steal.preempted.load(Ordering::Relaxed) != 0
+        percpu::boot().flags & BOOT_PREEMPTED_HINT != 0 && percpu::is_marked(cpu)
     }
 
     #[inline(always)]

@@ -17,8 +17,8 @@ use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
 use crate::locks::{GuestLock, Kind, Scoped};
 use crate::percpu::boot;
 use crate::workloads::{
-    compute, critical_section, file_copy, grant, hand_off, memory, mixed, nesting, page_fault, rwlock,
-    selftest,
+    compute, critical_section, file_copy, grant, hand_off, hint_check, memory, mixed, nesting, page_fault,
+    rwlock, selftest,
 };
 use crate::{cost, exceptions};
 
@@ -148,6 +148,7 @@ workloads! {
     "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock", PARTS, rwlock::fair;
     "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock", PARTS, rwlock::per_cpu;
     "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock", PARTS, rwlock::per_cpu_fair;
+    "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves", 0, hint_check::run;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;

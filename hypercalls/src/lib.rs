@@ -223,6 +223,9 @@ pub struct BootBlock {
     pub pool_bytes: u64,
     /// How many TSC ticks of a slice must be left for locks that ask for that.
     pub slice_margin_ticks: u64,
+    /// Address of one [`StealTime`] line for each of [`MAX_VCPUS`] vCPUs, of which only `preempted` is used, in addition to
+    /// [`VcpuArea::steal`]; 0: there are none.
+    pub preempted_flags: GuestAddress,
     /// Bit n: instrumented locks ring [`PORT_POINT`] at point n.
     pub points: u64,
     /// Sections that all vCPUs together are to complete once the window is open; then one of them rings
@@ -414,6 +417,25 @@ pub struct Activity {
     _pad: [u8; 112],
 }
 
+/// What this vCPU saw of the `preempted` flags of others, in the workload that checks them. Guest-written.
+#[repr(C, align(128))]
+pub struct HintSamples {
+    /// Looks, inside the window, at the flag of a neighbour that was the same before and after a while in which a running vCPU
+    /// moves.
+    pub samples: AtomicU64,
+    /// Those at which the flag was set and the neighbour moved.
+    pub moved_while_marked: AtomicU64,
+    /// Those at which the flag was clear and the neighbour did not move.
+    pub still_while_unmarked: AtomicU64,
+    /// Index of the vCPU whose flag was read last.
+    pub last_vcpu: AtomicU32,
+    /// Whether it was set.
+    pub last_marked: AtomicU32,
+    /// TSC before it was read; 0 while the two above change.
+    pub last_tsc: AtomicU64,
+    _pad: [u8; 88],
+}
+
 /// What other vCPUs ask of this one. Guest-written, by any vCPU.
 #[repr(C, align(128))]
 pub struct Invalidation {
@@ -503,6 +525,8 @@ pub struct VcpuArea {
     pub activity: Activity,
     /// Guest-written, by any vCPU.
     pub invalidation: Invalidation,
+    /// Guest-written.
+    pub hint: HintSamples,
     /// Guest-written.
     pub report: Report,
     /// Guest-written.
@@ -604,7 +628,7 @@ const _: () = {
     assert!(size_of::<ImageNote>() == 16);
     assert!(size_of::<LockCalls>() == 24);
     assert!(size_of::<CallSite>() == 24);
-    assert!(size_of::<BootBlock>() == 176);
+    assert!(size_of::<BootBlock>() == 184);
     assert!(size_of::<TraceSection>() == TRACE_SECTION_BYTES);
     assert!(
         histogram_bucket(0) == 0

@@ -2,7 +2,7 @@
 //!
 //! Also writes what the guest may know of this: the `preempted` flag, its generation and the stolen time.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
 
@@ -128,6 +128,10 @@ pub(crate) struct Account {
     pub(crate) debt_ns: u64,
     /// Directed yields to it, or kicks that handed it a pCPU, whole run.
     pub(crate) handed: u64,
+    /// Looks of this vCPU at others' flags that were compared with the books, and those that the books contradict.
+    pub(crate) hints_compared: u64,
+    pub(crate) hints_contradicted: u64,
+    last_hint_tsc: u64,
     /// Sleeps, whole run.
     pub(crate) waits: u64,
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
@@ -155,6 +159,9 @@ impl Account {
             graces: Graces::default(),
             debt_ns: 0,
             handed: 0,
+            hints_compared: 0,
+            hints_contradicted: 0,
+            last_hint_tsc: 0,
             waits: 0,
             kicks: 0,
             off: Off::Ready,
@@ -191,7 +198,7 @@ impl Account {
         steal.version.store(version | 1, Ordering::Release);
         steal.steal_ns.store(self.steal_ns, Ordering::Release);
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
-        steal.preempted.store(0, Ordering::Release);
+        guest.marks[vcpu as usize].change(false, || steal.preempted.store(0, Ordering::Release));
         self.since_ns = now_ns;
     }
 
@@ -241,10 +248,26 @@ impl Account {
         self.virtual_ns += now_ns.saturating_sub(self.since_ns);
         self.off_since_tsc = read_tsc();
         self.since_ns = now_ns;
+        self.check_hint(guest, vcpu);
         if let Some(claim) = self.claim.take()
             && entered(guest, vcpu) != claim.entered
         {
             *self.lost_ns_by.of(claim.activity) += claim.lost_ns;
+        }
+    }
+
+    /// Compares the last look of this vCPU at another one's flag with what the VMM had told by it.
+    fn check_hint(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
+        let hint = &guest.area(vcpu).hint;
+        let tsc = hint.last_tsc.load(Ordering::Relaxed);
+        if !guest.keeps_books || tsc == 0 || tsc == self.last_hint_tsc {
+            return;
+        }
+        self.last_hint_tsc = tsc;
+        let target = hint.last_vcpu.load(Ordering::Relaxed) as usize;
+        if let Some(told) = guest.marks.get(target).and_then(|mark| mark.at(tsc)) {
+            self.hints_compared += 1;
+            self.hints_contradicted += u64::from((hint.last_marked.load(Ordering::Relaxed) != 0) != told);
         }
     }
 
@@ -264,14 +287,14 @@ impl Account {
             *self.preemptions_by.of(activity) += 1;
             *self.injected_by.of(activity) += u64::from(by == By::Injection);
         }
-        mark_off(area);
+        mark_off(guest, vcpu);
     }
 
     /// The vCPU gives up its slice but could go on: off its pCPU, so the flag is set, but nobody took it off.
     pub(crate) fn give_up(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.settle_on(guest, vcpu, now_ns);
         self.off = Off::Ready;
-        mark_off(guest.area(vcpu));
+        mark_off(guest, vcpu);
     }
 
     /// The vCPU sleeps. As in KVM, a vCPU that halted is not marked as preempted.
@@ -312,9 +335,39 @@ fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
     guest.area(vcpu).results.entered.load(Ordering::Relaxed)
 }
 
+/// What the VMM has told by a vCPU's flag, for comparison with what others have read.
+#[derive(Debug, Default)]
+pub(crate) struct Mark {
+    /// TSC since when it has told what it tells; `u64::MAX` while that changes.
+    since_tsc: AtomicU64,
+    set: AtomicBool,
+}
+
+impl Mark {
+    /// Does `write`, which makes the flag say `set`. One thread at a time: the one that has the vCPU.
+    fn change(&self, set: bool, write: impl FnOnce()) {
+        // SeqCst: in this order, to every reader. Partner: `at`.
+        self.since_tsc.store(u64::MAX, Ordering::SeqCst);
+        write();
+        self.set.store(set, Ordering::SeqCst);
+        self.since_tsc.store(read_tsc(), Ordering::SeqCst);
+    }
+
+    /// What the flag has said from `tsc` until now, if it was the same all the time.
+    fn at(&self, tsc: u64) -> Option<bool> {
+        // SeqCst: partner of `change`. If `since_tsc` is the same before and after, `set` belongs to it.
+        let since_tsc = self.since_tsc.load(Ordering::SeqCst);
+        let set = self.set.load(Ordering::SeqCst);
+        (since_tsc < tsc && self.since_tsc.load(Ordering::SeqCst) == since_tsc).then_some(set)
+    }
+}
+
 /// Sets the flag and moves the generation. The generation first: whoever sees the flag sees it counted.
-fn mark_off(area: &VcpuArea) {
-    let generation = area.host.generation.load(Ordering::Relaxed);
-    area.host.generation.store(generation.wrapping_add(1), Ordering::Release);
-    area.steal.preempted.store(1, Ordering::Release);
+fn mark_off(guest: &GuestRun<'_>, vcpu: u32) {
+    let area = guest.area(vcpu);
+    guest.marks[vcpu as usize].change(true, || {
+        let generation = area.host.generation.load(Ordering::Relaxed);
+        area.host.generation.store(generation.wrapping_add(1), Ordering::Release);
+        area.steal.preempted.store(1, Ordering::Release);
+    });
 }

@@ -11,9 +11,12 @@ use crate::config::{PvBackend, RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::guest_run::GuestRun;
+use crate::hints::Hints;
 use crate::image::Image;
 use crate::machine::Machine;
-use crate::outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
+use crate::outcome::{
+    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome,
+};
 use crate::sched::Finished;
 use crate::supervise::Observed;
 
@@ -71,6 +74,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
+        hint: hint_check(facts),
         graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (facts.config.sched == Sched::Vmm)
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
@@ -160,6 +164,20 @@ fn lock_events(facts: &Facts<'_>) -> Vec<(String, u64)> {
     facts.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
 }
 
+/// What the workload that checks the flag has seen, and what the books say of it.
+fn hint_check(facts: &Facts<'_>) -> Option<HintCheck> {
+    let mut check = HintCheck::default();
+    for vcpu in facts.finished {
+        let hint = &facts.guest.area(vcpu.id).hint;
+        check.samples += hint.samples.load(Ordering::Relaxed);
+        check.moved_while_marked += hint.moved_while_marked.load(Ordering::Relaxed);
+        check.still_while_unmarked += hint.still_while_unmarked.load(Ordering::Relaxed);
+        check.compared += vcpu.account.hints_compared;
+        check.contradicted += vcpu.account.hints_contradicted;
+    }
+    (check.samples > 0).then_some(check)
+}
+
 fn graces(finished: &[Finished]) -> Graces {
     finished.iter().fold(Graces::default(), |sum, vcpu| {
         let Graces { granted, expired, overrun_ns } = vcpu.account.graces;
@@ -190,13 +208,15 @@ fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u64)>> {
 }
 
 fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
-    match (facts.config.sched, &facts.machine.steal_time_refused) {
+    let hints = &facts.machine.hints;
+    match (facts.config.sched, hints) {
         (Sched::Vmm, _) => PreemptedSource::Vmm,
-        (Sched::Host, Some(refusal)) => PreemptedSource::Unavailable(refusal.clone()),
-        (Sched::Host, None) if facts.observed.preempted_flag_seen => PreemptedSource::Kvm,
-        (Sched::Host, None) => PreemptedSource::Unavailable(
-            "KVM accepts the steal-time page, but the flag was never seen set in this run".into(),
+        (Sched::Host, Hints::Nobody(reason)) => PreemptedSource::Unavailable(reason.clone()),
+        (Sched::Host, _) if !facts.observed.preempted_flag_seen => PreemptedSource::Unavailable(
+            "the flag was to be written by KVM or a BPF program, but was never seen set in this run".into(),
         ),
+        (Sched::Host, _) if hints.is_bpf() => PreemptedSource::Bpf,
+        (Sched::Host, _) => PreemptedSource::Kvm,
     }
 }
 

@@ -105,6 +105,18 @@ impl PvBackend {
     }
 }
 
+/// Who is to write the `preempted` flag under [`Sched::Host`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PreemptedBy {
+    /// KVM where it does, else a BPF program where that can be had.
+    #[default]
+    Auto,
+    /// KVM.
+    Kvm,
+    /// The BPF program.
+    Bpf,
+}
+
 /// One cell: a guest, how it is scheduled, what it does and for how long.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
@@ -146,6 +158,8 @@ pub struct RunConfig {
     pub patch: bool,
     /// Let `vcpu_is_preempted` read the flag.
     pub preempted_hint: bool,
+    /// Who is to write that flag under [`Sched::Host`].
+    pub preempted_by: PreemptedBy,
     /// How long a paravirtual waiter spins before it sleeps.
     pub spin_threshold: Duration,
     /// Name of the workload, from the image's table.

@@ -5,13 +5,16 @@ use std::sync::{Mutex, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
+use crate::account::Mark;
 use crate::clock::{GuestTsc, WindowTimes, now_ns};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
+use crate::hints::Hints;
 use crate::image::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
+use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::observe::Watch;
 use crate::vcpu::{Vcpu, reason_name};
@@ -26,6 +29,12 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) tsc: GuestTsc,
     pub(crate) window: WindowTimes,
     pub(crate) invalidations: Invalidations,
+    /// Who writes the `preempted` flag under the host's scheduler.
+    pub(crate) hints: &'a Hints,
+    /// Whether the VMM is the one who writes that flag.
+    pub(crate) keeps_books: bool,
+    /// What the VMM has told of each vCPU by that flag.
+    pub(crate) marks: Vec<Mark>,
     /// Whether descheduling is attributed to what the vCPU was doing.
     pub(crate) attribution: bool,
     /// Who waits for what.
@@ -45,12 +54,13 @@ impl<'a> GuestRun<'a> {
     /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
     pub(crate) fn new(
         config: &RunConfig,
-        memory: &'a Memory,
+        machine: &'a Machine,
         image: &'a Image,
         tsc: GuestTsc,
         place: (usize, u32),
         watch: &'a Watch,
     ) -> Self {
+        let memory = &machine.memory;
         let tsc_khz = tsc.khz();
         Self {
             memory,
@@ -58,6 +68,9 @@ impl<'a> GuestRun<'a> {
             tsc,
             window: WindowTimes::new(),
             invalidations: Invalidations::new(memory.vcpus()),
+            hints: &machine.hints,
+            keeps_books: config.sched == Sched::Vmm,
+            marks: (0..config.vcpus).map(|_| Mark::default()).collect(),
             attribution: config.attribution,
             losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
             index: place.0,

@@ -21,6 +21,7 @@ mod error;
 mod exits;
 mod explain;
 mod guest_run;
+mod hints;
 mod identity;
 mod image;
 mod in_kernel;
@@ -40,18 +41,23 @@ mod run;
 mod sched;
 mod signal;
 mod supervise;
+#[cfg(feature = "bpf")]
+mod switch_probe;
 mod symbols;
 mod trace;
 mod vcpu;
 
-pub use config::{Engine, Mix, PvBackend, Ring, RunConfig, Sched, Share};
+pub use config::{Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
 pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict, Word};
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
+pub use hints::bpf_can_write_flags;
 pub use image::{Entry, Image};
-pub use outcome::{ByActivity, Graces, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome};
+pub use outcome::{
+    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome,
+};
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};
 pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};

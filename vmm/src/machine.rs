@@ -17,6 +17,7 @@ use crate::boot;
 use crate::clock::{self, read_tsc};
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
+use crate::hints::Hints;
 use crate::image::Image;
 use crate::in_kernel;
 use crate::memory::Memory;
@@ -53,8 +54,8 @@ pub(crate) struct Machine {
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
-    /// Under the host's scheduler: why KVM does not keep the steal-time record, if it refused.
-    pub(crate) steal_time_refused: Option<String>,
+    /// Who writes the `preempted` flag under the host's scheduler.
+    pub(crate) hints: Hints,
     /// Call sites that were rewritten.
     pub(crate) patched_sites: usize,
 }
@@ -189,6 +190,10 @@ impl Machine {
                 steal_time_refused = enable_steal_time(vcpu, memory.area_address(vcpu.id)).err();
             }
         }
+        let hints = match config.sched {
+            Sched::Vmm => Hints::Nobody("the VMM's own scheduler writes the flag".into()),
+            Sched::Host => Hints::choose(config.preempted_by, steal_time_refused, &memory),
+        };
         let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
         Ok(Self {
             vcpus,
@@ -200,7 +205,7 @@ impl Machine {
             pv_backend_reason,
             tsc_khz,
             tsc_offset,
-            steal_time_refused,
+            hints,
             patched_sites,
         })
     }
@@ -251,7 +256,7 @@ impl Machine {
             pv_backend_reason: "threads are put to sleep by the VMM".into(),
             tsc_khz,
             tsc_offset: 0,
-            steal_time_refused: Some("threads have no hypervisor that could write the flag".into()),
+            hints: Hints::Nobody("threads have no hypervisor that could write the flag".into()),
             patched_sites,
         })
     }
@@ -314,6 +319,7 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         pool: GuestAddress(0),
         pool_bytes: 0,
         slice_margin_ticks: ticks(config.slice_margin),
+        preempted_flags: GuestAddress(0),
         points: chosen.point.map_or(0, |point| 1 << point),
         work_sections: config.mix.work_sections.unwrap_or(0),
         long_hold_ns: nanoseconds(config.mix.long_hold),

@@ -4,6 +4,7 @@
 //!  0x000000  nothing: never mapped in the guest, so that null pointers fault
 //!  0x200000  tables: page tables, GDT, IDT, probe code, boot block, control block, oracles
 //!  0x240000  one TSS per vCPU, with the I/O bitmap that opens the hypercall ports to ring 3
+//!  0x300000  one line per vCPU with its preempted flag, where neither the VMM nor KVM writes it
 //!  0x400000  the image (text, constants, data, zeroed data)
 //!  image end, rounded up to 2 MiB:
 //!            one VcpuArea (8 KiB) per vCPU
@@ -20,8 +21,11 @@
     reason = "guest memory is shared with a guest that runs; references to it are made here only"
 )]
 
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
 use haltkick_hypercalls::{
-    BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, VcpuArea, trace_ring_bytes,
+    BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea, trace_ring_bytes,
 };
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
@@ -42,6 +46,9 @@ pub(crate) const PROBE_CODE: u64 = 0x20_5000;
 const BOOT_BLOCK: u64 = 0x20_6000;
 const CONTROL: u64 = 0x20_7000;
 const ORACLES: u64 = 0x20_8000;
+/// Flags that somebody else writes, mapped over the memory there.
+const FLAGS: u64 = 0x30_0000;
+const FLAGS_BYTES: usize = MAX_VCPUS * size_of::<StealTime>();
 const TSS_BASE: u64 = 0x24_0000;
 /// Bytes per TSS: 104, then the I/O bitmap for the ports up to the last hypercall and its terminating byte.
 pub(crate) const TSS_BYTES: u64 = 512;
@@ -51,7 +58,8 @@ const STACK_BYTES: u64 = 16384;
 /// What one page directory maps.
 const MOST_BYTES: u64 = 1 << 30;
 
-const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= IMAGE_BASE);
+const _: () = assert!(TSS_BASE + MAX_VCPUS as u64 * TSS_BYTES <= FLAGS);
+const _: () = assert!(FLAGS + FLAGS_BYTES as u64 <= IMAGE_BASE);
 const _: () = assert!(ORACLES + MAX_LOCKS as u64 * size_of::<Oracle>() as u64 <= TSS_BASE);
 
 /// Structures that host and guest share while the guest runs.
@@ -66,6 +74,8 @@ unsafe impl Shared for Oracle {}
 // SAFETY: as above; `Identity` is not atomic, but nobody writes it after the guest has started, and the VMM never
 // makes use of what it holds (a guest could overwrite it).
 unsafe impl Shared for VcpuArea {}
+// SAFETY: definition in the ABI: atomics of integers and padding.
+unsafe impl Shared for StealTime {}
 
 /// Where the parts begin whose place depends on the image and on the number of vCPUs.
 struct Extent {
@@ -263,6 +273,35 @@ impl Memory {
     pub(crate) fn trace_ring(&self, vcpu: u32) -> Option<Vec<u8>> {
         let bytes = trace_ring_bytes(self.trace_sections);
         self.read(self.trace_rings()? + u64::from(vcpu) * bytes, bytes)
+    }
+
+    /// Puts the memory of `file`, which holds a [`StealTime`] line for each of [`MAX_VCPUS`] vCPUs, under the guest's eyes,
+    /// and tells it so. After [`Self::write_boot_block`].
+    #[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the BPF program has such flags"))]
+    pub(crate) fn map_flags(&self, file: BorrowedFd<'_>) -> std::io::Result<()> {
+        // SAFETY: replaces pages of the mapping that this struct owns, in a place of their own (asserted above), that
+        // nothing refers to; they are unmapped with the rest.
+        let mapped = unsafe {
+            libc::mmap(
+                self.host_base().add(FLAGS as usize).cast(),
+                FLAGS_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.write(BOOT_BLOCK + offset_of!(BootBlock, preempted_flags) as u64, &FLAGS.to_le_bytes());
+        Ok(())
+    }
+
+    /// The line with the flag of vCPU `vcpu` that [`Self::map_flags`] has put there; else all zeros.
+    pub(crate) fn flag(&self, vcpu: u32) -> &StealTime {
+        assert!(u64::from(vcpu) < self.vcpus);
+        self.shared(FLAGS + u64::from(vcpu) * size_of::<StealTime>() as u64)
     }
 
     /// Writes the boot block and what each vCPU must know of itself, and says where the block is.

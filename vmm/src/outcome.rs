@@ -20,6 +20,21 @@ pub struct ByActivity<T> {
     pub other: T,
 }
 
+/// Is the `preempted` flag true? From the workload that checks it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintCheck {
+    /// Looks of vCPUs at the flags of others, inside the window.
+    pub samples: u64,
+    /// Those at which the flag was set and yet the vCPU moved.
+    pub moved_while_marked: u64,
+    /// Those at which the flag was clear and yet the vCPU did not move.
+    pub still_while_unmarked: u64,
+    /// Looks that were compared with the scheduler's books; only the VMM's own scheduler keeps any.
+    pub compared: u64,
+    /// Those that the books contradict.
+    pub contradicted: u64,
+}
+
 /// Slices that were extended for a vCPU that said it held a lock, inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Graces {
@@ -49,6 +64,8 @@ pub enum PreemptedSource {
     Vmm,
     /// KVM, through the steal-time page.
     Kvm,
+    /// A BPF program on the kernel's scheduler.
+    Bpf,
     /// Nobody; says why.
     Unavailable(String),
 }
@@ -133,6 +150,8 @@ pub struct Outcome {
     pub preempted_ns: Option<ByActivity<u64>>,
     /// Time that all other vCPUs waited for a lock because of them, in nanoseconds. See `loss` for what counts.
     pub lost_ns: Option<ByActivity<u64>>,
+    /// Looks at the `preempted` flag; `None` where the workload does not take any.
+    pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.
     pub graces: Option<Graces>,
     /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.

@@ -164,7 +164,7 @@ fn guest_runs<'a>(
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        GuestRun::new(config, &machine.memory, image, tsc, place, watch)
+        GuestRun::new(config, machine, image, tsc, place, watch)
     });
     guests.collect()
 }

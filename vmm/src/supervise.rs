@@ -298,7 +298,8 @@ impl Watched<'_> {
                 .wrapping_add(results.acquisitions.load(Ordering::Relaxed))
                 // A sum that changes whenever a vCPU begins something is as good as a count.
                 .wrapping_add(area.activity.since_tsc.load(Ordering::Relaxed));
-            self.observed.preempted_flag_seen |= area.steal.preempted.load(Ordering::Relaxed) != 0;
+            self.observed.preempted_flag_seen |= area.steal.preempted.load(Ordering::Relaxed) != 0
+                || self.guest.memory.flag(vcpu).preempted.load(Ordering::Relaxed) != 0;
         }
         progress
     }

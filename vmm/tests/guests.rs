@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Ended, Engine, Explanation, HowOften, Image, Instruments, MAX_LOCKS, Mix,
-    Outcome, PreemptedSource, ProfileRow, PvBackend, Readings, Ring, RunConfig, RunError, Sched, Share,
-    Target, allowed_cpus, probe, run, run_guests, run_with_readings,
+    Outcome, PreemptedBy, PreemptedSource, ProfileRow, PvBackend, Readings, Ring, RunConfig, RunError, Sched,
+    Share, Target, allowed_cpus, bpf_can_write_flags, probe, run, run_guests, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -87,8 +87,19 @@ fn trials() -> Vec<Trial> {
         Trial::test("a_directed_yield_runs_exactly_the_vcpu_that_it_names", directed_yields),
         Trial::test("a_kick_hands_its_pcpu_to_the_vcpu_that_it_wakes_if_asked_to", kick_yields),
         Trial::test("a_lock_that_minds_the_end_of_the_slice_gives_the_rest_of_it_back", minds_the_slice),
+        Trial::test(
+            "the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say",
+            hints_agree_with_books,
+        ),
         Trial::test("without_attribution_nobody_guesses_what_a_vcpu_was_doing", no_attribution),
     ];
+    let no_bpf = bpf_can_write_flags().err();
+    if let Some(reason) = &no_bpf {
+        eprintln!("flags by BPF are skipped, not tested: {reason}");
+    }
+    let by_bpf =
+        Trial::test("a_bpf_program_marks_the_vcpus_that_the_host_preempted", bpf_marks_the_preempted);
+    trials.push(by_bpf.with_ignored_flag(no_bpf.is_some()));
     for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
         let title =
             format!("every_injected_holder_preemption_is_attributed_to_the_holder_under_sched_{name}");
@@ -288,6 +299,7 @@ fn config() -> RunConfig {
         halt_poll: None,
         pause_exits: true,
         hlt_exits: true,
+        preempted_by: PreemptedBy::Auto,
         spin_threshold: Duration::from_micros(20),
         workload: "critical-section".into(),
         hold: Duration::from_micros(1),
@@ -716,6 +728,28 @@ fn minds_the_slice() -> Check {
     let heedless =
         start(&RunConfig { lock: "slice-tas".into(), slice_margin: Duration::ZERO, ..mostly_holding() })?;
     check(exits(&heedless, "yield") == 0, || "a slice was given back for no reason".into())
+}
+
+fn looking(sched: Sched) -> RunConfig {
+    RunConfig { sched, workload: "hint-check".into(), lock: "none".into(), pv: false, ..config() }
+}
+
+fn hints_agree_with_books() -> Check {
+    let window = Duration::from_millis(300);
+    let hint = start(&RunConfig { window, ..looking(Sched::Vmm) })?.hint.ok_or("nobody looked")?;
+    check(hint.compared > 0 && hint.samples > hint.compared, || format!("{hint:?}"))?;
+    check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
+}
+
+fn bpf_marks_the_preempted() -> Check {
+    let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
+    let outcome = start(&RunConfig { preempted_by, window, ..looking(Sched::Host) })?;
+    // The supervisor has seen a flag set, or it would not say so.
+    check(outcome.preempted_source == PreemptedSource::Bpf, || format!("{:?}", outcome.preempted_source))?;
+    let hint = outcome.hint.ok_or("nobody looked")?;
+    // Of four or more vCPUs on each pCPU most do not run. Not all of them are marked: but few that are may move.
+    check(hint.moved_while_marked * 20 <= hint.samples, || format!("{hint:?}"))?;
+    check(hint.still_while_unmarked * 2 <= hint.samples, || format!("{hint:?}"))
 }
 
 fn no_attribution() -> Check {

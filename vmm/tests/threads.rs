@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::{
-    Engine, Image, Mix, Outcome, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched, Share,
-    allowed_cpus, run,
+    Engine, Image, Mix, Outcome, PreemptedBy, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched,
+    Share, allowed_cpus, run,
 };
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -41,6 +41,7 @@ fn config() -> RunConfig {
         halt_poll: None,
         pause_exits: true,
         hlt_exits: true,
+        preempted_by: PreemptedBy::Auto,
         spin_threshold: Duration::from_micros(20),
         workload: "critical-section".into(),
         hold: Duration::from_micros(1),

@@ -6,6 +6,7 @@ pub(crate) mod critical_section;
 pub(crate) mod file_copy;
 pub(crate) mod grant;
 pub(crate) mod hand_off;
+pub(crate) mod hint_check;
 pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod nesting;

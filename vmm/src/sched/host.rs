@@ -135,6 +135,7 @@ impl<'a> HostThreads<'a> {
             self.threads[vcpu.id as usize].get_or_init(Thread::current);
         }
         self.run.invalidations.runs_here(vcpu.id);
+        self.run.hints.runs_here(vcpu.id);
         let mut account = Account::new(now_ns());
         let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
             Ok(place) => place,
