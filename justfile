@@ -58,13 +58,17 @@ bench-aa *ARGS: setup
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
-# Ticket locks, qspinlock of 2015 and of today, from one vCPU per pCPU to eight (`--quick`: a minute).
+# Ticket locks, qspinlock of 2015 and of today: fixed work at three loads, one to eight vCPUs per pCPU.
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
 # Page faults under mmap_sem, speculative, and with per-VMA locks.
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}
+
+# Two guests at once on the same CPUs: ticket locks against unfair ones (`--quick`: ten seconds).
+bench-unfair *ARGS: setup
+    @{{ haltkick }} bench unfair {{ ARGS }}
 
 # The published figures of the seeds beside ours (`--quick`: short forms).
 reproduce *ARGS: setup

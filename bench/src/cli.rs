@@ -99,6 +99,8 @@ Examples:
       the paravirtual queue lock under the same conditions
   haltkick run --vcpus 16 --cpus 0-1 --slice 500us --hold 1us --think 4us --duration 2s --format json
       one JSON record on standard output
+  haltkick run --vcpus 16 --workload mixed --work 1s --vm lock=ticket --vm lock=unfair-ticket
+      two guests on the same CPUs, each with its own lock: two records with one run id
   haltkick run --lock ticket --profile --trace ticket.pftrace
       where its vCPUs spend their time, and a trace for ui.perfetto.dev
   haltkick run --workload selftest-hang
@@ -111,6 +113,9 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
+    /// File with the guests to run at once: format = 1, [settings], and a [[vm]] for each
+    #[arg(long, value_name = "FILE", help_heading = "Several guests")]
+    pub(crate) guest_set: Option<PathBuf>,
     /// Do not run the lock-free companion that gives the ideal
     #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::fs;
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -12,16 +13,19 @@ use toml::de::{DeTable, DeValue};
 use crate::cli::Overrides;
 use crate::exit::{Failure, Result};
 use crate::nearest;
+use crate::rate::Measure;
 use crate::settings::{KEYS, Settings};
+use crate::vm::{self, Vm};
 
 /// Version of the file format.
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 13] = [
+pub(crate) const BUILT_IN: [(&str, &str); 14] = [
     ("overcommit", include_str!("../experiments/overcommit.toml")),
     ("locks", include_str!("../experiments/locks.toml")),
     ("qspinlock", include_str!("../experiments/qspinlock.toml")),
+    ("unfair", include_str!("../experiments/unfair.toml")),
     ("work-conserving", include_str!("../experiments/work-conserving.toml")),
     ("hand-off", include_str!("../experiments/hand-off.toml")),
     ("osq", include_str!("../experiments/osq.toml")),
@@ -71,6 +75,11 @@ pub(crate) struct Patch {
     places: Vec<(String, Option<At>)>,
 }
 
+/// What the figures of `guest`, which runs beside the first of `arm`, are called.
+pub(crate) fn beside(arm: &str, guest: &str) -> String {
+    format!("{arm} / {guest}")
+}
+
 /// A setting that the experiment varies.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
@@ -88,6 +97,7 @@ pub(crate) struct Arm {
 /// A ratio to report.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
+    pub(crate) of: Measure,
     pub(crate) name: String,
     pub(crate) arm: String,
     pub(crate) baseline: String,
@@ -203,7 +213,8 @@ impl Experiment {
                 return Err(top.source.complain(at, format!("two arms are called '{}'", arm.name)));
             }
         }
-        let names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let with_beside = self.arms_and_beside();
+        let names: Vec<&str> = with_beside.iter().map(String::as_str).collect();
         self.comparisons = top
             .tables("compare")?
             .into_iter()
@@ -212,6 +223,20 @@ impl Experiment {
         self.control =
             top.table("control")?.map(|mut table| table.control(&names, &self.axes)).transpose()?;
         Ok(self)
+    }
+
+    /// Names of all arms, each followed by those of the guests that run beside its first.
+    pub(crate) fn arms_and_beside(&self) -> Vec<String> {
+        let of_arm = |arm: &Arm| {
+            let settings = arm.patch.settings.clone().over(&self.settings.settings);
+            let name = |(index, vm): (usize, &Vm)| {
+                let guest = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
+                beside(&arm.name, &guest)
+            };
+            let others: Vec<String> = settings.vm.iter().enumerate().skip(1).map(name).collect();
+            std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
+        };
+        self.arms.iter().flat_map(of_arm).collect()
     }
 
     /// Applies what the command line says.
@@ -293,6 +318,25 @@ impl Experiment {
             None => self.axes.push(Axis { key: key.into(), values }),
         }
     }
+}
+
+/// The guests and the settings of a guest-set file.
+pub(crate) fn guest_set(path: &Path) -> Result<Settings> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}: give a readable file", path.display())))?;
+    let source = Source { origin: path.display().to_string(), text };
+    let tree = DeTable::parse(&source.text).map_err(|error| {
+        source.complain(error.span().as_ref(), error.message().lines().collect::<Vec<_>>().join(", "))
+    })?;
+    let top = Reader::new(&source, tree.get_ref(), tree.span());
+    top.format()?;
+    let patch = top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default();
+    let vm = top.tables("vm")?.iter().map(Reader::vm).collect::<Result<Vec<_>>>()?;
+    top.finish(&["format", "settings", "vm"])?;
+    if vm.is_empty() {
+        return Err(source.complain(None, "no [[vm]]: a guest set has at least one"));
+    }
+    Ok(Settings { vm, ..patch.settings })
 }
 
 /// A name as part of a cell's id: lower case, words joined by hyphens.
@@ -423,6 +467,15 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| self.complain(&node.span(), "a number, or a text in quotes, is expected here"))
     }
 
+    fn vm(&self) -> Result<Vm> {
+        let mut vm = Vm::default();
+        for (key, key_at, node) in self.entries() {
+            let value = self.scalar(node)?;
+            vm.set(key, &value).map_err(|error| self.complain(&key_at, error))?;
+        }
+        Ok(vm)
+    }
+
     fn patch(&mut self) -> Result<Patch> {
         self.settings(&[])
     }
@@ -456,11 +509,21 @@ impl<'a> Reader<'a> {
     }
 
     fn comparison(&mut self, arms: &[&str]) -> Result<Comparison> {
-        self.finish(&["name", "arm", "baseline"])?;
+        self.finish(&["name", "arm", "baseline", "of"])?;
         Ok(Comparison {
+            of: self.measure()?,
             name: self.required_text("name")?,
             arm: self.reference("arm", arms)?,
             baseline: self.reference("baseline", arms)?,
+        })
+    }
+
+    fn measure(&self) -> Result<Measure> {
+        let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
+        let measures = [Measure::Throughput, Measure::LockCpu];
+        measures.into_iter().find(|measure| measure.word() == word).ok_or_else(|| {
+            let at = self.get("of").map_or(self.at.clone(), Spanned::span);
+            self.complain(&at, nearest::unknown("measure", &word, &measures.map(Measure::word)))
         })
     }
 

@@ -39,6 +39,7 @@ mod run;
 mod schema;
 mod session;
 mod settings;
+mod several;
 mod single;
 mod statistics;
 mod summary;
@@ -47,6 +48,7 @@ mod table;
 mod text;
 mod timestamp;
 mod trace;
+mod vm;
 
 use std::process::ExitCode;
 

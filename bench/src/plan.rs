@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
 use crate::experiment::{Arm, Experiment, slug};
+use crate::rate::Measure;
 use crate::record::{Place, Role};
 use crate::run::lock_free;
 use crate::settings::{Impossible, Settings, Supply};
@@ -77,6 +78,9 @@ pub(crate) struct OutlineAxis {
 /// A ratio to report.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct OutlineComparison {
+    /// What is compared.
+    #[serde(default)]
+    pub(crate) of: Measure,
     /// What to call it.
     pub(crate) name: String,
     /// The arm above the line.
@@ -275,11 +279,12 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
                 values: axis.values.iter().map(|(value, _)| value.clone()).collect(),
             })
             .collect(),
-        arms: experiment.arms.iter().map(|arm| arm.name.clone()).collect(),
+        arms: experiment.arms_and_beside(),
         comparisons: experiment
             .comparisons
             .iter()
             .map(|it| OutlineComparison {
+                of: it.of,
                 name: it.name.clone(),
                 arm: it.arm.clone(),
                 baseline: it.baseline.clone(),

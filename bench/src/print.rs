@@ -11,6 +11,9 @@ pub(crate) fn record(record: &Record) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<14} {value}");
     };
+    if !record.config.guest.is_empty() && record.config.guest != "guest" {
+        line("guest", format!("{}, run {}", record.config.guest, record.run_id));
+    }
     line("cell", cell(record));
     line(
         "throughput",

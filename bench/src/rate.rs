@@ -5,8 +5,45 @@
 //! that could have been seen; estimates are by rank, so that a few such runs do not move them. Where they are half
 //! of all or more, there is no figure.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::record::Record;
 use crate::statistics::Estimate;
+
+/// What a comparison compares. Above 1, the arm does better than the baseline.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Measure {
+    /// Sections per second: for a fixed amount of work, how much sooner it is done.
+    #[default]
+    Throughput,
+    /// Sections per CPU time that goes into acquiring and releasing locks.
+    LockCpu,
+}
+
+impl Measure {
+    /// Its name in files.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::LockCpu => "lock-cpu",
+        }
+    }
+
+    /// It for one run; `None` where the run does not tell.
+    pub(crate) fn rate(self, record: &Record) -> Option<Rate> {
+        match self {
+            Self::Throughput => Some(Rate::of(record)),
+            Self::LockCpu => {
+                let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
+                let acquisitions = record.totals.acquisitions;
+                let is_floor = acquisitions == 0;
+                Some(Rate { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor })
+            }
+        }
+    }
+}
 
 /// Sections per second.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,16 +5,20 @@
 //! under the field's path in `why`; it is never 0.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched, TicksHistogram,
-    VcpuOutcome,
+    ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched, Share,
+    TicksHistogram, VcpuOutcome,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::deschedule::Policy;
+use crate::experiment::{self, slug};
 use crate::host::Host;
+use crate::run;
+use crate::timestamp;
 use crate::trace::Traced;
 
 /// Name of the record's schema.
@@ -29,7 +33,7 @@ pub(crate) struct Record {
     pub(crate) schema: String,
     /// 1.
     pub(crate) schema_version: u32,
-    /// Unique among all records.
+    /// Unique among all runs; the records of guests that ran at once have the same.
     pub(crate) run_id: String,
     /// When the run began, RFC 3339.
     pub(crate) started: String,
@@ -126,6 +130,20 @@ pub(crate) enum Role {
     Ideal,
     /// The second half of the A/A pair.
     Control,
+    /// A guest that ran beside the arm's.
+    Beside,
+}
+
+impl Place {
+    /// Of a guest that runs beside the one that this is for.
+    pub(crate) fn beside(&self, guest: &str) -> Self {
+        Self {
+            cell_id: format!("{}_{}", self.cell_id, slug(guest)),
+            arm: experiment::beside(&self.arm, guest),
+            role: if self.role == Role::Arm { Role::Beside } else { self.role },
+            ..self.clone()
+        }
+    }
 }
 
 /// What was asked.
@@ -133,6 +151,15 @@ pub(crate) enum Role {
 pub(crate) struct Config {
     /// What ran the guest: "kvm" or "threads".
     pub(crate) engine: String,
+    /// Name of the guest among those of the run.
+    #[serde(default)]
+    pub(crate) guest: String,
+    /// Names of the other guests that ran at the same time.
+    #[serde(default)]
+    pub(crate) beside: Vec<String>,
+    /// What had equal shares of the pCPUs: "vcpu" or "guest".
+    #[serde(default)]
+    pub(crate) share: String,
     /// Number of vCPUs.
     pub(crate) vcpus: u32,
     /// Host CPUs that they share.
@@ -385,6 +412,37 @@ pub(crate) struct Warning {
     pub(crate) message: String,
 }
 
+/// What the records of one run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    run_id: String,
+    started: String,
+    host: Host,
+    noise: Result<(Noise, f64), String>,
+}
+
+impl Origin {
+    pub(crate) fn new(started: SystemTime, host: Host, noise: Result<(Noise, f64), String>) -> Self {
+        Self { run_id: run::run_id(started), started: timestamp::rfc3339(started), host, noise }
+    }
+
+    /// The smallest share of the pCPUs' time that can be told from none.
+    pub(crate) fn tick_resolution(&self) -> f64 {
+        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
+    }
+
+    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Result<f64, String>) -> Context {
+        Context {
+            run_id: self.run_id.clone(),
+            started: self.started.clone(),
+            place,
+            host: self.host.clone(),
+            lock_free_per_second,
+            noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
+        }
+    }
+}
+
 /// What a record is made of beside the outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
@@ -497,10 +555,22 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
             None
         }
     };
+    if config.mix.work_sections.is_none() {
+        why.insert("config.work_sections".into(), "as many sections as fit into the window".into());
+    }
+    if config.deschedule.is_none() {
+        why.insert("config.deschedule".into(), "nobody was to be descheduled on purpose".into());
+    }
     Config {
         engine: match config.engine {
             Engine::Kvm => "kvm".into(),
             Engine::Threads => "threads".into(),
+        },
+        guest: config.name.clone(),
+        beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
+        share: match config.share {
+            Share::Vcpu => "vcpu".into(),
+            Share::Guest => "guest".into(),
         },
         vcpus: config.vcpus,
         cpus: config.cpus.clone(),

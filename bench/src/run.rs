@@ -12,8 +12,7 @@ use crate::memory_size::MemorySize;
 use crate::noise::Watch;
 use crate::output;
 use crate::quantity;
-use crate::record::{Context, Place, Record};
-use crate::timestamp;
+use crate::record::{Origin, Place, Record};
 
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
@@ -53,48 +52,58 @@ const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
-/// Runs one cell. `lock_free_per_second` is asked afterwards, so that a single run can measure it then.
+/// Runs one cell: the record of its guest, and of each that runs beside it. `lock_free_per_second` of each is asked
+/// afterwards, so that a single run can measure it then.
 pub(crate) fn run_cell(
     engine: Engine<'_>,
     config: &RunConfig,
     host: &Host,
-    place: Option<Place>,
-    lock_free_per_second: impl FnOnce(&Outcome) -> Result<f64, String>,
-) -> Result<Record, RunError> {
+    place: Option<&Place>,
+    lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
+) -> Result<Vec<Record>, RunError> {
     let started = SystemTime::now();
     let watch = Watch::start(&config.cpus);
     let outcome = engine(config)?;
-    let noise = watch.finish();
-    let context = Context {
-        run_id: run_id(started),
-        started: timestamp::rfc3339(started),
-        place,
-        host: host.clone(),
-        lock_free_per_second: lock_free_per_second(&outcome),
-        noise: noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
-    };
-    let mut record = Record::new(config, &outcome, context);
-    judge(&mut record, config, &outcome, noise.map_or(0.0, |(_, resolution)| resolution));
-    Ok(record)
+    let origin = Origin::new(started, host.clone(), watch.finish());
+    let lock_free = lock_free_per_second(&outcome);
+    let outcomes = std::iter::once(&outcome).chain(&outcome.beside);
+    let records = guests(config).zip(outcomes).enumerate().map(|(index, (config, outcome))| {
+        let place = place.map(|place| if index == 0 { place.clone() } else { place.beside(&config.name) });
+        let lock_free = lock_free.as_ref().map(|each| each[index]).map_err(Clone::clone);
+        let mut record = Record::new(config, outcome, origin.context(place, lock_free));
+        judge(&mut record, config, outcome, origin.tick_resolution());
+        record
+    });
+    Ok(records.collect())
 }
 
-/// Lock-free throughput of the cell per second, from a short run without lock.
+/// The guests of a run.
+pub(crate) fn guests(config: &RunConfig) -> impl Iterator<Item = &RunConfig> {
+    std::iter::once(config).chain(&config.beside)
+}
+
+/// Lock-free throughput of each guest of the cell per second, from a short run without lock.
 pub(crate) fn companion(
     engine: Engine<'_>,
     config: &RunConfig,
     image: &Image,
     work_rate: u64,
-) -> Result<f64, RunError> {
+) -> Result<Vec<f64>, RunError> {
     let mut config = lock_free(config, image)
         .ok_or_else(|| RunError::Usage("the image has no lock-free lock to compare with".into()))?;
+    for guest in &mut config.beside {
+        guest.window = guest.window.min(COMPANION_WINDOW);
+        guest.work_rate = Some(work_rate);
+    }
     config.window = config.window.min(COMPANION_WINDOW);
     config.work_rate = Some(work_rate);
     Ok(per_second(&engine(&config)?))
 }
 
-/// Sections completed per second of window.
-pub(crate) fn per_second(outcome: &Outcome) -> f64 {
-    outcome.acquisitions() as f64 / outcome.window.as_secs_f64()
+/// Sections completed per second of window, by each guest.
+pub(crate) fn per_second(outcome: &Outcome) -> Vec<f64> {
+    let of = |outcome: &Outcome| outcome.acquisitions() as f64 / outcome.window.as_secs_f64();
+    std::iter::once(outcome).chain(&outcome.beside).map(of).collect()
 }
 
 /// The same cell without a lock, if the image has such a thing. What only concerns locks is normalised.
@@ -112,12 +121,13 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         kick_yields: false,
         attribution: true,
         deschedule: None,
+        beside: config.beside.iter().map(|guest| lock_free(guest, image)).collect::<Option<_>>()?,
         ..config.clone()
     })
 }
 
 /// Sixteen hexadecimal digits that no other record bears.
-fn run_id(started: SystemTime) -> String {
+pub(crate) fn run_id(started: SystemTime) -> String {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only distinctness matters.
     let serial = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +137,7 @@ fn run_id(started: SystemTime) -> String {
 }
 
 /// Writes down what speaks against the run.
-fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
+pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
     let percent = |share: f64| format!("{} %", quantity::significant(share * 100.0));
     if let Some(share) = record.noise.others_share
         && share > OTHERS_SHARE_LIMIT.max(tick_resolution)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use haltkick_vmm::{Ring, RunConfig, RunError};
+use haltkick_vmm::{Mix, Ring, RunConfig, RunError};
 
 use crate::directory::Directory;
 use crate::exit::{Failure, Result};
@@ -36,6 +36,8 @@ impl Calibration {
             work_rate: None,
             warmup: Duration::from_millis(1),
             window: Duration::from_millis(5),
+            beside: vec![],
+            mix: Mix::default(),
             ..cell.config.clone()
         };
         let boots = (0..CALIBRATION_BOOTS).map(|_| engine(&config));
@@ -58,7 +60,9 @@ impl Calibration {
         RunConfig {
             work_rate: config.work_rate.or(Some(self.work_rate)),
             ring: if config.ring == Ring::Auto { self.ring } else { config.ring },
-            seed,
+            // That of a guest beside the first differs from it.
+            seed: seed.wrapping_add(config.seed.wrapping_sub(1)),
+            beside: config.beside.iter().map(|guest| self.apply(guest, seed)).collect(),
             ..config.clone()
         }
     }
@@ -190,29 +194,32 @@ impl Session<'_> {
         cell: &Cell,
         block: u32,
         order_index: u64,
-        ideals: &mut BTreeMap<String, f64>,
+        ideals: &mut BTreeMap<String, Vec<f64>>,
     ) -> Result<()> {
         let place = cell.place(&self.plan.outline.experiment, block, order_index);
         let config = self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)));
-        let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).copied()));
-        let record = run::run_cell(self.engine, &config, &self.host, Some(place), |outcome| match ideal {
+        let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
+        let records = run::run_cell(self.engine, &config, &self.host, Some(&place), |outcome| match ideal {
             Some((_, Some(lock_free))) => Ok(lock_free),
             Some((id, None)) => Err(format!("cell {id} was not run in this block")),
             None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
             None => Err("the image has no lock-free lock".into()),
         });
-        let mut record = record.map_err(|error| {
+        let records = records.map_err(|error| {
             self.progress.finish();
             in_cell(&cell.id, block, error)
         })?;
-        if cell.config.ring == Ring::Auto {
-            record.config.ring_reason.clone_from(&self.calibration.ring_reason);
-        }
         if cell.role == Role::Ideal {
-            ideals.insert(cell.id.clone(), record.totals.acquisitions_per_second);
+            let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
+            ideals.insert(cell.id.clone(), per_second.collect());
         }
-        self.directory.append(&to_json(&record)?)?;
-        self.records.push(record);
+        for mut record in records {
+            if cell.config.ring == Ring::Auto {
+                record.config.ring_reason.clone_from(&self.calibration.ring_reason);
+            }
+            self.directory.append(&to_json(&record)?)?;
+            self.records.push(record);
+        }
         self.progress.cell_done(config.warmup + config.window);
         Ok(())
     }

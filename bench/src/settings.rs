@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use haltkick_vmm::{
-    Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched,
+    Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,
 };
 
 use crate::cpulist::{self, CpuList};
@@ -15,6 +15,7 @@ use crate::deschedule::Policy;
 use crate::duration::Span;
 use crate::memory_size::MemorySize;
 use crate::nearest;
+use crate::vm::{self, Vm};
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,6 +89,15 @@ impl FromStr for DescheduleChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(Self(if text == "none" { None } else { Some(text.parse()?) }))
     }
+}
+
+/// What has equal shares of the pCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShareChoice {
+    /// Every vCPU
+    Vcpu,
+    /// Every guest, whatever its number of vCPUs
+    Guest,
 }
 
 /// What vCPUs do when the fixed amount of work is done.
@@ -221,6 +231,12 @@ pub(crate) struct Settings {
     /// Iterations of the work loop per 2^20 ns, from an earlier record [default: measured at boot]
     #[arg(long, value_name = "N", help_heading = "Measuring")]
     pub(crate) work_rate: Option<u64>,
+    /// A guest, as key=value,...; given several times, the guests run at once and their records bear one run id
+    #[arg(long, value_name = "KEY=VALUE,...", help_heading = "Several guests")]
+    pub(crate) vm: Vec<Vm>,
+    /// What has equal shares of the pCPUs: guest or vcpu [default: vcpu]
+    #[arg(long, value_name = "WHAT", hide_possible_values = true, help_heading = "Several guests")]
+    pub(crate) share: Option<ShareChoice>,
 }
 
 /// Names of all settings, as in flags and files.
@@ -263,6 +279,8 @@ pub(crate) const KEYS: &[&str] = &[
     "watchdog",
     "seed",
     "work-rate",
+    "vm",
+    "share",
 ];
 
 /// A setting that cannot be had, and why.
@@ -331,6 +349,8 @@ impl Settings {
             "watchdog" => self.watchdog = Some(value.parse()?),
             "seed" => self.seed = Some(seed(value)?),
             "work-rate" => self.work_rate = Some(parse(value)?),
+            "vm" => self.vm = vm::several(value)?,
+            "share" => self.share = Some(choose(value)?),
             _ => return Err(nearest::unknown("setting", key, KEYS)),
         }
         Ok(())
@@ -378,11 +398,34 @@ impl Settings {
             watchdog: self.watchdog.or(below.watchdog),
             seed: self.seed.or(below.seed),
             work_rate: self.work_rate.or(below.work_rate),
+            vm: if self.vm.is_empty() { below.vm.clone() } else { self.vm },
+            share: self.share.or(below.share),
         }
     }
 
     /// Fills in the defaults and checks that the cell can exist here.
     pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
+        let run = Self { vm: vec![], ..self.clone() };
+        if self.vm.is_empty() {
+            return run.resolve_one(supply);
+        }
+        let guest = |(index, vm): (usize, &Vm)| {
+            let config = vm.settings.clone().over(&run).resolve_one(supply)?;
+            // Guests that do the same must not do it in step.
+            let seed = config.seed.wrapping_add(if vm.settings.seed.is_some() { 0 } else { index as u64 });
+            let name = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
+            Ok(RunConfig { name, seed, ..config })
+        };
+        let mut guests = self.vm.iter().enumerate().map(guest).collect::<Result<Vec<_>, Impossible>>()?;
+        let longest = |of: fn(&RunConfig) -> Duration| guests.iter().map(of).max().unwrap_or_default();
+        let (warmup, window) = (longest(|guest| guest.warmup), longest(|guest| guest.window));
+        guests.iter_mut().for_each(|guest| (guest.warmup, guest.window) = (warmup, window));
+        let first = guests.remove(0);
+        Ok(RunConfig { beside: guests, ..first })
+    }
+
+    /// One guest of it.
+    fn resolve_one(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
         let cpus = self.pcpus(supply.allowed)?;
         let vcpus = self.vcpu_count(cpus.0.len() as u32)?;
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
@@ -448,7 +491,10 @@ impl Settings {
             seed: self.seed.unwrap_or(1),
             name: "guest".into(),
             beside: vec![],
-            share: haltkick_vmm::Share::Vcpu,
+            share: match self.share.unwrap_or(ShareChoice::Vcpu) {
+                ShareChoice::Vcpu => Share::Vcpu,
+                ShareChoice::Guest => Share::Guest,
+            },
         };
         if config.window < Duration::from_millis(1) {
             let message = "the window is too short to count in: 1ms at least".into();

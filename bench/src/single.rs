@@ -10,6 +10,7 @@ use crate::cli::{Format, RunArgs};
 use crate::cpulist;
 use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
+use crate::experiment;
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
@@ -18,18 +19,21 @@ use crate::print;
 use crate::profile;
 use crate::record::Record;
 use crate::run::{self, Engine};
-use crate::settings::Supply;
+use crate::settings::{Settings, Supply};
+use crate::several;
 use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let image = load(args.guest.as_deref())?;
     let allowed = cpulist::allowed()?;
-    let config = args
-        .settings
+    let config = settings(args)?
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
     if args.perf_map {
         write_perf_map(&config, &image)?;
+    }
+    if !config.beside.is_empty() {
+        return several::run(args, &config, &image);
     }
     let instruments = instruments(args)?;
     let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
@@ -67,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 }
 
 /// What the run is to be looked at with.
-fn instruments(args: &RunArgs) -> Result<Instruments> {
+pub(crate) fn instruments(args: &RunArgs) -> Result<Instruments> {
     let profile = args.profile.map(|period| period.0);
     let (shortest, longest) = PROFILE_PERIODS;
     if let Some(period) = profile.filter(|period| !(shortest..=longest).contains(period)) {
@@ -81,7 +85,7 @@ fn instruments(args: &RunArgs) -> Result<Instruments> {
     Ok(Instruments { profile, trace: args.trace.is_some() })
 }
 
-fn conclude(mut record: Record, profile: Option<&Profile>, format: Format) -> Result<Exit> {
+pub(crate) fn conclude(mut record: Record, profile: Option<&Profile>, format: Format) -> Result<Exit> {
     if let Some(profile) = profile {
         let json = serde_json::to_value(profile);
         record.profile =
@@ -92,6 +96,15 @@ fn conclude(mut record: Record, profile: Option<&Profile>, format: Format) -> Re
         output::data(&format!("\n{}", profile::table(profile)))?;
     }
     Ok(if record.trusted { Exit::Done } else { Exit::Untrusted })
+}
+
+/// What the flags say, over what the guest set says.
+fn settings(args: &RunArgs) -> Result<Settings> {
+    let Some(path) = &args.guest_set else { return Ok(args.settings.clone()) };
+    if !args.settings.vm.is_empty() {
+        return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
+    }
+    Ok(args.settings.clone().over(&experiment::guest_set(path)?))
 }
 
 /// The image to run: a file, or the one that was built with this program.
@@ -114,7 +127,7 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
         entries.iter().find(|entry| entry.name == name).cloned()
     };
     let lock_free = entry(&image.locks, &config.lock).is_some_and(|lock| lock.is_lock_free());
-    let record = run::run_cell(engine, config, &Host::probe(), None, |outcome| {
+    let mut records = run::run_cell(engine, config, &Host::probe(), None, |outcome| {
         if lock_free {
             return Ok(run::per_second(outcome));
         }
@@ -124,7 +137,7 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
         run::companion(engine, config, image, outcome.work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}"))
     })?;
-    Ok(record)
+    Ok(records.remove(0))
 }
 
 fn show(record: &Record, format: Format) -> Result<()> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{LOCK_FREE, Outline};
 use crate::quantity::significant;
-use crate::rate::{self, Rate};
+use crate::rate::{self, Measure, Rate};
 use crate::record::{LockCost, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
 
@@ -207,9 +207,17 @@ impl<'a> Placed<'a> {
     }
 
     /// Throughput of `arm` over `baseline` in each block that has both.
-    fn ratios(&self, setting: &Setting, arm: (&str, bool), baseline: (&str, bool)) -> Vec<Rate> {
-        let rates =
-            |(arm, control)| self.of(setting, arm, control).map(|(block, record)| (block, Rate::of(record)));
+    fn ratios(
+        &self,
+        measure: Measure,
+        setting: &Setting,
+        arm: (&str, bool),
+        baseline: (&str, bool),
+    ) -> Vec<Rate> {
+        let rates = |(arm, control)| {
+            let records = self.of(setting, arm, control);
+            records.filter_map(|(block, record)| Some((block, measure.rate(record)?)))
+        };
         let below: BTreeMap<u32, Rate> = rates(baseline).collect();
         rates(arm).filter_map(|(block, above)| Some(above.over(*below.get(&block)?))).collect()
     }
@@ -291,7 +299,7 @@ fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> 
     let mut comparisons = Vec::new();
     for asked in &outline.comparisons {
         for setting in settings {
-            let per_block = placed.ratios(setting, (&asked.arm, false), (&asked.baseline, false));
+            let per_block = placed.ratios(asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
             if !per_block.is_empty() {
                 comparisons.push(comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block));
             }
@@ -361,7 +369,8 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
 
 fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
-    let per_block = placed.ratios(&control.setting, (&control.arm, true), (&control.arm, false));
+    let per_block =
+        placed.ratios(Measure::Throughput, &control.setting, (&control.arm, true), (&control.arm, false));
     (!per_block.is_empty())
         .then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, &per_block))
 }

@@ -49,6 +49,14 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
         (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
         (
+            &["--vm", "name=a", "--vm", "name=a"],
+            "haltkick: two guests are called `a`: give each a name of its own\n",
+        ),
+        (
+            &["--vm", "vcpus=600", "--vm", "vcpus=600"],
+            "haltkick: the guests have 1200 vCPUs together, and a run has 1024 at most: use fewer\n",
+        ),
+        (
             &["--work", "1s"],
             "haltkick: --work: workload 'critical-section' has no such thing: use workload mixed\n",
         ),

@@ -116,14 +116,63 @@ fn assert_valid(of: &str, value: &Value) {
 }
 
 #[test]
+fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() {
+    if !usable_kvm() {
+        return;
+    }
+    let arguments =
+        ["run", "--vcpus=4", "--duration=50ms", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
+    let output = haltkick(&[&arguments[..], &["--vm=name=other,lock=tas"]].concat());
+    assert_eq!(output.status.code(), Some(5));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("haltkick: guest `doomed`: guest panicked"), "{words}");
+    let record: Value = serde_json::from_slice(&output.stdout).expect("one record");
+    assert_valid("run", &record);
+    assert_eq!((&record["config"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
+    assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
+}
+
+#[test]
+fn guests_of_an_experiment_have_a_row_each_and_one_run_id() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = scratch("beside");
+    let beside = TINY.replace("lock = \"tas\"", "vm = \"lock=tas; name=second,lock=ticket\"");
+    let beside = beside.replace("baseline = \"tas\"", "baseline = \"tas / second\"");
+    fs::write(&experiment, beside.replace("blocks = 3", "blocks = 1")).unwrap();
+    let results = path.join("results");
+    finished(&["bench", &experiment, "--output", results.to_str().unwrap()]);
+    let records = records(&results);
+    let of = |arm: &str| -> Vec<&Value> {
+        records
+            .iter()
+            .filter(|record| record["place"]["arm"] == arm)
+            .map(|record| &record["run_id"])
+            .collect()
+    };
+    assert_eq!((of("tas").len(), of("tas")), (2, of("tas / second")));
+    let summary = json(&results.join("summary.json"));
+    assert!(summary["rows"].as_array().unwrap().iter().any(|row| row["arm"] == "tas / second"));
+    assert_eq!(summary["comparisons"].as_array().unwrap().len(), 2, "{}", summary["comparisons"]);
+}
+
+#[test]
 fn published_figures_stand_beside_ours() {
     if !usable_kvm() {
         return;
     }
     let (_, path) = scratch("reproduce");
     let results = path.join("results");
-    let arguments =
-        ["reproduce", "qspinlock", "--blocks=2", "--ratios=1,4", "--window=20ms", "--set=warmup=5ms"];
+    let arguments = [
+        "reproduce",
+        "qspinlock",
+        "--blocks=2",
+        "--ratios=1,4",
+        "--window=20ms",
+        "--set=warmup=5ms",
+        "--set=work=5ms",
+    ];
     let output = ["--format=json", "--output", results.to_str().unwrap()];
     let arguments = [&arguments[..], &output].concat();
     let reproduction: Value = serde_json::from_slice(&finished(&arguments).stdout).expect("JSON");
@@ -134,7 +183,10 @@ fn published_figures_stand_beside_ours() {
     let summary = json(&results.join("qspinlock/summary.json"));
     let comparison = |ratio: &str| {
         let mut comparisons = summary["comparisons"].as_array().unwrap().iter();
-        let is_it = |it: &&Value| it["name"] == "PV qspinlock/PV ticket" && it["setting"]["ratio"] == ratio;
+        let is_it = |it: &&Value| {
+            let point = &it["setting"];
+            it["name"] == "PV qspinlock/PV ticket" && point["ratio"] == ratio && point["think"] == "5us"
+        };
         comparisons.find(is_it).expect("the comparison was made")["ratio"].clone()
     };
     assert_eq!((&row["ours"], &row["control"]), (&comparison("4"), &comparison("1")));
