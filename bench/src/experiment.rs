@@ -61,6 +61,9 @@ pub(crate) struct Experiment {
     /// Whether to report what each lock costs when nobody contends for it.
     pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
+    /// Settings that vary together; none is one without settings.
+    pub(crate) points: Vec<PointValues>,
+    /// Settings that vary each by itself, at each of the points.
     pub(crate) axes: Vec<Axis>,
     pub(crate) arms: Vec<Arm>,
     pub(crate) comparisons: Vec<Comparison>,
@@ -86,6 +89,10 @@ pub(crate) struct Axis {
     pub(crate) key: String,
     pub(crate) values: Vec<(String, Option<At>)>,
 }
+
+/// Values that settings have together, and where they were given.
+#[derive(Clone, Debug)]
+pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, At);
 
 /// A thing to compare.
 #[derive(Clone, Debug)]
@@ -177,6 +184,7 @@ impl Experiment {
             trial_blocks: top.count("trial-blocks")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
+            points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
             comparisons: vec![],
@@ -193,6 +201,7 @@ impl Experiment {
             "trial-blocks",
             "lock-costs",
             "settings",
+            "point",
             "grid",
             "arm",
             "compare",
@@ -213,6 +222,7 @@ impl Experiment {
                 return Err(top.source.complain(at, format!("two arms are called '{}'", arm.name)));
             }
         }
+        self.check_points()?;
         let with_beside = self.arms_and_beside();
         let names: Vec<&str> = with_beside.iter().map(String::as_str).collect();
         self.comparisons = top
@@ -221,7 +231,7 @@ impl Experiment {
             .map(|mut table| table.comparison(&names))
             .collect::<Result<_>>()?;
         self.control =
-            top.table("control")?.map(|mut table| table.control(&names, &self.axes)).transpose()?;
+            top.table("control")?.map(|mut table| table.control(&names, &self.varying())).transpose()?;
         Ok(self)
     }
 
@@ -237,6 +247,42 @@ impl Experiment {
             std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
         };
         self.arms.iter().flat_map(of_arm).collect()
+    }
+
+    /// Everything that varies, with its values: what the points set, then the grid.
+    pub(crate) fn varying(&self) -> Vec<Axis> {
+        let mut axes: Vec<Axis> = vec![];
+        for (key, value) in self.points.iter().flat_map(|point| &point.0) {
+            let value = (value.clone(), None);
+            match axes.iter_mut().find(|axis| axis.key == *key) {
+                Some(axis) if axis.values.contains(&value) => {}
+                Some(axis) => axis.values.push(value),
+                None => axes.push(Axis { key: key.clone(), values: vec![value] }),
+            }
+        }
+        axes.extend(self.axes.iter().cloned());
+        axes
+    }
+
+    /// All points have values for the same settings, none of them in the grid, and no two the same.
+    fn check_points(&self) -> Result<()> {
+        let Some(first) = self.points.first() else { return Ok(()) };
+        let keys = |point: &PointValues| point.0.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>();
+        for (i, point) in self.points.iter().enumerate() {
+            let complain = |message: &str| Err(self.source.complain(Some(&point.1), message));
+            if keys(point) != keys(first) {
+                return complain("all [[point]]s must set the same settings, in the same order");
+            }
+            if let Some((key, _)) =
+                point.0.iter().find(|(key, _)| self.axes.iter().any(|axis| axis.key == *key))
+            {
+                return complain(&format!("{key} is in [grid] too"));
+            }
+            if self.points[..i].iter().any(|other| other.0 == point.0) {
+                return complain("this [[point]] stands here twice");
+            }
+        }
+        Ok(())
     }
 
     /// Applies what the command line says.
@@ -302,6 +348,11 @@ impl Experiment {
             self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
             self.override_axis(key, vec![value.into()]);
             return Ok(());
+        }
+        let in_points =
+            |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
+        if self.points.iter().any(in_points) {
+            return Err("the points of this experiment set it: change a copy of the file (--print)".into());
         }
         if let Some(arm) =
             self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some()))
@@ -501,6 +552,12 @@ impl<'a> Reader<'a> {
         Ok(axis)
     }
 
+    fn point(&self) -> Result<PointValues> {
+        self.settings(&[])?;
+        let values = self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.scalar(node)?)));
+        Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
+    }
+
     fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
         let mut patch = self.settings(&["name"])?;
@@ -545,8 +602,10 @@ impl<'a> Reader<'a> {
             let Some(node) = self.get(&axis.key) else { continue };
             let value = self.scalar(node)?;
             if !axis.values.iter().any(|(known, _)| *known == value) {
-                let message =
-                    format!("{} = {value} is not in [grid], so that there is no such cell", axis.key);
+                let message = format!(
+                    "{} = {value} is in no [grid] or [[point]], so that there is no such cell",
+                    axis.key
+                );
                 return Err(self.complain(&node.span(), message));
             }
             setting.push((axis.key.clone(), value));
@@ -617,6 +676,15 @@ mod tests {
             ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
             ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
+            (
+                "[[point]]\nhold = \"1us\"\n[[point]]\nthink = \"1us\"\n[[arm]]\nname = \"a\"\n",
+                "x.toml:6:1: all [[point]]s must set the same settings, in the same order",
+            ),
+            (
+                "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:4:1: ratio is in [grid] too",
+            ),
+            ("[[point]]\nhold = \"1 parsec\"\n", "x.toml:5:8: hold: "),
             ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),
             ("[grid]\nratio = [1, 1]\n", "x.toml:5:13: 1 stands in the list twice"),
             ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),
@@ -628,7 +696,7 @@ mod tests {
             ),
             (
                 "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n[control]\narm = \"a\"\nratio = 2\n",
-                "x.toml:10:9: ratio = 2 is not in [grid], so that there is no such cell",
+                "x.toml:10:9: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
             ),
         ] {
             assert_eq!(complaint(rest), expected);

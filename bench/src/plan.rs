@@ -172,9 +172,12 @@ impl Cell {
 
 type Setting = Vec<(String, String)>;
 
-/// Every combination of the axes' values; the last axis varies fastest.
+/// Every combination of a point and the axes' values; the last axis varies fastest.
 fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
-    let mut settings: Vec<Setting> = vec![vec![]];
+    let mut settings: Vec<Setting> = experiment.points.iter().map(|point| point.0.clone()).collect();
+    if settings.is_empty() {
+        settings.push(vec![]);
+    }
     for axis in &experiment.axes {
         let extended = settings.iter().flat_map(|setting| {
             axis.values.iter().map(move |(value, _)| {
@@ -272,7 +275,7 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
         trial_blocks: experiment.trial_blocks,
         lock_costs: experiment.lock_costs,
         axes: experiment
-            .axes
+            .varying()
             .iter()
             .map(|axis| OutlineAxis {
                 key: axis.key.clone(),

@@ -7,6 +7,8 @@ mod fairness;
 
 use std::collections::BTreeMap;
 
+use curves::Panel;
+
 use crate::record::{Record, Role};
 use crate::summary::Summary;
 use crate::svg::Svg;
@@ -14,8 +16,8 @@ use crate::svg::Svg;
 /// A picture with what to say about it.
 pub(crate) struct Picture {
     /// File name without its ending.
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) name: String,
+    pub(crate) title: String,
     pub(crate) caption: &'static str,
     pub(crate) svg: Svg,
 }
@@ -73,17 +75,17 @@ fn series(arm: usize) -> usize {
 
 /// All pictures that the data are enough for.
 pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    [
-        curves::throughput(data),
-        curves::efficiency(data),
-        curves::comparison(data),
+    let panels = curves::panels(data);
+    let over = |draw: fn(&Data<'_>, &Panel<'_>) -> Option<Picture>| {
+        panels.iter().map(move |panel| draw(data, panel))
+    };
+    let curves = over(curves::throughput).chain(over(curves::efficiency)).chain(over(curves::comparison));
+    let others = [
         distribution::waits(data),
         activity::time(data),
         activity::preemptions(data),
         fairness::strips(data),
         curves::calibration(data),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    curves.chain(others).flatten().collect()
 }

@@ -35,7 +35,7 @@ pub(crate) fn html(manifest: &Manifest, summary: &Summary, records: &[Record]) -
             page,
             "<section id=\"{}\"><h2>{}</h2><p>{}</p><figure>{}</figure></section>",
             picture.name,
-            escape(picture.title),
+            escape(&picture.title),
             escape(picture.caption),
             picture.svg.inline()
         );

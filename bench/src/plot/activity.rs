@@ -36,8 +36,8 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
         remark_title: "lock held by a vCPU without pCPU",
     };
     Some(Picture {
-        name: "time",
-        title: "Where the time went",
+        name: "time".into(),
+        title: "Where the time went".into(),
         caption: "Shares of the pCPUs' time in the window: useful work in and between sections, waiting that burns a \
                   pCPU, and the rest. At the right: share of the window in which the lock's holder was preempted.",
         svg: stacked(data, &chart, time_bar)?,
@@ -51,8 +51,8 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
         remark_title: "preemptions per second",
     };
     Some(Picture {
-        name: "preemptions",
-        title: "Whom the preemptions hit",
+        name: "preemptions".into(),
+        title: "Whom the preemptions hit".into(),
         caption: "What a vCPU was doing at the moment its slice ended. Locks whose waiters sleep are preempted less, \
                   since fewer vCPUs want a pCPU.",
         svg: stacked(data, &chart, preemption_bar)?,

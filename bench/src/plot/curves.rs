@@ -1,6 +1,9 @@
-//! Curves over the first axis of the experiment: throughput, efficiency, ratios; and the calibration over time.
+//! Curves over one axis of the experiment, a picture for each value of the others: throughput, efficiency, ratios; and
+//! the calibration over time.
 
 use super::{Data, Picture, Setting, WIDTH, series};
+use crate::experiment::slug;
+use crate::plan::OutlineAxis;
 use crate::quantity::{short, si, significant};
 use crate::statistics::Estimate;
 use crate::svg::{Anchor, Scale, Svg, colour};
@@ -21,7 +24,7 @@ struct Curve {
 }
 
 struct Axes<'a> {
-    /// Values of the first axis.
+    /// Values of the axis.
     values: &'a [String],
     x_title: String,
     y_title: &'static str,
@@ -30,47 +33,77 @@ struct Axes<'a> {
     tick: fn(f64) -> String,
 }
 
-pub(super) fn throughput(data: &Data<'_>) -> Option<Picture> {
-    let svg = over_first_axis(data, "acquisitions per second", true, si, |data, setting| {
+/// What the curves of one picture have in common.
+pub(super) struct Panel<'a> {
+    axis: &'a OutlineAxis,
+    /// Values of the other axes.
+    fixed: Setting,
+}
+
+/// All panels: over the ratio if that varies, else over the axis that varies fastest.
+pub(super) fn panels<'a>(data: &Data<'a>) -> Vec<Panel<'a>> {
+    let axes = &data.summary.outline.axes;
+    let Some(axis) = axes.iter().find(|axis| axis.key == "ratio").or(axes.last()) else { return vec![] };
+    let mut panels: Vec<Panel<'a>> = vec![];
+    for setting in data.settings() {
+        let mut fixed = setting.clone();
+        fixed.remove(&axis.key);
+        if panels.iter().all(|panel| panel.fixed != fixed) {
+            panels.push(Panel { axis, fixed });
+        }
+    }
+    panels
+}
+
+impl Panel<'_> {
+    fn settings(&self) -> impl Iterator<Item = Setting> {
+        self.axis.values.iter().map(|value| {
+            let mut setting = self.fixed.clone();
+            setting.insert(self.axis.key.clone(), value.clone());
+            setting
+        })
+    }
+
+    fn picture(&self, data: &Data<'_>, name: &str, title: &str, caption: &'static str, svg: Svg) -> Picture {
+        if self.fixed.is_empty() {
+            return Picture { name: name.into(), title: title.into(), caption, svg };
+        }
+        let of = data.name(&self.fixed);
+        Picture { name: format!("{name}-{}", slug(&of)), title: format!("{title}: {of}"), caption, svg }
+    }
+}
+
+pub(super) fn throughput(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> {
+    let svg = over_axis(data, panel, "acquisitions per second", true, si, |data, setting| {
         let row = |arm: &str| data.summary.row(setting, arm)?.acquisitions_per_second.clone();
         std::iter::once(row("lock-free")).chain(data.arms().iter().map(|arm| row(arm))).collect()
     })?;
-    Some(Picture {
-        name: "throughput",
-        title: "Throughput",
-        caption: "Acquisitions per second of all vCPUs together, median over blocks; bars are 95 % intervals. \
-                  Grey: the same work without any lock.",
-        svg,
-    })
+    let caption = "Acquisitions per second of all vCPUs together, median over blocks; bars are 95 % intervals. Grey: the \
+                   same work without any lock.";
+    Some(panel.picture(data, "throughput", "Throughput", caption, svg))
 }
 
-pub(super) fn efficiency(data: &Data<'_>) -> Option<Picture> {
-    let svg = over_first_axis(data, "efficiency", false, significant, |data, setting| {
+pub(super) fn efficiency(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> {
+    let svg = over_axis(data, panel, "efficiency", false, significant, |data, setting| {
         let of = |arm: &String| data.summary.row(setting, arm)?.efficiency.clone();
         std::iter::once(None).chain(data.arms().iter().map(of)).collect()
     })?;
-    Some(Picture {
-        name: "efficiency",
-        title: "Efficiency",
-        caption: "Measured throughput over the ideal of the same block: 1 means that the lock costs nothing and that \
-                  nobody is ever preempted while others wait.",
-        svg,
-    })
+    let caption = "Measured throughput over the ideal of the same block: 1 means that the lock costs nothing and that nobody \
+                   is ever preempted while others wait.";
+    Some(panel.picture(data, "efficiency", "Efficiency", caption, svg))
 }
 
-pub(super) fn comparison(data: &Data<'_>) -> Option<Picture> {
+pub(super) fn comparison(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> {
     let outline = &data.summary.outline;
     let names: Vec<String> = outline.comparisons.iter().map(|it| it.name.clone()).collect();
-    let axis = outline.axes.first().filter(|_| outline.axes.len() == 1 && !names.is_empty())?;
+    let axis = Some(panel.axis).filter(|_| !names.is_empty())?;
     let curves = names.iter().enumerate().map(|(i, name)| {
-        let find = |value: &String| {
-            let of_value = |it: &&crate::summary::Comparison| {
-                it.name == *name && it.setting.get(&axis.key) == Some(value)
-            };
-            data.summary.comparisons.iter().find(of_value)?.ratio.clone()
+        let find = |setting: Setting| {
+            let of_setting = |it: &&crate::summary::Comparison| it.name == *name && it.setting == setting;
+            data.summary.comparisons.iter().find(of_setting)?.ratio.clone()
         };
         let arm = outline.arms.iter().position(|arm| *arm == outline.comparisons[i].arm).unwrap_or(i);
-        Curve { name: name.clone(), series: series(arm), points: axis.values.iter().map(find).collect() }
+        Curve { name: name.clone(), series: series(arm), points: panel.settings().map(find).collect() }
     });
     let axes = Axes {
         values: &axis.values,
@@ -80,13 +113,10 @@ pub(super) fn comparison(data: &Data<'_>) -> Option<Picture> {
         show: |value| format!("{}x", si(value)),
         tick: |value| format!("{}x", short(&si(value)).replace(' ', "")),
     };
-    Some(Picture {
-        name: "comparison",
-        title: "Ratios within blocks",
-        caption: "Throughput of one arm over that of another, measured within a second of each other; Hodges-Lehmann \
-                  estimate with its 95 % interval. At 1 there is no difference.",
-        svg: draw(&axes, &curves.collect::<Vec<_>>(), true)?,
-    })
+    let svg = draw(&axes, &curves.collect::<Vec<_>>(), true)?;
+    let caption = "Throughput of one arm over that of another, measured within a second of each other; Hodges-Lehmann \
+                   estimate with its 95 % interval. At 1 there is no difference.";
+    Some(panel.picture(data, "comparison", "Ratios within blocks", caption, svg))
 }
 
 /// Lock-free speed over the experiment.
@@ -117,29 +147,29 @@ pub(super) fn calibration(data: &Data<'_>) -> Option<Picture> {
         "lock-free cells in the order in which they ran",
     );
     Some(Picture {
-        name: "calibration",
-        title: "Was the host quiet?",
+        name: "calibration".into(),
+        title: "Was the host quiet?".into(),
         caption: "Work done by lock-free vCPUs over what the calibrated loop promises. Where it falls, something else \
                   used the pCPUs, or they changed their clock.",
         svg,
     })
 }
 
-/// Curves over the first axis, if that is the only one.
-fn over_first_axis(
+/// Curves over the panel's axis.
+fn over_axis(
     data: &Data<'_>,
+    panel: &Panel<'_>,
     y_title: &'static str,
     logarithmic: bool,
     show: fn(f64) -> String,
     estimates: impl Fn(&Data<'_>, &Setting) -> Vec<Option<Estimate>>,
 ) -> Option<Svg> {
-    let axis = data.summary.outline.axes.first().filter(|_| data.summary.outline.axes.len() == 1)?;
+    let axis = panel.axis;
     let mut names = vec!["no lock".to_owned()];
     names.extend(data.arms().iter().cloned());
     let mut curves: Vec<Curve> =
         names.into_iter().enumerate().map(|(series, name)| Curve { name, series, points: vec![] }).collect();
-    for value in &axis.values {
-        let setting = Setting::from([(axis.key.clone(), value.clone())]);
+    for setting in panel.settings() {
         for (curve, estimate) in curves.iter_mut().zip(estimates(data, &setting)) {
             curve.points.push(estimate);
         }

@@ -33,8 +33,8 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
         panel(&mut svg, data, setting, curves, corner, panel_width - 40.0, range);
     }
     Some(Picture {
-        name: "waits",
-        title: "Waiting for the lock",
+        name: "waits".into(),
+        title: "Waiting for the lock".into(),
         caption: "Share of acquisitions that waited longer than the time below, all blocks together. A curve that \
                   stretches to the right is a lock whose waiters sit through other vCPUs' slices.",
         svg,
