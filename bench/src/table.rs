@@ -247,6 +247,10 @@ fn plus_minus(estimate: &Estimate) -> String {
 
 fn short_percent(share: f64) -> String {
     let percent = share * 100.0;
+    // Too few blocks, or a host too noisy, to say anything: the digits would say as little.
+    if percent > 999.0 {
+        return ">999".into();
+    }
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
