@@ -113,7 +113,7 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// File with the guests to run at once: format = 1, [settings], and a [[vm]] for each
+    /// File with the guests to run at once, a table each; docs/unfair.md has the format
     #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
     /// Do not run the lock-free companion that gives the ideal
