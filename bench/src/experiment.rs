@@ -684,7 +684,7 @@ mod tests {
                 "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n",
                 "x.toml:4:1: ratio is in [grid] too",
             ),
-            ("[[point]]\nhold = \"1 parsec\"\n", "x.toml:5:8: hold: "),
+            ("[[point]]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),
             ("[grid]\nratio = [1, 1]\n", "x.toml:5:13: 1 stands in the list twice"),
             ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),

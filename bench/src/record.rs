@@ -558,6 +558,9 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
     if config.mix.work_sections.is_none() {
         why.insert("config.work_sections".into(), "as many sections as fit into the window".into());
     }
+    if config.halt_poll.is_none() {
+        why.insert("config.halt_poll_ns".into(), "left as the host has it".into());
+    }
     if config.deschedule.is_none() {
         why.insert("config.deschedule".into(), "nobody was to be descheduled on purpose".into());
     }
