@@ -350,6 +350,8 @@ pub(crate) fn apply(image: &Image, lock: usize, pv: bool, memory: &Memory) -> Re
 
 #[cfg(test)]
 mod tests {
+    use haltkick_hypercalls::SERVES_FAULTS;
+
     use super::*;
 
     fn lock(image: &Image, name: &str) -> usize {
@@ -390,18 +392,15 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_every_lock_can_be_patched_or_is_held_for_a_closure() {
+    fn every_form_of_every_lock_can_be_patched_but_those_held_for_a_closure_or_by_the_memory_manager() {
         let image = Image::embedded();
         for (index, entry) in image.locks.iter().enumerate() {
             for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
                 let edits = image.edits(index, pv).expect("the embedded image can be patched");
                 let closure = entry.name.starts_with("mcslock");
-                assert_eq!(
-                    edits.len(),
-                    if has && !closure { image.sites.len() } else { 0 },
-                    "{}",
-                    entry.name
-                );
+                let is_scheme = entry.flags & SERVES_FAULTS != 0 && !entry.is_lock_free();
+                let sites = if has && !closure && !is_scheme { image.sites.len() } else { 0 };
+                assert_eq!(edits.len(), sites, "{}", entry.name);
             }
         }
         assert!(image.sites.len() >= 2);
@@ -477,6 +476,7 @@ mod tests {
         };
         assert_eq!(pair("qspinlock", false), [1, 0], "compare-exchange; byte store");
         assert_eq!(pair("qspinlock", true), [1, 1], "compare-exchange twice");
-        assert_eq!(pair("qspinlock-wc", true), [1, 1]);
+        // The compiler may have made two copies of the attempt: for a slice that goes on, and for one given up.
+        assert!(matches!(pair("qspinlock-wc", true), [1 | 2, 1]));
     }
 }
