@@ -11,7 +11,7 @@ cd "$here/../../.."
     echo "test-nested: skipped, not tested: see the line above"
     exit 0
 }
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout 900"
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout 2400"
 cargo test --package haltkick-vmm --test guests
 
 # vCPUs that are woken by interrupts. Under QEMU 7.2, about one second in ten of such a guest ends with the whole emulated
