@@ -1,0 +1,229 @@
+//! Guests that die or hang are explained; profiles and traces agree with what ran.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::{
+    Cause, Explanation, Image, Instruments, ProfileRow, Readings, RunConfig, RunError, Sched,
+    run_with_readings,
+};
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{Check, PATIENCE, check, config, start, unexpected};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("a_panic_names_message_file_and_line", panic_is_reported),
+        Trial::test("an_exception_names_vector_address_and_place", exception_is_reported),
+        Trial::test("a_panic_is_explained_with_the_console", explain_a_panic),
+        Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
+        Trial::test("a_hang_names_the_holder_and_who_waits_for_how_long", explain_a_hang),
+        // An emulator takes minutes to give each of so many vCPUs its turns.
+        Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus)
+            .with_ignored_flag(std::env::var_os("HALTKICK_NESTED").is_some()),
+        Trial::test("a_lost_kick_names_who_sleeps_for_it", explain_a_lost_kick),
+        Trial::test("a_guest_that_writes_nonsense_changes_figures_at_most", nonsense_changes_figures_at_most),
+        Trial::test("a_profile_has_its_samples_where_the_time_goes", profile_is_fair),
+        Trial::test("a_trace_holds_every_section_that_the_guest_counted", trace_agrees_with_the_guest),
+    ]
+}
+
+fn panic_is_reported() -> Check {
+    match start(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() }) {
+        Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
+            check(message == "this is what a panic looks like", || message)?;
+            check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))
+        }
+        other => unexpected(other),
+    }
+}
+
+fn exception_is_reported() -> Check {
+    let base = config();
+    let last = base.vcpus - 1;
+    match start(&RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..base }) {
+        Err(RunError::GuestException { vcpu, vector: 14, location, detail, name, .. }) => {
+            check(vcpu == last && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
+            check(location.contains("selftest::exception"), || location)?;
+            check(detail.contains("0x10"), || detail)
+        }
+        other => unexpected(other),
+    }
+}
+
+/// Runs what must fail, and gives what is told of it.
+fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
+    let mut readings = Readings::default();
+    let result = run_with_readings(
+        config,
+        &Image::embedded(),
+        &AtomicBool::new(false),
+        &Instruments::default(),
+        &mut readings,
+    );
+    let error = result.err().ok_or("the run came to its end")?;
+    let explanation = readings.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
+    check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
+    let grouped: usize = explanation.groups.iter().map(|group| group.vcpus.len()).sum();
+    check(grouped == config.vcpus as usize, || format!("{grouped} vCPUs in groups"))?;
+    let text = explanation.to_string();
+    let long = text.lines().count();
+    check(long <= 20 * explanation.groups.len() + 20, || format!("{long} lines:\n{text}"))?;
+    Ok((error, explanation, readings.console))
+}
+
+fn explain_a_panic() -> Check {
+    let (_, explanation, console) =
+        explained(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() })?;
+    check(explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0), || {
+        format!("{:?}", explanation.verdict)
+    })?;
+    check(console == "selftest-panic: vCPU 0 is about to panic\n", || console)
+}
+
+fn explain_an_exception() -> Check {
+    let config = RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..config() };
+    let (_, explanation, _) = explained(&config)?;
+    check(explanation.verdict.vcpu == Some(config.vcpus - 1), || format!("{:?}", explanation.verdict))?;
+    let at = explanation.groups[0].at.as_ref().ok_or("no place")?;
+    check(at.symbol.as_deref().is_some_and(|name| name.contains("selftest::exception")), || {
+        format!("{at:?}")
+    })?;
+    let here = at.code.iter().find(|line| line.address == at.address).ok_or("no code")?;
+    check(here.text.starts_with("mov ") && here.text.contains('['), || format!("{here:?}"))?;
+    let file = at.frames.iter().find_map(|frame| frame.file.as_deref());
+    check(file == Some("guest/src/workloads/selftest.rs"), || format!("{:?}", at.frames))
+}
+
+fn explain_a_hang() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
+            let config = RunConfig {
+                workload: "selftest-hang".into(),
+                sched,
+                lock: lock.into(),
+                pv,
+                window: PATIENCE,
+                ..config()
+            };
+            let (_, explanation, _) = explained(&config)?;
+            let verdict = &explanation.verdict;
+            check(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), || format!("{verdict:?}"))?;
+            let [state] = &explanation.locks[..] else {
+                return Err(format!("locks {:?}", explanation.locks).into());
+            };
+            let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
+            check(word.starts_with("held"), || format!("{lock}: {:?}", state.word))?;
+            check(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, || {
+                format!("{state:?}")
+            })?;
+            let longest = explanation.vcpus.iter().filter_map(|vcpu| vcpu.asked_ns).max();
+            check(longest > Some(500_000_000), || format!("nobody waits for long: {longest:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A large machine's explanation is no longer than a small one's.
+fn explain_1024_vcpus() -> Check {
+    let workload = "selftest-hang".into();
+    let watchdog = Some(Duration::from_secs(2));
+    let (_, explanation, _) =
+        explained(&RunConfig { workload, vcpus: 1024, window: PATIENCE, watchdog, ..config() })?;
+    check(explanation.verdict.vcpu == Some(0), || format!("{:?}", explanation.verdict))?;
+    check(explanation.groups.len() < 60, || format!("{} groups", explanation.groups.len()))
+}
+
+fn explain_a_lost_kick() -> Check {
+    for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
+        let workload = "selftest-lost-kick".into();
+        let watchdog = Some(Duration::from_secs(1));
+        let config = RunConfig { workload, lock: lock.into(), sched, window: PATIENCE, watchdog, ..config() };
+        let (error, explanation, _) = explained(&config)?;
+        check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
+        let verdict = &explanation.verdict;
+        check(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), || {
+            format!("{lock} {sched:?}: {verdict:?}\n{explanation}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.
+fn nonsense_changes_figures_at_most() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+        let instruments = Instruments { profile: Some(Duration::from_millis(1)), trace: true };
+        let mut readings = Readings::default();
+        let config = RunConfig { workload: "selftest-nonsense".into(), sched, ..config() };
+        match run_with_readings(&config, &image, &stop, &instruments, &mut readings) {
+            Ok(outcome) => _ = outcome.acquisitions(),
+            Err(RunError::ExclusionViolated(_)) => {
+                let explanation = readings.explanation.as_ref().ok_or("no explanation")?;
+                check(!explanation.to_string().is_empty(), String::new)?;
+            }
+            other => return unexpected(other),
+        }
+        let trace = readings.trace.ok_or("no trace")?;
+        check(trace.implausible_sections() > 0, || "the guest wrote no nonsense".into())?;
+        trace.write(std::io::sink())?;
+    }
+    Ok(())
+}
+
+/// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
+fn profile_is_fair() -> Check {
+    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+    let instruments = Instruments { profile: Some(Duration::from_micros(300)), trace: false };
+    let (mut samples, mut holder, mut work) = (0, 0, 0);
+    let start = Instant::now();
+    // A busy host takes the thread off its CPU and so takes samples away: as many runs as it needs.
+    while samples < 400 && start.elapsed() < PATIENCE {
+        let mut readings = Readings::default();
+        let config = RunConfig {
+            // One vCPU per pCPU: nobody waits.
+            vcpus: 1,
+            cpus: config().cpus[..1].to_vec(),
+            lock: "tas".into(),
+            pv: false,
+            hold: Duration::from_micros(3),
+            think: Duration::from_micros(9),
+            window: Duration::from_millis(300),
+            ..config()
+        };
+        run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let profile = readings.profile.ok_or("no profile")?;
+        let sum = |those: &dyn Fn(&ProfileRow) -> bool| -> u64 {
+            profile.rows.iter().filter(|row| those(row)).map(|row| row.samples).sum()
+        };
+        samples += profile.samples;
+        check(sum(&|_| true) == profile.samples, || "rows do not add up".into())?;
+        holder += sum(&|row| row.activity == "holder");
+        work += sum(&|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
+    }
+    // Seven standard deviations of 400 samples.
+    let share = holder as f64 / samples as f64;
+    check((0.10..0.40).contains(&share), || format!("{holder} of {samples} samples in the section"))?;
+    check(work * 10 > samples * 8, || format!("{work} of {samples} samples in the work loop"))
+}
+
+fn trace_agrees_with_the_guest() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+        let instruments = Instruments { profile: None, trace: true };
+        let mut readings = Readings::default();
+        let config = RunConfig { sched, ..config() };
+        let outcome = run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let trace = readings.trace.ok_or("no trace")?;
+        let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
+        check(events > u64::from(config.vcpus), || format!("{events} host events"))?;
+        check(sections + dropped >= outcome.acquisitions(), || {
+            format!("{sections} sections traced, {} counted", outcome.acquisitions())
+        })?;
+        check(trace.implausible_sections() == 0, || format!("{} implausible", trace.implausible_sections()))?;
+        let mut file = Vec::new();
+        let bytes = trace.write(&mut file)?;
+        check(bytes == file.len() as u64, || format!("{bytes} bytes said, {} written", file.len()))?;
+    }
+    Ok(())
+}

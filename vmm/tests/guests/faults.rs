@@ -1,0 +1,88 @@
+//! Page faults and memory management under every scheme.
+
+use std::time::Duration;
+
+use haltkick_vmm::{Ring, RunConfig, RunError, Sched};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, PATIENCE, acquisitions, check, config, event, exits, start, unexpected};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("page_faults_are_served_refused_and_forgotten_in_either_ring", page_faults),
+        Trial::test("memory_is_mapped_shared_and_given_back_under_every_scheme", memory_selftest),
+        Trial::test("page_faults_are_counted_by_how_they_were_served", fault_workloads),
+        Trial::test("memory_that_runs_out_is_counted_by_name_and_the_run_goes_on", out_of_memory),
+        Trial::test("cached_translations_are_dropped_under_either_scheduler", invalidations),
+    ]
+}
+
+/// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
+fn page_faults() -> Check {
+    for ring in [Ring::Ring0, Ring::Ring3] {
+        let outcome =
+            start(&RunConfig { workload: "selftest-page-fault".into(), ring, vcpus: 1, ..config() })?;
+        check(acquisitions(&outcome) > 0, || format!("no round in {ring:?}"))?;
+    }
+    Ok(())
+}
+
+/// Ways to serve page faults, of those that exclude.
+const FAULT_SCHEMES: [&str; 3] = ["mmap-sem", "speculative", "per-vma"];
+
+fn with_faults(workload: &str, lock: &str) -> RunConfig {
+    RunConfig { workload: workload.into(), lock: lock.into(), think: Duration::ZERO, ..config() }
+}
+
+/// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
+fn memory_selftest() -> Check {
+    for lock in FAULT_SCHEMES {
+        let outcome = start(&RunConfig {
+            window: Duration::from_millis(500),
+            watchdog: Some(PATIENCE),
+            ..with_faults("selftest-memory", lock)
+        })?;
+        check(outcome.lost_updates == Some(0), || format!("{lock}: {:?} lost", outcome.lost_updates))?;
+        check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: nothing was refused"))?;
+    }
+    Ok(())
+}
+
+fn fault_workloads() -> Check {
+    for (lock, counter) in FAULT_SCHEMES.into_iter().zip(["", "speculative_pgfault", "vma_lock_success"]) {
+        let outcome = start(&with_faults("fault-many", lock))?;
+        let faults = event(&outcome, "pgfault");
+        check(faults > 0, || format!("{lock}: no page fault"))?;
+        let served = event(&outcome, counter);
+        check(served <= faults && (counter.is_empty() || served > 0), || {
+            format!("{lock}: {served} of {faults} faults")
+        })?;
+    }
+    // Address spaces of their own have nobody to ask, and nothing to speculate about.
+    let private = start(&RunConfig { pv: false, ..with_faults("fault-many", "none") })?;
+    check(event(&private, "tlb_remote_flush") == 0, || {
+        "a private address space was invalidated elsewhere".into()
+    })?;
+    match start(&RunConfig { pv: false, ..with_faults("fault-many", "tas") }) {
+        Err(RunError::Usage(text)) => check(text.contains("mmap-sem"), || text),
+        other => unexpected(other),
+    }
+}
+
+fn out_of_memory() -> Check {
+    let outcome =
+        start(&RunConfig { memory_bytes: 2 << 20, ..with_faults("fault-read-mostly", "speculative") })?;
+    check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
+    check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
+}
+
+/// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
+/// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
+fn invalidations() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = start(&RunConfig { workload: "selftest-page-fault".into(), sched, ..config() })?;
+        check(acquisitions(&outcome) > 0, || format!("no round under {sched:?}"))?;
+        check(exits(&outcome, "invalidate") > 0, || "no doorbell was rung".into())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Grant tables and the reader-writer locks below them.
+
+use std::time::Duration;
+
+use haltkick_vmm::RunConfig;
+use libtest_mimic::Trial;
+
+use crate::support::{Check, check, config, event, start};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for scheme in ["single", "split", "cleaned", "lists", "per-cpu", "fair"] {
+        let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
+        trials.push(Trial::test(title, move || grant_tables_come_to_rest(scheme)));
+    }
+    for lock in ["unfair", "fair", "per-cpu", "per-cpu-fair"] {
+        let title = format!("a_writer_gets_past_the_readers_of_the_{}_rwlock", lock.replace('-', "_"));
+        trials.push(Trial::test(title, move || writer_gets_in(lock)));
+    }
+    trials
+}
+
+/// The guest itself looks whether every pin, handle and byte is where it belongs, and panics if not.
+fn grant_tables_come_to_rest(scheme: &str) -> Check {
+    let workload = format!("grant-{scheme}");
+    for (lock, pv) in [("tas", false), ("qspinlock", true)] {
+        let outcome = start(&RunConfig {
+            workload: workload.clone(),
+            lock: lock.into(),
+            pv,
+            lock_count: 24,
+            hold: Duration::from_nanos(100),
+            think: Duration::ZERO,
+            window: Duration::from_millis(50),
+            ..config()
+        })?;
+        let (maps, unmaps) = (event(&outcome, "grant_map"), event(&outcome, "grant_unmap"));
+        check(maps > 0 && maps == unmaps, || format!("{lock}: {maps} pages mapped, {unmaps} unmapped"))?;
+        // One for each request of 11 pages, and one for each probe of a single page.
+        let invalidations = event(&outcome, "grant_invalidate");
+        check(invalidations * 2 < unmaps, || format!("{lock}: {invalidations} for {unmaps} pages"))?;
+    }
+    Ok(())
+}
+
+fn writer_gets_in(lock: &str) -> Check {
+    let outcome = start(&RunConfig {
+        workload: format!("rwlock-{lock}"),
+        think: Duration::ZERO,
+        window: Duration::from_millis(50),
+        ..config()
+    })?;
+    // Behind readers that never pause that may be after the window, when they have stopped.
+    let writes: u64 = outcome.wait.buckets.iter().sum();
+    check(writes > 0, || "the writer was never let in".into())?;
+    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))
+}

@@ -1,0 +1,65 @@
+//! The preempted flag: who writes it, and whether it says what happened.
+
+use std::time::Duration;
+
+use haltkick_vmm::{PreemptedBy, PreemptedSource, RunConfig, Sched, bpf_can_write_flags};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, acquisitions, check, config, start};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("a_vcpu_marked_as_preempted_does_not_run", marked_vcpus_do_not_run),
+        Trial::test(
+            "the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say",
+            hints_agree_with_books,
+        ),
+        Trial::test("without_attribution_nobody_guesses_what_a_vcpu_was_doing", no_attribution),
+    ];
+    let no_bpf = bpf_can_write_flags().err();
+    if let Some(reason) = &no_bpf {
+        eprintln!("flags by BPF are skipped, not tested: {reason}");
+    }
+    let by_bpf =
+        Trial::test("a_bpf_program_marks_the_vcpus_that_the_host_preempted", bpf_marks_the_preempted);
+    trials.push(by_bpf.with_ignored_flag(no_bpf.is_some()));
+    trials
+}
+
+fn looking(sched: Sched) -> RunConfig {
+    RunConfig { sched, workload: "hint-check".into(), lock: "none".into(), pv: false, ..config() }
+}
+
+fn hints_agree_with_books() -> Check {
+    let window = Duration::from_millis(300);
+    let hint = start(&RunConfig { window, ..looking(Sched::Vmm) })?.hint.ok_or("nobody looked")?;
+    check(hint.compared > 0 && hint.samples > hint.compared, || format!("{hint:?}"))?;
+    check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
+}
+
+fn bpf_marks_the_preempted() -> Check {
+    let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
+    let outcome = start(&RunConfig { preempted_by, window, ..looking(Sched::Host) })?;
+    // The supervisor has seen a flag set, or it would not say so.
+    check(outcome.preempted_source == PreemptedSource::Bpf, || format!("{:?}", outcome.preempted_source))?;
+    let hint = outcome.hint.ok_or("nobody looked")?;
+    // Of four or more vCPUs on each pCPU most do not run. Not all of them are marked: but few that are may move.
+    check(hint.moved_while_marked * 20 <= hint.samples, || format!("{hint:?}"))?;
+    check(hint.still_while_unmarked * 2 <= hint.samples, || format!("{hint:?}"))
+}
+
+fn no_attribution() -> Check {
+    let outcome = start(&RunConfig { attribution: false, ..config() })?;
+    let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
+    check(nothing.iter().all(Option::is_none), || format!("{nothing:?}"))?;
+    check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
+}
+
+fn marked_vcpus_do_not_run() -> Check {
+    let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() })?;
+    check(outcome.preempted_source == PreemptedSource::Vmm, || format!("{:?}", outcome.preempted_source))?;
+    // At ratio 4, three of four vCPUs are off at any time: if the flag told nothing, no look would find it set.
+    check(acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())?;
+    let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    check(preemptions > 0, || "nobody was preempted".into())
+}

@@ -1,0 +1,142 @@
+//! Descheduling on purpose, and what limits it: grace, the end of the slice, directed yields.
+
+use std::time::Duration;
+
+use haltkick_vmm::{HowOften, RunConfig, Sched, Target};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, acquisitions, check, config, deschedule, exits, mostly_holding, start, sum};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("heads_waiters_and_anyone_can_be_descheduled_on_purpose", other_targets),
+        Trial::test("a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run", injected_vcpus_do_not_run),
+        Trial::test("with_a_grace_no_slice_ends_in_a_section_that_the_grace_suffices_for", grace),
+        Trial::test("a_vcpu_that_always_claims_to_hold_a_lock_gets_no_more_than_its_share", liar),
+        Trial::test("a_directed_yield_runs_exactly_the_vcpu_that_it_names", directed_yields),
+        Trial::test("a_kick_hands_its_pcpu_to_the_vcpu_that_it_wakes_if_asked_to", kick_yields),
+        Trial::test("a_lock_that_minds_the_end_of_the_slice_gives_the_rest_of_it_back", minds_the_slice),
+    ];
+    for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
+        let title =
+            format!("every_injected_holder_preemption_is_attributed_to_the_holder_under_sched_{name}");
+        trials.push(Trial::test(title, move || injected_holders(sched)));
+    }
+    trials
+}
+
+fn injected_holders(sched: Sched) -> Check {
+    let length = Duration::from_millis(2);
+    let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
+    let outcome =
+        start(&RunConfig { sched, deschedule, window: Duration::from_millis(300), ..mostly_holding() })?;
+    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    // Whom to stop is decided by the lock's own word for who is inside; what it was doing is told by the guest.
+    check(injected.holder > 0 && injected.holder == sum(&injected), || format!("{injected:?}"))?;
+    let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
+    check(lost.holder > 0, || "nobody lost anything to a holder that was off for 2 ms".into())?;
+    if let (Some(preemptions), Some(off)) = (outcome.preemptions, outcome.preempted_ns) {
+        check(preemptions.holder >= injected.holder, || format!("{preemptions:?} < {injected:?}"))?;
+        // Each was off for its time at least, but for those that the end of the window cut short.
+        let vcpus = outcome.vcpus.len() as u64;
+        let least = injected.holder.saturating_sub(vcpus) * length.as_nanos() as u64;
+        check(off.holder >= least, || format!("{} ns off in {} injections", off.holder, injected.holder))?;
+        check(lost.holder <= off.holder * (vcpus - 1), || {
+            format!("{} ns lost, {} off", lost.holder, off.holder)
+        })?;
+    }
+    Ok(())
+}
+
+fn other_targets() -> Check {
+    for target in [Target::Head, Target::Waiter, Target::Random] {
+        let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
+        // The ticket lock knows who is next, and nearly everybody waits.
+        let outcome = start(&RunConfig { lock: "ticket".into(), deschedule, ..mostly_holding() })?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        let hit = match target {
+            Target::Head => injected.head,
+            Target::Waiter => injected.waiter,
+            _ => sum(&injected),
+        };
+        check(hit > 0 && hit == sum(&injected), || format!("{target:?}: {injected:?}"))?;
+    }
+    Ok(())
+}
+
+fn injected_vcpus_do_not_run() -> Check {
+    let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
+    // As many vCPUs as pCPUs: nobody is off but on purpose.
+    let vcpus = config().cpus.len() as u32;
+    let workload = "selftest-preempted".into();
+    let outcome = start(&RunConfig { vcpus, workload, deschedule, ..config() })?;
+    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    check(injected.other > 0, || format!("{injected:?}"))?;
+    check(vcpus == 1 || acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())
+}
+
+fn grace() -> Check {
+    let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
+    // A section takes a tenth of the grace. Where the host takes the pCPU away meanwhile, the grace is in vain.
+    for seed in 1..50 {
+        let outcome = start(&RunConfig { slice, grace, seed, ..mostly_holding() })?;
+        let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
+        let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
+        check(preemptions.holder <= graces.expired, || format!("{preemptions:?}, {graces:?}"))?;
+        if graces.granted > graces.expired {
+            return Ok(());
+        }
+    }
+    Err("no grace was ever given back".into())
+}
+
+fn liar() -> Check {
+    // If the grace were not charged, twice the share of the others would come of it.
+    let (slice, grace) = (Duration::from_micros(200), Duration::from_micros(200));
+    let lock = "none".into();
+    let workload = "selftest-liar".into();
+    let window = Duration::from_millis(300);
+    let outcome = start(&RunConfig { slice, grace, lock, workload, window, pv: false, ..config() })?;
+    let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
+    check(graces.granted > 0 && graces.expired == graces.granted, || format!("{graces:?}"))?;
+    let run: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
+    let fair = run.iter().sum::<u64>() as f64 / run.len() as f64;
+    check((run[0] as f64) < fair * 1.3, || {
+        format!("the liar ran {} ns, its share is {fair}: {run:?}", run[0])
+    })
+}
+
+fn directed_yields() -> Check {
+    let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
+    let workload = "selftest-yield".into();
+    let outcome = start(&RunConfig { cpus, lock: "none".into(), workload, pv: false, ..config() })?;
+    let yields = acquisitions(&outcome);
+    check(yields > 0, || "nobody yielded".into())?;
+    let not_named: u64 =
+        outcome.wait.occupied().filter(|(ticks, _)| *ticks == 1).map(|(_, count)| count).sum();
+    // A slice may end after a vCPU has named another one and before it yields.
+    let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    check(not_named <= preemptions, || {
+        format!("{not_named} of {yields} ran unnamed, {preemptions} slices ended")
+    })?;
+    let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
+    check(handed + preemptions >= yields, || format!("{yields} yields, {handed} handed over"))
+}
+
+fn kick_yields() -> Check {
+    let outcome =
+        start(&RunConfig { kick_yields: true, spin_threshold: Duration::from_micros(2), ..config() })?;
+    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
+    let kicks: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.kicks.unwrap_or(0)).sum();
+    check(handed == kicks && kicks > 0, || format!("{kicks} sleepers kicked, {handed} handed over"))
+}
+
+fn minds_the_slice() -> Check {
+    let slice_margin = Duration::from_micros(500);
+    let outcome = start(&RunConfig { lock: "slice-tas".into(), slice_margin, ..mostly_holding() })?;
+    check(exits(&outcome, "yield") > 0, || "no slice was given back".into())?;
+    let heedless =
+        start(&RunConfig { lock: "slice-tas".into(), slice_margin: Duration::ZERO, ..mostly_holding() })?;
+    check(exits(&heedless, "yield") == 0, || "a slice was given back for no reason".into())
+}

@@ -1,0 +1,149 @@
+//! Back ends in which vCPUs halt in the kernel. Where one does not work its tests are skipped, with the reason; on the
+//! emulated hardware of `just test-nested` it has to.
+
+use std::time::Duration;
+
+use haltkick_vmm::{PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched, probe};
+use libtest_mimic::Trial;
+
+use crate::locks::forms;
+use crate::support::{Check, acquisitions, check, config, exits, start, unexpected};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials =
+        vec![Trial::test("a_back_end_in_the_kernel_is_refused_where_it_cannot_be", in_kernel_refused)];
+    if let Ok(probe) = probe() {
+        for (backend, works) in
+            [(PvBackend::Kvm, probe.kick_by_hypercall), (PvBackend::Ipi, probe.kick_by_interrupt)]
+        {
+            trials.extend(trials_of(backend, works));
+        }
+    }
+    trials
+}
+
+/// Tests of a back end in which vCPUs halt in the kernel. Where it does not work they are skipped, with the reason; on the
+/// emulated hardware of `just test-nested` it has to.
+fn trials_of(backend: PvBackend, works: Result<(), String>) -> Vec<Trial> {
+    let name = backend.name();
+    let nested = std::env::var_os("HALTKICK_NESTED").is_some();
+    // Interrupts into nested guests wedge QEMU's emulator now and then: suite.sh gives them a machine of their own.
+    let elsewhere = backend == PvBackend::Ipi && nested && std::env::var_os("HALTKICK_NESTED_IPI").is_none();
+    let skip = elsewhere || works.is_err() && !nested;
+    if skip {
+        let reason = works.err().unwrap_or_else(|| "it has a run of its own, see suite.sh".into());
+        eprintln!("--pv-backend {name} is skipped, not tested: {reason}");
+    }
+    let mut trials: Vec<_> = forms()
+        .into_iter()
+        .filter(|(_, pv)| *pv)
+        .map(|(lock, _)| {
+            let title = format!("{lock}_pv_excludes_while_vcpus_halt_in_the_kernel_woken_by_{name}");
+            Trial::test(title, move || excludes_halting(&lock, backend))
+        })
+        .collect();
+    let latch = format!("a_kick_before_the_halt_is_latched_by_{name}");
+    trials.push(Trial::test(latch, move || latch_halting(backend)));
+    let knobs = format!("halt_polling_and_exits_can_be_chosen_with_{name}");
+    trials.push(Trial::test(knobs, move || knobs_in_kernel(backend)));
+    if backend == PvBackend::Kvm {
+        trials.push(Trial::test(
+            "kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands",
+            kvm_marks_preempted,
+        ));
+        trials.push(Trial::test("the_automatic_back_end_is_the_best_that_works", automatic_backend));
+    }
+    trials.into_iter().map(|trial| trial.with_ignored_flag(skip)).collect()
+}
+
+/// Few vCPUs and little work: ring 0 may be interpreted.
+fn halting(backend: PvBackend) -> RunConfig {
+    let little = Duration::from_nanos(200);
+    let (ring, sched) = (Ring::Ring0, Sched::Host);
+    RunConfig { pv_backend: backend, ring, sched, hold: little, think: little, ..config() }
+}
+
+fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
+    let outcome = start(&RunConfig { lock: lock.into(), pv: true, ..halting(backend) })?;
+    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    check(outcome.pv_backend == backend, || {
+        format!("{:?}: {}", outcome.pv_backend, outcome.pv_backend_reason)
+    })?;
+    let doorbells = exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick");
+    check(doorbells == 0, || format!("{doorbells} doorbells"))
+}
+
+fn latch_halting(backend: PvBackend) -> Check {
+    let outcome = start(&RunConfig { workload: "selftest-latch".into(), ..halting(backend) })?;
+    let rounds = acquisitions(&outcome);
+    check(rounds > 0, || "no round was completed".into())?;
+    // Every round ends in a halt, which KVM counts where it counts anything.
+    let stats = outcome.kvm_stats.unwrap_or_default();
+    let halts = stats.iter().find(|(name, _)| name == "halt_exits").map(|(_, count)| *count);
+    check(halts.is_none_or(|halts| halts >= rounds), || format!("{rounds} rounds, {halts:?} halts"))
+}
+
+fn knobs_in_kernel(backend: PvBackend) -> Check {
+    let no_poll = RunConfig { halt_poll: Some(Duration::ZERO), ..halting(backend) };
+    start(&no_poll)?;
+    // These depend on the CPU: done, or refused for what it is.
+    for (pause_exits, hlt_exits) in [(false, true), (true, false)] {
+        match (start(&RunConfig { pause_exits, hlt_exits, ..halting(backend) }), backend, hlt_exits) {
+            (Err(RunError::Usage(text)), PvBackend::Kvm, false) => {
+                check(text.contains("kick hypercall"), || text)?
+            }
+            (Ok(_), PvBackend::Kvm, false) => {
+                return Err("a kick by hypercall cannot work without exits".into());
+            }
+            (Ok(_), ..) => {}
+            (Err(RunError::HostLacks(text)), ..) => check(text.contains("these exits"), || text)?,
+            (other, ..) => return unexpected(other),
+        }
+    }
+    Ok(())
+}
+
+fn kvm_marks_preempted() -> Check {
+    let base = halting(PvBackend::Kvm);
+    let vcpus = 8 * base.cpus.len() as u32;
+    let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
+    let window = Duration::from_millis(400);
+    let outcome = start(&RunConfig { lock: "none".into(), pv: false, vcpus, hold, think, window, ..base })?;
+    check(outcome.preempted_source == PreemptedSource::Kvm, || format!("{:?}", outcome.preempted_source))
+}
+
+fn automatic_backend() -> Check {
+    let outcome = start(&halting(PvBackend::Auto))?;
+    check(outcome.pv_backend == PvBackend::Kvm, || outcome.pv_backend_reason)
+}
+
+fn in_kernel_refused() -> Check {
+    for backend in [PvBackend::Kvm, PvBackend::Ipi] {
+        for wrong in [
+            RunConfig { sched: Sched::Vmm, ..halting(backend) },
+            RunConfig { ring: Ring::Ring3, ..halting(backend) },
+        ] {
+            match start(&wrong) {
+                Err(RunError::Usage(text)) => check(text.contains("--pv-backend"), || text)?,
+                other => return unexpected(other),
+            }
+        }
+    }
+    let nobody_halts = RunConfig { halt_poll: Some(Duration::ZERO), sched: Sched::Vmm, ..config() };
+    match start(&nobody_halts) {
+        Err(RunError::Usage(text)) => check(text.contains("--halt-poll"), || text)?,
+        other => return unexpected(other),
+    }
+    // What the probe found not to work is refused, and does not hang.
+    let probe = probe()?;
+    for (backend, works) in
+        [(PvBackend::Kvm, probe.kick_by_hypercall), (PvBackend::Ipi, probe.kick_by_interrupt)]
+    {
+        match (start(&halting(backend)), works) {
+            (Ok(_), Ok(())) => {}
+            (Err(RunError::HostLacks(text)), Err(reason)) => check(text.contains(&reason), || text)?,
+            (other, _) => return unexpected(other),
+        }
+    }
+    Ok(())
+}

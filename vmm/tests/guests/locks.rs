@@ -1,0 +1,213 @@
+//! The locks in guests: exclusion under both schedulers, nesting, hand-over, call sites, what a pair costs.
+
+use std::time::Duration;
+
+use haltkick_hypercalls::SERVES_FAULTS;
+use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunConfig, RunError, Sched};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, PATIENCE, acquisitions, check, config, event, exits, start, unexpected};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
+        Trial::test("nested_and_long_sections_exclude_too", nested_sections),
+        Trial::test("several_locks_share_the_sections", several_locks),
+        Trial::test("slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts", nested_slow_paths),
+        Trial::test("a_token_goes_round_by_kick_and_wait", hand_off),
+        Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
+        Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
+        Trial::test("copied_blocks_are_whole_under_locks_with_and_without_readers", copies_are_whole),
+        Trial::test("the_compute_control_takes_no_lock", compute_takes_no_lock),
+    ];
+    for (lock, pv) in forms() {
+        for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
+            let title =
+                format!("{lock}_{}_excludes_at_ratio_8_under_sched_{name}", if pv { "pv" } else { "native" });
+            let lock = lock.clone();
+            trials.push(Trial::test(title, move || excludes_at_ratio_8(&lock, pv, sched)));
+        }
+    }
+    trials
+}
+
+/// Every form of every lock of the image that guards sections; schemes of page faults guard none.
+pub(crate) fn forms() -> Vec<(String, bool)> {
+    let image = Image::embedded();
+    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || lock.flags & SERVES_FAULTS == 0);
+    let forms = locks.flat_map(|lock| {
+        [(lock.has_native(), false), (lock.has_paravirt(), true)]
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .map(|(_, pv)| (lock.name.clone(), pv))
+    });
+    forms.collect()
+}
+
+fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
+    let base = config();
+    let vcpus = 8 * base.cpus.len() as u32;
+    let outcome = start(&RunConfig { lock: lock.into(), pv, sched, vcpus, ..base })?;
+    if lock == "none" {
+        check(outcome.lost_updates.is_none(), || "a lock-free run cannot speak of lost updates".into())?;
+    } else {
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    }
+    // No bound on acquisitions in the window: a lock may rest for all of a short one while the next in its queue waits
+    // for a pCPU. That it moved at all is what the watchdog made sure of.
+    check(outcome.vcpus.len() == vcpus as usize, || format!("{} vCPUs", outcome.vcpus.len()))?;
+    // Sum rules of the counters: what starts early is started, what is kicked awake was kicked. A vCPU is stopped
+    // where it is, so that each may have counted the one and not yet the other.
+    for (part, whole) in [
+        ("pv_wait_early", "pv_wait_node"),
+        ("pv_wait_again", "pv_wait_head"),
+        ("pv_kick_wake", "pv_kick_unlock"),
+    ] {
+        let (part_count, whole_count) = (event(&outcome, part), event(&outcome, whole));
+        check(part_count <= whole_count + u64::from(vcpus), || {
+            format!("{part} {part_count} > {whole} {whole_count}")
+        })?;
+    }
+    check(pv || exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick") == 0, || {
+        "a native lock halted".into()
+    })
+}
+
+fn several_locks() -> Check {
+    for lock_count in [3, MAX_LOCKS] {
+        let outcome = start(&RunConfig { lock_count, ..config() })?;
+        check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+    }
+    Ok(())
+}
+
+/// T9, with a real hypervisor below: a vCPU that is preempted with all five locks makes the others wait at all levels.
+fn nested_slow_paths() -> Check {
+    let events = ["lock_slowpath", "lock_use_node2", "lock_use_node3", "lock_use_node4", "lock_no_node"];
+    for workload in ["selftest-nesting", "selftest-nesting-whole"] {
+        for pv in [false, true] {
+            // How long it takes until five levels happen to meet contention at once depends on the host.
+            let windows_ms = [100, 1000, 10_000];
+            let mut missing = vec![];
+            for window in windows_ms.map(Duration::from_millis) {
+                let nesting = RunConfig { workload: workload.into(), pv, lock_count: 5, window, ..config() };
+                let outcome = start(&nesting)?;
+                check(outcome.lost_updates == Some(0), || format!("{workload}: {:?}", outcome.lost_updates))?;
+                missing = events.into_iter().filter(|name| event(&outcome, name) == 0).collect();
+                if missing.is_empty() {
+                    break;
+                }
+            }
+            check(missing.is_empty(), || format!("{workload}, pv {pv}: no {missing:?}"))?;
+        }
+    }
+    match start(&RunConfig { workload: "selftest-nesting".into(), lock_count: 4, ..config() }) {
+        Err(RunError::GuestPanic { message, .. }) => check(message.contains("--locks 5"), || message),
+        other => unexpected(other),
+    }
+}
+
+fn nested_sections() -> Check {
+    let mix = Mix {
+        work_sections: Some(3000),
+        long_hold: Duration::from_micros(20),
+        long_one_in: 10,
+        nested_one_in: 2,
+        ..Mix::default()
+    };
+    for (lock, pv) in [("qspinlock", true), ("tas", false)] {
+        let outcome = start(&RunConfig {
+            mix,
+            lock: lock.into(),
+            pv,
+            lock_count: 4,
+            workload: "mixed".into(),
+            window: PATIENCE,
+            ..config()
+        })?;
+        check(outcome.lost_updates == Some(0), || {
+            format!("{lock}: {:?} updates lost", outcome.lost_updates)
+        })?;
+        check(acquisitions(&outcome) == 3000, || format!("{lock}: {} sections", acquisitions(&outcome)))?;
+    }
+    Ok(())
+}
+
+fn hand_off() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let outcome = start(&RunConfig {
+            workload: "hand-off".into(),
+            lock: "none".into(),
+            pv: false,
+            sched,
+            ..config()
+        })?;
+        let hops = acquisitions(&outcome);
+        check(hops > 0, || format!("{sched:?}: the token did not move"))?;
+        // It visits everybody in turn.
+        let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
+        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+        check(most - least <= 1, || format!("{sched:?}: between {least} and {most} visits"))?;
+    }
+    Ok(())
+}
+
+fn unpatched_sites() -> Check {
+    for (lock, pv) in
+        [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
+    {
+        for patch in [true, false] {
+            let outcome = start(&RunConfig { lock: lock.into(), pv, patch, ..config() })?;
+            check((outcome.patched_sites > 0) == patch, || {
+                format!("{lock}: {} sites", outcome.patched_sites)
+            })?;
+            check(outcome.lost_updates.unwrap_or(0) == 0, || format!("{lock}: {:?}", outcome.lost_updates))?;
+        }
+    }
+    Ok(())
+}
+
+fn pair_costs() -> Check {
+    let costs = |lock: &str, patch| {
+        let config = RunConfig { vcpus: 1, lock: lock.into(), pv: false, patch, ..config() };
+        start(&config).map(|outcome| (outcome.pair_ticks, outcome.calls))
+    };
+    let (ticks, calls) = costs("qspinlock", true)?;
+    let all = [ticks.compiled_in, ticks.through_table, ticks.patched];
+    check(all.iter().all(Option::is_some), || format!("{ticks:?}"))?;
+    let bytes = calls.map(|calls| (calls.lock_bytes, calls.cpu_bytes));
+    // One word; four nodes and a line of its own for each vCPU, and its part of the table of sleeping heads.
+    check(bytes == Some((4, 192)), || format!("{bytes:?} bytes"))?;
+    let (ticks, _) = costs("qspinlock", false)?;
+    check(ticks.patched.is_none() && ticks.through_table.is_some(), || format!("{ticks:?}"))?;
+    let (ticks, _) = costs("mcslock", true)?;
+    check(ticks.compiled_in.is_some() && ticks.through_table.is_none(), || format!("{ticks:?}"))
+}
+
+fn copies_are_whole() -> Check {
+    for (lock, workload) in
+        [("rwsem/packed", "copy-256"), ("rwsem/prev-cpu", "copy-4096"), ("mutex/split", "copy-1024")]
+    {
+        let (lock, workload, short) = (lock.into(), workload.into(), Duration::from_nanos(200));
+        let outcome =
+            start(&RunConfig { lock, workload, lock_count: 2, hold: short, think: short, ..config() })?;
+        // Torn blocks count as violations of exclusion, which `start` reports.
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+        check(acquisitions(&outcome) > 0, || "no block was copied".into())?;
+    }
+    Ok(())
+}
+
+fn compute_takes_no_lock() -> Check {
+    let outcome = start(&RunConfig { lock: "mutex/packed".into(), workload: "compute".into(), ..config() })?;
+    check(acquisitions(&outcome) > 0, || "no round was completed".into())?;
+    let events: u64 = outcome.lock_events.iter().map(|(_, count)| count).sum();
+    check(events == 0, || format!("{:?}", outcome.lock_events))
+}
+
+fn exclusion_is_checked() -> Check {
+    match start(&RunConfig { workload: "selftest-exclusion".into(), ..config() }) {
+        Err(RunError::ExclusionViolated(_)) => Ok(()),
+        other => unexpected(other),
+    }
+}

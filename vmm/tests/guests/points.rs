@@ -1,0 +1,70 @@
+//! vCPUs stopped at named points of the slow paths: exclusion and progress must survive each.
+
+use std::time::Duration;
+
+use haltkick_vmm::{HowOften, Image, RunConfig, Target};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, check, config, deschedule, start, sum};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for (lock, pv, points) in INSTRUMENTED {
+        for point in points.split(' ') {
+            let form = if pv { "pv" } else { "native" };
+            let title = format!("{lock}_{form}_excludes_when_stopped_at_{}", point.replace('-', "_"));
+            trials.push(Trial::test(title, move || excludes_when_stopped(lock, pv, point)));
+        }
+    }
+    trials
+}
+
+/// The points that each form of an instrumented lock passes.
+const INSTRUMENTED: [(&str, bool, &str); 4] = [
+    ("qspinlock-points", false, "node-claimed tail-published pending-set handed-over"),
+    (
+        "qspinlock-points",
+        true,
+        "node-claimed tail-published halted-published handed-over successor-hashed head-spinning head-hashed \
+         slow-seen entry-removed slow-released before-sleep",
+    ),
+    ("ticket-points", true, "halted-published slow-released before-sleep"),
+    ("owner-yield-points", true, "node-claimed tail-published handed-over"),
+];
+
+/// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
+fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
+    let chance = HowOften::Probability(0.2);
+    let deschedule = deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point));
+    // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
+    let vcpus = if point == "pending-set" { 2 } else { config().vcpus };
+    let mut seed = 0;
+    // A point may be passed rarely: another seed, until it was.
+    let injected = loop {
+        seed += 1;
+        let outcome = start(&RunConfig {
+            vcpus,
+            lock: lock.into(),
+            pv,
+            seed,
+            deschedule: deschedule.clone(),
+            spin_threshold: Duration::from_micros(2),
+            window: Duration::from_millis(40),
+            ..config()
+        })?;
+        check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        if sum(&injected) > 0 || seed == 50 {
+            break injected;
+        }
+    };
+    let image = Image::embedded();
+    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?.target();
+    let as_told = match doing {
+        Some(Target::Holder) => injected.holder,
+        Some(Target::Head) => injected.head,
+        Some(Target::Waiter) => injected.waiter,
+        _ => sum(&injected),
+    };
+    check(as_told > 0 && as_told == sum(&injected), || format!("stopped at {point}: {injected:?}"))
+}

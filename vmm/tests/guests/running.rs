@@ -1,0 +1,169 @@
+//! A guest starts, runs, is counted, and ends: when its work is done, when asked to, or under the watchdog.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::{HowOften, Image, MAX_LOCKS, Mix, Ring, RunConfig, RunError, Sched, Target, run};
+use libtest_mimic::Trial;
+
+use crate::support::{
+    Check, PATIENCE, acquisitions, check, config, deschedule, event, exits, start, unexpected,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
+        Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus),
+        Trial::test("a_kick_before_the_wait_is_latched_under_the_vmms_scheduler", || latch(Sched::Vmm)),
+        Trial::test("a_kick_before_the_wait_is_latched_under_the_hosts_scheduler", || latch(Sched::Host)),
+        Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),
+        Trial::test("an_endless_loop_ends_under_the_watchdog_in_both_schedulers", watchdog_ends_a_hang),
+        Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
+        Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
+        Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
+        Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
+    ]
+}
+
+fn boots_in_either_ring() -> Check {
+    for ring in [Ring::Ring0, Ring::Ring3] {
+        // Ring 0 may be interpreted: little work, little time needed.
+        let short = Duration::from_nanos(100);
+        let outcome = start(&RunConfig { ring, vcpus: 1, hold: short, think: short, ..config() })?;
+        check(outcome.ring == ring, || format!("asked for {ring:?}, got {:?}", outcome.ring))?;
+        check(acquisitions(&outcome) > 0, || format!("no acquisition in {ring:?}"))?;
+    }
+    Ok(())
+}
+
+fn runs_1024_vcpus() -> Check {
+    // The window opens when every vCPU has reached its workload, so a finished run has run them all.
+    let watchdog = Some(PATIENCE);
+    let outcome = start(&RunConfig { vcpus: 1024, lock: "none".into(), pv: false, watchdog, ..config() })?;
+    check(outcome.vcpus.len() == 1024, || format!("{} vCPUs", outcome.vcpus.len()))?;
+    let never = outcome.vcpus.iter().filter(|vcpu| vcpu.steal_ns == Some(0)).count();
+    check(never <= 2, || format!("{never} of 1024 vCPUs on 2 pCPUs never waited for one"))?;
+    check(acquisitions(&outcome) > 0, || "no operation in the window".into())
+}
+
+fn latch(sched: Sched) -> Check {
+    let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() })?;
+    let rounds = acquisitions(&outcome);
+    check(rounds > 0, || "no round was completed".into())?;
+    let (waits, kicks) = (exits(&outcome, "pv_wait"), exits(&outcome, "pv_kick"));
+    check(waits >= rounds && kicks >= 2 * rounds, || format!("{rounds} rounds, {waits} waits, {kicks} kicks"))
+}
+
+fn books_balance() -> Check {
+    let base = config();
+    let pcpus = base.cpus.len() as f64;
+    let outcome = start(&RunConfig { window: Duration::from_millis(300), ..base })?;
+    let window = outcome.window.as_secs_f64();
+    let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+    let most = pcpus * window * 1e9;
+    check(run as f64 <= most * 1.001, || format!("vCPUs ran {run} ns on {pcpus} pCPUs in {window} s"))?;
+    check(run > 0, || "no vCPU ran in the window".into())?;
+    let by = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
+    let all: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    let in_window = by.holder + by.head + by.waiter + by.other;
+    check(in_window <= all, || format!("{in_window} preemptions in the window, {all} in the run"))?;
+    check(outcome.lock_events.iter().any(|(name, _)| name == "pv_kick_unlock"), || "no lock events".into())?;
+    let kicked = exits(&outcome, "pv_kick");
+    let counted = event(&outcome, "pv_kick_unlock");
+    check(counted.abs_diff(kicked) <= outcome.vcpus.len() as u64, || {
+        format!("the guest counted {counted} kicks, the VMM {kicked}")
+    })
+}
+
+fn stop_request() -> Check {
+    let stop = AtomicBool::new(true);
+    let start = Instant::now();
+    let result = run(&RunConfig { window: Duration::from_secs(60), ..config() }, &Image::embedded(), &stop);
+    if !matches!(result, Err(RunError::Interrupted)) {
+        return unexpected(result);
+    }
+    check(start.elapsed() < Duration::from_secs(30), || format!("took {:?}", start.elapsed()))
+}
+
+fn work_rate() -> Check {
+    let given = start(&RunConfig { work_rate: Some(12_345), ..config() })?;
+    check(given.work_rate == 12_345, || format!("{}", given.work_rate))?;
+    let measured = start(&config())?;
+    check(measured.work_rate > 0, || "no rate was measured".into())
+}
+
+fn fixed_work() -> Check {
+    let mix = |go_on| Mix { work_sections: Some(1003), go_on, ..Mix::default() };
+    for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
+        let mix = mix(go_on);
+        let outcome =
+            start(&RunConfig { sched, mix, workload: "mixed".into(), window: PATIENCE, ..config() })?;
+        check(acquisitions(&outcome) == 1003, || {
+            format!("{} sections were counted", acquisitions(&outcome))
+        })?;
+        check(exits(&outcome, "work_done") == 1, || "the end of the work was not told once".into())?;
+        check(outcome.completion == Some(outcome.window) && outcome.window < PATIENCE, || {
+            format!("completion {:?}, window {:?}", outcome.completion, outcome.window)
+        })?;
+        let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        let in_locks = outcome.lock_cpu.map_or(0, |time| time.as_nanos() as u64);
+        check((in_locks > 0) == (sched == Sched::Vmm), || format!("in locks: {:?}", outcome.lock_cpu))?;
+        // A section that begins before the window opens and one that is the last may be counted with their whole length.
+        check(in_locks <= run + 10_000_000, || format!("{in_locks} ns in locks, {run} ns on pCPUs"))?;
+    }
+    // What cannot be done in the window is told apart.
+    let mix = Mix { work_sections: Some(u64::MAX), ..Mix::default() };
+    let outcome = start(&RunConfig { mix, workload: "mixed".into(), ..config() })?;
+    check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))
+}
+
+fn usage_errors() -> Check {
+    let often = |target, at| deschedule(target, HowOften::PerSecond(100.0), Duration::from_millis(1), at);
+    let nonsense = [
+        RunConfig { vcpus: 0, ..config() },
+        RunConfig { vcpus: 1025, ..config() },
+        RunConfig { cpus: vec![], ..config() },
+        RunConfig { cpus: vec![100_000], ..config() },
+        RunConfig { lock: "mutex-of-steel".into(), ..config() },
+        RunConfig { workload: "nap".into(), ..config() },
+        RunConfig { lock: "mcs".into(), pv: true, ..config() },
+        RunConfig { workload: "grant-split".into(), lock: "mcs".into(), pv: false, ..config() },
+        RunConfig { lock_count: 0, ..config() },
+        RunConfig { lock_count: MAX_LOCKS + 1, ..config() },
+        RunConfig { grace: Duration::from_millis(2), ..config() },
+        RunConfig { grace: Duration::from_micros(50), sched: Sched::Host, ..config() },
+        RunConfig { kick_yields: true, sched: Sched::Host, ..config() },
+        RunConfig { deschedule: often(Target::Holder, None), lock: "none".into(), pv: false, ..config() },
+        RunConfig { deschedule: often(Target::Random, Some("nowhere")), ..config() },
+        RunConfig { deschedule: often(Target::Random, Some("handed-over")), ..config() },
+        RunConfig {
+            deschedule: often(Target::Waiter, Some("handed-over")),
+            lock: "qspinlock-points".into(),
+            ..config()
+        },
+    ];
+    for config in nonsense {
+        match start(&config) {
+            Err(RunError::Usage(text)) => check(!text.contains('\n') && !text.is_empty(), || text)?,
+            other => return unexpected(other),
+        }
+    }
+    Ok(())
+}
+
+fn watchdog_ends_a_hang() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let watchdog = Some(Duration::from_millis(300));
+        match start(&RunConfig {
+            workload: "selftest-hang".into(),
+            sched,
+            watchdog,
+            window: PATIENCE,
+            ..config()
+        }) {
+            Err(RunError::NoProgress(_)) => {}
+            other => return unexpected(other),
+        }
+    }
+    Ok(())
+}

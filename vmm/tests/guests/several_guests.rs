@@ -1,0 +1,89 @@
+//! Several guests at once on the same CPUs.
+
+use std::time::Duration;
+
+use haltkick_vmm::{Ended, Mix, RunConfig, RunError, Sched, Share};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, named, start_guests};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("two_guests_run_at_once_each_with_its_own_lock_and_workload", two_guests),
+        Trial::test("a_guest_that_dies_leaves_the_others_outcome", a_guest_dies),
+        Trial::test("shares_are_equal_by_guest_or_by_vcpu", shares),
+        Trial::test("guests_that_do_not_go_together_are_usage_errors", guests_that_clash),
+    ]
+}
+
+fn two_guests() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let mix = Mix { work_sections: Some(500), go_on: true, ..Mix::default() };
+        let base = RunConfig { sched, window: PATIENCE, workload: "mixed".into(), mix, ..config() };
+        let mix = Mix { work_sections: Some(2000), ..Mix::default() };
+        let other = named("b", RunConfig { lock: "tas".into(), pv: false, vcpus: 3, mix, ..base.clone() });
+        let ended = start_guests(&named("a", RunConfig { beside: vec![other], ..base }))?;
+        for (ended, (name, sections, vcpus)) in
+            ended.into_iter().zip([("a", 500, config().vcpus), ("b", 2000, 3)])
+        {
+            let outcome = ended.result?;
+            check(ended.name == name, || format!("{} instead of {name}", ended.name))?;
+            check(outcome.vcpus.len() == vcpus as usize, || format!("{} vCPUs", outcome.vcpus.len()))?;
+            check(acquisitions(&outcome) == sections, || format!("{name}: {}", acquisitions(&outcome)))?;
+            check(outcome.lost_updates == Some(0), || format!("{name}: {:?}", outcome.lost_updates))?;
+            let waits = exits(&outcome, "pv_wait");
+            check(name == "a" || waits == 0, || format!("{name}: {waits} exits of the other guest"))?;
+        }
+    }
+    Ok(())
+}
+
+fn a_guest_dies() -> Check {
+    for sched in [Sched::Vmm, Sched::Host] {
+        let base = RunConfig { sched, ..config() };
+        let dying = named("b", RunConfig { workload: "selftest-panic".into(), ..base.clone() });
+        let ended = start_guests(&named("a", RunConfig { beside: vec![dying], ..base }))?;
+        let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;
+        check(acquisitions(&a.result?) > 0, || "the other guest did not go on".into())?;
+        check(matches!(b.result, Err(RunError::GuestPanic { .. })), || format!("{:?}", b.result))?;
+        check(b.readings.explanation.is_some(), || "nobody says why it died".into())?;
+    }
+    Ok(())
+}
+
+fn shares() -> Check {
+    for share in [Share::Guest, Share::Vcpu] {
+        let cpus = config().cpus.len() as u32;
+        let base = RunConfig { share, lock: "none".into(), pv: false, vcpus: 2 * cpus, ..config() };
+        let small = named("small", base.clone());
+        let large = RunConfig { vcpus: 6 * cpus, beside: vec![small], ..base };
+        let ended = start_guests(&named("large", large))?;
+        let mut run = Vec::new();
+        for ended in ended {
+            run.push(ended.result?.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64);
+        }
+        let of_large = run[0] / (run[0] + run[1]);
+        let expected = if share == Share::Guest { 0.5 } else { 0.75 };
+        check((of_large - expected).abs() < 0.12, || {
+            format!("{share:?}: the large guest has {of_large:.2}")
+        })?;
+    }
+    Ok(())
+}
+
+fn guests_that_clash() -> Check {
+    let base = named("a", config());
+    let beside = |other: RunConfig| RunConfig { beside: vec![other], ..base.clone() };
+    for (config, expected) in [
+        (beside(base.clone()), "two guests are called `a`"),
+        (beside(named("b", RunConfig { slice: Duration::from_millis(2), ..base.clone() })), "differ in what"),
+        (beside(named("b", RunConfig { vcpus: 1024, ..base.clone() })), "1024 at most"),
+        (beside(named("b", RunConfig { lock: "nothing".into(), ..base.clone() })), "there is no lock"),
+    ] {
+        match start_guests(&config) {
+            Err(RunError::Usage(message)) if message.contains(expected) => {}
+            other => return Err(format!("{expected}: {other:?}").into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! What the tests of guests share: a configuration to vary, a guest to start, and readings of its outcome.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haltkick_vmm::{
+    ByActivity, Deschedule, Ended, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedBy,
+    PvBackend, Ring, RunConfig, RunError, Sched, Share, Target, allowed_cpus, run, run_guests,
+};
+use libtest_mimic::Failed;
+
+/// How long a slow host may take over what a test waits for and then ends at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) type Check = Result<(), Failed>;
+
+pub(crate) fn config() -> RunConfig {
+    let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
+    RunConfig {
+        engine: Engine::Kvm,
+        vcpus: 4 * cpus.len() as u32,
+        cpus,
+        ring: Ring::Auto,
+        sched: Sched::Vmm,
+        slice: Duration::from_millis(1),
+        grace: Duration::ZERO,
+        slice_margin: Duration::from_micros(10),
+        kick_yields: false,
+        attribution: true,
+        deschedule: None,
+        lock: "qspinlock".into(),
+        pv: true,
+        patch: true,
+        preempted_hint: true,
+        // Not what works best here: the tests look at doorbells, and at vCPUs that the VMM put to sleep.
+        pv_backend: PvBackend::Vmm,
+        halt_poll: None,
+        pause_exits: true,
+        hlt_exits: true,
+        preempted_by: PreemptedBy::Auto,
+        spin_threshold: Duration::from_micros(20),
+        workload: "critical-section".into(),
+        hold: Duration::from_micros(1),
+        think: Duration::from_micros(2),
+        lock_count: 1,
+        mix: Mix::default(),
+        memory_bytes: 64 << 20,
+        work_rate: None,
+        warmup: Duration::from_millis(10),
+        window: Duration::from_millis(100),
+        watchdog: None,
+        seed: 1,
+        name: "guest".into(),
+        beside: vec![],
+        share: Share::Vcpu,
+    }
+}
+
+pub(crate) fn start(config: &RunConfig) -> Result<Outcome, RunError> {
+    run(config, &Image::embedded(), &AtomicBool::new(false))
+}
+
+pub(crate) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(otherwise().into()) }
+}
+
+pub(crate) fn unexpected(result: Result<Outcome, RunError>) -> Check {
+    match result {
+        Ok(_) => Err("the run came to its end".into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn acquisitions(outcome: &Outcome) -> u64 {
+    outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum()
+}
+
+pub(crate) fn event(outcome: &Outcome, name: &str) -> u64 {
+    outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
+}
+
+pub(crate) fn exits(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
+}
+
+pub(crate) fn named(name: &str, config: RunConfig) -> RunConfig {
+    RunConfig { name: name.into(), ..config }
+}
+
+pub(crate) fn start_guests(config: &RunConfig) -> Result<Vec<Ended>, RunError> {
+    run_guests(config, &Image::embedded(), &AtomicBool::new(false), &Instruments::default())
+}
+
+pub(crate) fn deschedule(
+    target: Target,
+    how_often: HowOften,
+    length: Duration,
+    at: Option<&str>,
+) -> Option<Deschedule> {
+    Some(Deschedule { target, how_often, length, at: at.map(String::from) })
+}
+
+pub(crate) fn sum(by: &ByActivity<u64>) -> u64 {
+    by.holder + by.head + by.waiter + by.other
+}
+
+/// Long sections, so that a holder is found at the first look or the second.
+pub(crate) fn mostly_holding() -> RunConfig {
+    let (hold, think) = (Duration::from_micros(50), Duration::from_micros(1));
+    RunConfig { lock: "tas".into(), pv: false, hold, think, ..config() }
+}
