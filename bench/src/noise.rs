@@ -1,4 +1,4 @@
-//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less this process's own CPU time.
+//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,17 @@ impl Watch {
 
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32) + children_cpu_time()
+}
+
+/// Of children that have ended, such as a QEMU.
+fn children_cpu_time() -> Duration {
+    let stat = probe::text("/proc/self/stat").unwrap_or_default();
+    // After the name, which may hold anything: state is field 3, the children's user and system time are 16 and 17.
+    let fields =
+        stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace().skip(13).take(2);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
 fn read(cpus: &[u32]) -> Result<Ticks, String> {

@@ -15,6 +15,11 @@ pub(crate) fn record(record: &Record) -> String {
         line("guest", format!("{}, run {}", record.config.guest, record.run_id));
     }
     line("cell", cell(record));
+    match record.config.engine.as_str() {
+        "qemu-tcg" => line("engine", "qemu-tcg: emulated, not comparable with figures of a real CPU".into()),
+        "qemu-kvm" => line("engine", "qemu-kvm".into()),
+        _ => {}
+    }
     line(
         "throughput",
         format!(

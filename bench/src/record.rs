@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched, Share,
-    TicksHistogram, VcpuOutcome,
+    Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched,
+    Share, TicksHistogram, VcpuOutcome,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ impl Place {
 /// What was asked.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
-    /// What ran the guest: "kvm" or "threads".
+    /// What ran the guest: "kvm", "threads", "qemu-kvm" or "qemu-tcg".
     pub(crate) engine: String,
     /// Name of the guest among those of the run.
     #[serde(default)]
@@ -568,6 +568,8 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         engine: match config.engine {
             Engine::Kvm => "kvm".into(),
             Engine::Threads => "threads".into(),
+            Engine::Qemu(Accelerator::Kvm) => "qemu-kvm".into(),
+            Engine::Qemu(Accelerator::Tcg) => "qemu-tcg".into(),
         },
         guest: config.name.clone(),
         beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
@@ -647,13 +649,14 @@ fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
     let ticks = outcome.pair_ticks;
     let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
     let called = ticks.through_table.is_some();
+    let unpatched = match config.engine {
+        Engine::Qemu(_) => "QEMU starts the image as it is, and nobody patches it",
+        _ if !config.patch => "patch is off",
+        _ => "no call site was patched",
+    };
     let no_site = "no call site: this lock is compiled into the workloads";
     for (field, known, reason) in [
-        (
-            "patched_tsc_cycles",
-            ticks.patched.is_some(),
-            if called && !config.patch { "patch is off" } else { no_site },
-        ),
+        ("patched_tsc_cycles", ticks.patched.is_some(), if called { unpatched } else { no_site }),
         ("through_table_tsc_cycles", called, no_site),
         ("compiled_in_tsc_cycles", ticks.compiled_in.is_some(), "the guest image does not measure it"),
         ("lock_bytes", outcome.calls.is_some(), "the guest image does not say"),

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haltkick_vmm::{ByActivity, Image, Instruments, Outcome, PreemptedBy, Readings, RunConfig, RunError};
+use haltkick_vmm::{
+    Accelerator, ByActivity, Engine as Kind, Image, Instruments, Outcome, PreemptedBy, Readings, RunConfig,
+    RunError,
+};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure;
@@ -139,6 +142,11 @@ pub(crate) fn run_id(started: SystemTime) -> String {
 /// Writes down what speaks against the run.
 pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
     let percent = |share: f64| format!("{} %", quantity::significant(share * 100.0));
+    if config.engine == Kind::Qemu(Accelerator::Tcg) {
+        let message =
+            "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
+        record.warn("emulated", message.into());
+    }
     if let Some(share) = record.noise.others_share
         && share > OTHERS_SHARE_LIMIT.max(tick_resolution)
     {

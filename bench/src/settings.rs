@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use haltkick_vmm::{
-    Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,
+    Accelerator, Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig,
+    Sched, Share,
 };
 
 use crate::cpulist::{self, CpuList};
@@ -31,6 +32,17 @@ pub(crate) enum EngineChoice {
     Kvm,
     /// Threads of this process: no /dev/kvm needed, ordinary profilers work
     Threads,
+    /// QEMU, by --accel kvm or tcg
+    Qemu,
+}
+
+/// What QEMU runs the guest's code with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccelChoice {
+    /// /dev/kvm
+    Kvm,
+    /// QEMU's emulator
+    Tcg,
 }
 
 /// Who decides which vCPU runs.
@@ -112,9 +124,12 @@ pub(crate) enum AfterWork {
 /// Settings of one cell, as far as somebody gave them.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
-    /// What runs the guest: kvm, or threads where there is no /dev/kvm [default: kvm]
+    /// What runs the guest: kvm; threads or qemu where there is no /dev/kvm [default: kvm]
     #[arg(long, value_name = "ENGINE", hide_possible_values = true, help_heading = "Machine")]
     pub(crate) engine: Option<EngineChoice>,
+    /// What QEMU runs the guest with: kvm or tcg, its emulator [default: kvm where there is /dev/kvm]
+    #[arg(long, value_name = "ACCEL", hide_possible_values = true, help_heading = "Machine")]
+    pub(crate) accel: Option<AccelChoice>,
     /// Number of vCPUs
     #[arg(long, value_name = "N", conflicts_with = "ratio", help_heading = "Machine")]
     pub(crate) vcpus: Option<u32>,
@@ -242,6 +257,7 @@ pub(crate) struct Settings {
 /// Names of all settings, as in flags and files.
 pub(crate) const KEYS: &[&str] = &[
     "engine",
+    "accel",
     "vcpus",
     "ratio",
     "cpus",
@@ -312,6 +328,7 @@ impl Settings {
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "engine" => self.engine = Some(choose(value)?),
+            "accel" => self.accel = Some(choose(value)?),
             "vcpus" => (self.vcpus, self.ratio) = (Some(parse(value)?), None),
             "ratio" => (self.ratio, self.vcpus) = (Some(parse(value)?), None),
             "cpus" => self.cpus = Some(value.parse()?),
@@ -361,6 +378,7 @@ impl Settings {
         let sized = self.vcpus.is_some() || self.ratio.is_some();
         Self {
             engine: self.engine.or(below.engine),
+            accel: self.accel.or(below.accel),
             vcpus: if sized { self.vcpus } else { below.vcpus },
             ratio: if sized { self.ratio } else { below.ratio },
             cpus: self.cpus.or_else(|| below.cpus.clone()),
@@ -426,6 +444,10 @@ impl Settings {
 
     /// One guest of it.
     fn resolve_one(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
+        if self.accel.is_some() && self.engine != Some(EngineChoice::Qemu) {
+            let message = "only QEMU has accelerators to choose from: use engine qemu".into();
+            return Err(Impossible { key: "accel", message });
+        }
         let cpus = self.pcpus(supply.allowed)?;
         let vcpus = self.vcpu_count(cpus.0.len() as u32)?;
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
@@ -441,6 +463,7 @@ impl Settings {
             engine: match self.engine.unwrap_or(EngineChoice::Kvm) {
                 EngineChoice::Kvm => Engine::Kvm,
                 EngineChoice::Threads => Engine::Threads,
+                EngineChoice::Qemu => Engine::Qemu(self.accelerator()),
             },
             vcpus,
             cpus: cpus.0,
@@ -449,7 +472,7 @@ impl Settings {
                 RingChoice::Zero => Ring::Ring0,
                 RingChoice::Three => Ring::Ring3,
             },
-            sched: match self.sched.unwrap_or(SchedChoice::Vmm) {
+            sched: match self.sched.unwrap_or(self.default_sched()) {
                 SchedChoice::Vmm => Sched::Vmm,
                 SchedChoice::Host => Sched::Host,
             },
@@ -538,6 +561,20 @@ impl Settings {
             mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
         }
         Ok(mix)
+    }
+
+    /// QEMU's vCPUs are threads that only the host can schedule.
+    fn default_sched(&self) -> SchedChoice {
+        if self.engine == Some(EngineChoice::Qemu) { SchedChoice::Host } else { SchedChoice::Vmm }
+    }
+
+    fn accelerator(&self) -> Accelerator {
+        match self.accel {
+            Some(AccelChoice::Tcg) => Accelerator::Tcg,
+            Some(AccelChoice::Kvm) => Accelerator::Kvm,
+            None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
+            None => Accelerator::Tcg,
+        }
     }
 
     fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {

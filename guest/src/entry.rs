@@ -20,6 +20,11 @@ use crate::{halt, hypercall, memory, percpu, registry, time};
 unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
     // SAFETY: the VMM passes the boot block's address and never changes the block.
     unsafe { percpu::init(boot) };
+    run(cpu)
+}
+
+/// The calling vCPU, number `cpu`, from its first line of ordinary code to its last.
+pub(crate) fn run(cpu: u32) -> ! {
     if halt::is_on() {
         halt::init();
     }

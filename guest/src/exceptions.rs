@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, VcpuArea, WAKE_VECTOR};
 
-use crate::{faults, hypercall, percpu, user};
+use crate::{apic, faults, hypercall, percpu, user};
 
 /// Bytes per stub, as the image's note says.
 pub(crate) const STUB_BYTES: u32 = 64;
@@ -69,11 +69,16 @@ global_asm!(
     "push rax",
     "push rcx",
     "push rdx",
+    "cmp byte ptr [rip + {apic_in_memory}], 0",
+    "jne 2f",
     "mov ecx, 0x80b", // x2APIC: end of interrupt
     "xor eax, eax",
     "xor edx, edx",
     "wrmsr",
-    "pop rdx",
+    "jmp 3f",
+    "2: mov eax, 0xfee000b0", // xAPIC: the same
+    "mov dword ptr [rax], 0",
+    "3: pop rdx",
     "pop rcx",
     "pop rax",
     "iretq",
@@ -151,6 +156,7 @@ global_asm!(
     "iretq",
     ".popsection",
     wake = const WAKE_VECTOR,
+    apic_in_memory = sym apic::IN_MEMORY,
     report = sym report,
     page_fault = sym page_fault,
     exception_stack = const EXCEPTION_STACK_OFFSET,

@@ -10,9 +10,12 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 
-use haltkick_hypercalls::{BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL, WAKE_VECTOR};
+use haltkick_hypercalls::{
+    BOOT_BARE, BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL, WAKE_VECTOR,
+};
 
 use crate::percpu::boot;
+use crate::{apic, bare};
 
 /// KVM_HC_KICK_CPU: flags (0) and APIC id.
 const KICK_CPU: u64 = 5;
@@ -41,18 +44,25 @@ pub(crate) fn init() {
     if kicks_by_hypercall() {
         assert!(has_pv_unhalt(), "told to kick by hypercall, but CPUID does not offer KVM_FEATURE_PV_UNHALT");
     }
-    /// Spurious-interrupt vector register: software enable, vector 255.
-    const SVR: u32 = 0x80f;
-    write_msr(SVR, 0x1ff);
+    apic::accept_interrupts();
 }
 
-/// As a guest must: the features are KVM's only under KVM's signature.
-fn has_pv_unhalt() -> bool {
+/// Whether a kick by hypercall ends a HLT.
+pub(crate) fn has_pv_unhalt() -> bool {
     const PV_UNHALT: u32 = 1 << 7;
+    kvm_features() & PV_UNHALT != 0
+}
+
+/// KVM's paravirtual features. As a guest must: they are KVM's only under KVM's signature.
+pub(crate) fn kvm_features() -> u32 {
+    const HYPERVISOR: u32 = 1 << 31;
+    if __cpuid(1).ecx & HYPERVISOR == 0 {
+        return 0;
+    }
     let signature = __cpuid(0x4000_0000);
     // "KVMKVMKVM"
-    (signature.ebx, signature.ecx, signature.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d)
-        && __cpuid(0x4000_0001).eax & PV_UNHALT != 0
+    let is_kvm = (signature.ebx, signature.ecx, signature.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d);
+    if is_kvm { __cpuid(0x4000_0001).eax } else { 0 }
 }
 
 /// Sleeps until the next kick, or returns at once if there has been one.
@@ -62,29 +72,35 @@ pub(crate) fn wait() {
     unsafe {
         if kicks_by_hypercall() {
             asm!("hlt", options(nostack, preserves_flags));
-        } else {
-            asm!("sti", "hlt", "cli", options(nostack));
+            return;
         }
+    }
+    wait_for_interrupt();
+}
+
+/// Sleeps until the next interrupt, or takes the pending one.
+pub(crate) fn wait_for_interrupt() {
+    // SAFETY: as in `wait`; every interrupt that may come has a handler.
+    unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
+}
+
+/// Wakes vCPU `cpu`.
+pub(crate) fn kick(cpu: u32) {
+    if kicks_by_hypercall() {
+        hypercall(KICK_CPU, 0, u64::from(apic_id(cpu)));
+    } else {
+        apic::send(apic_id(cpu), u32::from(WAKE_VECTOR));
     }
 }
 
-/// Wakes vCPU `cpu`, whose APIC id is its index.
-pub(crate) fn kick(cpu: u32) {
-    if kicks_by_hypercall() {
-        hypercall(KICK_CPU, 0, u64::from(cpu));
-    } else {
-        /// Interrupt command register: fixed delivery to one APIC, as the vector says.
-        const ICR: u32 = 0x830;
-        // What this vCPU has written before must be visible to the one that it wakes: a write to an x2APIC register, other
-        // than one to memory-mapped registers, waits for nothing (SDM vol. 3, 11.12.3).
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        write_msr(ICR, u64::from(cpu) << 32 | u64::from(WAKE_VECTOR));
-    }
+/// Under our VMM the APIC id is the index.
+fn apic_id(cpu: u32) -> u32 {
+    if boot().flags & BOOT_BARE != 0 { bare::apic_id(cpu) } else { cpu }
 }
 
 /// Gives the slice to vCPU `cpu`, if the host will.
 pub(crate) fn yield_to(cpu: u32) {
-    hypercall(SCHED_YIELD, u64::from(cpu), 0);
+    hypercall(SCHED_YIELD, u64::from(apic_id(cpu)), 0);
 }
 
 fn hypercall(number: u64, first: u64, second: u64) {
@@ -98,13 +114,5 @@ fn hypercall(number: u64, first: u64, second: u64) {
             asm!("xchg rbx, {first}", "vmcall", "xchg rbx, {first}", first = inout(reg) first => _,
                  inout("rax") number => _, in("rcx") second, options(nostack));
         }
-    }
-}
-
-fn write_msr(register: u32, value: u64) {
-    // SAFETY: ring 0; the registers written here are the x2APIC's, which the VMM has switched on.
-    unsafe {
-        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
-             options(nostack, preserves_flags));
     }
 }

@@ -4,14 +4,18 @@
 use core::arch::asm;
 
 use haltkick_hypercalls::{
-    PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC, PORT_POINT,
-    PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
+    BOOT_BARE, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
+    PORT_POINT, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
-use crate::halt;
+use crate::percpu::boot;
+use crate::{bare, halt};
 
 #[inline(always)]
 fn out(port: u16, value: u32) {
+    if boot().flags & BOOT_BARE != 0 {
+        return bare::serve(port, value);
+    }
     // SAFETY: the VMM serves every port of the hypercall block, and returns with all registers as they were. The
     // asm block is a memory barrier for the compiler (no `nomem`): a wait may return because another vCPU wrote.
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags)) }

@@ -5,7 +5,9 @@
 #![no_std]
 #![no_main]
 
+mod apic;
 mod arena;
+mod bare;
 mod calls;
 mod console;
 mod cost;

@@ -107,6 +107,23 @@ const fn descriptor(name: &str, summary: &str, flags: u32) -> Descriptor {
     Descriptor { name: padded(name), summary: padded(summary), flags, reserved: 0 }
 }
 
+/// Index of the lock of that name.
+pub(crate) fn lock_named(name: &str) -> Option<u32> {
+    position(&LOCKS, name)
+}
+
+/// Index of the workload of that name.
+pub(crate) fn workload_named(name: &str) -> Option<u32> {
+    position(&WORKLOADS, name)
+}
+
+fn position(entries: &[Descriptor], name: &str) -> Option<u32> {
+    let padded = |entry: &Descriptor| {
+        entry.name.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.iter().all(|&b| b == 0))
+    };
+    entries.iter().position(padded).map(|index| index as u32)
+}
+
 macro_rules! count {
     () => { 0 };
     ($head:literal $($tail:literal)*) => { 1 + count!($($tail)*) };

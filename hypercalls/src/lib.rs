@@ -260,6 +260,8 @@ pub const BOOT_KICK_HYPERCALL: u32 = 1 << 9;
 pub const BOOT_YIELD_HYPERCALL: u32 = 1 << 10;
 /// Hypercalls are VMMCALL (AMD), not VMCALL (Intel).
 pub const BOOT_VMMCALL: u32 = 1 << 11;
+/// There is no VMM of ours: the guest serves its own hypercalls.
+pub const BOOT_BARE: u32 = 1 << 12;
 
 /// Interrupt vector that wakes a halted vCPU.
 pub const WAKE_VECTOR: u8 = 0xf0;

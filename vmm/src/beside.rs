@@ -18,7 +18,7 @@ pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
         }
     }
     if first.engine != Engine::Kvm {
-        return usage("several guests need --engine kvm: threads have one image at one address".into());
+        return usage("several guests need --engine kvm: the other engines run one".into());
     }
     if configs.iter().any(|config| config.deschedule.is_some()) {
         return usage("--deschedule goes with one guest only".into());

@@ -34,9 +34,26 @@ pub(crate) struct Facts<'a> {
     pub(crate) start_tsc: u64,
 }
 
+/// What of it is in the guest's shared memory, whoever ran the guest.
+pub(crate) struct Seen<'a> {
+    pub(crate) config: &'a RunConfig,
+    pub(crate) image: &'a Image,
+    pub(crate) guest: &'a GuestRun<'a>,
+    /// Index of the lock.
+    pub(crate) lock: u32,
+    pub(crate) patched_sites: usize,
+}
+
 /// Checks the run and sums it up.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
-    let lost_updates = check_exclusion(facts)?;
+    let seen = Seen {
+        config: facts.config,
+        image: facts.image,
+        guest: facts.guest,
+        lock: facts.lock,
+        patched_sites: facts.machine.patched_sites,
+    };
+    let lost_updates = check_exclusion(&seen)?;
     let control = facts.guest.memory.control();
     let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
         let mut sum = ByActivity::default();
@@ -59,22 +76,22 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             (u128::from(start_ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz)) as u64,
         ),
         patched_sites: facts.machine.patched_sites,
-        pair_ticks: pair_ticks(facts),
+        pair_ticks: pair_ticks(&seen),
         calls: facts.image.calls(facts.lock as usize, facts.config.pv),
         window: facts.guest.window.length(),
         completion: completion(facts),
         lock_cpu: lock_cpu(facts),
         cpu_time: facts.observed.cpu_time,
         lost_updates,
-        wait: sum_histograms(facts, |results| &results.wait),
-        hold: sum_histograms(facts, |results| &results.hold),
-        lock_events: lock_events(facts),
+        wait: sum_histograms(&seen, |results| &results.wait),
+        hold: sum_histograms(&seen, |results| &results.hold),
+        lock_events: lock_events(&seen),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
-        hint: hint_check(facts),
+        hint: hint_check(&seen, facts.finished),
         graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (facts.config.sched == Sched::Vmm)
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
@@ -87,34 +104,34 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
 }
 
 /// What vCPU 0 measured at boot.
-fn pair_ticks(facts: &Facts<'_>) -> PairTicks {
-    let slots = &facts.guest.memory.control().pair_ticks;
+pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
+    let slots = &seen.guest.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     PairTicks {
         compiled_in: measured(PAIR_COMPILED_IN),
         through_table: measured(PAIR_THROUGH_TABLE),
-        patched: measured(PAIR_AT_SITES).filter(|_| facts.machine.patched_sites > 0),
+        patched: measured(PAIR_AT_SITES).filter(|_| seen.patched_sites > 0),
     }
 }
 
 /// The oracles' verdict. The vCPUs were stopped where they were, so one that was just entering may have counted on
 /// the lock's side and not on its own: the plain counter may exceed the sum by one per lock, never fall short of it.
-fn check_exclusion(facts: &Facts<'_>) -> Result<Option<u64>, RunError> {
-    if facts.image.locks[facts.lock as usize].is_lock_free() {
+pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> {
+    if seen.image.locks[seen.lock as usize].is_lock_free() {
         return Ok(None);
     }
-    let memory = facts.guest.memory;
-    let oracles = (0..facts.config.lock_count).map(|lock| memory.oracle(lock));
+    let memory = seen.guest.memory;
+    let oracles = (0..seen.config.lock_count).map(|lock| memory.oracle(lock));
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
     let counted = add_up(oracles.map(|oracle| oracle.entered.load(Ordering::Relaxed)));
-    let areas = (0..facts.config.vcpus).map(|vcpu| memory.area(vcpu));
+    let areas = (0..seen.config.vcpus).map(|vcpu| memory.area(vcpu));
     let entered = add_up(areas.map(|area| area.results.entered.load(Ordering::Relaxed)));
     let lost = entered.saturating_sub(counted);
     if overlaps > 0 || lost > 0 {
         return Err(RunError::ExclusionViolated(format!(
             "lock `{}`: {overlaps} times two vCPUs were inside at once, {lost} of {entered} updates lost",
-            facts.config.lock
+            seen.config.lock
         )));
     }
     Ok(Some(lost))
@@ -143,10 +160,10 @@ fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
     (facts.config.sched == Sched::Vmm && ticks > 0).then(|| Duration::from_nanos(nanoseconds as u64))
 }
 
-fn sum_histograms(facts: &Facts<'_>, field: fn(&Results) -> &Histogram) -> TicksHistogram {
+pub(crate) fn sum_histograms(seen: &Seen<'_>, field: fn(&Results) -> &Histogram) -> TicksHistogram {
     let mut sum = TicksHistogram { buckets: vec![0; HISTOGRAM_BUCKETS], max: 0, sum: 0 };
-    for vcpu in 0..facts.config.vcpus {
-        let histogram = field(&facts.guest.area(vcpu).results);
+    for vcpu in 0..seen.config.vcpus {
+        let histogram = field(&seen.guest.area(vcpu).results);
         for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
             *total += u64::from(count.load(Ordering::Relaxed));
         }
@@ -156,22 +173,30 @@ fn sum_histograms(facts: &Facts<'_>, field: fn(&Results) -> &Histogram) -> Ticks
     sum
 }
 
-fn lock_events(facts: &Facts<'_>) -> Vec<(String, u64)> {
+pub(crate) fn lock_events(seen: &Seen<'_>) -> Vec<(String, u64)> {
     let total = |slot: usize| {
-        let of = |vcpu| facts.guest.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
-        (0..facts.config.vcpus).map(of).fold(0, u64::wrapping_add)
+        let of = |vcpu| seen.guest.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
+        (0..seen.config.vcpus).map(of).fold(0, u64::wrapping_add)
     };
-    facts.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
+    seen.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
 }
 
-/// What the workload that checks the flag has seen, and what the books say of it.
-fn hint_check(facts: &Facts<'_>) -> Option<HintCheck> {
+/// What the guest saw of the flag.
+pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
     let mut check = HintCheck::default();
-    for vcpu in facts.finished {
-        let hint = &facts.guest.area(vcpu.id).hint;
+    for vcpu in 0..seen.config.vcpus {
+        let hint = &seen.guest.area(vcpu).hint;
         check.samples += hint.samples.load(Ordering::Relaxed);
         check.moved_while_marked += hint.moved_while_marked.load(Ordering::Relaxed);
         check.still_while_unmarked += hint.still_while_unmarked.load(Ordering::Relaxed);
+    }
+    check
+}
+
+/// What the workload that checks the flag has seen, and what the books say of it.
+fn hint_check(seen: &Seen<'_>, finished: &[Finished]) -> Option<HintCheck> {
+    let mut check = hint_samples(seen);
+    for vcpu in finished {
         check.compared += vcpu.account.hints_compared;
         check.contradicted += vcpu.account.hints_contradicted;
     }

@@ -14,6 +14,18 @@ pub enum Engine {
     Kvm,
     /// The threads of this process, in user mode, at the image's own addresses.
     Threads,
+    /// QEMU, in a process of its own.
+    Qemu(Accelerator),
+}
+
+/// What QEMU runs the guest's code with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// Its emulator, a thread per CPU. Works everywhere; its figures say nothing about a real CPU.
+    Tcg,
+    /// `/dev/kvm`.
+    Kvm,
 }
 
 /// The privilege ring that the guest runs in.

@@ -14,7 +14,6 @@ use crate::hints::Hints;
 use crate::image::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
-use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::observe::Watch;
 use crate::vcpu::{Vcpu, reason_name};
@@ -54,13 +53,12 @@ impl<'a> GuestRun<'a> {
     /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
     pub(crate) fn new(
         config: &RunConfig,
-        machine: &'a Machine,
+        (memory, hints): (&'a Memory, &'a Hints),
         image: &'a Image,
         tsc: GuestTsc,
         place: (usize, u32),
         watch: &'a Watch,
     ) -> Self {
-        let memory = &machine.memory;
         let tsc_khz = tsc.khz();
         Self {
             memory,
@@ -68,7 +66,7 @@ impl<'a> GuestRun<'a> {
             tsc,
             window: WindowTimes::new(),
             invalidations: Invalidations::new(memory.vcpus()),
-            hints: &machine.hints,
+            hints,
             keeps_books: config.sched == Sched::Vmm,
             marks: (0..config.vcpus).map(|_| Mark::default()).collect(),
             attribution: config.attribution,
@@ -169,7 +167,7 @@ impl<'a> GuestRun<'a> {
         false
     }
 
-    fn panic_report(&self, vcpu: u32) -> RunError {
+    pub(crate) fn panic_report(&self, vcpu: u32) -> RunError {
         let report = &self.area(vcpu).report;
         let text = |bytes: &[std::sync::atomic::AtomicU8], used: u32| {
             let bytes: Vec<u8> =
@@ -184,7 +182,7 @@ impl<'a> GuestRun<'a> {
         }
     }
 
-    fn exception_report(&self, vcpu: u32) -> RunError {
+    pub(crate) fn exception_report(&self, vcpu: u32) -> RunError {
         const PAGE_FAULT: u64 = 14;
         let report = &self.area(vcpu).report;
         let vector = report.code.load(Ordering::Relaxed);

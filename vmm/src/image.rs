@@ -136,6 +136,11 @@ impl Image {
         include_bytes!(env!("HALTKICK_GUEST_IMAGE"))
     }
 
+    /// The file that it was read from.
+    pub(crate) fn elf(&self) -> &[u8] {
+        &self.elf
+    }
+
     /// Names of its functions and variables.
     #[must_use]
     pub fn symbols(&self) -> &Symbols {

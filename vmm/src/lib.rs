@@ -35,6 +35,7 @@ mod outcome;
 mod patch;
 mod probe;
 mod profile;
+mod qemu;
 mod readings;
 mod ring;
 mod run;
@@ -47,7 +48,7 @@ mod symbols;
 mod trace;
 mod vcpu;
 
-pub use config::{Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share};
+pub use config::{Accelerator, Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
@@ -61,6 +62,7 @@ pub use outcome::{
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};
 pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
+pub use qemu::find_qemu;
 pub use readings::{Instruments, Readings};
 pub use run::{Ended, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;

@@ -130,6 +130,7 @@ impl Machine {
         match config.engine {
             Engine::Kvm => Self::on_kvm(config, image, chosen),
             Engine::Threads => Self::on_threads(config, image, chosen),
+            Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
         }
     }
 

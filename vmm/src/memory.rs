@@ -201,6 +201,21 @@ impl Memory {
         self.map.write_slice(bytes, Gpa(address)).expect("the VMM writes within the memory it laid out");
     }
 
+    /// Puts eight bytes at `offset` of the control block, an oracle or a vCPU's area, as another machine's record has them. What
+    /// lies outside is left out.
+    pub(crate) fn deposit(&self, structure: &str, index: u32, offset: u64, value: u64) {
+        let (address, bytes, count) = match structure {
+            "control" => (CONTROL, size_of::<Control>(), 1),
+            "oracle" => (ORACLES, size_of::<Oracle>(), MAX_LOCKS),
+            "vcpu" => (self.areas, size_of::<VcpuArea>(), self.vcpus()),
+            _ => return,
+        };
+        let bytes = bytes as u64;
+        if index < count && offset.is_multiple_of(8) && offset < bytes {
+            self.write(address + u64::from(index) * bytes + offset, &value.to_le_bytes());
+        }
+    }
+
     /// A copy of `len` bytes at `address`; `None` where there is no memory. A running guest may change them meanwhile.
     pub(crate) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
         if address.checked_add(len).is_none_or(|end| end > self.size) {

@@ -9,7 +9,7 @@ use haltkick_hypercalls::{
 use crate::beside;
 use crate::clock::{GuestTsc, now_ns, read_tsc};
 use crate::collect::{self, Facts};
-use crate::config::{RunConfig, Sched};
+use crate::config::{Engine, RunConfig, Sched};
 use crate::deschedule::{Deschedule, Plan};
 use crate::error::RunError;
 use crate::explain::{self, Scene};
@@ -18,6 +18,7 @@ use crate::image::{Entry, Image};
 use crate::machine::{Chosen, Machine};
 use crate::observe::Watch;
 use crate::outcome::Outcome;
+use crate::qemu;
 use crate::readings::{Instruments, Readings};
 use crate::sched::{Scheduler, affinity};
 use crate::supervise::Supervisor;
@@ -98,6 +99,10 @@ pub fn run_guests(
     });
     let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
     let watch = Watch::new(instruments, config, vcpus);
+    if let Engine::Qemu(accelerator) = config.engine {
+        let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;
+        return Ok(vec![Ended { name: config.name.clone(), result: Ok(outcome), readings }]);
+    }
     let machines = configs.iter().zip(&chosen).map(|(config, chosen)| Machine::new(config, image, *chosen));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
@@ -164,7 +169,7 @@ fn guest_runs<'a>(
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        GuestRun::new(config, machine, image, tsc, place, watch)
+        GuestRun::new(config, (&machine.memory, &machine.hints), image, tsc, place, watch)
     });
     guests.collect()
 }

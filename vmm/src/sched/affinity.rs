@@ -1,20 +1,31 @@
 //! Pinning, verified: an affinity call that silently does something else would spoil every figure.
 
+use std::io;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::RunError;
 
 /// Pins the calling thread to `cpus` and reads the mask back.
 pub(crate) fn pin_to(cpus: &[u32]) -> Result<(), RunError> {
-    let mut wanted = CpuSet::new();
+    pin_to_set(&set_of(cpus))
+        .map_err(|error| RunError::HostLacks(format!("cannot pin a thread to CPUs {cpus:?}: {error}")))
+}
+
+/// The kernel's form of a list.
+pub(crate) fn set_of(cpus: &[u32]) -> CpuSet {
+    let mut set = CpuSet::new();
     for &cpu in cpus {
-        wanted.set(cpu as usize);
+        set.set(cpu as usize);
     }
-    let failed =
-        |reason: String| RunError::HostLacks(format!("cannot pin a thread to CPUs {cpus:?}: {reason}"));
-    sched_setaffinity(None, &wanted).map_err(|error| failed(error.to_string()))?;
-    let got = sched_getaffinity(None).map_err(|error| failed(error.to_string()))?;
-    if got == wanted { Ok(()) } else { Err(failed("the kernel chose another set (cpuset?)".into())) }
+    set
+}
+
+/// As [`pin_to`], in nothing but system calls: for a process between fork and exec.
+pub(crate) fn pin_to_set(wanted: &CpuSet) -> io::Result<()> {
+    sched_setaffinity(None, wanted)?;
+    // EXDEV, without words that would have to be allocated: the kernel chose another set (cpuset?).
+    if sched_getaffinity(None)? == *wanted { Ok(()) } else { Err(rustix::io::Errno::XDEV.into()) }
 }
 
 /// The host CPUs that this process may use, in ascending order.

@@ -1,0 +1,150 @@
+//! What goes out: lines of text that begin with `haltkick: `, through a port that takes bytes.
+//!
+//! | line | meaning |
+//! | --- | --- |
+//! | `vcpus N` | all of them are there |
+//! | `booted` | vCPU 0 has done what only it does |
+//! | `open`, `close TICKS` | the window, and its length |
+//! | `kick kvm` or `kick ipi` | how vCPUs were woken |
+//! | `preempted_seen` | a vCPU's flag was seen set |
+//! | `tsc_khz N` | frequency of the clock |
+//! | `word STRUCTURE INDEX OFFSET VALUE` | eight bytes of shared memory in hexadecimal, where they are not zero |
+//! | `end` | that was all |
+//! | `failed panic CPU`, `failed exception CPU` | the run is over; the report follows in words |
+//! | `error TEXT` | there was no run |
+//!
+//! Anything else is the guest's console.
+#![expect(unsafe_code, reason = "port I/O, and a look at shared structures as words")]
+
+use core::arch::asm;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+
+use haltkick_hypercalls::{BOOT_KICK_HYPERCALL, BootBlock, Control, Oracle, VcpuArea};
+
+use super::settings::Word;
+use crate::percpu;
+
+/// Where bytes go: QEMU's debug console, unless the command line says otherwise (a serial port takes them too).
+static CONSOLE_PORT: AtomicU16 = AtomicU16::new(0xe9);
+/// Where the exit code goes: QEMU's debug exit.
+static EXIT_PORT: AtomicU16 = AtomicU16::new(0xf4);
+/// A vCPU's `preempted` flag was seen set.
+pub(super) static PREEMPTED_SEEN: AtomicBool = AtomicBool::new(false);
+
+/// Exit codes, of which QEMU makes `2 * code + 1`.
+pub(super) const DONE: u32 = 0x10;
+pub(super) const FAILED: u32 = 0x11;
+
+/// Why there is no run.
+pub(super) enum Failure {
+    NotPvh,
+    Value(Word),
+    Memory { needed: u64, there: u64 },
+    Cpus { there: u32, asked: u32 },
+    NoKvm,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPvh => f.write_str("the monitor left no PVH start info with a command line"),
+            Self::Value(key) => write!(f, "the command line has no usable value for '{key}'"),
+            Self::Memory { needed, there } => {
+                write!(f, "{} MiB of memory are needed, there are {}", needed.div_ceil(1 << 20), there >> 20)
+            }
+            Self::Cpus { there, asked } => {
+                write!(f, "{there} of {asked} vCPUs came up: the machine needs one CPU more than vCPUs")
+            }
+            Self::NoKvm => f.write_str("pv_backend=kvm: CPUID does not offer KVM_FEATURE_PV_UNHALT"),
+        }
+    }
+}
+
+/// Sets the port of the console, or of the exit.
+pub(super) fn set_port(console: bool, port: u16) {
+    if console { &CONSOLE_PORT } else { &EXIT_PORT }.store(port, Ordering::Relaxed);
+}
+
+/// A line that goes out in one piece, as far as the monitor serves it in one.
+struct Line {
+    bytes: [u8; 120],
+    used: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes().take(self.bytes.len() - self.used) {
+            self.bytes[self.used] = byte;
+            self.used += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Sends a line.
+pub(super) fn line(text: fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; 120], used: 0 };
+    // Cannot fail: what does not fit is cut.
+    let _ = writeln!(line, "haltkick: {text}");
+    send(&line.bytes[..line.used]);
+}
+
+/// Sends a byte of the guest's own text.
+pub(super) fn console(byte: u8) {
+    send(&[byte]);
+}
+
+fn send(bytes: &[u8]) {
+    let port = CONSOLE_PORT.load(Ordering::Relaxed);
+    // SAFETY: ring 0; the port takes bytes and does nothing else. Direction is forwards (System V ABI).
+    unsafe {
+        asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
+             options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Everything in shared memory that the host's program looks at.
+pub(super) fn shared_memory(boot: &BootBlock) {
+    line(format_args!("tsc_khz {}", boot.tsc_khz));
+    line(format_args!("kick {}", if boot.flags & BOOT_KICK_HYPERCALL != 0 { "kvm" } else { "ipi" }));
+    if PREEMPTED_SEEN.load(Ordering::Relaxed) {
+        line(format_args!("preempted_seen"));
+    }
+    words::<Control>("control", 0, percpu::control());
+    for lock in 0..boot.lock_count {
+        words::<Oracle>("oracle", lock, percpu::oracle(lock as usize));
+    }
+    (0..boot.vcpus).for_each(report);
+    line(format_args!("end"));
+}
+
+/// One vCPU's area.
+pub(super) fn report(cpu: u32) {
+    words::<VcpuArea>("vcpu", cpu, percpu::area(cpu as usize));
+}
+
+fn words<T>(name: &str, index: u32, structure: &T) {
+    let first: *const AtomicU64 = (&raw const *structure).cast();
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: within the structure, which is aligned to more than eight bytes and made of atomics and padding. The
+        // vCPUs that wrote to it with other sizes have stopped.
+        let value = unsafe { (*first.add(word)).load(Ordering::Relaxed) };
+        if value != 0 {
+            line(format_args!("word {name} {index} {:x} {value:x}", word * 8));
+        }
+    }
+}
+
+/// Ends the machine: by the exit port; where there is none by a reset through the keyboard controller; and at last by a
+/// fault that nobody can handle.
+pub(super) fn leave(code: u32) -> ! {
+    let port = EXIT_PORT.load(Ordering::Relaxed);
+    let nothing = [0_u8; 10];
+    // SAFETY: ring 0; none of it comes back if it works.
+    unsafe {
+        asm!("out dx, eax", in("dx") port, in("eax") code, options(nostack, nomem));
+        asm!("out 0x64, al", in("al") 0xfe_u8, options(nostack, nomem));
+        asm!("lidt [{}]", "ud2", in(reg) nothing.as_ptr(), options(noreturn));
+    }
+}
