@@ -159,12 +159,14 @@ fn enable(vm: &VmFd, cap: u32, argument: u64) -> Result<(), kvm_ioctls::Error> {
 /// Gives a new vCPU its APIC id, which is its index, and lets it start without being sent a start-up interrupt.
 pub(crate) fn prepare(vcpu: &KvmVcpu, cpuid: &CpuId) -> Result<(), RunError> {
     const X2APIC: u32 = 1 << 21;
+    /// KVM offers its leaves, but leaves it to the VMM to say that there are any.
+    const HYPERVISOR: u32 = 1 << 31;
     let mut cpuid = cpuid.clone();
     for entry in cpuid.as_mut_slice() {
         match entry.function {
             1 => {
                 entry.ebx = entry.ebx & 0x00ff_ffff | vcpu.id << 24;
-                entry.ecx |= X2APIC;
+                entry.ecx |= X2APIC | HYPERVISOR;
             }
             0xb | 0x1f => entry.edx = vcpu.id,
             _ => {}
