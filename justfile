@@ -2,6 +2,8 @@
 
 haltkick := "cargo run --release --package haltkick --"
 nested := justfile_directory() / "bench/tests/nested/suite.sh"
+# Where tests note on what they ran.
+export HALTKICK_RAN_ON := justfile_directory() / "target/ran-on"
 
 # List the recipes.
 default:
@@ -78,10 +80,16 @@ reproduce *ARGS: setup
 doctor: setup
     @{{ haltkick }} doctor
 
-# Everything that CI runs: unit tests, the command, real guests, and guests on hardware-style KVM.
-test: test-host test-nested
+# Everything that CI runs: unit tests, the command, guests on /dev/kvm, QEMU, threads, and on hardware-style KVM.
+test: _before-test test-host test-nested
+    @bench/tests/ran-on.sh
 
-# Unit tests, the command, and guests on this host's /dev/kvm (skipped with a reason without one).
+# QEMU is there for all tests then, if it can be; `test-nested` says why if not.
+_before-test:
+    @rm -f "$HALTKICK_RAN_ON"
+    @bench/tests/nested/nested.sh setup || true
+
+# Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest
 

@@ -1,7 +1,9 @@
 //! The same image without `/dev/kvm`, on threads of this process. Nothing here may need more than two noisy pCPUs.
 
+mod ran_on;
+
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haltkick_hypercalls::SERVES_FAULTS;
@@ -9,14 +11,30 @@ use haltkick_vmm::{
     Engine, Image, Mix, Outcome, PreemptedBy, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched,
     Share, allowed_cpus, run,
 };
+use libtest_mimic::{Arguments, Trial};
 
 /// How long a slow host may take over what a test waits for and then ends at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The image's addresses are there once in a process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ADDRESSES: Mutex<()> = Mutex::new(());
-    ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner)
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // The image's addresses are there once in a process.
+    arguments.test_threads = Some(1);
+    macro_rules! trials {
+        ($($test:ident,)*) => { vec![$(Trial::test(stringify!($test), || { $test(); Ok(()) }),)*] };
+    }
+    let trials = trials![
+        every_form_of_every_lock_excludes_under_either_scheduler,
+        a_kick_before_the_wait_is_latched,
+        slices_end_by_the_timer_and_mark_the_vcpu_as_preempted,
+        a_panic_and_an_exception_are_reported_with_their_place,
+        a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found,
+        a_guest_of_1024_vcpus_runs_every_one_of_them,
+        two_guests_at_once_ring_0_and_page_tables_are_refused,
+    ];
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    ran_on::note("threads", &conclusion, None);
+    conclusion.exit_code()
 }
 
 fn config() -> RunConfig {
@@ -68,9 +86,7 @@ fn exits(outcome: &Outcome, name: &str) -> u64 {
     outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
 }
 
-#[test]
 fn every_form_of_every_lock_excludes_under_either_scheduler() {
-    let _alone = alone();
     let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
     // Schemes of page faults guard no sections.
     for lock in Image::embedded()
@@ -90,9 +106,7 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() {
     }
 }
 
-#[test]
 fn a_kick_before_the_wait_is_latched() {
-    let _alone = alone();
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() }).unwrap();
         let rounds: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
@@ -101,9 +115,7 @@ fn a_kick_before_the_wait_is_latched() {
     }
 }
 
-#[test]
 fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
-    let _alone = alone();
     let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() }).unwrap();
     assert_eq!(outcome.preempted_source, PreemptedSource::Vmm);
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
@@ -112,9 +124,7 @@ fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
     assert!(matches!(unavailable, PreemptedSource::Unavailable(_)), "{unavailable:?}");
 }
 
-#[test]
 fn a_panic_and_an_exception_are_reported_with_their_place() {
-    let _alone = alone();
     match start(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() }) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
@@ -133,9 +143,7 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
     }
 }
 
-#[test]
 fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
-    let _alone = alone();
     for sched in [Sched::Vmm, Sched::Host] {
         let watchdog = Some(Duration::from_millis(300));
         let workload = "selftest-hang".into();
@@ -150,17 +158,13 @@ fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
     }
 }
 
-#[test]
 fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
-    let _alone = alone();
     let watchdog = Some(PATIENCE);
     let config = RunConfig { vcpus: 1024, lock: "none".into(), pv: false, watchdog, ..config() };
     assert_eq!(start(&config).unwrap().vcpus.len(), 1024);
 }
 
-#[test]
 fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
-    let _alone = alone();
     match start(&RunConfig { ring: Ring::Ring0, ..config() }) {
         Err(RunError::Usage(text)) => assert!(text.contains("ring 3"), "{text}"),
         other => panic!("{other:?}"),

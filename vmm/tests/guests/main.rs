@@ -8,6 +8,8 @@ mod hostile;
 mod in_kernel;
 mod locks;
 mod points;
+#[path = "../ran_on/mod.rs"]
+mod ran_on;
 mod running;
 mod several_guests;
 mod support;
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     .into_iter()
     .flat_map(|trials| trials())
     .collect();
-    if let Err(reason) = probe() {
+    let lacking = probe().err().map(|reason| reason.to_string());
+    if let Some(reason) = &lacking {
         eprintln!("guests are skipped, not tested: {reason}");
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
@@ -46,7 +49,9 @@ fn main() -> ExitCode {
         let mut index = 0..;
         trials.retain(|_| index.next().is_some_and(|index: usize| index % shards == shard - 1));
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    ran_on::note("kvm", &conclusion, lacking);
+    conclusion.exit_code()
 }
 
 /// `2/8`: every eighth test from the second on, so that a suite can go through several short-lived machines.
