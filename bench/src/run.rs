@@ -174,6 +174,10 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
             "nobody was descheduled on purpose: what --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
     }
+    if let Some(lost) = &outcome.pinning_lost {
+        let message = format!("{lost}: somebody changed it (taskset, a cpuset?) while the run went on");
+        record.warn("pinning-lost", message);
+    }
     if outcome.vcpus.len() != config.vcpus as usize {
         let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);
         record.warn("ratio-missed", message);

@@ -1,7 +1,7 @@
 //! What the threads of one run share, and what any vCPU's exit means to the run as a whole.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
@@ -44,6 +44,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) first_vcpu: u32,
     /// Where threads hand in what they noted for a profile and a trace.
     pub(crate) watch: &'a Watch,
+    /// What became of a thread that did not stay where it was pinned to: the first that noticed.
+    pub(crate) pinning_lost: OnceLock<String>,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
@@ -74,6 +76,7 @@ impl<'a> GuestRun<'a> {
             index: place.0,
             first_vcpu: place.1,
             watch,
+            pinning_lost: OnceLock::new(),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),

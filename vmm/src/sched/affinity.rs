@@ -28,10 +28,22 @@ pub(crate) fn pin_to_set(wanted: &CpuSet) -> io::Result<()> {
     if sched_getaffinity(None)? == *wanted { Ok(()) } else { Err(rustix::io::Errno::XDEV.into()) }
 }
 
+/// Whether the calling thread, once pinned to `cpus`, still is; if not, what it may use by now.
+pub(crate) fn check(cpus: &[u32]) -> Result<(), String> {
+    let now =
+        sched_getaffinity(None).map_err(|error| format!("the affinity mask cannot be read: {error}"))?;
+    if now == set_of(cpus) {
+        return Ok(());
+    }
+    Err(format!("a thread that was pinned to CPUs {cpus:?} was moved to {:?}", members(&now)))
+}
+
+fn members(set: &CpuSet) -> Vec<u32> {
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
+}
+
 /// The host CPUs that this process may use, in ascending order.
 #[must_use]
 pub fn allowed_cpus() -> Vec<u32> {
-    sched_getaffinity(None)
-        .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect())
-        .unwrap_or_default()
+    sched_getaffinity(None).map(|set| members(&set)).unwrap_or_default()
 }

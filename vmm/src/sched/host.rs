@@ -144,6 +144,9 @@ impl<'a> HostThreads<'a> {
                 Place::Left
             }
         };
+        if let Err(lost) = affinity::check(cpus) {
+            _ = self.run.pinning_lost.set(lost);
+        }
         self.left.fetch_add(1, Ordering::SeqCst);
         // Relaxed: a count.
         account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);

@@ -303,6 +303,9 @@ impl<'a> Runners<'a> {
             task.last_pcpu = Some(cpu);
             next = self.give_turn(task, &mut pcpu)?;
         }
+        if let Err(lost) = affinity::check(&[cpu]) {
+            self.guests.iter().for_each(|guest| _ = guest.pinning_lost.set(lost.clone()));
+        }
         Ok(())
     }
 

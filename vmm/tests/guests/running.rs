@@ -1,10 +1,14 @@
 //! A guest starts, runs, is counted, and ends: when its work is done, when asked to, or under the watchdog.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{HowOften, Image, MAX_LOCKS, Mix, Ring, RunConfig, RunError, Sched, Target, run};
+use haltkick_vmm::{
+    HowOften, Image, MAX_LOCKS, Mix, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, run,
+};
 use libtest_mimic::Trial;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::support::{
     Check, PATIENCE, acquisitions, check, config, deschedule, event, exits, start, unexpected,
@@ -21,6 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
         Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
+        Trial::test("threads_that_somebody_moves_off_their_cpus_are_noticed", lost_pinning)
+            .with_ignored_flag(allowed_cpus().len() < 2),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
     ]
 }
@@ -166,4 +172,41 @@ fn watchdog_ends_a_hang() -> Check {
         }
     }
     Ok(())
+}
+
+fn lost_pinning() -> Check {
+    let (first, second) = (allowed_cpus()[0], allowed_cpus()[1]);
+    for sched in [Sched::Vmm, Sched::Host] {
+        let config = RunConfig { cpus: vec![first], vcpus: 2, sched, ..config() };
+        check(start(&config)?.pinning_lost.is_none(), || "noticed where nobody moved anything".into())?;
+        let done = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| move_threads(first, second, &done));
+            let outcome = start(&config);
+            done.store(true, Ordering::Relaxed);
+            outcome
+        })?;
+        let lost = outcome.pinning_lost.ok_or_else(|| format!("not noticed under {sched:?}"))?;
+        check(lost.contains(&format!("[{first}]")) && lost.contains(&format!("[{second}]")), || lost)?;
+    }
+    Ok(())
+}
+
+/// Moves threads of this process that may only use CPU `from` to CPU `to`, until it has moved one or all is `done`.
+fn move_threads(from: u32, to: u32, done: &AtomicBool) {
+    let only = |cpu: u32| {
+        let mut set = CpuSet::new();
+        set.set(cpu as usize);
+        set
+    };
+    while !done.load(Ordering::Relaxed) {
+        for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let thread = task.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            if thread.is_some() && sched_getaffinity(thread).ok() == Some(only(from)) {
+                _ = sched_setaffinity(thread, &only(to));
+                return;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
