@@ -14,6 +14,7 @@ use crate::facts;
 use crate::host::Host;
 use crate::interrupt;
 use crate::manifest::{self, Manifest, ManifestSource};
+use crate::origins;
 use crate::output;
 use crate::plan::{Cell, Plan};
 use crate::progress::Progress;
@@ -87,6 +88,7 @@ impl Job {
                 text: self.experiment.source.text.clone(),
                 overrides: self.overrides.to_arguments(),
             },
+            origins: origins::origins(&self.experiment),
             outline: self.plan.outline.clone(),
             seed: self.plan.seed,
             host: Host::probe(),

@@ -92,7 +92,7 @@ pub(crate) struct Axis {
 
 /// Values that settings have together, and where they were given.
 #[derive(Clone, Debug)]
-pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, At);
+pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 
 /// A thing to compare.
 #[derive(Clone, Debug)]
@@ -144,12 +144,16 @@ impl Source {
         Ok(Self { origin: name.into(), text })
     }
 
+    /// Where a place begins, counted from 1.
+    pub(crate) fn line_and_column(&self, at: &At) -> (usize, usize) {
+        let before = &self.text[..at.start.min(self.text.len())];
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        (before.matches('\n').count() + 1, column)
+    }
+
     /// A complaint about the place `at`.
     pub(crate) fn complain(&self, at: Option<&At>, message: impl fmt::Display) -> Failure {
-        let offset = at.map_or(0, |at| at.start).min(self.text.len());
-        let before = &self.text[..offset];
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let (line, column) = self.line_and_column(at.unwrap_or(&(0..0)));
         Failure::experiment(format!("{}:{line}:{column}: {message}", self.origin))
     }
 }

@@ -22,6 +22,7 @@ mod memory_size;
 mod merge;
 mod nearest;
 mod noise;
+mod origins;
 mod output;
 mod plan;
 mod plot;

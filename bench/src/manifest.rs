@@ -28,6 +28,9 @@ pub(crate) struct Manifest {
     pub(crate) command_line: Vec<String>,
     /// The experiment file as it was read, and what the command line changed in it.
     pub(crate) source: ManifestSource,
+    /// Where each setting came from: a line of the file, the command line, or the default.
+    #[serde(default)]
+    pub(crate) origins: BTreeMap<String, String>,
     /// What results are sorted by.
     pub(crate) outline: Outline,
     /// Seed of the order and of everything random.

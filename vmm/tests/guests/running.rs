@@ -17,7 +17,9 @@ use crate::support::{
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
-        Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus),
+        // As many threads stall the kernel of an emulated machine, which dies of it now and then.
+        Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus)
+            .with_ignored_flag(std::env::var_os("HALTKICK_NESTED").is_some()),
         Trial::test("a_kick_before_the_wait_is_latched_under_the_vmms_scheduler", || latch(Sched::Vmm)),
         Trial::test("a_kick_before_the_wait_is_latched_under_the_hosts_scheduler", || latch(Sched::Host)),
         Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),

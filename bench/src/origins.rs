@@ -1,0 +1,88 @@
+//! Where each setting of an experiment came from: the file, with the line, the command line, or nobody: the default.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::{At, Experiment};
+use crate::settings::KEYS;
+
+/// One line for every setting there is.
+pub(crate) fn origins(experiment: &Experiment) -> BTreeMap<String, String> {
+    KEYS.iter().map(|key| ((*key).to_owned(), origin(experiment, key))).collect()
+}
+
+fn origin(experiment: &Experiment, key: &str) -> String {
+    let place = |at: Option<&At>| match at {
+        Some(at) => format!("line {}", experiment.source.line_and_column(at).0),
+        None => "command line".into(),
+    };
+    let points = experiment.points.iter().filter(|point| point.0.iter().any(|(known, _)| known == key));
+    let points: Vec<_> = points.map(|point| place(Some(&point.1))).collect();
+    if !points.is_empty() {
+        return format!("points, {}", points.join(", "));
+    }
+    if let Some(axis) = experiment.axes.iter().find(|axis| axis.key == key) {
+        return format!("grid, {}", place(axis.values.first().and_then(|(_, at)| at.as_ref())));
+    }
+    let arms = experiment.arms.iter().filter_map(|arm| Some((&arm.name, arm.patch.place(key)?)));
+    let mut origins: Vec<_> = arms.map(|(name, at)| format!("arm '{name}', {}", place(at))).collect();
+    // Arms that do not set it have it from here.
+    if origins.len() < experiment.arms.len() {
+        origins.push(experiment.settings.place(key).map_or_else(|| "default".into(), place));
+    }
+    origins.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Overrides;
+    use crate::experiment::Source;
+
+    const TEXT: &str = "\
+format = 1
+name = \"mine\"
+title = \"Mine\"
+
+[settings]
+hold = \"2us\"
+window = \"1s\"
+
+[grid]
+ratio = [1, 2]
+
+[[arm]]
+name = \"ticket\"
+lock = \"ticket\"
+
+[[arm]]
+name = \"pv\"
+lock = \"qspinlock\"
+pv = \"on\"
+
+[quick]
+blocks = 2
+warmup = \"5ms\"
+";
+
+    #[test]
+    fn every_setting_has_an_origin_and_it_is_the_last_that_spoke() {
+        let mut experiment =
+            Experiment::parse(Source { origin: "mine.toml".into(), text: TEXT.into() }).unwrap();
+        let sets = vec![("think".into(), "9us".into()), ("window".into(), "2s".into())];
+        experiment.apply(&Overrides { quick: true, sets, ..Overrides::default() }).unwrap();
+        let origins = origins(&experiment);
+        assert_eq!(origins.len(), KEYS.len());
+        for (key, expected) in [
+            ("hold", "line 6"),
+            ("window", "command line"),
+            ("think", "command line"),
+            ("warmup", "line 23"),
+            ("ratio", "grid, line 10"),
+            ("lock", "arm 'ticket', line 14; arm 'pv', line 18"),
+            ("pv", "arm 'pv', line 19; default"),
+            ("slice", "default"),
+        ] {
+            assert_eq!(origins[key], expected, "{key}");
+        }
+    }
+}
