@@ -238,6 +238,9 @@ pub(crate) struct Config {
     pub(crate) warmup_ns: u64,
     /// Length of the window as asked.
     pub(crate) window_ns: u64,
+    /// The window doubled until so many sections were done in it; 0: it stayed as asked.
+    #[serde(default)]
+    pub(crate) min_sections: u64,
     /// Seed of everything random.
     pub(crate) seed: u64,
 }
@@ -614,6 +617,7 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         nested_one_in: config.mix.nested_one_in,
         warmup_ns: ns(config.warmup),
         window_ns: ns(config.window),
+        min_sections: config.min_sections,
         seed: config.seed,
     }
 }

@@ -163,7 +163,8 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
             format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
         record.warn("host-steal", message);
     }
-    let off = outcome.window.as_secs_f64() / config.window.as_secs_f64() - 1.0;
+    let asked = config.window * outcome.windows;
+    let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
     if outcome.completion.is_none() && off.abs() > WINDOW_TOLERANCE {
         let message =
             format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));

@@ -36,6 +36,7 @@ impl Calibration {
             work_rate: None,
             warmup: Duration::from_millis(1),
             window: Duration::from_millis(5),
+            min_sections: 0,
             beside: vec![],
             mix: Mix::default(),
             ..cell.config.clone()

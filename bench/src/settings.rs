@@ -234,6 +234,9 @@ pub(crate) struct Settings {
     /// Length of the measuring window [default: 1s]
     #[arg(long = "duration", visible_alias = "window", value_name = "TIME", help_heading = "Measuring")]
     pub(crate) window: Option<Span>,
+    /// Double the window until so many sections are done in it, up to 16 times [default: 0, it stays as it is]
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    pub(crate) min_sections: Option<u64>,
     /// Time between start and window [default: 20ms, or two rounds of slices]
     #[arg(long, value_name = "TIME", help_heading = "Measuring")]
     pub(crate) warmup: Option<Span>,
@@ -291,6 +294,7 @@ pub(crate) const KEYS: &[&str] = &[
     "long-one-in",
     "nested-one-in",
     "window",
+    "min-sections",
     "warmup",
     "watchdog",
     "seed",
@@ -362,6 +366,7 @@ impl Settings {
             "long-one-in" => self.long_one_in = Some(parse(value)?),
             "nested-one-in" => self.nested_one_in = Some(parse(value)?),
             "window" | "duration" => self.window = Some(value.parse()?),
+            "min-sections" => self.min_sections = Some(parse(value)?),
             "warmup" => self.warmup = Some(value.parse()?),
             "watchdog" => self.watchdog = Some(value.parse()?),
             "seed" => self.seed = Some(seed(value)?),
@@ -412,6 +417,7 @@ impl Settings {
             long_one_in: self.long_one_in.or(below.long_one_in),
             nested_one_in: self.nested_one_in.or(below.nested_one_in),
             window: self.window.or(below.window),
+            min_sections: self.min_sections.or(below.min_sections),
             warmup: self.warmup.or(below.warmup),
             watchdog: self.watchdog.or(below.watchdog),
             seed: self.seed.or(below.seed),
@@ -510,6 +516,7 @@ impl Settings {
             work_rate: self.work_rate,
             warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
             window: length(self.window, longest),
+            min_sections: self.min_sections.unwrap_or(0),
             watchdog: self.watchdog.map(|span| span.0),
             seed: self.seed.unwrap_or(1),
             name: "guest".into(),

@@ -97,6 +97,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.injected_by)),
         preempted_source: preempted_source(facts),
+        windows: facts.observed.windows,
         pinning_lost: facts.guest.pinning_lost.get().cloned(),
         beside: Vec::new(),
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),

@@ -63,6 +63,9 @@ pub enum Share {
     Vcpu,
 }
 
+/// A window that doubles until enough sections are done in it ends at so many times its length.
+pub const MAX_WINDOWS: u32 = 16;
+
 /// What the workload `mixed` does beyond taking locks in turn. The default is as many sections as fit into the window, all
 /// of one length, none nested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,6 +195,8 @@ pub struct RunConfig {
     pub warmup: Duration,
     /// Length of the measuring window.
     pub window: Duration,
+    /// The window doubles until so many sections are done in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
+    pub min_sections: u64,
     /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
     pub watchdog: Option<Duration>,
     /// Seed of everything random.

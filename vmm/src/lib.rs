@@ -48,7 +48,9 @@ mod symbols;
 mod trace;
 mod vcpu;
 
-pub use config::{Accelerator, Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share};
+pub use config::{
+    Accelerator, Engine, MAX_WINDOWS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,
+};
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;

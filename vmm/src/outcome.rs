@@ -160,6 +160,8 @@ pub struct Outcome {
     pub injected: Option<ByActivity<u64>>,
     /// Who wrote the `preempted` flag.
     pub preempted_source: PreemptedSource,
+    /// How many times the length asked for the window took: more than once where too few sections were done in it.
+    pub windows: u32,
     /// What became of a thread that was pinned and found itself elsewhere at its end.
     pub pinning_lost: Option<String>,
     /// Of the guests that ran beside this one, in order.

@@ -437,6 +437,7 @@ fn outcome(
                 PreemptedSource::Unavailable("the flag was never seen set in this run".into())
             }
         },
+        windows: 1,
         pinning_lost: None,
         beside: Vec::new(),
         vcpus: (0..config.vcpus).map(vcpu).collect(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::{CHECKS_AT_REST, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::clock::{now_ns, process_cpu_time};
-use crate::config::{RunConfig, Sched};
+use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
 use crate::sched::{SchedStat, Scheduler};
@@ -39,6 +39,8 @@ pub(crate) struct Observed {
     pub(crate) at_open: Vec<Option<SchedStat>>,
     /// The same at its close.
     pub(crate) at_close: Vec<Option<SchedStat>>,
+    /// How many times its length the window took: more than once where too few sections were done in it.
+    pub(crate) windows: u32,
     /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
 }
@@ -159,14 +161,20 @@ impl<'a, 's> Supervisor<'a, 's> {
         let has_work = |watched: &Watched<'_>| watched.config.mix.work_sections.is_some();
         let fixed = self.guests.iter().any(has_work);
         let poll = if fixed { POLL_WORK } else { POLL };
-        let end = Instant::now() + self.config.window;
+        let opened = Instant::now();
+        let mut windows = 1;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = (opened + self.config.window * windows).saturating_duration_since(Instant::now());
+            if left.is_zero() && windows < MAX_WINDOWS && !self.live().all(Watched::has_enough_sections) {
+                windows *= 2;
+                continue;
+            }
             let done = self
                 .live()
                 .filter(|watched| has_work(watched))
                 .all(|watched| watched.guest.window.is_closed());
             if left.is_zero() || (fixed && done) {
+                self.guests.iter_mut().for_each(|watched| watched.observed.windows = windows);
                 return Ok(());
             }
             self.pause(left.min(poll))?;
@@ -257,6 +265,14 @@ impl Watched<'_> {
         if self.is_stuck(scheduler.all_asleep(index)) {
             self.guest.fail(self.no_progress(scheduler.all_asleep(index)));
         }
+    }
+
+    /// As many sections as a figure should rest on have been done in the window so far.
+    fn has_enough_sections(&self) -> bool {
+        let least = self.config.min_sections;
+        // Relaxed: a count that only the vCPU itself changes.
+        let of = |vcpu| self.guest.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
+        least == 0 || (0..self.config.vcpus).map(of).fold(0, u64::saturating_add) >= least
     }
 
     fn is_done(&self) -> bool {

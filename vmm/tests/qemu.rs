@@ -76,6 +76,7 @@ fn config() -> RunConfig {
         mix: Mix::default(),
         memory_bytes: 0,
         work_rate: None,
+        min_sections: 0,
         warmup: Duration::from_millis(5),
         window: Duration::from_millis(20),
         watchdog: None,

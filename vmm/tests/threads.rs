@@ -68,6 +68,7 @@ fn config() -> RunConfig {
         mix: Mix::default(),
         memory_bytes: 0,
         work_rate: None,
+        min_sections: 0,
         warmup: Duration::from_millis(10),
         window: Duration::from_millis(60),
         watchdog: None,

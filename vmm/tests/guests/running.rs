@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    HowOften, Image, MAX_LOCKS, Mix, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, run,
+    HowOften, Image, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, run,
 };
 use libtest_mimic::Trial;
 use rustix::process::Pid;
@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
         Trial::test("a_given_work_rate_is_used_and_a_measured_one_is_reported", work_rate),
         Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
+        Trial::test("a_window_doubles_until_enough_sections_are_done_in_it", doubling_window),
         Trial::test("threads_that_somebody_moves_off_their_cpus_are_noticed", lost_pinning)
             .with_ignored_flag(allowed_cpus().len() < 2),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
@@ -174,6 +175,20 @@ fn watchdog_ends_a_hang() -> Check {
         }
     }
     Ok(())
+}
+
+fn doubling_window() -> Check {
+    // Twelve sections and what lies between them take 48 ms at least, however fast the host.
+    let (hold, window) = (Duration::from_millis(2), Duration::from_millis(20));
+    let base = RunConfig { vcpus: 1, hold, think: hold, window, ..config() };
+    let once = start(&base)?;
+    check(once.windows == 1, || format!("{} windows without need", once.windows))?;
+    let enough = start(&RunConfig { min_sections: 12, ..base.clone() })?;
+    check(enough.acquisitions() >= 12, || format!("{} sections", enough.acquisitions()))?;
+    check(enough.windows > 1 && enough.windows.is_power_of_two(), || format!("{} windows", enough.windows))?;
+    check(enough.window >= window * enough.windows, || format!("{:?}", enough.window))?;
+    let never = start(&RunConfig { min_sections: u64::MAX, ..base })?;
+    check(never.windows == MAX_WINDOWS, || format!("{} windows in vain", never.windows))
 }
 
 fn lost_pinning() -> Check {

@@ -46,6 +46,7 @@ pub(crate) fn config() -> RunConfig {
         mix: Mix::default(),
         memory_bytes: 64 << 20,
         work_rate: None,
+        min_sections: 0,
         warmup: Duration::from_millis(10),
         window: Duration::from_millis(100),
         watchdog: None,
