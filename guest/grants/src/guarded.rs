@@ -1,6 +1,6 @@
 //! Data that a lock protects.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// A word that the lock named at its field protects.
 ///

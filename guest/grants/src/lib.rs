@@ -30,6 +30,7 @@ mod scheme;
 mod shared;
 mod status;
 mod stream;
+mod sync;
 mod table;
 mod transfer;
 mod unmap;

@@ -15,7 +15,8 @@ use haltkick_locks::CachePadded;
 use crate::access::{DEVICE_MAP, HOST_MAP, READONLY_MAP};
 use crate::shared::{ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, WRITING};
 use crate::{
-    CopyRequest, ENTRIES_PER_PAGE, MapRequest, Memory, Place, Rest, Scheme, Sizes, Status, Vcpu, World,
+    CopyRequest, ENTRIES_PER_PAGE, MapRequest, Memory, PAGE_WORDS, Place, Rest, Scheme, Sizes, Status, Vcpu,
+    World,
 };
 
 /// Pages of a request: what fits into one slot of a block ring.
@@ -25,8 +26,8 @@ pub const BACKEND: u16 = 0;
 /// The granting domain.
 pub const FRONTEND: u16 = 1;
 
-/// Words of each page that a request moves: a sector of 512 bytes.
-const SECTOR_WORDS: usize = 64;
+/// Words of each page that a request moves: a sector of 512 bytes, an eighth of a page.
+const SECTOR_WORDS: usize = PAGE_WORDS / 8;
 /// Entries that the hostile part of the guest plays with.
 const HOSTILE: usize = 11;
 /// Handles per vCPU: a request, a probe, one that always stays in its list, and as many again.

@@ -4,10 +4,9 @@
 //! empty the caches; raising the window's epoch does, for a vCPU looks at the epoch at each access. One raise serves
 //! a whole batch of removed entries, and no page may be unpinned before it.
 
-use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-
 use crate::Memory;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use core::cell::Cell;
 
 /// Cached translations of one vCPU.
 const CACHED: usize = 32;

@@ -2,14 +2,13 @@
 //!
 //! A domain is granter with its table and its frames, and mapper with its maptrack and its window.
 
-use core::sync::atomic::{AtomicU32, Ordering::*};
-
 use haltkick_locks::{PerCpuRwDomain, ReaderSlot};
 
 use crate::frames::{Frames, Page};
 use crate::maptrack::Maptrack;
 use crate::scheme::Readers;
 use crate::shared::SharedEntry;
+use crate::sync::{AtomicU32, Ordering::*};
 use crate::table::Table;
 use crate::window::Window;
 use crate::{Memory, Scheme, Status, Vcpu};

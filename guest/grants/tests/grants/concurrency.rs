@@ -1,46 +1,88 @@
 //! Many vCPUs at once: the streaming disks with their hostile guest, and the order of locks.
 
+use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
+use crate::posted::Posted;
 use crate::support::{GRANTER, Heap, MAPPER, Threads, Tickets, on_each_vcpu, world};
 use haltkick_grants::*;
-use haltkick_locks::UnfairRwLock;
 
 const VCPUS: usize = if cfg!(miri) { 3 } else { 6 };
+const DISKS: usize = 4;
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
-/// Every disk is served by whoever comes first, with everything that is hostile and occasional in between.
-fn disks_stream_and_everything_comes_home<S: Scheme>() {
-    let stream = Stream::<S>::new(&Heap, 4, VCPUS);
-    on_each_vcpu(VCPUS, |vcpu| {
-        for round in 0..ROUNDS {
-            if let Some(mut request) = stream.claim(vcpu.random(4)) {
-                stream.publish(&request);
-                stream.map(vcpu, &mut request);
-                stream.move_data(vcpu, &request);
-                stream.unmap(vcpu, &request);
-                stream.finish(request);
+/// Schemes that disks stream under.
+const SCHEMES: u64 = 6;
+/// What counts as an operation: one that was done, or refused.
+const OPERATIONS: [Counter; 7] = [
+    Counter::Map,
+    Counter::Unmap,
+    Counter::Copy,
+    Counter::Transfer,
+    Counter::Grow,
+    Counter::Swap,
+    Counter::Refused,
+];
+
+/// Operations that the streaming tests share: each goes on until it has done its part. `just stress-grant` sets it.
+fn operations_wanted() -> u64 {
+    env::var("GRANT_OPERATIONS").map_or(0, |n| n.parse().expect("GRANT_OPERATIONS is a number"))
+}
+
+/// Every disk is served by whoever comes first, with everything that is hostile and occasional in between. Once, or
+/// until enough has been done; each time all come to rest, everything is looked at.
+fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str) {
+    let stream = Stream::<S>::new(&Heap, DISKS, VCPUS);
+    let wanted = operations_wanted() / SCHEMES;
+    let (mut times, counted) = (0, Counter::ALL.map(|_| AtomicU64::new(0)));
+    let count = |counter: Counter| counted[counter as usize].load(Relaxed);
+    let operations = || OPERATIONS.into_iter().map(count).sum::<u64>();
+    while times == 0 || operations() < wanted {
+        times += 1;
+        on_each_vcpu(VCPUS, times, |vcpu| {
+            stream_for_a_while(&stream, vcpu);
+            for counter in Counter::ALL {
+                counted[counter as usize].fetch_add(vcpu.counted(counter), Relaxed);
             }
-            stream.torment(vcpu);
-            stream.probe(vcpu);
-            match round % 8 {
-                0 => stream.grow(vcpu),
-                1 => stream.swap(vcpu),
-                2 => stream.ask_nonsense(vcpu),
-                _ => stream.torment(vcpu),
-            }
+        });
+        stream.rest().unwrap_or_else(|(rest, misplaced)| panic!("{rest}, {misplaced} words misplaced"));
+        assert_eq!(count(Counter::Map), count(Counter::Unmap));
+    }
+    let counts = Counter::ALL.map(|counter| format!("{} {}", counter.name(), count(counter)));
+    println!(
+        "{scheme}: {} operations, {times} times at rest, no violation ({})",
+        operations(),
+        counts.join(", ")
+    );
+}
+
+fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
+    for round in 0..ROUNDS {
+        if let Some(mut request) = stream.claim(vcpu.random(DISKS)) {
+            stream.publish(&request);
+            stream.map(vcpu, &mut request);
+            stream.move_data(vcpu, &request);
+            stream.unmap(vcpu, &request);
+            stream.finish(request);
         }
-    });
-    stream.rest().unwrap_or_else(|(rest, misplaced)| panic!("{rest}, {misplaced} words misplaced"));
+        stream.torment(vcpu);
+        stream.probe(vcpu);
+        match round % 8 {
+            0 => stream.grow(vcpu),
+            1 => stream.swap(vcpu),
+            2 => stream.ask_nonsense(vcpu),
+            _ => stream.torment(vcpu),
+        }
+    }
 }
 
 macro_rules! under_every_scheme {
     ($($name:ident $scheme:ident)+) => {$(
         #[test]
         fn $name() {
-            disks_stream_and_everything_comes_home::<$scheme<Tickets>>();
+            disks_stream_and_everything_comes_home::<$scheme<Tickets>>(stringify!($scheme));
         }
     )+};
 }
@@ -74,7 +116,7 @@ fn without_locks_somebody_notices() {
     // Until two have met within some nanoseconds: at once, but for a machine with one processor.
     let noticed = (0..2_000).any(|_| {
         let trial = || {
-            on_each_vcpu(VCPUS, |vcpu| {
+            on_each_vcpu(VCPUS, 1, |vcpu| {
                 for _ in 0..2_000 {
                     let request = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
                     if let Ok(handle) = world.map(vcpu, MAPPER, request) {
@@ -99,7 +141,7 @@ fn a_handle_that_two_vcpus_unmap_is_unmapped_once() {
         let map = MapRequest { granter: GRANTER, reference: 0, flags: HOST_MAP };
         let handles: Vec<u32> = (0..8).map(|_| world.map(&vcpu, MAPPER, map).unwrap()).collect();
         let unmapped = AtomicU64::new(0);
-        on_each_vcpu(2, |vcpu| {
+        on_each_vcpu(2, 1, |vcpu| {
             world.unmap(vcpu, MAPPER, &handles, |_, status| assert_eq!(status, Status::BadHandle)).unwrap();
             unmapped.fetch_add(vcpu.counted(Counter::Unmap), Relaxed);
         });
@@ -137,25 +179,6 @@ fn a_granter_that_never_stands_still_gains_nothing() {
     assert!(rest.is_clean(), "{rest}");
 }
 
-/// The split as posted: a swap locks its entries in the order of its arguments, under a lock that readers share.
-struct Posted;
-
-impl Scheme for Posted {
-    type Kernel = Tickets;
-    type TableLock = UnfairRwLock;
-    type TableDomain = Threads;
-    const MAPTRACK: MaptrackLocking = MaptrackLocking::One;
-    const SWAP: SwapLocking = SwapLocking::AsGiven;
-
-    fn new_table_lock() -> UnfairRwLock {
-        UnfairRwLock::new()
-    }
-
-    fn table_domain(_: &Readers<Tickets>) -> &Threads {
-        &Threads
-    }
-}
-
 /// What the check of the lock order says to a swap, if anything.
 fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
@@ -165,8 +188,8 @@ fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
 
 #[test]
 fn the_posted_order_of_a_swap_is_abba_and_the_fixed_one_is_not() {
-    assert_eq!(complaint::<Posted>(1, 2), None);
-    let posted = complaint::<Posted>(2, 1).expect("2 before 1 is caught");
+    assert_eq!(complaint::<Posted<Tickets>>(1, 2), None);
+    let posted = complaint::<Posted<Tickets>>(2, 1).expect("2 before 1 is caught");
     assert!(posted.contains("Entry 1 comes before a lock that is held"), "{posted}");
     for (a, b) in [(1, 2), (2, 1)] {
         assert_eq!(complaint::<Split<Tickets>>(a, b), None);
@@ -176,7 +199,7 @@ fn the_posted_order_of_a_swap_is_abba_and_the_fixed_one_is_not() {
 
 #[test]
 fn the_posted_swap_of_an_entry_with_itself_takes_one_lock_twice_and_the_fixed_one_does_not() {
-    let posted = complaint::<Posted>(3, 3).expect("the same lock twice is caught");
+    let posted = complaint::<Posted<Tickets>>(3, 3).expect("the same lock twice is caught");
     assert!(posted.contains("Entry 3 is held already"), "{posted}");
     assert_eq!(complaint::<Split<Tickets>>(3, 3), None);
     assert_eq!(complaint::<Cleaned<Tickets>>(3, 3), None);
@@ -187,7 +210,7 @@ fn the_posted_swap_of_an_entry_with_itself_takes_one_lock_twice_and_the_fixed_on
 fn opposite_swaps_of_one_pair_come_through() {
     fn come_through<S: Scheme>() {
         let world = world::<S>(2);
-        on_each_vcpu(2, |vcpu| {
+        on_each_vcpu(2, 1, |vcpu| {
             for round in 0..ROUNDS * 10 {
                 let (a, b) = if (round + vcpu.random(2)) % 2 == 0 { (1, 2) } else { (2, 1) };
                 world.swap(vcpu, GRANTER, a, b).unwrap();

@@ -2,4 +2,5 @@
 
 mod concurrency;
 mod operations;
+mod posted;
 mod support;

@@ -91,15 +91,15 @@ pub(crate) fn world<S: haltkick_grants::Scheme>(vcpus: usize) -> World<S> {
     world
 }
 
-/// Runs `vcpu` on so many threads at once.
-pub(crate) fn on_each_vcpu(vcpus: usize, vcpu: impl Fn(&Vcpu) + Sync) {
+/// Runs `vcpu` on so many threads at once. `seed` is of everything random.
+pub(crate) fn on_each_vcpu(vcpus: usize, seed: u64, vcpu: impl Fn(&Vcpu) + Sync) {
     let barrier = Barrier::new(vcpus);
     thread::scope(|scope| {
         for index in 0..vcpus {
             let (vcpu, barrier) = (&vcpu, &barrier);
             scope.spawn(move || {
                 CPU.set(index);
-                let this = Vcpu::new(index, 1);
+                let this = Vcpu::new(index, seed);
                 barrier.wait();
                 vcpu(&this);
                 assert!(this.holds_nothing());

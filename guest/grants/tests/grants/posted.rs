@@ -1,0 +1,24 @@
+//! The split as posted in 2013: a swap locks its entries in the order of its arguments, under a lock that readers share.
+
+use std::marker::PhantomData;
+
+use haltkick_grants::{Kernel, MaptrackLocking, Readers, Scheme, SwapLocking};
+use haltkick_locks::UnfairRwLock;
+
+pub(crate) struct Posted<K>(PhantomData<fn() -> K>);
+
+impl<K: Kernel> Scheme for Posted<K> {
+    type Kernel = K;
+    type TableLock = UnfairRwLock;
+    type TableDomain = K::Domain;
+    const MAPTRACK: MaptrackLocking = MaptrackLocking::One;
+    const SWAP: SwapLocking = SwapLocking::AsGiven;
+
+    fn new_table_lock() -> UnfairRwLock {
+        UnfairRwLock::new()
+    }
+
+    fn table_domain(_: &Readers<K>) -> &K::Domain {
+        K::domain()
+    }
+}

@@ -1,0 +1,160 @@
+//! A machine for the model checker: CPUs are shuttle's threads, and spinlocks sleep.
+
+use std::cell::Cell;
+use std::env;
+
+use haltkick_grants::{Kernel, Memory, Scheme, Sizes, Vcpu, World};
+use haltkick_locks::{Event, Lock, Platform};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::{Config, Runner, thread};
+
+/// Preemptions at the worst places that the scheduler is told to look for.
+const DEPTH: usize = 4;
+
+/// The domain that maps, and the one that grants.
+pub(crate) const MAPPER: u16 = 0;
+pub(crate) const GRANTER: u16 = 1;
+
+shuttle::thread_local! {
+    static CPU: Cell<usize> = Cell::new(0);
+}
+
+pub(crate) struct Cpus;
+
+impl Platform for Cpus {
+    fn cpu(&self) -> usize {
+        CPU.with(Cell::get)
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        0
+    }
+
+    fn wait(&self, _: impl Fn() -> bool) {
+        unreachable!("no lock here waits by the platform");
+    }
+
+    fn kick(&self, _: usize) {}
+
+    fn is_preempted(&self, _: usize) -> bool {
+        false
+    }
+
+    fn yield_to(&self, _: Option<usize>) {
+        thread::yield_now();
+    }
+
+    fn count(&self, _: Event, _: u64) {}
+}
+
+/// Stands for a spinlock. Whoever waits sleeps, so shuttle knows when all wait for each other.
+pub(crate) struct Sleeper {
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Lock<Cpus> for Sleeper {
+    type Token = ();
+
+    fn lock(&self, _: &Cpus) {
+        let mut held = self.released.wait_while(self.held.lock().unwrap(), |held| *held).unwrap();
+        *held = true;
+    }
+
+    fn try_lock(&self, _: &Cpus) -> Option<()> {
+        let mut held = self.held.lock().unwrap();
+        (!*held).then(|| *held = true)
+    }
+
+    fn unlock(&self, _: &Cpus, (): ()) {
+        *self.held.lock().unwrap() = false;
+        self.released.notify_one();
+    }
+}
+
+pub(crate) struct Sleeping;
+
+impl Kernel for Sleeping {
+    type Lock = Sleeper;
+    type Domain = Cpus;
+
+    fn new_lock() -> Sleeper {
+        Sleeper { held: Mutex::new(false), released: Condvar::new() }
+    }
+
+    fn domain() -> &'static Cpus {
+        &Cpus
+    }
+}
+
+/// The heap. A few hundred bytes for each schedule are never given back.
+struct Heap;
+
+impl Memory for Heap {
+    fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T] {
+        (0..length).map(make).collect::<Vec<_>>().leak()
+    }
+}
+
+/// Two domains with two pages each. The tables have two entries and can have a third one; of two handles for each vCPU
+/// one stays in its list, so that who wants two must steal.
+fn world<S: Scheme>(vcpus: usize) -> World<S> {
+    let sizes = Sizes { vcpus, domains: 2, references: 2, most_references: 3, handles: 2 * vcpus, frames: 4 };
+    let world = World::new(&Heap, sizes);
+    for frame in 0..4 {
+        world.assign((frame / 2) as u16, frame % 2, frame).unwrap();
+    }
+    world
+}
+
+/// Makes a world, `prepare`s it, lets as many CPUs `play` on it with what was prepared, and looks `at_rest` when all have
+/// come through.
+pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
+    cpus: usize,
+    prepare: impl Fn(&World<S>) -> C + Send + Sync + 'static,
+    play: impl Fn(usize, &Vcpu, &World<S>, &C) + Copy + Send + Sync + 'static,
+    at_rest: impl Fn(&World<S>, &C) + Send + Sync + 'static,
+) {
+    try_schedules(move || {
+        let world = world::<S>(cpus);
+        let prepared = prepare(&world);
+        let stage = Arc::new((world, prepared));
+        let seed = thread_rng().gen_range(0..u64::MAX);
+        let playing: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let stage = stage.clone();
+                thread::spawn(move || {
+                    CPU.with(|this| this.set(cpu));
+                    play(cpu, &Vcpu::new(cpu, seed), &stage.0, &stage.1);
+                })
+            })
+            .collect();
+        playing.into_iter().for_each(|thread| thread.join().unwrap());
+        let rest = stage.0.rest();
+        assert!(rest.is_clean(), "{rest}");
+        at_rest(&stage.0, &stage.1);
+    });
+}
+
+fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
+    if let Ok(schedule) = env::var("SHUTTLE_REPLAY") {
+        return shuttle::replay(model, &schedule);
+    }
+    let iterations = env::var("SHUTTLE_ITERATIONS").map_or(2_000, |n| n.parse().expect("a number"));
+    let mut config = Config::default();
+    config.silence_warnings = true;
+    let model = std::sync::Arc::new(model);
+    let again = model.clone();
+    Runner::new(PctScheduler::new(DEPTH, iterations), config.clone()).run(move || model());
+    Runner::new(RandomScheduler::new(iterations / 4), config).run(move || again());
+}

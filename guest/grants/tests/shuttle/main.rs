@@ -1,0 +1,191 @@
+//! Grant tables under random schedules with few, but ill-chosen, preemptions.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p haltkick-grants --test shuttle`
+//!
+//! Spinlocks sleep here, so CPUs that wait for each other are a deadlock that shuttle reports. Memory is sequentially
+//! consistent. A failure prints its schedule; `SHUTTLE_REPLAY=<schedule>` together with the name of the test runs that
+//! one again. `SHUTTLE_ITERATIONS` sets how many schedules each test tries.
+
+#![cfg(shuttle)]
+
+mod machine;
+#[path = "../grants/posted.rs"]
+mod posted;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use haltkick_grants::*;
+use machine::{GRANTER, MAPPER, Sleeping, play_out};
+use posted::Posted;
+
+/// Declares the tests of every scheme.
+macro_rules! under_every_scheme {
+    ($($test:ident)+) => {
+        under_every_scheme!(@ single Single [$($test)+]);
+        under_every_scheme!(@ split Split [$($test)+]);
+        under_every_scheme!(@ cleaned Cleaned [$($test)+]);
+        under_every_scheme!(@ lists Lists [$($test)+]);
+        under_every_scheme!(@ per_cpu PerCpu [$($test)+]);
+        under_every_scheme!(@ fair Fair [$($test)+]);
+    };
+    (@ $module:ident $scheme:ident [$($test:ident)+]) => {
+        mod $module {
+            $(#[test] fn $test() { super::$test::<haltkick_grants::$scheme<super::Sleeping>>(); })+
+        }
+    };
+}
+
+under_every_scheme! {
+    pins_add_up_whatever_the_granter_does
+    a_handle_that_two_cpus_unmap_is_unmapped_once
+    a_grant_is_not_mixed_up_with_the_one_it_changes_places_with
+    a_page_stays_while_it_is_mapped
+    opposite_swaps_of_one_pair_come_through
+    a_swap_of_an_entry_with_itself_comes_through
+}
+
+fn to_map(reference: u32, flags: u32) -> MapRequest {
+    MapRequest { granter: GRANTER, reference, flags }
+}
+
+fn unmap<S: Scheme>(world: &World<S>, vcpu: &Vcpu, handle: u32) {
+    world.unmap(vcpu, MAPPER, &[handle], |handle, status| panic!("handle {handle}: {status}")).unwrap();
+}
+
+/// Two map one entry, for reading or writing, while the granter takes it back, grants it anew, or names another page.
+fn pins_add_up_whatever_the_granter_does<S: Scheme>() {
+    play_out::<S, _>(
+        3,
+        |world| world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0),
+        |cpu, vcpu, world, ()| {
+            let entry = world.shared(GRANTER, 0);
+            for _ in 0..2 {
+                match (cpu, vcpu.random(3)) {
+                    (0, 0) => entry.publish(MAPPER, PERMIT_ACCESS, 0),
+                    (0, 1) => entry.overwrite_frame(1),
+                    (0, _) => _ = entry.revoke(),
+                    (_, kind) => map_and_unmap(world, vcpu, [0, READONLY_MAP, READONLY_MAP][kind]),
+                }
+            }
+        },
+        |_, ()| (),
+    );
+}
+
+fn map_and_unmap<S: Scheme>(world: &World<S>, vcpu: &Vcpu, readonly: u32) {
+    if let Ok(handle) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP | readonly)) {
+        let (_, writable) = world.mapped(vcpu, MAPPER, handle).expect("what was mapped is there");
+        assert_eq!(writable, readonly == 0);
+        unmap(world, vcpu, handle);
+    }
+}
+
+fn a_handle_that_two_cpus_unmap_is_unmapped_once<S: Scheme>() {
+    play_out::<S, _>(
+        2,
+        |world| {
+            world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+            let handle = world.map(&Vcpu::new(0, 1), MAPPER, to_map(0, HOST_MAP)).unwrap();
+            (handle, AtomicUsize::new(0))
+        },
+        |_, vcpu, world, (handle, refused)| {
+            let refuse = |_, status| {
+                assert_eq!(status, Status::BadHandle);
+                refused.fetch_add(1, Relaxed);
+            };
+            world.unmap(vcpu, MAPPER, &[*handle], refuse).unwrap();
+        },
+        |_, (_, refused)| assert_eq!(refused.load(Relaxed), 1),
+    );
+}
+
+/// Page 0 is granted for writing, page 1 for reading. Whatever entry leads there meanwhile, nobody may write to page 1.
+fn a_grant_is_not_mixed_up_with_the_one_it_changes_places_with<S: Scheme>() {
+    play_out::<S, _>(
+        3,
+        |world| {
+            world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+            world.shared(GRANTER, 1).publish(MAPPER, PERMIT_ACCESS | READONLY, 1);
+        },
+        |cpu, vcpu, world, ()| {
+            if cpu == 0 {
+                // Refused while one is mapped.
+                _ = world.swap(vcpu, GRANTER, 1, 0);
+                return world.grow(vcpu, GRANTER, 3).unwrap();
+            }
+            let reference = vcpu.random(3) as u32;
+            if let Ok(handle) = world.map(vcpu, MAPPER, to_map(reference, HOST_MAP)) {
+                let (page, _) = world.mapped(vcpu, MAPPER, handle).expect("what was mapped is there");
+                assert!(std::ptr::eq(page, world.page(GRANTER, 0).unwrap()), "page 1 can be written");
+                unmap(world, vcpu, handle);
+            }
+        },
+        |_, ()| (),
+    );
+}
+
+/// The granter gives its page away by two entries at once, while somebody maps it.
+fn a_page_stays_while_it_is_mapped<S: Scheme>() {
+    play_out::<S, _>(
+        3,
+        |world| {
+            world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+            for reference in 0..2 {
+                // At a number where the mapper has no page yet.
+                world.shared(MAPPER, reference).publish(GRANTER, ACCEPT_TRANSFER, 2 + reference);
+            }
+            AtomicUsize::new(0)
+        },
+        |cpu, vcpu, world, given| {
+            if cpu == 2 {
+                if let Ok(handle) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)) {
+                    let (page, _) = world.mapped(vcpu, MAPPER, handle).expect("what was mapped is there");
+                    let granted = world.page(GRANTER, 0).expect("a page on loan is not given away");
+                    assert!(std::ptr::eq(page, granted));
+                    unmap(world, vcpu, handle);
+                }
+                return;
+            }
+            let gift = TransferRequest { number: 0, receiver: MAPPER, reference: cpu as u32 };
+            if world.transfer(vcpu, GRANTER, gift).is_ok() {
+                given.fetch_add(1, Relaxed);
+            }
+        },
+        |world, given| {
+            let given = given.load(Relaxed);
+            assert!(given <= 1, "given away twice");
+            assert_eq!(world.page(GRANTER, 0).is_err(), given == 1);
+            let arrived = (0..2).filter(|number| world.page(MAPPER, 2 + number).is_ok()).count();
+            assert_eq!(arrived, given);
+        },
+    );
+}
+
+/// Two vCPUs swap one pair in opposite orders.
+fn opposite_swaps_of_one_pair_come_through<S: Scheme>() {
+    play_out::<S, _>(
+        2,
+        |_| (),
+        |cpu, vcpu, world, ()| {
+            let (a, b) = [(0, 1), (1, 0)][cpu];
+            world.swap(vcpu, GRANTER, a, b).unwrap();
+        },
+        |_, ()| (),
+    );
+}
+
+fn a_swap_of_an_entry_with_itself_comes_through<S: Scheme>() {
+    play_out::<S, _>(2, |_| (), |_, vcpu, world, ()| world.swap(vcpu, GRANTER, 1, 1).unwrap(), |_, ()| ());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn as_posted_opposite_swaps_of_one_pair_wait_for_each_other() {
+    opposite_swaps_of_one_pair_come_through::<Posted<Sleeping>>();
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn as_posted_a_swap_of_an_entry_with_itself_waits_for_itself() {
+    a_swap_of_an_entry_with_itself_comes_through::<Posted<Sleeping>>();
+}
