@@ -104,20 +104,26 @@ check: setup
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
 
-# The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs), and the page faults.
+# The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs), the page faults, the grant tables.
 model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
+    RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
 
 # The spin queue's layouts on a simulated machine of 80 CPUs: cache lines are modelled, nothing is measured.
 simulate:
     RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
-# The lock crate's tests under Miri (needs a nightly toolchain, to which it adds miri).
+# The tests of the locks and of the grant tables under Miri (needs a nightly toolchain, to which it adds miri).
 miri:
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    cargo +nightly miri test --package haltkick-locks --target-dir target/miri
+    cargo +nightly miri test --package haltkick-locks --package haltkick-grants --target-dir target/miri
+
+# 100 million operations on grant tables by host threads, a hostile granter beside, the order of all locks checked.
+stress-grant OPERATIONS="100000000":
+    GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
+        --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture
 
 # One fault at a time in the locks: each must be caught by the test that guards its line.
 mutants *NAMES:

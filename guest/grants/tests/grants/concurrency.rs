@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use crate::posted::Posted;
-use crate::support::{GRANTER, Heap, MAPPER, Threads, Tickets, on_each_vcpu, world};
+use crate::support::{GRANTER, Heap, MAPPER, Tickets, on_each_vcpu, world};
 use haltkick_grants::*;
 
-const VCPUS: usize = if cfg!(miri) { 3 } else { 6 };
-const DISKS: usize = 4;
+const VCPUS: usize = if cfg!(miri) { 2 } else { 6 };
+const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
@@ -100,6 +100,8 @@ under_every_scheme! {
 #[test]
 #[cfg(not(miri))]
 fn without_locks_somebody_notices() {
+    use crate::support::Threads;
+
     struct None;
     impl Kernel for None {
         type Lock = haltkick_locks::NoLock;

@@ -109,6 +109,7 @@ fn a_stale_translation_does_not_outlive_its_mapping<S: Scheme>() {
 
 fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>() {
     use Status::*;
+    type Asked<'a> = &'a dyn Fn() -> Result<(), Status>;
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
     // One entry is mapped meanwhile, so that there are counts to be changed; one handle has been used before.
     grant(&world, 0, PERMIT_ACCESS, 0);
@@ -138,7 +139,7 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>() {
         world.transfer(&vcpu, giver, TransferRequest { number, receiver, reference })
     };
     let (from, to) = (granted(GRANTER, 1), granted(GRANTER, 0));
-    let requests: &[(Status, &str, &dyn Fn() -> Result<(), Status>)] = &[
+    let requests: &[(Status, &str, Asked<'_>)] = &[
         (BadDomain, "map by nobody", &|| map(9, GRANTER, 0, HOST_MAP)),
         (BadDomain, "map of nobody's", &|| map(MAPPER, u16::MAX, 0, HOST_MAP)),
         (BadReference, "map beyond the table", &|| map(MAPPER, GRANTER, 16, HOST_MAP)),
@@ -181,7 +182,7 @@ fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>() {
         (BadPage, "gift to where there is a page", &|| transfer(MAPPER, 0, GRANTER, 5)),
         (BadPage, "gift to where no page can be", &|| transfer(MAPPER, 0, GRANTER, 6)),
         (BadDomain, "growth of nobody's table", &|| world.grow(&vcpu, 9, 20)),
-        (NoSpace, "growth beyond the limit", &|| world.grow(&vcpu, GRANTER, 601)),
+        (NoSpace, "growth beyond the limit", &|| world.grow(&vcpu, GRANTER, 25)),
         (BadDomain, "size of nobody's table", &|| world.references(&vcpu, 9).map(drop)),
         (BadDomain, "swap in nobody's table", &|| world.swap(&vcpu, 9, 0, 1)),
         (BadReference, "swap with what is beyond the table", &|| world.swap(&vcpu, GRANTER, 1, 16)),
@@ -297,13 +298,13 @@ fn a_mapped_page_cannot_be_given_away<S: Scheme>() {
 
 fn a_table_grows_up_to_its_limit<S: Scheme>() {
     let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
-    grant(&world, 599, PERMIT_ACCESS, 0);
-    assert_eq!(world.map(&vcpu, MAPPER, to_map(599, HOST_MAP)), Err(Status::BadReference));
-    assert_eq!(world.grow(&vcpu, GRANTER, 601), Err(Status::NoSpace));
-    assert_eq!(world.grow(&vcpu, GRANTER, 600), Ok(()));
+    grant(&world, 23, PERMIT_ACCESS, 0);
+    assert_eq!(world.map(&vcpu, MAPPER, to_map(23, HOST_MAP)), Err(Status::BadReference));
+    assert_eq!(world.grow(&vcpu, GRANTER, 25), Err(Status::NoSpace));
+    assert_eq!(world.grow(&vcpu, GRANTER, 24), Ok(()));
     assert_eq!(world.grow(&vcpu, GRANTER, 3), Ok(()), "not smaller");
-    assert_eq!(world.references(&vcpu, GRANTER), Ok(600));
-    let handle = world.map(&vcpu, MAPPER, to_map(599, HOST_MAP)).unwrap();
+    assert_eq!(world.references(&vcpu, GRANTER), Ok(24));
+    let handle = world.map(&vcpu, MAPPER, to_map(23, HOST_MAP)).unwrap();
     unmap(&world, &vcpu, &[handle]);
     is_clean(&world);
 }

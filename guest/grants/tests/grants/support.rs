@@ -83,7 +83,7 @@ pub(crate) const STRANGER: u16 = 2;
 /// Three domains with eight frames each: 0 to 7 of the machine are the mapper's, and so on.
 pub(crate) fn world<S: haltkick_grants::Scheme>(vcpus: usize) -> World<S> {
     let sizes =
-        Sizes { vcpus, domains: 3, references: 16, most_references: 600, handles: 64 * vcpus, frames: 24 };
+        Sizes { vcpus, domains: 3, references: 16, most_references: 24, handles: 64 * vcpus, frames: 24 };
     let world = World::new(&Heap, sizes);
     for frame in 0..24 {
         world.assign((frame / 8) as u16, frame % 8, frame).unwrap();
