@@ -39,7 +39,7 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
     // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
     let vcpus = if point == "pending-set" { 2 } else { config().vcpus };
     let mut seed = 0;
-    // A point may be passed rarely: another seed, until it was.
+    // A point may be passed rarely: another seed and a longer window, until it was.
     let injected = loop {
         seed += 1;
         let outcome = start(&RunConfig {
@@ -49,7 +49,7 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
             seed,
             deschedule: deschedule.clone(),
             spin_threshold: Duration::from_micros(2),
-            window: Duration::from_millis(40),
+            window: Duration::from_millis(40) * seed.min(25) as u32,
             ..config()
         })?;
         check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
