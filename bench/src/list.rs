@@ -47,8 +47,10 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
             }
         }
         Listed::Workloads => {
-            for workload in &single::load(args.guest.as_deref())?.workloads {
-                let _ = writeln!(text, "{:<18} {}", workload.name, workload.summary);
+            let workloads = &single::load(args.guest.as_deref())?.workloads;
+            let width = workloads.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
+            for workload in workloads {
+                let _ = writeln!(text, "{:<width$} {}", workload.name, workload.summary);
             }
         }
     }

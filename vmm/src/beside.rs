@@ -42,3 +42,34 @@ pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
     }
     Ok(())
 }
+
+/// Whether the host has the memory that all guests together may touch: found out before, not by its out-of-memory killer.
+pub(crate) fn check_memory(needed: u64, available: Option<u64>) -> Result<(), RunError> {
+    let Some(available) = available.filter(|available| needed > *available) else { return Ok(()) };
+    Err(RunError::Usage(format!(
+        "the guests have {} MiB to manage together, and this host has {} MiB to give: use fewer guests, or less --memory",
+        needed >> 20,
+        available >> 20
+    )))
+}
+
+/// What the kernel estimates can be had without swapping, in bytes.
+pub(crate) fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_get_no_more_memory_than_the_host_has() {
+        let available = available_memory().expect("Linux says what can be had");
+        assert!(check_memory(available / 2, Some(available)).is_ok());
+        assert!(check_memory(available, None).is_ok(), "where nobody knows, it is tried");
+        let refused = check_memory(3 << 30, Some(2 << 30)).unwrap_err().to_string();
+        assert!(refused.contains("3072 MiB") && refused.contains("2048 MiB"), "{refused}");
+    }
+}

@@ -144,8 +144,7 @@ impl Machine {
                 config.vcpus
             )));
         }
-        let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
-        let pool_bytes = if uses_memory { config.memory_bytes } else { 0 };
+        let pool_bytes = pool_bytes(config, image, chosen);
         let (ring, ring_reason) = choose_ring(config, image)?;
         let (pv_backend, pv_backend_reason) =
             in_kernel::choose(config, (ring, &ring_reason), || in_kernel::InKernel::probe(image))?;
@@ -360,6 +359,12 @@ fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
 
 fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
     kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(system("ask for the CPUID that KVM offers"))
+}
+
+/// Memory for the guest's memory manager, if the workload has one.
+pub(crate) fn pool_bytes(config: &RunConfig, image: &Image, chosen: Chosen) -> u64 {
+    let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
+    if uses_memory { config.memory_bytes } else { 0 }
 }
 
 /// Loads the image.

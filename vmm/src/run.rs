@@ -15,7 +15,7 @@ use crate::error::RunError;
 use crate::explain::{self, Scene};
 use crate::guest_run::GuestRun;
 use crate::image::{Entry, Image};
-use crate::machine::{Chosen, Machine};
+use crate::machine::{Chosen, Machine, pool_bytes};
 use crate::observe::Watch;
 use crate::outcome::Outcome;
 use crate::qemu;
@@ -98,6 +98,8 @@ pub fn run_guests(
         Ok(Chosen { trace_sections, ..chosen })
     });
     let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+    let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
+    beside::check_memory(pools.sum(), beside::available_memory())?;
     let watch = Watch::new(instruments, config, vcpus);
     if let Engine::Qemu(accelerator) = config.engine {
         let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;
