@@ -26,15 +26,17 @@ ipi_shards=4
 deaths=0
 repeated=()
 
-# shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell.
+# shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell. What else it takes:
+tests=guests # the test program
+options=()   # more options for nested.sh
 shard() {
     local name=$1 seconds=$2 code attempts=5 failures=0
     shift 2
     while ((attempts--)); do
         echo "test-nested: $name"
         code=0
-        env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds" \
-            cargo test --quiet --package haltkick-vmm --test guests -- "${filter[@]}" || code=$?
+        env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
+            cargo test --quiet --package haltkick-vmm --test "$tests" -- "${filter[@]}" || code=$?
         case $code in
             0) return ;;
             124 | 125) deaths=$((deaths + 1)) ;;
@@ -56,5 +58,18 @@ filter=(ipi)
 for ((i = 1; i <= ipi_shards; i++)); do
     shard "shard $i of $ipi_shards, woken by interrupts" 120 HALTKICK_NESTED_IPI=1 "HALTKICK_SHARD=$i/$ipi_shards"
 done
+
+# QEMU with KVM, in the machine. QEMU finds its files there where it has them here.
+filter=("$@")
+tests=qemu
+qemu=$(command -v qemu-system-x86_64)
+options=(--memory 1536 --file "$qemu")
+for directory in $("$qemu" -L help); do
+    for file in pvh.bin bios-microvm.bin; do
+        if [[ -e $directory/$file ]]; then options+=(--file "$(realpath --no-symlinks "$directory/$file")"); fi
+    done
+done
+shard "QEMU with KVM" 180 "HALTKICK_QEMU=$qemu"
+
 echo "test-nested: all shards passed; machines that died or hung: $deaths; shards with a test that passed only in a second machine: ${repeated[*]:-none}"
-note "passed $((shards + ipi_shards)) shards"
+note "passed $((shards + ipi_shards + 1)) shards"

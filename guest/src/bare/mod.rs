@@ -71,7 +71,12 @@ extern "C" fn boot(start_info: u32) -> ! {
     FIRST_MAY_BEGIN.store(true, Ordering::Release);
     halt::kick(0);
     keep_window(boot, &settings);
+    if !record::begin_end() {
+        // A vCPU failed, and tells of it.
+        stop();
+    }
     stop_others();
+    record::nobody_else_sends();
     record::shared_memory(boot);
     leave(record::DONE)
 }
@@ -114,6 +119,7 @@ pub(crate) fn serve(port: u16, value: u32) {
         PORT_CONSOLE => record::console(value as u8),
         PORT_YIELD => core::hint::spin_loop(),
         PORT_EXIT => stop(),
+        PORT_PANIC | PORT_EXCEPTION if !record::begin_end() => stop(),
         PORT_PANIC | PORT_EXCEPTION => {
             let what = if port == PORT_PANIC { "panic" } else { "exception" };
             record::line(format_args!("failed {what} {}", percpu::cpu()));

@@ -32,6 +32,11 @@ static EXIT_PORT: AtomicU16 = AtomicU16::new(0xf4);
 /// A vCPU's `preempted` flag was seen set.
 pub(super) static PREEMPTED_SEEN: AtomicBool = AtomicBool::new(false);
 
+/// Somebody has begun the end of the record: the boot CPU, or a vCPU that failed.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// A line is on its way out.
+static SENDING: AtomicBool = AtomicBool::new(false);
+
 /// Exit codes, of which QEMU makes `2 * code + 1`.
 pub(super) const DONE: u32 = 0x10;
 pub(super) const FAILED: u32 = 0x11;
@@ -82,6 +87,17 @@ impl Write for Line {
     }
 }
 
+/// Whether the end of the record is the caller's to write. It is somebody's once: who is late has nothing to say any more.
+pub(super) fn begin_end() -> bool {
+    // Relaxed: says who, and nothing about memory.
+    !ENDING.swap(true, Ordering::Relaxed)
+}
+
+/// For the boot CPU when it is the last that runs: who was stopped within a line does not finish it.
+pub(super) fn nobody_else_sends() {
+    SENDING.store(false, Ordering::Relaxed);
+}
+
 /// Sends a line.
 pub(super) fn line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 120], used: 0 };
@@ -97,11 +113,16 @@ pub(super) fn console(byte: u8) {
 
 fn send(bytes: &[u8]) {
     let port = CONSOLE_PORT.load(Ordering::Relaxed);
+    // Relaxed, both: what the lock guards is the port, and the host serves port I/O in the order of execution.
+    while SENDING.swap(true, Ordering::Relaxed) {
+        core::hint::spin_loop();
+    }
     // SAFETY: ring 0; the port takes bytes and does nothing else. Direction is forwards (System V ABI).
     unsafe {
         asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
-             options(nostack, preserves_flags, readonly));
+             options(nostack, preserves_flags));
     }
+    SENDING.store(false, Ordering::Relaxed);
 }
 
 /// Everything in shared memory that the host's program looks at.
