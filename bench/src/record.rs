@@ -480,7 +480,10 @@ impl Record {
             Noise::default()
         });
         let (unattributed, not_injected) = if config.attribution {
-            ("only the host's scheduler knows whom it preempted", "nobody was to be descheduled on purpose")
+            (
+                "the host's scheduler does not say what a vCPU was doing when it preempted it; per_vcpu counts how often",
+                "nobody was to be descheduled on purpose",
+            )
         } else {
             ("not asked for (attribution off)", "not asked for (attribution off)")
         };

@@ -32,6 +32,9 @@ pub(crate) struct Traced {
     pub(crate) guest_sections_dropped: u64,
     /// Those that the guest noted with times or locks that cannot be.
     pub(crate) guest_sections_implausible: u64,
+    /// What it lacks, and why: one line for each.
+    #[serde(default)]
+    pub(crate) missing: Vec<String>,
 }
 
 impl TraceFile {
@@ -60,6 +63,7 @@ impl TraceFile {
             guest_sections,
             guest_sections_dropped,
             guest_sections_implausible,
+            missing: trace.missing().to_vec(),
         })
     }
 }
@@ -74,6 +78,9 @@ impl Traced {
         let dropped = self.host_events_dropped + self.guest_sections_dropped;
         if dropped > 0 {
             story += &format!("; the {dropped} oldest did not fit");
+        }
+        for missing in &self.missing {
+            story += &format!("\ntrace: without {missing}");
         }
         story
     }

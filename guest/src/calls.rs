@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_UNLOCK};
-use haltkick_locks::{CachePadded, Lock};
+use haltkick_locks::{CachePadded, Domain as _, Lock, Queues};
 
 use crate::locks::{GuestLock, Kind};
 
@@ -79,6 +79,7 @@ pub(crate) struct Called {
     locks: fn() -> [*const (); 2],
     excludes: bool,
     word: u32,
+    queues: fn() -> Option<Queues>,
 }
 
 impl Called {
@@ -90,6 +91,7 @@ impl Called {
             locks: || [0, 1].map(|index| (&raw const *K::instance(index)).cast()),
             excludes: K::EXCLUDES,
             word: K::WORD,
+            queues: || K::domain().queues(),
         }
     }
 
@@ -106,6 +108,27 @@ impl Called {
         control.lock_stride.store((second as usize - first as usize) as u32, Ordering::Relaxed);
         control.lock_word.store(self.word, Ordering::Relaxed);
         control.locks.store(first as u64, Ordering::Relaxed);
+        self.publish_queues(&control.queues);
+    }
+
+    fn publish_queues(&self, to: &haltkick_hypercalls::Queues) {
+        let queues = (self.queues)().unwrap_or_default();
+        // Relaxed: as in `install`.
+        for (address, value) in
+            [(&to.nodes, queues.nodes), (&to.in_use, queues.in_use), (&to.table, queues.table)]
+        {
+            address.store(value as u64, Ordering::Relaxed);
+        }
+        for (number, value) in [
+            (&to.cpu_bytes, queues.cpu_bytes),
+            (&to.node_bytes, queues.node_bytes),
+            (&to.nodes_per_cpu, queues.nodes_per_cpu),
+            (&to.next, queues.next),
+            (&to.locked, queues.locked),
+            (&to.table_entries, queues.table_entries),
+        ] {
+            number.store(value as u32, Ordering::Relaxed);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) trait Kind: 'static {
     /// The lock itself.
     type Lock: Lock<Self::Domain> + 'static;
     /// The memory that all locks of this kind share.
-    type Domain: 'static;
+    type Domain: haltkick_locks::Domain + 'static;
     /// See [`GuestLock::excludes`].
     const EXCLUDES: bool = true;
     /// What the first bytes of a lock mean, for whoever looks at a guest that failed.
@@ -201,11 +201,12 @@ guest_lock!(SliceTas: haltkick_locks::SliceTas = haltkick_locks::SliceTas::new()
 guest_lock!(VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), QspinDomain = QSpinDomain::new(Guest); WORD_QSPINLOCK);
 guest_lock!(Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest; WORD_TICKET);
 guest_lock!(TicketParavirt: PvTicket = PvTicket::new(), PvTicketDomain<Guest, MAX_VCPUS> = PvTicketDomain::new(Guest); WORD_PV_TICKET);
-guest_lock!(UnfairTicket: haltkick_locks::UnfairTicket = haltkick_locks::UnfairTicket::new(), Guest = Guest);
+guest_lock!(UnfairTicket: haltkick_locks::UnfairTicket = haltkick_locks::UnfairTicket::new(), Guest = Guest; WORD_UNFAIR_TICKET);
 guest_lock!(Mcs: haltkick_locks::Mcs = haltkick_locks::Mcs::new(), McsDomain<Guest, MAX_VCPUS> = McsDomain::new(Guest); WORD_MCS);
 guest_lock!(
     Clh: haltkick_locks::Clh = haltkick_locks::Clh::new(),
-    ClhDomain<Guest, MAX_VCPUS, INSTANCES> = ClhDomain::new(Guest)
+    ClhDomain<Guest, MAX_VCPUS, INSTANCES> = ClhDomain::new(Guest);
+    WORD_CLH
 );
 guest_lock!(
     OwnerYield: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
@@ -288,12 +289,12 @@ use haltkick_locks::{SleepDomain, osq};
 
 type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
-guest_lock!(MutexPacked: haltkick_locks::Mutex<osq::Packed> = haltkick_locks::Mutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest));
-guest_lock!(MutexSplit: haltkick_locks::Mutex<osq::Split> = haltkick_locks::Mutex::new(), Sleepers<osq::Split> = SleepDomain::new(Guest));
-guest_lock!(MutexCached: haltkick_locks::Mutex<osq::Cached> = haltkick_locks::Mutex::new(), Sleepers<osq::Cached> = SleepDomain::new(Guest));
-guest_lock!(MutexPrevCpu: haltkick_locks::Mutex<osq::PrevCpu> = haltkick_locks::Mutex::new(), Sleepers<osq::PrevCpu> = SleepDomain::new(Guest));
+guest_lock!(MutexPacked: haltkick_locks::Mutex<osq::Packed> = haltkick_locks::Mutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest); WORD_MUTEX);
+guest_lock!(MutexSplit: haltkick_locks::Mutex<osq::Split> = haltkick_locks::Mutex::new(), Sleepers<osq::Split> = SleepDomain::new(Guest); WORD_MUTEX);
+guest_lock!(MutexCached: haltkick_locks::Mutex<osq::Cached> = haltkick_locks::Mutex::new(), Sleepers<osq::Cached> = SleepDomain::new(Guest); WORD_MUTEX);
+guest_lock!(MutexPrevCpu: haltkick_locks::Mutex<osq::PrevCpu> = haltkick_locks::Mutex::new(), Sleepers<osq::PrevCpu> = SleepDomain::new(Guest); WORD_MUTEX);
 readers_lock!(RwSemPacked: haltkick_locks::RwSem<osq::Packed>, Sleepers<osq::Packed>);
 readers_lock!(RwSemSplit: haltkick_locks::RwSem<osq::Split>, Sleepers<osq::Split>);
 readers_lock!(RwSemCached: haltkick_locks::RwSem<osq::Cached>, Sleepers<osq::Cached>);
 readers_lock!(RwSemPrevCpu: haltkick_locks::RwSem<osq::PrevCpu>, Sleepers<osq::PrevCpu>);
-guest_lock!(Futex: haltkick_locks::FutexMutex = haltkick_locks::FutexMutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest));
+guest_lock!(Futex: haltkick_locks::FutexMutex = haltkick_locks::FutexMutex::new(), Sleepers<osq::Packed> = SleepDomain::new(Guest); WORD_FUTEX);

@@ -8,7 +8,7 @@ use haltkick_grants::Counter;
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_ANY, CHECKS_AT_REST, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT,
     HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NEEDS_PARTS,
-    NOTE_OWNER, NOTE_TYPE, SERVES_FAULTS, USES_MEMORY,
+    NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, SERVES_FAULTS, USES_MEMORY,
 };
 use haltkick_locks::{Event, Point};
 use haltkick_mm::Scheme;
@@ -146,14 +146,15 @@ macro_rules! workloads {
 const PARTS: u32 = CHECKS_AT_REST | NEEDS_PARTS;
 
 workloads! {
-    "critical-section", "lock, work for --hold, unlock, work for --think", 0, critical_section::run;
-    "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", 0, mixed::run;
+    "critical-section", "lock, work for --hold, unlock, work for --think", NOTES_SECTIONS, critical_section::run;
+    "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", NOTES_SECTIONS,
+        mixed::run;
     "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", 0,
         hand_off::run;
-    "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", 0,
+    "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", NOTES_SECTIONS,
         file_copy::blocks_of_256;
-    "copy-1024", "the same with blocks of 1024 bytes", 0, file_copy::blocks_of_1024;
-    "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", 0, file_copy::blocks_of_4096;
+    "copy-1024", "the same with blocks of 1024 bytes", NOTES_SECTIONS, file_copy::blocks_of_1024;
+    "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", NOTES_SECTIONS, file_copy::blocks_of_4096;
     "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", 0, compute::run;
     "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", PARTS, grant::single;
     "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1)", PARTS, grant::split;
@@ -166,9 +167,9 @@ workloads! {
     "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock", PARTS, rwlock::per_cpu;
     "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock", PARTS, rwlock::per_cpu_fair;
     "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves", 0, hint_check::run;
-    "selftest-panic", "vCPU 0 panics", IS_SELFTEST, selftest::panic;
-    "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST, selftest::exception;
-    "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST, selftest::hang;
+    "selftest-panic", "vCPU 0 panics", IS_SELFTEST | NOTES_SECTIONS, selftest::panic;
+    "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST | NOTES_SECTIONS, selftest::exception;
+    "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST | NOTES_SECTIONS, selftest::hang;
     "selftest-latch", "every vCPU kicks itself, then sleeps", IS_SELFTEST, selftest::latch;
     "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", IS_SELFTEST,
         selftest::preempted;

@@ -135,6 +135,8 @@ pub const NEEDS_PARTS: u32 = 1 << 9;
 /// The workload sets something up before it can be warm, finishes what it does after the window, and looks at what is
 /// left: the VMM waits for [`Control::ready`] and [`Control::at_rest`].
 pub const CHECKS_AT_REST: u32 = 1 << 10;
+/// The workload notes its critical sections in [`BootBlock::trace_rings`].
+pub const NOTES_SECTIONS: u32 = 1 << 11;
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
@@ -302,6 +304,36 @@ pub struct Control {
     /// Guest-written with it: what the first bytes of a lock mean, [`WORD_OPAQUE`] and its siblings.
     pub lock_word: AtomicU32,
     _pad3: [u8; 48],
+    /// Guest-written with it.
+    pub queues: Queues,
+}
+
+/// Where in guest memory those stand that wait for locks of the run's kind, for whoever looks at a guest that failed.
+/// Guest-written by vCPU 0 before [`PORT_BOOTED`]; all 0 where nobody says. Sizes and offsets are in bytes.
+#[repr(C, align(128))]
+pub struct Queues {
+    /// Address of vCPU 0's first node. [`WORD_PV_TICKET`]: of its first slot, which holds the address of a lock (u64; 0: not
+    /// in use) and a ticket (u32).
+    pub nodes: AtomicU64,
+    /// Address of vCPU 0's word that says how many of its nodes are in use; [`WORD_MCS`], [`WORD_CLH`]: a mask of them.
+    /// [`WORD_CLH`]: behind it the numbers of the nodes that it has instead of its own (u32 each; 0: its own).
+    pub in_use: AtomicU64,
+    /// Address of the hash table of sleeping heads, whose entries hold the address of a lock (u64; 0: free) and the code of
+    /// a node (u32) in 16 bytes; [`WORD_CLH`]: of the nodes that no vCPU had at first, as far apart as all nodes.
+    pub table: AtomicU64,
+    /// From one vCPU's nodes, and from one vCPU's `in_use`, to the next one's.
+    pub cpu_bytes: AtomicU32,
+    /// From one node of a vCPU to its next.
+    pub node_bytes: AtomicU32,
+    /// Nodes of each vCPU.
+    pub nodes_per_cpu: AtomicU32,
+    /// Where in a node the code of its successor lies (u32; 0: none).
+    pub next: AtomicU32,
+    /// Where in a node a byte lies that is not 0 once it is first in its queue; [`WORD_CLH`]: while its vCPU waits or holds.
+    pub locked: AtomicU32,
+    /// Entries of the table.
+    pub table_entries: AtomicU32,
+    _pad: [u8; 80],
 }
 
 /// Nobody says what the lock's word means.
@@ -322,6 +354,16 @@ pub const WORD_MCS: u32 = 6;
 /// 32 bits: bit 0 locked, bits 1-14 owner, bit 15 an owner was seen preempted, bit 16 no stealing, bits 17-31 CPU + 1 of
 /// the last in the queue.
 pub const WORD_OWNER_YIELD: u32 = 7;
+/// 32 bits: 0 never taken, else the number of the last node in the queue: 1 + 8 times the CPU + the place of a node that a
+/// CPU had at first, then the others. The lock is free if that node is not busy.
+pub const WORD_CLH: u32 = 8;
+/// 32 bits: 0 free, else bits 16-31 how many have tried since it was taken, its owner included.
+pub const WORD_UNFAIR_TICKET: u32 = 9;
+/// 32 bits: bits 3-31 owner + 1, bit 2 the owner has been named and does not know yet, bit 1 the next unlock names the first
+/// sleeper, bit 0 somebody sleeps.
+pub const WORD_MUTEX: u32 = 10;
+/// 32 bits: 0 free, 1 held, 2 held and somebody may sleep.
+pub const WORD_FUTEX: u32 = 11;
 
 /// The host does not say how many vCPUs are ready.
 pub const READY_UNKNOWN: u32 = u32::MAX;
@@ -622,7 +664,8 @@ const _: () = {
     assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
     assert!(size_of::<VcpuArea>() == 8192);
     assert!(align_of::<VcpuArea>() == 4096);
-    assert!(size_of::<Control>() == 384);
+    assert!(size_of::<Control>() == 512);
+    assert!(size_of::<Queues>() == 128);
     assert!(offset_of!(Control, work_rate) == 256);
     assert!(offset_of!(Control, pair_ticks) == 280);
     assert!(size_of::<Oracle>() == 128);

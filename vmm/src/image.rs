@@ -7,7 +7,7 @@ use std::sync::Arc;
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Descriptor, EVENTS_SECTION, HAS_NATIVE,
     HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER,
-    NOTE_TYPE, POINTS_SECTION, WORKLOADS_SECTION,
+    NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
@@ -66,6 +66,11 @@ impl Entry {
     #[must_use]
     pub fn is_lock_free(&self) -> bool {
         self.flags & IS_LOCK_FREE != 0
+    }
+
+    /// The workload notes its critical sections, for a trace.
+    pub(crate) fn notes_sections(&self) -> bool {
+        self.flags & NOTES_SECTIONS != 0
     }
 
     /// The workload fails, or checks something, on purpose.

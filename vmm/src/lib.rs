@@ -54,7 +54,10 @@ pub use config::{
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
 pub use error::RunError;
-pub use explain::{Cause, Explanation, Group, Location, LockState, State, VcpuState, Verdict, Word};
+pub use explain::{
+    Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
+    Word,
+};
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::bpf_can_write_flags;
 pub use image::{Entry, Image};

@@ -151,7 +151,7 @@ pub fn run_guests(
         let readings = readings_of(&facts, result.as_ref().err(), stopped);
         ended.push(Ended { name: config.name.clone(), result, readings });
     }
-    let about = About::new(&configs, guests[0].window.times());
+    let about = About::new(&configs, image, guests[0].window.times());
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(guests);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();

@@ -262,7 +262,7 @@ impl Watched<'_> {
         }
         self.still += slept;
         self.chances.count(scheduler);
-        if self.is_stuck(scheduler.all_asleep(index)) {
+        if self.is_stuck(|| scheduler.all_asleep(index)) {
             self.guest.fail(self.no_progress(scheduler.all_asleep(index)));
         }
     }
@@ -279,10 +279,10 @@ impl Watched<'_> {
         self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
     }
 
-    fn is_stuck(&self, all_asleep: bool) -> bool {
+    fn is_stuck(&self, all_asleep: impl FnOnce() -> bool) -> bool {
         match self.config.watchdog {
             Some(limit) => self.still > limit,
-            None => self.still > self.least_patience() && (all_asleep || self.chances.were_enough()),
+            None => self.still > self.least_patience() && (self.chances.were_enough() || all_asleep()),
         }
     }
 

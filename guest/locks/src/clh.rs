@@ -16,8 +16,10 @@
 //! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how
 //! many locks a kernel ever uses, not how many at a time.
 
+use core::{mem::offset_of, ptr};
+
 use crate::{
-    Activity, CachePadded, Lock, Platform,
+    Activity, CachePadded, Lock, Platform, Queues,
     domain::domain,
     mutant::mutant,
     nesting::{SLOTS, Slots},
@@ -63,6 +65,7 @@ struct PerCpu {
 
 /// Written by this CPU only.
 #[derive(Debug)]
+#[repr(C)]
 struct Own {
     /// A slot is in use while its node is in a queue.
     in_use: Slots,
@@ -93,7 +96,7 @@ impl PerCpu {
     }
 }
 
-domain!(ClhDomain<CPUS, LOCKS>);
+domain!(ClhDomain<CPUS, LOCKS>, queues_in_memory);
 
 impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
     const_unless_loom! {
@@ -106,6 +109,22 @@ impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
                 stock: array![CachePadded::new(Node::new()); LOCKS],
                 given: AtomicU32::new(0),
             }
+        }
+    }
+
+    /// The queue itself is in nobody's memory: each waiter knows its predecessor, and tells no one. The table is the
+    /// stock.
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<CachePadded<Node>>(),
+            nodes_per_cpu: SLOTS,
+            in_use: ptr::from_ref(&self.cpus[0].own).addr(),
+            locked: offset_of!(Node, busy),
+            table: ptr::from_ref(&self.stock).addr(),
+            table_entries: LOCKS,
+            ..Queues::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! What every domain can tell.
 
-use crate::Platform;
+use crate::{Platform, Queues};
 
 /// A domain of any kind: reader-writer locks pause by its platform, whatever queue they are made of.
 pub trait Domain: Sync {
@@ -9,6 +9,11 @@ pub trait Domain: Sync {
 
     /// That platform.
     fn platform(&self) -> &Self::Platform;
+
+    /// Where its queues lie; `None` where they are not in memory, or nobody has said.
+    fn queues(&self) -> Option<Queues> {
+        None
+    }
 }
 
 /// Kinds of locks without memory of their own take the platform for a domain.
@@ -21,9 +26,10 @@ impl<P: Platform> Domain for P {
     }
 }
 
-/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`.
+/// `domain!(Type<SIZE>)`: the domain's platform is its field `platform`. With `, queues` it has a method that tells of
+/// its queues.
 macro_rules! domain {
-    ($domain:ident<$($size:ident),+>) => {
+    ($domain:ident<$($size:ident),+> $(, $queues:ident)?) => {
         impl<P: $crate::Platform, $(const $size: usize),+> $crate::Domain for $domain<P, $($size),+> {
             type Platform = P;
 
@@ -31,6 +37,11 @@ macro_rules! domain {
             fn platform(&self) -> &P {
                 &self.platform
             }
+            $(
+                fn queues(&self) -> Option<$crate::Queues> {
+                    Some(self.$queues())
+                }
+            )?
         }
     };
 }

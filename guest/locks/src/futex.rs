@@ -26,6 +26,7 @@ const SPINS: u32 = if MODELLED { 1 } else { 100 };
 
 /// Three-state futex mutex.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FutexMutex {
     word: AtomicU32,
     list: WaitList,

@@ -14,8 +14,10 @@
 //! As the owner keeps its node, and locks need not be released in the order they were taken, a CPU uses any
 //! of its eight nodes that is free.
 
+use core::{mem::offset_of, ptr};
+
 use crate::{
-    Activity, CachePadded, Lock, Platform,
+    Activity, CachePadded, Lock, Platform, Queues,
     domain::domain,
     mutant::mutant,
     nesting::{SLOTS, Slots},
@@ -59,7 +61,7 @@ struct Node {
     locked: AtomicU32,
 }
 
-domain!(McsDomain<CPUS>);
+domain!(McsDomain<CPUS>, queues_in_memory);
 
 impl<P, const CPUS: usize> McsDomain<P, CPUS> {
     const_unless_loom! {
@@ -67,6 +69,19 @@ impl<P, const CPUS: usize> McsDomain<P, CPUS> {
         pub const fn new(platform: P) -> Self {
             const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize / SLOTS) };
             Self { platform, cpus: array![PerCpu::new(); CPUS] }
+        }
+    }
+
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<CachePadded<Node>>(),
+            nodes_per_cpu: SLOTS,
+            in_use: ptr::from_ref(&self.cpus[0].in_use).addr(),
+            next: offset_of!(Node, next),
+            locked: offset_of!(Node, locked),
+            ..Queues::default()
         }
     }
 

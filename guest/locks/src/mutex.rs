@@ -53,6 +53,7 @@ const OWNER_SHIFT: u32 = 3;
 
 /// Mutex with a spin queue in layout `L`.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Mutex<L = Packed> {
     word: AtomicU32,
     queue: Osq<L>,

@@ -39,10 +39,10 @@
 //! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner
 //! is preempted, and each waiter tells the next one ("sleepy").
 
-use core::ptr;
+use core::{mem::offset_of, ptr};
 
 use crate::{
-    Activity, Event, Lock, Platform, Point,
+    Activity, Event, Lock, Platform, Point, Queues,
     domain::domain,
     mutant::mutant,
     nesting::{Code, LEVELS, Nesting},
@@ -121,7 +121,7 @@ impl PerCpu {
     }
 }
 
-domain!(OwnerYieldDomain<CPUS>);
+domain!(OwnerYieldDomain<CPUS>, queues_in_memory);
 
 impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
     const_unless_loom! {
@@ -129,6 +129,19 @@ impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
         pub const fn new(platform: P) -> Self {
             const { assert!(CPUS <= MAX_CPUS, "the lock word cannot name so many owners") };
             Self { platform, cpus: array![PerCpu::new(); CPUS] }
+        }
+    }
+
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<Node>(),
+            nodes_per_cpu: LEVELS,
+            in_use: ptr::from_ref(&self.cpus[0].nesting).addr(),
+            next: offset_of!(Node, next),
+            locked: offset_of!(Node, locked),
+            ..Queues::default()
         }
     }
 

@@ -40,7 +40,7 @@
 use core::ptr;
 
 use crate::{
-    Activity, CachePadded, Event, Lock, Platform, Point,
+    Activity, CachePadded, Event, Lock, Platform, Point, Queues,
     domain::domain,
     mutant::mutant,
     nesting::{LEVELS, Nesting},
@@ -78,8 +78,9 @@ struct PerCpu {
     kicked: KickStamp,
 }
 
-/// What a CPU sleeps for. Written by that CPU only.
+/// What a CPU sleeps for. Written by that CPU only. Laid out for those who look at it from outside.
 #[derive(Debug)]
+#[repr(C)]
 struct Slot {
     /// Address of the lock; 0: not in use.
     lock: AtomicUsize,
@@ -98,9 +99,20 @@ impl PerCpu {
     }
 }
 
-domain!(PvTicketDomain<CPUS>);
+domain!(PvTicketDomain<CPUS>, queues_in_memory);
 
 impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
+    /// The nodes are the slots of those that sleep; who spins is in nobody's memory.
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].slots).addr(),
+            cpu_bytes: size_of::<CachePadded<PerCpu>>(),
+            node_bytes: size_of::<Slot>(),
+            nodes_per_cpu: LEVELS,
+            ..Queues::default()
+        }
+    }
+
     const_unless_loom! {
         /// The memory of `CPUS` CPUs, none of which waits.
         pub const fn new(platform: P) -> Self {

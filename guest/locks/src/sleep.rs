@@ -18,7 +18,7 @@
 //! those who spin on an owner whether it is on its CPU.
 
 use crate::{
-    CachePadded, Event, Platform, Point,
+    CachePadded, Domain, Event, Platform, Point,
     mutant::mutant,
     osq::{Layout, OsqNodes},
     patience::Patience,
@@ -73,6 +73,15 @@ impl Sleeper {
                 kicked: KickStamp::new(),
             }
         }
+    }
+}
+
+impl<P: Platform, L: Layout, const CPUS: usize> Domain for SleepDomain<P, L, CPUS> {
+    type Platform = P;
+
+    #[inline(always)]
+    fn platform(&self) -> &P {
+        &self.platform
     }
 }
 

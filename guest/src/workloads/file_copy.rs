@@ -15,6 +15,7 @@ use crate::locks::{GuestLock, INSTANCES};
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
+use crate::trace::Ring;
 
 /// Words of a file: four of the largest blocks.
 const FILE_WORDS: usize = 4 * 4096 / 8;
@@ -58,11 +59,15 @@ fn run<L: GuestLock, const WORDS: usize>() {
     let mut buffer = [0; MOST_WORDS];
     let buffer = &mut buffer[..WORDS];
     let excludes = L::excludes();
+    let trace = Ring::of_this_vcpu();
     work(Random::of_vcpu().below(think + 1));
     loop {
         activity.lock.store(index as u32, Ordering::Relaxed);
-        activity.since_tsc.store(now(), Ordering::Relaxed);
+        let asked = now();
+        activity.since_tsc.store(asked, Ordering::Relaxed);
+        let mut had = 0;
         L::read_section(index, || {
+            had = trace.now();
             hold_begins(excludes);
             let whole = read(&FILES[index], block, buffer);
             if excludes {
@@ -70,6 +75,7 @@ fn run<L: GuestLock, const WORDS: usize>() {
             }
         });
         hold_ends(excludes);
+        trace.section(index, asked, had, trace.now());
 
         block += 1;
         let asked = now();
@@ -89,6 +95,7 @@ fn run<L: GuestLock, const WORDS: usize>() {
         });
         let left = now();
         hold_ends(excludes);
+        trace.section(index, asked, had, left);
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match window.load(Ordering::Relaxed) {
             WINDOW_OPEN => {

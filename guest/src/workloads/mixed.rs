@@ -9,6 +9,7 @@ use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::time::{iterations, now, on_cpu, work};
+use crate::trace::Ring;
 use crate::{grace, oracle, pool};
 
 /// The workload on one vCPU.
@@ -39,6 +40,7 @@ struct Vcpu {
     long_hold: u64,
     think: u64,
     random: Random,
+    trace: Ring,
 }
 
 /// What one section costs.
@@ -56,6 +58,7 @@ impl Vcpu {
             long_hold: iterations(boot().long_hold_ns),
             think: iterations(boot().think_ns),
             random: Random::of_vcpu(),
+            trace: Ring::of_this_vcpu(),
         }
     }
 
@@ -63,7 +66,7 @@ impl Vcpu {
     fn round<L: GuestLock>(&mut self, counts: bool) {
         let section = self.choose();
         if L::excludes() {
-            excluded::<L>(&section, counts);
+            excluded::<L>(&section, counts, self.trace);
         } else {
             work(section.work);
             add(&this().results.acquisitions, u64::from(counts));
@@ -84,7 +87,7 @@ impl Vcpu {
 }
 
 /// A section under its lock or locks, with what it took to get and to release them.
-fn excluded<L: GuestLock>(section: &Section, counts: bool) {
+fn excluded<L: GuestLock>(section: &Section, counts: bool, trace: Ring) {
     let (results, activity) = (&this().results, &this().activity);
     let asked = now();
     let asked_cpu = on_cpu();
@@ -106,11 +109,13 @@ fn excluded<L: GuestLock>(section: &Section, counts: bool) {
     });
     lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
     activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+    let left = now();
+    trace.section(section.index, asked, had, left);
     if counts {
         add(&results.acquisitions, 1);
         add(&results.lock_ticks, lock_ticks);
         record(&results.wait, had - asked);
-        record(&results.hold, now() - had);
+        record(&results.hold, left - had);
     }
     grace::section_left();
 }

@@ -149,6 +149,7 @@ pub(crate) fn nonsense<L: GuestLock>() {
         words(crate::percpu::oracle(0)),
         words(&control().work_rate),
         words(&control().workload_tsc),
+        words(&control().queues),
         trace::Ring::of_this_vcpu().words(),
     ];
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {

@@ -4,6 +4,7 @@
 //! Everything that the guest wrote is shown as it is and believed nowhere: a number that is no vCPU's or no lock's is
 //! left out, a time that lies in the future is no time.
 
+mod queues;
 mod text;
 mod verdict;
 mod word;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use self::queues::{Locks, Nodes};
 use crate::account::Activity;
 use crate::disassemble::{Disassembler, around};
 use crate::image::Image;
@@ -20,6 +22,7 @@ use crate::sched::{Finished, Place};
 use crate::symbols::{Frame, Lines};
 use crate::{Line, RunError};
 
+pub use queues::{Census, Queue, Registered};
 pub use verdict::{Cause, Verdict};
 pub use word::Word;
 
@@ -36,6 +39,8 @@ pub struct Explanation {
     pub verdict: Verdict,
     /// The locks that anybody holds or waits for.
     pub locks: Vec<LockState>,
+    /// Who is registered as asleep, for unlock to kick; null where the lock's kind keeps no such register.
+    pub sleepers: Option<Census>,
     /// vCPUs in equal states, the one at fault first, then the largest group last.
     pub groups: Vec<Group>,
     /// Every vCPU, in order.
@@ -67,7 +72,7 @@ pub struct VcpuState {
     pub vcpu: u32,
     /// Where it was.
     pub state: State,
-    /// Since when it has been off its pCPU; null while it runs, and where only the host knows.
+    /// Since when it has been off its pCPU; null while it runs, and where only the host or KVM knows.
     pub off_ns: Option<u64>,
     /// What it says it was doing: "holder", "head", "waiter" or "other".
     pub activity: &'static str,
@@ -124,6 +129,8 @@ pub struct LockState {
     pub entered: u64,
     /// The lock itself; null where the guest does not say where it lies and what it means.
     pub word: Option<Word>,
+    /// Its queue in order; null where it has none, or where it is not in memory.
+    pub queue: Option<Queue>,
     /// vCPUs that say they are first in its queue.
     pub heads: Vec<u32>,
     /// vCPUs that say they wait for it elsewhere.
@@ -157,10 +164,12 @@ pub(crate) fn explain(scene: &Scene<'_>) -> Option<Explanation> {
         return None;
     }
     let mut vcpus: Vec<_> = scene.finished.iter().map(|vcpu| vcpu_state(scene, vcpu)).collect();
-    let locks = lock_states(scene, &vcpus);
+    let of_run = Locks::new(&scene.machine.memory, scene.locks);
+    let nodes = of_run.and_then(|locks| Nodes::new(&scene.machine.memory, locks));
+    let locks = lock_states(scene, &vcpus, of_run, nodes.as_ref());
     let verdict = verdict::verdict(scene.error, &vcpus, &locks);
     let groups = Places::new(scene).group(&mut vcpus, verdict.vcpu);
-    Some(Explanation { verdict, locks, groups, vcpus })
+    Some(Explanation { verdict, locks, sleepers: nodes.and_then(|nodes| nodes.census()), groups, vcpus })
 }
 
 fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
@@ -174,6 +183,7 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
         Place::Preempted { since_ns } => (State::Preempted, Some(since_ns)),
         Place::Ready { since_ns } => (State::Ready, Some(since_ns)),
         Place::Halted { since_ns } => (State::Halted, Some(since_ns)),
+        Place::HaltedInKernel => (State::Halted, None),
         Place::Left => (State::Left, None),
     };
     let concerned = doing != Activity::Other && lock < scene.locks;
@@ -208,7 +218,13 @@ fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
     (u128::from(ticks) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64
 }
 
-fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState]) -> Vec<LockState> {
+fn lock_states(
+    scene: &Scene<'_>,
+    vcpus: &[VcpuState],
+    of_run: Option<Locks>,
+    nodes: Option<&Nodes<'_>>,
+) -> Vec<LockState> {
+    let links = nodes.map(Nodes::links);
     let all = (0..scene.locks).map(|lock| {
         let oracle = scene.machine.memory.oracle(lock);
         let doing = |activity: &str| -> Vec<u32> {
@@ -216,26 +232,29 @@ fn lock_states(scene: &Scene<'_>, vcpus: &[VcpuState]) -> Vec<LockState> {
             those.map(|vcpu| vcpu.vcpu).collect()
         };
         let inside = oracle.owner.load(Ordering::Relaxed);
+        let owner = inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len());
+        let heads = doing(Activity::Head.name());
+        let first = of_run.and_then(|locks| locks.address(lock)).and_then(|address| {
+            Some((address, <[u8; 8]>::try_from(scene.machine.memory.read(address, 8)?).ok()?))
+        });
+        let queue = nodes.zip(links.as_ref()).zip(first).and_then(|((nodes, links), (_, bytes))| {
+            let [a, b, c, d, ..] = bytes;
+            let is_first = |vcpu| heads.contains(&vcpu) || owner == Some(vcpu);
+            nodes.queue(links, u32::from_le_bytes([a, b, c, d]), is_first)
+        });
         LockState {
             lock,
-            owner: inside.checked_sub(1).filter(|&vcpu| (vcpu as usize) < vcpus.len()),
+            owner,
             entered: oracle.entered.load(Ordering::Relaxed),
-            word: lock_word(scene, lock),
-            heads: doing(Activity::Head.name()),
+            word: of_run.zip(first).and_then(|(locks, (address, bytes))| {
+                word::decode(address, bytes, locks.format, |number| nodes.map(|nodes| nodes.clh(number)))
+            }),
+            queue,
+            heads,
             waiters: doing(Activity::Waiter.name()),
         }
     });
     all.filter(|lock| lock.owner.is_some() || !lock.heads.is_empty() || !lock.waiters.is_empty()).collect()
-}
-
-/// The lock's own word, where and as the guest says it lies.
-fn lock_word(scene: &Scene<'_>, lock: u32) -> Option<Word> {
-    let (memory, control) = (&scene.machine.memory, scene.machine.memory.control());
-    let first = control.locks.load(Ordering::Relaxed);
-    let stride = u64::from(control.lock_stride.load(Ordering::Relaxed));
-    let address = first.checked_add(u64::from(lock) * stride)?;
-    let bytes = memory.read(address, 8).filter(|_| first != 0)?.try_into().ok()?;
-    word::decode(address, bytes, control.lock_word.load(Ordering::Relaxed))
 }
 
 /// Names places and gathers the vCPUs that are at the same one.

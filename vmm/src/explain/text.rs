@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Explanation, Group, Location, LockState, State};
+use super::{Census, Explanation, Group, Location, LockState, Queue, Registered, State};
 
 /// Most numbers of vCPUs in one line.
 const LONGEST_LIST: usize = 12;
@@ -11,6 +11,12 @@ impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.verdict.text)?;
         self.locks.iter().try_for_each(|lock| write!(f, "\n{lock}"))?;
+        let anybody_sleeps = self.vcpus.iter().any(|vcpu| vcpu.state == State::Halted);
+        if let Some(sleepers) = &self.sleepers
+            && (anybody_sleeps || !sleepers.entries.is_empty())
+        {
+            write!(f, "\n{sleepers}")?;
+        }
         self.groups.iter().try_for_each(|group| write!(f, "\n{group}"))
     }
 }
@@ -30,8 +36,66 @@ impl Display for LockState {
         }
         writeln!(f)?;
         match &self.word {
-            Some(word) => writeln!(f, "  word {:#010x} at {:#x}: {}", word.value, word.address, word.meaning),
-            None => Ok(()),
+            Some(word) => {
+                writeln!(f, "  word {:#010x} at {:#x}: {}", word.value, word.address, word.meaning)?
+            }
+            None => {
+                writeln!(f, "  word not decoded: the guest does not say where it lies and what it means")?
+            }
+        }
+        self.queue.as_ref().filter(|queue| !queue.vcpus.is_empty()).map_or(Ok(()), |queue| queue.fmt(f))
+    }
+}
+
+impl Display for Queue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "  queue: ")?;
+        if !self.from_head {
+            write!(f, "(perhaps others, not linked yet) ")?;
+        }
+        write!(f, "vCPU ")?;
+        let last = self.vcpus.len() - 1;
+        for (place, vcpu) in self.vcpus.iter().enumerate() {
+            match place {
+                0 => write!(f, "{vcpu}")?,
+                LONGEST_LIST if place < last => write!(f, ", ... ({} more)", last - place)?,
+                _ if place < LONGEST_LIST || place == last => write!(f, ", {vcpu}")?,
+                _ => {}
+            }
+        }
+        writeln!(f)
+    }
+}
+
+impl Display for Census {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "registered as asleep, for unlock to kick: {} of {} entries",
+            self.entries.len(),
+            self.capacity
+        )?;
+        self.entries.iter().take(LONGEST_LIST).try_for_each(|entry| entry.fmt(f))?;
+        match self.entries.len().saturating_sub(LONGEST_LIST) {
+            0 => Ok(()),
+            more => writeln!(f, "  ... ({more} more)"),
+        }
+    }
+}
+
+impl Display for Registered {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.lock {
+            Some(lock) => write!(f, "  lock {lock}: ")?,
+            None => write!(f, "  {:#x}, which is no lock of this run: ", self.address)?,
+        }
+        match self.vcpu {
+            Some(vcpu) => write!(f, "vCPU {vcpu}")?,
+            None => write!(f, "no vCPU")?,
+        }
+        match self.ticket {
+            Some(ticket) => writeln!(f, ", with ticket {ticket}"),
+            None => writeln!(f),
         }
     }
 }

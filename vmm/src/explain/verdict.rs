@@ -141,15 +141,20 @@ fn is_off_for_long(vcpu: &VcpuState, vcpus: &[VcpuState]) -> bool {
     vcpu.off_ns.is_some_and(|off_ns| off_ns > LONG_OFF_NS && off_ns > longest_ns / 2)
 }
 
+/// " for 1.2 s"; nothing where only KVM knows.
+fn for_time(off_ns: Option<u64>) -> String {
+    off_ns.map_or_else(String::new, |ns| format!(" for {}", duration(ns)))
+}
+
 /// Somebody is inside.
 fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
-    let off = duration(owner.off_ns.unwrap_or(0));
+    let off = for_time(owner.off_ns);
     let (cause, what) = match owner.state {
-        State::Halted => (Cause::HolderAsleep, format!("has slept for {off}: nobody will kick it")),
+        State::Halted => (Cause::HolderAsleep, format!("has slept{off}: nobody will kick it")),
         State::Left => (Cause::HolderLeft, "has left without releasing it".into()),
         State::Preempted | State::Ready if is_off_for_long(owner, vcpus) => {
-            (Cause::HolderOff, format!("has been off its pCPU for {off}"))
+            (Cause::HolderOff, format!("has been off its pCPU{off}"))
         }
         _ => (Cause::HolderRuns, "has run since, and does not release it".into()),
     };
@@ -164,14 +169,14 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
     let Some(next) = next else { return nobody_waits(vcpus) };
     let vcpu = next.vcpu;
     let which = if lock.heads.contains(&vcpu) { "is first in the queue of" } else { "waits for" };
-    let off = duration(next.off_ns.unwrap_or(0));
+    let off = for_time(next.off_ns);
     let (cause, what) = match next.state {
         State::Halted => (
             Cause::LostWakeUp,
-            format!("has slept for {off}, and nobody is inside to kick it: a wake-up was lost"),
+            format!("has slept{off}, and nobody is inside to kick it: a wake-up was lost"),
         ),
         State::Preempted | State::Ready if is_off_for_long(next, vcpus) => {
-            (Cause::HeadOff, format!("has been off its pCPU for {off}"))
+            (Cause::HeadOff, format!("has been off its pCPU{off}"))
         }
         _ => (Cause::HeadRuns, "runs, and does not take it".into()),
     };
@@ -187,9 +192,9 @@ fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
         Some(first) => {
             let others = asleep.len() - 1;
             let text = format!(
-                "vCPU {} has slept longest, for {}, and nobody kicked it ({others} others sleep): a wake-up was lost",
+                "vCPU {} has slept{}, and nobody kicked it ({others} others sleep): a wake-up was lost",
                 first.vcpu,
-                duration(first.off_ns.unwrap_or(0)),
+                first.off_ns.map_or_else(String::new, |ns| format!(" longest, for {}", duration(ns))),
             );
             Verdict { cause: Cause::LostWakeUp, vcpu: Some(first.vcpu), lock: None, text }
         }
@@ -212,7 +217,15 @@ mod tests {
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
-        LockState { lock: 0, owner, entered: 1, word: None, heads: heads.to_vec(), waiters: waiters.to_vec() }
+        LockState {
+            lock: 0,
+            owner,
+            entered: 1,
+            word: None,
+            queue: None,
+            heads: heads.to_vec(),
+            waiters: waiters.to_vec(),
+        }
     }
 
     fn judge(vcpus: &[VcpuState], locks: &[LockState]) -> (Cause, Option<u32>) {

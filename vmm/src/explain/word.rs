@@ -1,7 +1,8 @@
 //! A lock's word, decoded: what the guest says of its layout, applied to what lies there.
 
 use haltkick_hypercalls::{
-    WORD_MCS, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK, WORD_QSPINLOCK_WHOLE, WORD_TAS, WORD_TICKET,
+    WORD_CLH, WORD_FUTEX, WORD_MCS, WORD_MUTEX, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK,
+    WORD_QSPINLOCK_WHOLE, WORD_TAS, WORD_TICKET, WORD_UNFAIR_TICKET,
 };
 use serde::Serialize;
 
@@ -16,8 +17,14 @@ pub struct Word {
     pub meaning: String,
 }
 
-/// What the lock at `address` says. `bytes` are its first eight; `format` is the guest's, and may be anything.
-pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> {
+/// What the lock at `address` says. `bytes` are its first eight; `format` is the guest's, and may be anything. `clh` looks a
+/// node of a CLH lock up.
+pub(super) fn decode(
+    address: u64,
+    bytes: [u8; 8],
+    format: u32,
+    clh: impl Fn(u32) -> Option<String>,
+) -> Option<Word> {
     let [low, high] =
         [0, 4].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
     let (wide, meaning) = match format {
@@ -37,6 +44,18 @@ pub(super) fn decode(address: u64, bytes: [u8; 8], format: u32) -> Option<Word> 
             },
         ),
         WORD_OWNER_YIELD => (false, owner_yield(low)),
+        WORD_CLH => (false, clh(low)?),
+        WORD_UNFAIR_TICKET => (false, unfair_ticket(low)),
+        WORD_MUTEX => (false, mutex(low)),
+        WORD_FUTEX => (
+            false,
+            match low {
+                0 => "free".into(),
+                1 => "held; nobody sleeps".into(),
+                2 => "held; somebody may sleep".into(),
+                other => format!("{other}, which no lock writes"),
+            },
+        ),
         _ => return None,
     };
     let value = if wide { u64::from_le_bytes(bytes) } else { u64::from(low) };
@@ -52,6 +71,25 @@ fn tickets(next: u32, served: u32, step: u32) -> String {
         0 => format!("free; ticket {served} is next"),
         drawn => format!("held by ticket {served}; {} more drawn", drawn - 1),
     }
+}
+
+fn unfair_ticket(word: u32) -> String {
+    match word >> 16 {
+        0 => "free".into(),
+        1 => "held; nobody has tried since".into(),
+        drawn => format!("held; {} have tried since", drawn - 1),
+    }
+}
+
+fn mutex(word: u32) -> String {
+    let owner = match (word >> 3).checked_sub(1) {
+        None => "free".into(),
+        Some(cpu) if word & 1 << 2 != 0 => format!("kept for vCPU {cpu}, which does not know it yet"),
+        Some(cpu) => format!("held by vCPU {cpu}"),
+    };
+    let handoff = if word & 1 << 1 != 0 { "; the next unlock names the first sleeper" } else { "" };
+    let waiters = if word & 1 != 0 { "; somebody sleeps" } else { "; nobody sleeps" };
+    format!("{owner}{handoff}{waiters}")
 }
 
 fn last_in_queue(cpu_plus_one: u32, node: u32) -> String {
@@ -106,10 +144,14 @@ mod tests {
                 4 << 17 | 1 << 15 | 9 << 1 | 1,
                 "held by vCPU 9; the owner was seen preempted; last in the queue: vCPU 3, node 0",
             ),
+            (WORD_UNFAIR_TICKET, 3 << 16, "held; 2 have tried since"),
+            (WORD_MUTEX, 5 << 3 | 1, "held by vCPU 4; somebody sleeps"),
+            (WORD_MUTEX, 5 << 3 | 1 << 2, "kept for vCPU 4, which does not know it yet; nobody sleeps"),
+            (WORD_FUTEX, 2, "held; somebody may sleep"),
         ] {
-            let word = decode(0x1000, value.to_le_bytes(), format).expect("a known format");
+            let word = decode(0x1000, value.to_le_bytes(), format, |_| None).expect("a known format");
             assert_eq!((word.meaning.as_str(), word.value), (meaning, value));
         }
-        assert_eq!(decode(0x1000, [0; 8], u32::MAX), None);
+        assert_eq!(decode(0x1000, [0; 8], u32::MAX, |_| None), None);
     }
 }

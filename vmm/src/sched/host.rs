@@ -122,7 +122,14 @@ impl<'a> HostThreads<'a> {
     /// Whether every vCPU that has not left sleeps.
     pub(crate) fn all_asleep(&self) -> bool {
         let (all, left) = (self.threads.len() as u64, self.left.load(Ordering::SeqCst));
-        left < all && self.asleep.load(Ordering::SeqCst) + left == all
+        left < all && (self.asleep.load(Ordering::SeqCst) + left == all || self.all_halt_in_kernel())
+    }
+
+    /// The same where KVM puts vCPUs to sleep, by the state of their threads: KVM does not tell of one in KVM_RUN.
+    fn all_halt_in_kernel(&self) -> bool {
+        // One that is gone has left.
+        let sleeps_or_left = |thread: &Thread| is_asleep(*thread).unwrap_or(true);
+        self.run.halts_in_kernel && self.threads.iter().all(|thread| thread.get().is_some_and(sleeps_or_left))
     }
 
     fn serve_vcpu(&self, mut vcpu: Vcpu, cpus: &[u32]) {
@@ -230,7 +237,7 @@ impl<'a> HostThreads<'a> {
                 }
             }
         }
-        Ok(Place::Running)
+        Ok(if vcpu.is_halted() { Place::HaltedInKernel } else { Place::Running })
     }
 
     fn descheduler(&self, vcpu: u32) -> Result<Option<Descheduler>, RunError> {
@@ -273,6 +280,14 @@ impl<'a> HostThreads<'a> {
 fn involuntary_switches() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// Whether `thread` sleeps, by the kernel's word; `None` when it is gone.
+fn is_asleep(thread: Thread) -> Option<bool> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.id())).ok()?;
+    // The name before the state may hold anything, parentheses too.
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.trim_start().starts_with('S'))
 }
 
 fn read_sched_stat(thread: Thread) -> Option<SchedStat> {

@@ -42,6 +42,8 @@ pub(crate) enum Place {
     Ready { since_ns: u64 },
     /// Asleep.
     Halted { since_ns: u64 },
+    /// Asleep in KVM's hands, which does not say since when.
+    HaltedInKernel,
     /// Done, or failed.
     Left,
 }

@@ -15,6 +15,7 @@ use crate::account::Activity;
 use crate::clock::{now_ns, read_tsc};
 use crate::config::{RunConfig, Sched};
 use crate::guest_run::lock;
+use crate::image::Image;
 use crate::memory::Memory;
 
 pub(crate) use sections::Sections;
@@ -182,6 +183,8 @@ pub(crate) struct About {
     pub(crate) pcpus: Vec<u32>,
     /// When the measuring window was open, in host time; `u64::MAX`: never.
     pub(crate) window_ns: [u64; 2],
+    /// What the trace lacks, and why.
+    pub(crate) missing: Vec<String>,
 }
 
 /// One of its guests.
@@ -193,14 +196,14 @@ pub(crate) struct AboutGuest {
 }
 
 impl About {
-    pub(crate) fn new(configs: &[&RunConfig], window_ns: [u64; 2]) -> Self {
+    pub(crate) fn new(configs: &[&RunConfig], image: &Image, window_ns: [u64; 2]) -> Self {
         let guests = configs.iter().map(|config| AboutGuest {
             name: config.name.clone(),
             vcpus: config.vcpus,
             locks: config.lock_count,
         });
         let pcpus = if configs[0].sched == Sched::Vmm { configs[0].cpus.clone() } else { vec![] };
-        Self { guests: guests.collect(), pcpus, window_ns }
+        Self { guests: guests.collect(), pcpus, window_ns, missing: missing(configs, image) }
     }
 
     /// What the vCPUs of all guests are called, in order.
@@ -212,6 +215,28 @@ impl About {
         };
         self.guests.iter().flat_map(|guest| (0..guest.vcpus).map(move |vcpu| named(guest, vcpu))).collect()
     }
+}
+
+/// What a trace of these runs lacks, and why.
+fn missing(configs: &[&RunConfig], image: &Image) -> Vec<String> {
+    let mut missing = Vec::new();
+    if configs[0].sched == Sched::Host {
+        missing.push("who ran on which pCPU: with --sched host only the host's scheduler knows".to_owned());
+    }
+    let notes = |name: &str| image.workloads.iter().any(|entry| entry.name == name && entry.notes_sections());
+    let mut silent: Vec<_> =
+        configs.iter().map(|config| config.workload.as_str()).filter(|name| !notes(name)).collect();
+    silent.dedup();
+    if !silent.is_empty() {
+        let noting = image.workloads.iter().filter(|entry| entry.notes_sections() && !entry.is_selftest());
+        let noting: Vec<_> = noting.map(|entry| entry.name.as_str()).collect();
+        missing.push(format!(
+            "critical sections: {} does not note them, {} do",
+            silent.join(", "),
+            noting.join(", ")
+        ));
+    }
+    missing
 }
 
 /// From the guest's clock to the host's.
@@ -254,6 +279,12 @@ impl Trace {
     #[must_use]
     pub fn guest_sections(&self) -> (u64, u64) {
         (self.sections.count(), self.sections.dropped)
+    }
+
+    /// What it lacks, and why: one line for each.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.about.missing
     }
 
     /// Sections that the guest noted with times or locks that cannot be: they are left out.

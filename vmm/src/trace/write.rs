@@ -7,7 +7,7 @@
 //!   vCPU 0     running | preempted: holder | halted | ...       kicks leave and arrive here, as flows;
 //!                                                             injections, as instants
 //!     lock     wait for lock 0 | hold lock 0 | ...
-//! run          the measuring window; what was dropped
+//! run          the measuring window; what was dropped; what is missing, and why
 //! ```
 
 use std::io::{self, BufWriter, Write};
@@ -84,6 +84,9 @@ impl Trace {
                 ("implausible_sections", self.sections.implausible),
             ];
             writer.event(&TrackEvent { annotations: &dropped, ..instant(RUN, start_ns, "dropped") })?;
+        }
+        for missing in &self.about.missing {
+            writer.event(&instant(RUN, start_ns, &format!("without {missing}")))?;
         }
         let [open_ns, close_ns] = self.about.window_ns;
         if open_ns < end_ns {

@@ -5,6 +5,8 @@ mod native;
 
 use std::io;
 
+use kvm_bindings::KVM_MP_STATE_HALTED;
+
 use crate::exits::Exit;
 use crate::kvm_stats;
 
@@ -58,6 +60,16 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => kvm_stats::read(&vcpu.fd),
             Body::Native(_) => Err(io::Error::other("threads run without KVM")),
+        }
+    }
+
+    /// Whether it has halted in KVM's hands and nothing has woken it since. KVM_GET_MP_STATE waits for the end of KVM_RUN.
+    pub(crate) fn is_halted(&self) -> bool {
+        match &self.body {
+            Body::Kvm(vcpu) => {
+                vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
+            }
+            Body::Native(_) => false,
         }
     }
 

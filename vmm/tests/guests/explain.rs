@@ -18,6 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_panic_is_explained_with_the_console", explain_a_panic),
         Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
         Trial::test("a_hang_names_the_holder_and_who_waits_for_how_long", explain_a_hang),
+        Trial::test("a_queue_is_told_in_order", explain_a_queue),
         // An emulator takes minutes to give each of so many vCPUs its turns.
         Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus)
             .with_ignored_flag(std::env::var_os("HALTKICK_NESTED").is_some()),
@@ -52,7 +53,7 @@ fn exception_is_reported() -> Check {
 }
 
 /// Runs what must fail, and gives what is told of it.
-fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
+pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
     let mut readings = Readings::default();
     let result = run_with_readings(
         config,
@@ -114,6 +115,21 @@ fn explain_a_hang() -> Check {
             };
             let word = state.word.as_ref().map_or("", |word| word.meaning.as_str());
             check(word.starts_with("held"), || format!("{lock}: {:?}", state.word))?;
+            if pv {
+                let queue = state.queue.as_ref().ok_or("no queue")?;
+                let (first, last) = (queue.vcpus.first().copied(), queue.vcpus.last());
+                check(first.is_some_and(|vcpu| state.heads.contains(&vcpu)) && queue.from_head, || {
+                    format!("{queue:?}, {state:?}")
+                })?;
+                check(last.is_some_and(|vcpu| word.contains(&format!("vCPU {vcpu},"))), || {
+                    format!("{queue:?}, {word}")
+                })?;
+                // A word that says so has an entry, and that one names the head.
+                let sleepers = explanation.sleepers.as_ref().ok_or("no census")?;
+                let named: Vec<_> = sleepers.entries.iter().map(|entry| (entry.lock, entry.vcpu)).collect();
+                let slow = if word.starts_with("held and slow") { vec![(Some(0), first)] } else { vec![] };
+                check(named == slow, || format!("{word}: {sleepers:?}"))?;
+            }
             check(state.owner == Some(0) && state.heads.len() + state.waiters.len() > 0, || {
                 format!("{state:?}")
             })?;
@@ -122,6 +138,22 @@ fn explain_a_hang() -> Check {
         }
     }
     Ok(())
+}
+
+/// MCS keeps its owner in the queue; nobody leaves it, so that all must be there, in the order in which they asked.
+fn explain_a_queue() -> Check {
+    let (workload, lock) = ("selftest-hang".into(), "mcs".into());
+    let config = RunConfig { workload, lock, pv: false, window: PATIENCE, ..config() };
+    let (_, explanation, _) = explained(&config)?;
+    let queue = explanation.locks.first().and_then(|lock| lock.queue.clone()).ok_or("no queue")?;
+    let waiters = &explanation.locks[0].waiters;
+    let mut sorted = queue.vcpus.clone();
+    sorted.sort_unstable();
+    let mut all = [&[0][..], waiters].concat();
+    all.sort_unstable();
+    check(queue.from_head && queue.vcpus[0] == 0 && sorted == all, || {
+        format!("{queue:?}, waiting: {waiters:?}")
+    })
 }
 
 /// A large machine's explanation is no longer than a small one's.
@@ -212,10 +244,13 @@ fn trace_agrees_with_the_guest() -> Check {
         let (image, stop) = (Image::embedded(), AtomicBool::new(false));
         let instruments = Instruments { profile: None, trace: true };
         let mut readings = Readings::default();
-        let config = RunConfig { sched, ..config() };
+        let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };
+        let config = RunConfig { sched, workload: workload.into(), ..config() };
         let outcome = run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
         let trace = readings.trace.ok_or("no trace")?;
         let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
+        let lacks_pcpus = trace.missing().iter().any(|missing| missing.contains("pCPU"));
+        check(lacks_pcpus == (sched == Sched::Host), || format!("{sched:?}: {:?}", trace.missing()))?;
         check(events > u64::from(config.vcpus), || format!("{events} host events"))?;
         check(sections + dropped >= outcome.acquisitions(), || {
             format!("{sections} sections traced, {} counted", outcome.acquisitions())

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched, probe};
+use haltkick_vmm::{Cause, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched, probe};
 use libtest_mimic::Trial;
 
+use crate::explain::explained;
 use crate::locks::forms;
-use crate::support::{Check, acquisitions, check, config, exits, start, unexpected};
+use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, start, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials =
@@ -44,6 +45,8 @@ fn trials_of(backend: PvBackend, works: Result<(), String>) -> Vec<Trial> {
         .collect();
     let latch = format!("a_kick_before_the_halt_is_latched_by_{name}");
     trials.push(Trial::test(latch, move || latch_halting(backend)));
+    let lost = format!("a_lost_kick_names_who_sleeps_in_the_kernel_with_{name}");
+    trials.push(Trial::test(lost, move || explain_lost_kick_in_kernel(backend)));
     let knobs = format!("halt_polling_and_exits_can_be_chosen_with_{name}");
     trials.push(Trial::test(knobs, move || knobs_in_kernel(backend)));
     if backend == PvBackend::Kvm {
@@ -71,6 +74,17 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
     })?;
     let doorbells = exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick");
     check(doorbells == 0, || format!("{doorbells} doorbells"))
+}
+
+/// KVM puts them to sleep and says so of each.
+fn explain_lost_kick_in_kernel(backend: PvBackend) -> Check {
+    let config = RunConfig { workload: "selftest-lost-kick".into(), window: PATIENCE, ..halting(backend) };
+    let (error, explanation, _) = explained(&config)?;
+    check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
+    let verdict = &explanation.verdict;
+    check(verdict.cause == Cause::LostWakeUp && verdict.vcpu.is_some(), || {
+        format!("{verdict:?}\n{explanation}")
+    })
 }
 
 fn latch_halting(backend: PvBackend) -> Check {

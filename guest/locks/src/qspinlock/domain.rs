@@ -1,9 +1,11 @@
 //! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping
 //! heads.
 
-use super::table::{Line, Table};
+use core::{mem::offset_of, ptr};
+
+use super::table::{Line, Table, WIDTH};
 use crate::{
-    Platform,
+    Platform, Queues,
     domain::domain,
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
@@ -21,7 +23,7 @@ pub struct QSpinDomain<P, const CPUS: usize, const LINES: usize = 64> {
     table: [Line; LINES],
 }
 
-domain!(QSpinDomain<CPUS, LINES>);
+domain!(QSpinDomain<CPUS, LINES>, queues_in_memory);
 
 impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     const_unless_loom! {
@@ -34,6 +36,21 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
                 assert!(MODELLED || (LINES >= CPUS && LINES >= 64));
             }
             Self { platform, cpus: array![PerCpu::new(); CPUS], table: array![Line::new(); LINES] }
+        }
+    }
+
+    fn queues_in_memory(&self) -> Queues {
+        let per_cpu = &self.cpus[0];
+        Queues {
+            nodes: ptr::from_ref(&per_cpu.nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<Node>(),
+            nodes_per_cpu: LEVELS,
+            in_use: ptr::from_ref(&per_cpu.own.nesting).addr(),
+            next: offset_of!(Node, next),
+            locked: offset_of!(Node, locked),
+            table: ptr::from_ref(&self.table).addr(),
+            table_entries: LINES * WIDTH,
         }
     }
 

@@ -23,14 +23,16 @@ use crate::{
 };
 
 /// Entries in a line.
-const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 4;
 
 /// A cache line of the table.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Line([Entry; WIDTH]);
 
+/// Laid out for those who look at it from outside: see [`Queues`](crate::Queues).
 #[derive(Debug)]
+#[repr(C)]
 struct Entry {
     /// Address of the lock word; 0: the entry is free.
     lock: AtomicUsize,

@@ -1,0 +1,427 @@
+//! Who stands in which queue, in order, and who sleeps: read from the nodes of the lock's kind, which lie in the guest's
+//! memory where the guest says.
+//!
+//! A lock's word names the last in its queue, and each node its successor. So the queue is followed from its end: the one
+//! before a node is the node in use that names it as its successor. All nodes are read once; no queue is longer than
+//! there are nodes, and a node that comes up again ends it. An address or a code that cannot be is nobody's.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{
+    MAX_LOCKS, MAX_VCPUS, WORD_CLH, WORD_MCS, WORD_OWNER_YIELD, WORD_PV_TICKET, WORD_QSPINLOCK,
+    WORD_QSPINLOCK_WHOLE,
+};
+use serde::Serialize;
+
+use crate::memory::Memory;
+
+/// Nodes of one vCPU that are looked at, at most.
+const MOST_NODES_PER_VCPU: u32 = 8;
+/// Entries of a table that are looked at, at most.
+const MOST_ENTRIES: u32 = 4 * MAX_VCPUS as u32;
+/// Nesting levels in a code.
+const LEVELS: u32 = 4;
+
+/// The queue of one lock, first to last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// The vCPUs in it.
+    pub vcpus: Vec<u32>,
+    /// Whether the first of them is the first in the queue; else who is before it has not linked up yet, or there is no
+    /// telling.
+    pub from_head: bool,
+}
+
+/// Who sleeps where unlock will look for whom to kick.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Census {
+    /// Entries that there are.
+    pub capacity: u32,
+    /// Those in use.
+    pub entries: Vec<Registered>,
+}
+
+/// An entry of the hash table, or a slot of a vCPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Registered {
+    /// Which lock; null if its address is none of them.
+    pub lock: Option<u32>,
+    /// The address that stands there.
+    pub address: u64,
+    /// Whom unlock is to kick; null if that is no vCPU.
+    pub vcpu: Option<u32>,
+    /// The ticket that it waits with, where there are tickets.
+    pub ticket: Option<u32>,
+}
+
+/// Where the locks of the run lie, as the guest says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Locks {
+    first: u64,
+    stride: u64,
+    count: u32,
+    /// What a lock's first bytes mean.
+    pub(super) format: u32,
+}
+
+impl Locks {
+    /// `None` where the guest does not say.
+    pub(super) fn new(memory: &Memory, count: u32) -> Option<Self> {
+        let control = memory.control();
+        let first = control.locks.load(Ordering::Relaxed);
+        let stride = u64::from(control.lock_stride.load(Ordering::Relaxed));
+        let format = control.lock_word.load(Ordering::Relaxed);
+        let count = count.min(MAX_LOCKS);
+        (first != 0 && stride != 0).then_some(Self { first, stride, count, format })
+    }
+
+    /// Address of `lock`; it may be none.
+    pub(super) fn address(&self, lock: u32) -> Option<u64> {
+        self.first.checked_add(u64::from(lock) * self.stride)
+    }
+
+    /// The lock at `address`.
+    fn at(&self, address: u64) -> Option<u32> {
+        let from_first = address.checked_sub(self.first)?;
+        let lock = u32::try_from(from_first / self.stride).ok()?;
+        (from_first.is_multiple_of(self.stride) && lock < self.count).then_some(lock)
+    }
+}
+
+/// The nodes of the lock's kind.
+pub(super) struct Nodes<'a> {
+    memory: &'a Memory,
+    locks: Locks,
+    nodes: u64,
+    in_use: u64,
+    table: u64,
+    cpu_bytes: u32,
+    node_bytes: u32,
+    per_vcpu: u32,
+    next: u32,
+    locked: u32,
+    table_entries: u32,
+}
+
+impl<'a> Nodes<'a> {
+    /// `None` where the guest does not say where they lie.
+    pub(super) fn new(memory: &'a Memory, locks: Locks) -> Option<Self> {
+        let queues = &memory.control().queues;
+        // Relaxed, here and below: nothing moves any more.
+        let nodes = queues.nodes.load(Ordering::Relaxed);
+        (nodes != 0).then(|| Self {
+            memory,
+            locks,
+            nodes,
+            in_use: queues.in_use.load(Ordering::Relaxed),
+            table: queues.table.load(Ordering::Relaxed),
+            cpu_bytes: queues.cpu_bytes.load(Ordering::Relaxed),
+            node_bytes: queues.node_bytes.load(Ordering::Relaxed),
+            per_vcpu: queues.nodes_per_cpu.load(Ordering::Relaxed).min(MOST_NODES_PER_VCPU),
+            next: queues.next.load(Ordering::Relaxed),
+            locked: queues.locked.load(Ordering::Relaxed),
+            table_entries: queues.table_entries.load(Ordering::Relaxed).min(MOST_ENTRIES),
+        })
+    }
+
+    /// Address of a node; `None` when there is no such vCPU or no such node, or beyond all addresses.
+    fn node(&self, vcpu: u32, place: u32) -> Option<u64> {
+        let exists = vcpu < self.memory.vcpus() && place < self.per_vcpu;
+        let offset =
+            u64::from(vcpu) * u64::from(self.cpu_bytes) + u64::from(place) * u64::from(self.node_bytes);
+        self.nodes.checked_add(offset).filter(|_| exists)
+    }
+
+    /// Address of a vCPU's word that says which nodes are in use.
+    fn in_use(&self, vcpu: u32) -> Option<u64> {
+        self.in_use.checked_add(u64::from(vcpu) * u64::from(self.cpu_bytes))
+    }
+
+    fn is_in_use(&self, vcpu: u32, place: u32) -> bool {
+        let word = self.in_use(vcpu).and_then(|address| read_u32(self.memory, address)).unwrap_or(0);
+        match self.locks.format {
+            WORD_MCS | WORD_CLH => word >> place & 1 != 0,
+            _ => place < word,
+        }
+    }
+
+    /// What names a node in links and tails.
+    fn code(&self, vcpu: u32, place: u32) -> u32 {
+        match self.locks.format {
+            WORD_MCS => 1 + vcpu * MOST_NODES_PER_VCPU + place,
+            _ => (vcpu + 1) * LEVELS + place,
+        }
+    }
+
+    /// vCPU and place of the node that `code` names.
+    fn named(&self, code: u32) -> Option<(u32, u32)> {
+        let (vcpu, place) = match self.locks.format {
+            WORD_MCS => (code.checked_sub(1)? / MOST_NODES_PER_VCPU, (code - 1) % MOST_NODES_PER_VCPU),
+            _ => ((code / LEVELS).checked_sub(1)?, code % LEVELS),
+        };
+        self.node(vcpu, place).map(|_| (vcpu, place))
+    }
+
+    /// All links: from the code of a node to that of the node before it.
+    pub(super) fn links(&self) -> HashMap<u32, u32> {
+        let mut links = HashMap::new();
+        for vcpu in 0..self.memory.vcpus() {
+            for place in (0..self.per_vcpu).filter(|&place| self.is_in_use(vcpu, place)) {
+                let link = self.node(vcpu, place).and_then(|node| node.checked_add(self.next.into()));
+                match link.and_then(|link| read_u32(self.memory, link)) {
+                    None | Some(0) => {}
+                    Some(next) => _ = links.insert(next, self.code(vcpu, place)),
+                }
+            }
+        }
+        links
+    }
+
+    /// The last in the queue of a lock whose first word is `word`: `None` where that does not tell, or nobody is.
+    fn last(&self, word: u32) -> Option<u32> {
+        let code = match self.locks.format {
+            WORD_QSPINLOCK => word >> 16,
+            WORD_QSPINLOCK_WHOLE => word >> 9,
+            WORD_MCS => word,
+            WORD_OWNER_YIELD => {
+                // Its tail names the vCPU alone, which waits at its deepest level.
+                let vcpu = (word >> 17).checked_sub(1)?;
+                let depth = (0..self.per_vcpu).take_while(|&place| self.is_in_use(vcpu, place)).count();
+                self.code(vcpu, (depth as u32).saturating_sub(1))
+            }
+            _ => return None,
+        };
+        (code != 0).then_some(code)
+    }
+
+    /// The queue of the lock whose first word is `word`. `is_first` says which vCPUs say that they are first in its queue,
+    /// or inside.
+    pub(super) fn queue(
+        &self,
+        links: &HashMap<u32, u32>,
+        word: u32,
+        is_first: impl Fn(u32) -> bool,
+    ) -> Option<Queue> {
+        let mut code = self.last(word)?;
+        let (mut queue, mut seen) = (Queue::default(), Vec::new());
+        while let Some((vcpu, place)) = self.named(code)
+            && !seen.contains(&code)
+        {
+            seen.push(code);
+            queue.vcpus.push(vcpu);
+            let locked = self.node(vcpu, place).and_then(|node| node.checked_add(self.locked.into()));
+            let made_first =
+                locked.and_then(|locked| self.memory.read(locked, 1)).is_some_and(|byte| byte[0] != 0);
+            let before = links.get(&code);
+            queue.from_head = made_first || before.is_none() && is_first(vcpu);
+            match before {
+                Some(&before) if !made_first => code = before,
+                _ => break,
+            }
+        }
+        queue.vcpus.reverse();
+        Some(queue)
+    }
+
+    /// Who is registered as asleep; `None` where the lock's kind has no such place.
+    pub(super) fn census(&self) -> Option<Census> {
+        match self.locks.format {
+            WORD_QSPINLOCK | WORD_QSPINLOCK_WHOLE => {
+                let entry = |number: u32| {
+                    let (address, code) = self.registered(self.table.checked_add(u64::from(number) * 16)?)?;
+                    Some(self.entry(address, self.named(code).map(|(vcpu, _)| vcpu), None))
+                };
+                let entries = (0..self.table_entries).filter_map(entry).collect();
+                Some(Census { capacity: self.table_entries, entries })
+            }
+            WORD_PV_TICKET => {
+                let vcpus = self.memory.vcpus();
+                let slots = (0..vcpus).flat_map(|vcpu| (0..self.per_vcpu).map(move |slot| (vcpu, slot)));
+                let entry = |(vcpu, slot)| {
+                    let (address, ticket) = self.registered(self.node(vcpu, slot)?)?;
+                    Some(self.entry(address, Some(vcpu), Some(ticket)))
+                };
+                Some(Census { capacity: vcpus * self.per_vcpu, entries: slots.filter_map(entry).collect() })
+            }
+            _ => None,
+        }
+    }
+
+    fn entry(&self, address: u64, vcpu: Option<u32>, ticket: Option<u32>) -> Registered {
+        Registered { lock: self.locks.at(address), address, vcpu, ticket }
+    }
+
+    /// The lock and the number beside it, where there is one.
+    fn registered(&self, entry: u64) -> Option<(u64, u32)> {
+        let lock = self.memory.read(entry, 8)?;
+        let lock = u64::from_le_bytes(lock.try_into().ok()?);
+        (lock != 0).then(|| Some((lock, read_u32(self.memory, entry.checked_add(8)?)?)))?
+    }
+
+    /// What the number of the last node says of a CLH lock.
+    pub(super) fn clh(&self, number: u32) -> String {
+        let Some(index) = number.checked_sub(1) else { return "never taken".into() };
+        let at_first = MAX_VCPUS as u32 * MOST_NODES_PER_VCPU;
+        let address = match index.checked_sub(at_first) {
+            None => self.nodes.checked_add(
+                u64::from(index / MOST_NODES_PER_VCPU) * u64::from(self.cpu_bytes)
+                    + u64::from(index % MOST_NODES_PER_VCPU) * u64::from(self.node_bytes),
+            ),
+            Some(in_stock) => self.table.checked_add(u64::from(in_stock) * u64::from(self.node_bytes)),
+        };
+        let busy = address
+            .and_then(|address| self.memory.read(address.checked_add(self.locked.into())?, 1))
+            .map(|byte| byte[0] != 0);
+        match (busy, self.clh_owner(number)) {
+            (None, _) => format!("names node {number}, which there is not"),
+            (Some(false), _) => format!("free; node {number} was the last"),
+            (Some(true), Some(vcpu)) => format!("held; last in the queue: vCPU {vcpu}, with node {number}"),
+            (Some(true), None) => format!("held; last in the queue: node {number}, which no vCPU uses"),
+        }
+    }
+
+    /// Whose node `number` is now: CLH nodes change hands.
+    fn clh_owner(&self, number: u32) -> Option<u32> {
+        let has = |vcpu: u32, place: u32| {
+            let name = self.in_use(vcpu)?.checked_add(4 + 4 * u64::from(place))?;
+            let own = 1 + vcpu * MOST_NODES_PER_VCPU + place;
+            Some(match read_u32(self.memory, name)? {
+                0 => own == number,
+                name => name == number,
+            })
+        };
+        let uses = |vcpu: u32| {
+            (0..self.per_vcpu).any(|place| self.is_in_use(vcpu, place) && has(vcpu, place) == Some(true))
+        };
+        (0..self.memory.vcpus()).find(|&vcpu| uses(vcpu))
+    }
+}
+
+fn read_u32(memory: &Memory, address: u64) -> Option<u32> {
+    memory.read(address, 4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE: u64 = 0x40_0000;
+    const NODES: u64 = IMAGE;
+    const IN_USE: u64 = IMAGE + 64;
+    const TABLE: u64 = IMAGE + 0x1000;
+    const LOCK: u64 = IMAGE + 0x2000;
+    const VCPUS: u32 = 4;
+
+    /// Four vCPUs with four nodes of 16 bytes each and a table of four entries, as a qspinlock has them.
+    fn memory() -> Memory {
+        let memory = Memory::new(IMAGE + 0x3000, VCPUS, 0, 0).expect("memory for a small guest");
+        let (control, queues) = (memory.control(), &memory.control().queues);
+        control.locks.store(LOCK, Ordering::Relaxed);
+        control.lock_stride.store(128, Ordering::Relaxed);
+        control.lock_word.store(WORD_QSPINLOCK, Ordering::Relaxed);
+        queues.nodes.store(NODES, Ordering::Relaxed);
+        queues.in_use.store(IN_USE, Ordering::Relaxed);
+        queues.table.store(TABLE, Ordering::Relaxed);
+        queues.cpu_bytes.store(128, Ordering::Relaxed);
+        queues.node_bytes.store(16, Ordering::Relaxed);
+        queues.nodes_per_cpu.store(4, Ordering::Relaxed);
+        queues.locked.store(4, Ordering::Relaxed);
+        queues.table_entries.store(4, Ordering::Relaxed);
+        memory
+    }
+
+    fn code(vcpu: u32) -> u32 {
+        (vcpu + 1) * LEVELS
+    }
+
+    /// `vcpu` waits, with `next` behind it.
+    fn waits(memory: &Memory, vcpu: u32, next: u32, locked: u32) {
+        let at = u64::from(vcpu) * 128;
+        memory.write(IN_USE + at, &1_u32.to_le_bytes());
+        memory.write(NODES + at, &next.to_le_bytes());
+        memory.write(NODES + at + 4, &locked.to_le_bytes());
+    }
+
+    fn queue(memory: &Memory, tail: u32, first: Option<u32>) -> Option<Queue> {
+        let nodes = Nodes::new(memory, Locks::new(memory, 2)?)?;
+        nodes.queue(&nodes.links(), tail << 16 | 1, |vcpu| Some(vcpu) == first)
+    }
+
+    fn order(vcpus: &[u32], from_head: bool) -> Option<Queue> {
+        Some(Queue { vcpus: vcpus.to_vec(), from_head })
+    }
+
+    #[test]
+    fn a_queue_is_followed_from_its_end_to_its_head() {
+        let memory = memory();
+        waits(&memory, 2, code(0), 1);
+        waits(&memory, 0, code(3), 0);
+        waits(&memory, 3, 0, 0);
+        assert_eq!(queue(&memory, code(3), None), order(&[2, 0, 3], true));
+        assert_eq!(queue(&memory, 0, None), None, "nobody queues");
+        // vCPU 1 was in the queue once: its node is free, whatever still stands there.
+        memory.write(NODES + 128, &code(2).to_le_bytes());
+        assert_eq!(queue(&memory, code(3), None), order(&[2, 0, 3], true));
+    }
+
+    #[test]
+    fn who_has_not_linked_up_yet_is_missed_and_that_is_told() {
+        let memory = memory();
+        waits(&memory, 2, 0, 0);
+        assert_eq!(queue(&memory, code(2), None), order(&[2], false));
+        assert_eq!(queue(&memory, code(2), Some(2)), order(&[2], true), "it says that it is the first");
+    }
+
+    #[test]
+    fn a_circle_and_codes_of_nobody_end_a_queue() {
+        let memory = memory();
+        waits(&memory, 0, code(1), 0);
+        waits(&memory, 1, code(0), 0);
+        assert_eq!(queue(&memory, code(1), None), order(&[0, 1], false));
+        assert_eq!(queue(&memory, code(VCPUS), None), order(&[], false));
+        assert_eq!(queue(&memory, 3, None), order(&[], false));
+        // Nodes beyond the memory and beyond all addresses are nobody's.
+        for address in [memory.size(), u64::MAX] {
+            memory.control().queues.nodes.store(address, Ordering::Relaxed);
+            memory.control().queues.in_use.store(address, Ordering::Relaxed);
+            assert_eq!(queue(&memory, code(1), None).map(|queue| queue.from_head), Some(false));
+        }
+    }
+
+    #[test]
+    fn the_census_names_locks_and_vcpus_or_says_that_there_are_none() {
+        let memory = memory();
+        let entries = [(LOCK + 128, code(2)), (LOCK + 1, code(0)), (LOCK, code(VCPUS))];
+        for (entry, (lock, node)) in (1..).zip(entries) {
+            memory.write(TABLE + 16 * entry, &lock.to_le_bytes());
+            memory.write(TABLE + 16 * entry + 8, &node.to_le_bytes());
+        }
+        let nodes = Locks::new(&memory, 2).and_then(|locks| Nodes::new(&memory, locks)).expect("told");
+        let census = nodes.census().expect("a qspinlock has a table");
+        let found: Vec<_> = census.entries.iter().map(|entry| (entry.lock, entry.vcpu)).collect();
+        assert_eq!((census.capacity, found), (4, vec![(Some(1), Some(2)), (None, Some(0)), (Some(0), None)]));
+        memory.control().queues.table_entries.store(u32::MAX, Ordering::Relaxed);
+        memory.control().queues.table.store(u64::MAX - 64, Ordering::Relaxed);
+        assert_eq!(nodes.census().map(|census| census.entries.len()), Some(3), "read when it was made");
+    }
+
+    #[test]
+    fn a_clh_node_is_found_wherever_it_is_and_its_vcpu_by_the_number() {
+        let memory = memory();
+        let queues = &memory.control().queues;
+        memory.control().lock_word.store(WORD_CLH, Ordering::Relaxed);
+        queues.locked.store(0, Ordering::Relaxed);
+        queues.nodes_per_cpu.store(1, Ordering::Relaxed);
+        let in_stock = MAX_VCPUS as u32 * MOST_NODES_PER_VCPU + 1;
+        // vCPU 1 uses the first node of the stock, which is busy.
+        memory.write(IN_USE + 128, &1_u32.to_le_bytes());
+        memory.write(IN_USE + 128 + 4, &in_stock.to_le_bytes());
+        memory.write(TABLE, &1_u32.to_le_bytes());
+        let nodes = Locks::new(&memory, 2).and_then(|locks| Nodes::new(&memory, locks)).expect("told");
+        assert_eq!(nodes.clh(0), "never taken");
+        assert_eq!(nodes.clh(1), "free; node 1 was the last");
+        assert_eq!(nodes.clh(in_stock), format!("held; last in the queue: vCPU 1, with node {in_stock}"));
+        assert_eq!(nodes.clh(u32::MAX), format!("names node {}, which there is not", u32::MAX));
+    }
+}
