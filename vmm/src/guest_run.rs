@@ -7,7 +7,7 @@ use haltkick_hypercalls::VcpuArea;
 
 use crate::account::Mark;
 use crate::clock::{GuestTsc, WindowTimes, now_ns};
-use crate::config::{PvBackend, RunConfig, Sched};
+use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
 use crate::hints::Hints;
@@ -32,7 +32,7 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) hints: &'a Hints,
     /// Whether the VMM is the one who writes that flag.
     pub(crate) keeps_books: bool,
-    /// Whether vCPUs sleep in KVM's hands.
+    /// Whether vCPUs sleep in KVM's hands; no, unless the caller says so.
     pub(crate) halts_in_kernel: bool,
     /// What the VMM has told of each vCPU by that flag.
     pub(crate) marks: Vec<Mark>,
@@ -72,7 +72,7 @@ impl<'a> GuestRun<'a> {
             invalidations: Invalidations::new(memory.vcpus()),
             hints,
             keeps_books: config.sched == Sched::Vmm,
-            halts_in_kernel: matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi),
+            halts_in_kernel: false,
             marks: (0..config.vcpus).map(|_| Mark::default()).collect(),
             attribution: config.attribution,
             losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),

@@ -9,7 +9,7 @@ use haltkick_hypercalls::{
 use crate::beside;
 use crate::clock::{GuestTsc, now_ns, read_tsc};
 use crate::collect::{self, Facts};
-use crate::config::{Engine, RunConfig, Sched};
+use crate::config::{Engine, PvBackend, RunConfig, Sched};
 use crate::deschedule::{Deschedule, Plan};
 use crate::error::RunError;
 use crate::explain::{self, Scene};
@@ -171,7 +171,9 @@ fn guest_runs<'a>(
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        GuestRun::new(config, (&machine.memory, &machine.hints), image, tsc, place, watch)
+        let mut guest = GuestRun::new(config, (&machine.memory, &machine.hints), image, tsc, place, watch);
+        guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+        guest
     });
     guests.collect()
 }
