@@ -61,6 +61,9 @@ pub(crate) struct Record {
     pub(crate) vm_exits: BTreeMap<String, u64>,
     /// What KVM counted for all vCPUs, whole run, under its names.
     pub(crate) kvm_stats: Option<BTreeMap<String, u64>>,
+    /// With `--pmu on`: cache events that the host's PMU counted in the guest, inside the window; null where it cannot.
+    #[serde(default)]
+    pub(crate) pmu: Option<BTreeMap<String, Option<u64>>>,
     /// Times a running vCPU was taken off its pCPU inside the window, by what it was doing.
     pub(crate) preemptions: Option<Activities>,
     /// Time that those vCPUs were off for, by what they were doing.
@@ -504,6 +507,7 @@ impl Record {
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: kvm_stats(outcome, &mut why),
+            pmu: pmu(outcome, &mut why),
             preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
             preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
             lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
@@ -740,6 +744,23 @@ fn kvm_stats(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, u64>> 
             None
         }
     }
+}
+
+fn pmu(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>> {
+    let counted = match &outcome.pmu {
+        Ok(counted) => counted,
+        Err(reason) => {
+            why.insert("pmu".into(), reason.clone());
+            return None;
+        }
+    };
+    let mut count = |(name, count): &(&str, Result<u64, String>)| {
+        if let Err(reason) = count {
+            why.insert(format!("pmu.{name}"), reason.clone());
+        }
+        ((*name).to_owned(), count.as_ref().ok().copied())
+    };
+    Some(counted.iter().map(&mut count).collect())
 }
 
 fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {

@@ -165,6 +165,9 @@ pub(crate) struct Settings {
     /// Tell descheduling by what the vCPU was doing, and what that cost the others: on or off [default: on]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Hostility")]
     pub(crate) attribution: Option<Switch>,
+    /// Count cache events of the guest, where the host has a PMU: on or off [default: off]
+    #[arg(long, value_name = "SWITCH", hide_possible_values = true, help_heading = "Measuring")]
+    pub(crate) pmu: Option<Switch>,
 
     /// The lock; `haltkick list locks` shows them [default: qspinlock]
     #[arg(long, value_name = "NAME", help_heading = "Lock")]
@@ -272,6 +275,7 @@ pub(crate) const KEYS: &[&str] = &[
     "slice-margin",
     "kick-yield",
     "attribution",
+    "pmu",
     "lock",
     "layout",
     "pv",
@@ -344,6 +348,7 @@ impl Settings {
             "slice-margin" => self.slice_margin = Some(value.parse()?),
             "kick-yield" => self.kick_yield = Some(choose(value)?),
             "attribution" => self.attribution = Some(choose(value)?),
+            "pmu" => self.pmu = Some(choose(value)?),
             "lock" => self.lock = Some(value.into()),
             "layout" => self.layout = Some(value.into()),
             "pv" => self.pv = Some(choose(value)?),
@@ -395,6 +400,7 @@ impl Settings {
             slice_margin: self.slice_margin.or(below.slice_margin),
             kick_yield: self.kick_yield.or(below.kick_yield),
             attribution: self.attribution.or(below.attribution),
+            pmu: self.pmu.or(below.pmu),
             lock: self.lock.or_else(|| below.lock.clone()),
             layout: self.layout.or_else(|| below.layout.clone()),
             pv: self.pv.or(below.pv),
@@ -487,6 +493,7 @@ impl Settings {
             slice_margin: length(self.slice_margin, Duration::from_micros(10)),
             kick_yields: self.kick_yields()?,
             attribution: self.attribution.unwrap_or(Switch::On) == Switch::On,
+            pmu: self.pmu == Some(Switch::On),
             deschedule: self.descheduling(find("lock", &lock, &supply.image.locks)?, supply.image)?,
             lock,
             pv,

@@ -144,6 +144,7 @@ macro_rules! workloads {
 }
 
 const PARTS: u32 = CHECKS_AT_REST | NEEDS_PARTS;
+const FAULTS: u32 = USES_MEMORY | FAULTS_PAGES | CHECKS_AT_REST;
 
 workloads! {
     "critical-section", "lock, work for --hold, unlock, work for --think", NOTES_SECTIONS, critical_section::run;
@@ -185,12 +186,13 @@ workloads! {
         page_fault::selftest;
     "selftest-memory", "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",
         IS_SELFTEST | USES_MEMORY | FAULTS_PAGES, memory::selftest;
-    "fault-map-touch", "map one page, touch it, unmap it", USES_MEMORY | FAULTS_PAGES, memory::map_touch;
-    "fault-many", "map 64 pages, touch each, unmap them", USES_MEMORY | FAULTS_PAGES, memory::many;
-    "fault-read-mostly", "map 512 pages, touch each, unmap them: few writers", USES_MEMORY | FAULTS_PAGES,
+    "selftest-leak", "fault-map-touch, in which vCPU 0 forgets to unmap a page", IS_SELFTEST | FAULTS, memory::leak;
+    "fault-map-touch", "map one page, touch it, unmap it", FAULTS, memory::map_touch;
+    "fault-many", "map 64 pages, touch each, unmap them", FAULTS, memory::many;
+    "fault-read-mostly", "fault pages in and discard them; every eighth vCPU maps, protects, unmaps now and then", FAULTS,
         memory::read_mostly;
-    "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own",
-        USES_MEMORY | FAULTS_PAGES, memory::private;
+    "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own", FAULTS,
+        memory::private;
     "selftest-nesting", "slow paths interrupted in slow paths, five levels deep, packed words (--locks 5)", IS_SELFTEST,
         nesting::packed;
     "selftest-nesting-whole", "the same with whole words", IS_SELFTEST, nesting::whole;

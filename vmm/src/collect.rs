@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::outcome::{
     ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome,
 };
+use crate::pmu::Pmu;
 use crate::sched::Finished;
 use crate::supervise::Observed;
 
@@ -30,6 +31,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) lock: u32,
     pub(crate) observed: Observed,
     pub(crate) finished: &'a [Finished],
+    pub(crate) pmu: &'a Pmu,
     /// The host's TSC at the start of the run.
     pub(crate) start_tsc: u64,
 }
@@ -88,6 +90,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         lock_events: lock_events(&seen),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
+        pmu: facts.pmu.read(),
         preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
         preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
         lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),

@@ -163,6 +163,8 @@ pub struct RunConfig {
     pub kick_yields: bool,
     /// Attribute descheduling to what the vCPU was doing.
     pub attribution: bool,
+    /// Count cache events of the guest where the host has a PMU.
+    pub pmu: bool,
     /// Take vCPUs off on purpose.
     pub deschedule: Option<Deschedule>,
     /// Name of the lock, from the image's table.

@@ -33,6 +33,7 @@ mod memory;
 mod observe;
 mod outcome;
 mod patch;
+mod pmu;
 mod probe;
 mod profile;
 mod qemu;
@@ -62,7 +63,8 @@ pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::bpf_can_write_flags;
 pub use image::{Entry, Image};
 pub use outcome::{
-    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome,
+    ByActivity, CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram,
+    VcpuOutcome,
 };
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};

@@ -99,6 +99,9 @@ pub struct PairTicks {
     pub patched: Option<u64>,
 }
 
+/// Counts of the host's PMU by name, or why there is none.
+pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
+
 /// What a finished run found out.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -144,6 +147,8 @@ pub struct Outcome {
     pub vm_exits: Vec<(&'static str, u64)>,
     /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
     pub kvm_stats: Result<Vec<(String, u64)>, String>,
+    /// Cache events that the host's PMU counted in the guest, inside the window, by name; or why it did not.
+    pub pmu: Result<CacheEvents, String>,
     /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
     pub preemptions: Option<ByActivity<u64>>,
     /// Time those vCPUs were off for, in nanoseconds.

@@ -421,6 +421,7 @@ fn outcome(
         lock_events: collect::lock_events(&seen),
         vm_exits: Vec::new(),
         kvm_stats: Err("QEMU keeps KVM to itself".into()),
+        pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),
         preemptions: None,
         preempted_ns: None,
         lost_ns: None,

@@ -18,6 +18,7 @@ use crate::image::{Entry, Image};
 use crate::machine::{Chosen, Machine, pool_bytes};
 use crate::observe::Watch;
 use crate::outcome::Outcome;
+use crate::pmu::Pmu;
 use crate::qemu;
 use crate::readings::{Instruments, Readings};
 use crate::sched::{Scheduler, affinity};
@@ -113,7 +114,8 @@ pub fn run_guests(
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
     let scheduler = Scheduler::new(config, &guests, vcpus, plan);
-    let mut supervisor = Supervisor::new(&configs, &guests, &scheduler, stop);
+    let pmu = Pmu::open(config);
+    let mut supervisor = Supervisor::new(&configs, &guests, &scheduler, &pmu, stop);
 
     let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
@@ -138,6 +140,7 @@ pub fn run_guests(
             lock: chosen[index].lock,
             observed,
             finished: &of_guest,
+            pmu: &pmu,
             start_tsc,
         };
         // A failure inside a vCPU's thread explains what the supervisor saw only the end of.

@@ -9,6 +9,7 @@ use crate::clock::{now_ns, process_cpu_time};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
+use crate::pmu::Pmu;
 use crate::sched::{SchedStat, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -90,6 +91,7 @@ pub(crate) struct Supervisor<'a, 's> {
     config: &'a RunConfig,
     guests: Vec<Watched<'a>>,
     scheduler: &'a Scheduler<'s>,
+    pmu: &'a Pmu,
     stop: &'a AtomicBool,
 }
 
@@ -99,6 +101,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         configs: &[&'a RunConfig],
         guests: &'a [GuestRun<'a>],
         scheduler: &'a Scheduler<'s>,
+        pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
         let checks_at_rest = |config: &RunConfig, guest: &GuestRun<'_>| {
@@ -114,7 +117,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             chances: Chances::from_now(),
             observed: Observed::default(),
         });
-        Self { config: configs[0], guests: watched.collect(), scheduler, stop }
+        Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop }
     }
 
     /// What was seen of each guest.
@@ -134,7 +137,9 @@ impl<'a, 's> Supervisor<'a, 's> {
         for watched in &mut self.guests {
             watched.open_window(self.scheduler);
         }
+        self.pmu.switch(true);
         let passed = self.pass_window();
+        self.pmu.switch(false);
         let cpu_time = process_cpu_time().saturating_sub(cpu_time);
         for watched in &mut self.guests {
             watched.close_window(self.scheduler, cpu_time);

@@ -68,6 +68,7 @@ fn config() -> RunConfig {
         slice_margin: Duration::from_micros(10),
         kick_yields: false,
         attribution: true,
+        pmu: false,
         deschedule: None,
         lock: "qspinlock".into(),
         pv: true,

@@ -3,6 +3,7 @@
 use crate::Event;
 use crate::machine::{Access, Error, Exclusion, Machine, Sharing};
 use crate::mm::Scheme;
+use crate::mutant::mutant;
 use crate::space::Space;
 use crate::sync::Ordering::Relaxed;
 use crate::vma::{ANON, READ, Vma, WRITE};
@@ -55,7 +56,7 @@ impl<M: Machine> Space<'_, M> {
         // An area whose sequence is even is in the tree, and stays there while the semaphore is held.
         let found = held.filter(|&index| {
             let area = self.memory.vma(index);
-            area.sequence.read().is_multiple_of(2) && area.covers(address)
+            mutant!("spf-trust-held": area.sequence.read().is_multiple_of(2) => true) && area.covers(address)
         });
         let found = found.or_else(|| self.tree().find(address)).map(|index| self.memory.vma(index));
         let result = match found {
@@ -83,7 +84,7 @@ impl<M: Machine> Space<'_, M> {
     pub(crate) fn serve_allowed(self, area: &Vma, address: u64) -> Result<(), Error> {
         let leaf = self.make_leaf(address)?;
         let slot = self.entry(leaf);
-        // Without the lock: if it is filled, it stays so. Somebody was faster, or the CPU had an old translation.
+        // Without the lock: the access is tried again. Somebody was faster, or the CPU had an old translation.
         if slot.load(Relaxed) != 0 {
             self.memory.machine.event(Event::PgFaultSpurious, 1);
             return Ok(());
@@ -91,7 +92,7 @@ impl<M: Machine> Space<'_, M> {
         let page = self.memory.allocate().ok_or(Error::OutOfMemory)?;
         let lock = &self.memory.page(leaf.table).lock;
         lock.lock();
-        let is_first = slot.load(Relaxed) == 0;
+        let is_first = mutant!("mm-ignore-pte": slot.load(Relaxed) == 0 => true);
         if is_first {
             slot.store(self.page_entry(page, area.flags()), Relaxed);
         }

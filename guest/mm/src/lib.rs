@@ -24,6 +24,7 @@ mod classic;
 mod event;
 mod machine;
 mod mm;
+mod mutant;
 mod page;
 mod per_vma;
 mod sequence;

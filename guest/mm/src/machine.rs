@@ -92,6 +92,8 @@ pub enum Step {
     BeforeReference,
     /// Per-VMA: the area is locked.
     VmaLocked,
+    /// Per-VMA: a writer has seen the last reader leave, and not locked the area yet.
+    ReadersGone,
     /// A writer has marked what it changes, and not changed it.
     Marked,
 }

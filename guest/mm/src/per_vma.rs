@@ -21,6 +21,7 @@
 use crate::Event;
 use crate::classic::{Attempt, allows};
 use crate::machine::{Access, Error, Machine, Step};
+use crate::mutant::mutant;
 use crate::space::Space;
 use crate::sync::Ordering::*;
 use crate::vma::{ANON, Vma, VmaLock};
@@ -42,9 +43,9 @@ impl<'a, M: Machine> Space<'a, M> {
         let machine = &self.memory.machine;
         let Some(area) = self.lock_area(address) else { return Attempt::GiveUp(None) };
         machine.step(Step::VmaLocked);
-        let result = if !allows(area.flags(), access) {
+        let result = if mutant!("vma-ignore-access": !allows(area.flags(), access) => false) {
             Some(Err(Error::NotAllowed))
-        } else if area.flags() & ANON == 0 {
+        } else if mutant!("vma-ignore-anon": area.flags() & ANON == 0 => false) {
             // Attaching an anon_vma looks at the neighbours.
             None
         } else {
@@ -85,15 +86,16 @@ impl<'a, M: Machine> Space<'a, M> {
     fn try_lock_area(self, area: &Vma, address: u64) -> Lock {
         let (mm, lock) = (self.mm, &area.lock);
         // Relaxed: spares the exchange; looked at again below.
-        if lock.sequence.load(Relaxed) == mm.lock_sequence.load(Relaxed) {
+        let is_locked = lock.sequence.load(Relaxed) == mm.lock_sequence.load(Relaxed);
+        if mutant!("vma-no-first-look": is_locked => false) {
             return Lock::Busy;
         }
         self.memory.machine.step(Step::BeforeReference);
         let mut seen = lock.references.load(Relaxed);
         loop {
             match seen {
-                0 => return Lock::Gone,
-                VmaLock::WRITER.. => return Lock::Busy,
+                0 if mutant!("vma-ignore-detached": true => false) => return Lock::Gone,
+                VmaLock::WRITER.. if mutant!("vma-ignore-writer": true => false) => return Lock::Busy,
                 _ => {}
             }
             // Acquire: pairs with the release that ends `write_lock_area`, and with the one in `attach`.
@@ -104,7 +106,11 @@ impl<'a, M: Machine> Space<'a, M> {
         }
         // Acquire: pairs with the release of the writer's number; who finds the area unlocked finds it complete.
         let is_locked = lock.sequence.load(Relaxed) == mm.lock_sequence.load(Acquire);
-        if is_locked || area.owner.load(Relaxed) != mm.root.load(Relaxed) || !area.covers(address) {
+        let is_ours = area.owner.load(Relaxed) == mm.root.load(Relaxed);
+        if mutant!("vma-no-second-look": is_locked => false)
+            || mutant!("vma-ignore-owner": !is_ours => false)
+            || mutant!("vma-ignore-bounds": !area.covers(address) => false)
+        {
             self.unlock_area(area);
             return Lock::Busy;
         }
@@ -124,7 +130,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let machine = &self.memory.machine;
         // Acquire, here and below: pairs with the release in `unlock_area`.
         let before = area.lock.references.fetch_add(VmaLock::WRITER, AcqRel);
-        if before == 1 {
+        if mutant!("vma-no-wait-for-readers": before == 1 => true) {
             return;
         }
         let are_inside = || area.lock.references.load(Acquire) != VmaLock::WRITER + 1;
@@ -140,10 +146,11 @@ impl<'a, M: Machine> Space<'a, M> {
     /// Locks an area until `mmap_sem` is released.
     pub(crate) fn write_lock_area(self, area: &Vma) {
         let sequence = self.mm.lock_sequence.load(Relaxed);
-        if area.lock.sequence.load(Relaxed) == sequence {
+        if area.lock.sequence.load(Relaxed) == sequence || mutant!("vma-no-write-lock": false => true) {
             return;
         }
         self.await_readers(area);
+        self.memory.machine.step(Step::ReadersGone);
         area.lock.sequence.store(sequence, Relaxed);
         // Release: whoever gets a reference from now on sees the number.
         area.lock.references.fetch_sub(VmaLock::WRITER, Release);
@@ -158,6 +165,9 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// Makes an area one that cannot be locked any more, and waits for those that tried.
     pub(crate) fn detach(self, area: &Vma) {
+        if mutant!("vma-no-detach": false => true) {
+            return;
+        }
         self.await_readers(area);
         // Relaxed: nobody adds to it while WRITER is set, and there is nothing left to see.
         area.lock.references.store(0, Relaxed);

@@ -1,7 +1,9 @@
-//! What a process asks of its address space: map, unmap, protect, move. All of it holds `mmap_sem` for writing.
+//! What a process asks of its address space: map, unmap, protect, move, all of which hold `mmap_sem` for writing; discard,
+//! which holds it for reading.
 
 use crate::machine::{Error, Machine, Sharing, Step};
 use crate::mm::{Mm, Scheme};
+use crate::mutant::mutant;
 use crate::page::{Gather, Memory};
 use crate::sync::Ordering::*;
 use crate::table::{PAGE_BYTES, USER_END, USER_START};
@@ -116,6 +118,24 @@ impl<'a, M: Machine> Space<'a, M> {
         })
     }
 
+    /// Gives back the pages of a range, which stays mapped: the next access finds an empty page, as after
+    /// `madvise(MADV_DONTNEED)`. No area changes, so that `mmap_sem` is held for reading only.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn discard(self, start: u64, bytes: u64) -> Result<(), Error> {
+        let end = check(start, bytes)?;
+        self.mm.semaphore.read();
+        let mut pages = Gather::EMPTY;
+        self.take_pages(start, end, &mut pages);
+        if pages.length > 0 {
+            self.invalidate(start, bytes, false);
+        }
+        self.memory.free_all(pages);
+        self.mm.semaphore.read_unlock();
+        Ok(())
+    }
+
     /// Makes a mapping of `old` bytes one of `new` bytes, elsewhere if need be. Its new address.
     ///
     /// # Errors
@@ -189,7 +209,7 @@ impl<'a, M: Machine> Space<'a, M> {
     fn begin_change(self, area: &Vma) {
         match self.mm.scheme {
             Scheme::MmapSem => {}
-            Scheme::Speculative => area.sequence.begin(),
+            Scheme::Speculative => mutant!("spf-no-mark": area.sequence.begin() => ()),
             Scheme::PerVma => self.write_lock_area(area),
         }
         self.memory.machine.step(Step::Marked);
@@ -223,6 +243,9 @@ impl<'a, M: Machine> Space<'a, M> {
         self.changing_tree(|tree| tree.erase(index));
         if self.mm.scheme == Scheme::PerVma {
             self.detach(self.memory.vma(index));
+        }
+        if mutant!("spf-unmark-what-is-gone": false => true) {
+            self.end_change(self.memory.vma(index));
         }
         self.put_area(index);
     }
@@ -343,8 +366,9 @@ impl<'a, M: Machine> Space<'a, M> {
         let ceiling = self.tree().find(end).map_or(USER_END, |high| self.memory.vma(high).start());
         let (mut pages, mut tables) = (Gather::EMPTY, Gather::EMPTY);
         self.take_pages(start, end, &mut pages);
+        let (floor, ceiling) = mutant!("mm-ignore-neighbours": (floor, ceiling) => (USER_START, USER_END));
         self.take_tables(start, end, floor, ceiling, &mut tables);
-        if pages.length + tables.length > 0 {
+        if mutant!("mm-no-invalidation": pages.length + tables.length > 0 => false) {
             self.invalidate(start, end - start, tables.length > 0);
         }
         self.memory.free_all(pages);
@@ -366,7 +390,7 @@ impl<'a, M: Machine> Space<'a, M> {
         let end = area.end();
         self.begin_change(area);
         area.flags.store(area.flags() & (ANON | SPECIAL) | flags, Relaxed);
-        if self.protect_pages(start, end, flags) {
+        if self.protect_pages(start, end, flags) && mutant!("mm-no-invalidation": true => false) {
             self.invalidate(start, end - start, false);
         }
         self.end_change(area);

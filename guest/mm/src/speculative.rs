@@ -21,6 +21,7 @@
 use crate::Event;
 use crate::classic::{Attempt, allows};
 use crate::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::mutant::mutant;
 use crate::space::Space;
 use crate::sync::Ordering::Relaxed;
 use crate::vma::{ANON, SPECIAL};
@@ -67,7 +68,7 @@ impl<M: Machine> Space<'_, M> {
         let found = self.tree().find(address);
         if let Some(index) = found {
             // Relaxed: the tree has a reference, which is not dropped before the tree's lock has been held for writing.
-            self.memory.vma(index).references.fetch_add(1, Relaxed);
+            self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
         }
         self.mm.tree_lock.read_unlock();
         found
@@ -78,28 +79,30 @@ impl<M: Machine> Space<'_, M> {
         let area = self.memory.vma(index);
         let changed = Abort::Counted(Event::SpfVmaChanged);
         let seen = area.sequence.read();
-        if !seen.is_multiple_of(2) {
+        if mutant!("spf-ignore-odd": !seen.is_multiple_of(2) => false) {
             return Err(changed);
         }
         machine.step(Step::SequenceRead);
         let flags = area.flags();
-        if flags & SPECIAL != 0 {
+        if flags & mutant!("spf-ignore-special": SPECIAL => 0) != 0 {
             return Err(Abort::Counted(Event::SpfVmaNotsup));
         }
-        if flags & ANON == 0 {
+        if mutant!("spf-ignore-anon": flags & ANON == 0 => false) {
             return Err(Abort::Counted(Event::SpfVmaNoanon));
         }
-        if !area.covers(address) {
+        if mutant!("spf-ignore-bounds": !area.covers(address) => false) {
             return Err(changed);
         }
-        if !allows(flags, access) {
+        if mutant!("spf-ignore-access": !allows(flags, access) => false) {
             // What was read may be half of a change: an error is only what the area says when it is still.
-            return Err(if area.sequence.is_still(seen) { Abort::Wrong } else { changed });
+            let is_still = mutant!("spf-refuse-at-once": area.sequence.is_still(seen) => true);
+            return Err(if is_still { Abort::Wrong } else { changed });
         }
         machine.step(Step::Checked);
-        let leaf = self.find_leaf(address).ok_or(Abort::Counted(Event::SpfVmaNotsup))?;
+        let leaf = mutant!("spf-make-tables": self.find_leaf(address) => self.make_leaf(address).ok());
+        let leaf = leaf.ok_or(Abort::Counted(Event::SpfVmaNotsup))?;
         machine.step(Step::Walked);
-        if !area.sequence.is_still(seen) {
+        if mutant!("spf-no-look-after-walk": !area.sequence.is_still(seen) => false) {
             return Err(changed);
         }
         let slot = self.entry(leaf);
@@ -132,21 +135,21 @@ impl<M: Machine> Space<'_, M> {
         flags: u32,
     ) -> Result<bool, Event> {
         let machine = &self.memory.machine;
-        if !area.sequence.is_still(seen) {
+        if mutant!("spf-no-look-after-allocation": !area.sequence.is_still(seen) => false) {
             return Err(Event::SpfVmaChanged);
         }
         machine.step(Step::Rechecked);
-        if !self.is_in_place(leaf) {
+        if mutant!("spf-ignore-pmd": !self.is_in_place(leaf) => false) {
             return Err(Event::SpfPmdChanged);
         }
         machine.step(Step::BeforeLock);
         let lock = &self.memory.page(leaf.table).lock;
-        if !lock.try_lock() {
+        if !mutant!("spf-wait-for-ptl": lock.try_lock() => { lock.lock(); true }) {
             return Err(Event::SpfPteLock);
         }
-        let result = if area.sequence.is_still(seen) {
+        let result = if mutant!("spf-no-last-look": area.sequence.is_still(seen) => true) {
             let slot = self.entry(leaf);
-            let is_empty = slot.load(Relaxed) == 0;
+            let is_empty = mutant!("spf-ignore-pte": slot.load(Relaxed) == 0 => true);
             if is_empty {
                 slot.store(self.page_entry(page, flags), Relaxed);
             }

@@ -6,6 +6,7 @@
 //!   so that an entry is taken by exchange.
 
 use crate::machine::{Error, Exclusion, Machine};
+use crate::mutant::mutant;
 use crate::page::Gather;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering::*};
@@ -146,7 +147,7 @@ impl<'a, M: Machine> Space<'a, M> {
             let end = ((address / span(1) + 1) * span(1)).min(to);
             if let Some(leaf) = self.find_leaf(address) {
                 let lock = &self.memory.page(leaf.table).lock;
-                lock.lock();
+                mutant!("mm-no-ptl": lock.lock() => ());
                 change(leaf, ((end - address) / PAGE_BYTES) as usize);
                 lock.unlock();
             }
@@ -232,7 +233,7 @@ impl<'a, M: Machine> Space<'a, M> {
         // Without its page lock: a speculative fault that still gets that one finds its sequence changed, since
         // `take_pages` has held it after the mark.
         self.mm.table_lock.lock();
-        slot.store(0, Relaxed);
+        mutant!("mm-keep-table": slot.store(0, Relaxed) => ());
         self.mm.table_lock.unlock();
         self.memory.gather(gather, table);
     }

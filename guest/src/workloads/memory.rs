@@ -1,4 +1,5 @@
-//! Map, touch, unmap: for as long as the VMM lets it. Every page is checked to be the right one.
+//! Map, touch, unmap: for as long as the VMM lets it. Every page is checked to be the right one, and at the end that no page
+//! and no area is left.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +14,7 @@ use crate::percpu::{add, boot, control, cpu, this};
 use crate::platform::Guest;
 use crate::time::{iterations, now, work};
 use crate::user::{self, Signal};
+use crate::workloads::at_rest;
 
 /// One page a record, as the benchmark of 2018 did.
 pub(crate) fn map_touch<L: GuestLock>() {
@@ -22,11 +24,6 @@ pub(crate) fn map_touch<L: GuestLock>() {
 /// Several faults for each map and unmap.
 pub(crate) fn many<L: GuestLock>() {
     records(64, L::excludes());
-}
-
-/// A page table full of faults for each map and unmap.
-pub(crate) fn read_mostly<L: GuestLock>() {
-    records(512, L::excludes());
 }
 
 /// Nothing is shared: what must not get slower.
@@ -39,13 +36,14 @@ fn records(pages: u64, shared: bool) {
     let space = join(shared);
     let (think, results, window) = (iterations(boot().think_ns), &this().results, &control().window);
     let mut tag = (cpu() as u64) << 48;
-    leave_an_anchor(space);
+    let anchor = leave_an_anchor(space);
+    is_ready();
     loop {
         let times = one_record(space, pages, tag);
         tag += pages;
         match window.load(Ordering::Relaxed) {
             WINDOW_OPEN if times.is_ok() => add(&results.acquisitions, 1),
-            WINDOW_CLOSED => return,
+            WINDOW_CLOSED => break,
             _ => {}
         }
         if let Ok(ticks) = times {
@@ -56,37 +54,184 @@ fn records(pages: u64, shared: bool) {
         }
         work(think);
     }
+    if let Some(anchor) = anchor {
+        give_back(space, anchor, 1);
+    }
+    leave(shared);
 }
 
 /// A page that stays mapped, so that later maps find a neighbour which has had a page, as those of a real process do.
-fn leave_an_anchor(space: Space<'static, Guest>) {
-    if let Ok(address) = space.map(PAGE_BYTES, Protection::ReadWrite) {
-        let _ = user::store(address, 1);
+fn leave_an_anchor(space: Space<'static, Guest>) -> Option<u64> {
+    let anchor = space.map(PAGE_BYTES, Protection::ReadWrite).ok()?;
+    let _ = user::store(anchor, 1);
+    Some(anchor)
+}
+
+/// This vCPU has what it needs from the beginning on.
+fn is_ready() {
+    // Relaxed: the VMM counts.
+    control().ready.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One vCPU of so many writes.
+const WRITER_EVERY: usize = 8;
+/// What a writer works between two changes: its own time on a pCPU.
+const WRITER_PAUSE_NS: u64 = 1_000_000;
+/// Pages that a reader faults in.
+const READER_PAGES: u64 = 256;
+/// Pages that it maps: a page table's. The first is a guard page, so that its area stays one of its own.
+const READER_MAPS: u64 = 512;
+
+/// Readers fault their pages in, again and again, and map nothing; every eighth vCPU maps, protects and unmaps a page
+/// now and then. A page that was faulted in is one operation, the hold time that of a writer's change.
+pub(crate) fn read_mostly<L: GuestLock>() {
+    let space = join(L::excludes());
+    let is_writer = boot().vcpus > 1 && cpu().is_multiple_of(WRITER_EVERY);
+    if is_writer {
+        write_rarely(space, L::excludes())
+    } else {
+        fault_in(space)
+    }
+    leave(L::excludes());
+}
+
+/// Makes pages vanish under the read lock, as `madvise(MADV_DONTNEED)` does, and faults them in: nothing else.
+fn fault_in(space: Space<'static, Guest>) {
+    let think = iterations(boot().think_ns);
+    let mut tag = (cpu() as u64) << 48;
+    let mapped = map_with_guard(space);
+    is_ready();
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let Ok(start) = mapped else {
+            hypercall::yield_to(None);
+            continue;
+        };
+        let touched =
+            touch(start, READER_PAGES, tag, count_page).and_then(|()| check(start, READER_PAGES, tag));
+        let discarded = space.discard(start, READER_PAGES * PAGE_BYTES);
+        assert!(discarded.is_ok(), "the range is of whole pages");
+        match touched {
+            Ok(()) => {}
+            Err(Signal::OutOfMemory) => hypercall::yield_to(None),
+            Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
+        }
+        tag += READER_PAGES;
+        work(think);
+    }
+    if let Ok(start) = mapped {
+        give_back(space, start - PAGE_BYTES, READER_MAPS);
     }
 }
+
+/// A reader's memory, behind its guard page.
+fn map_with_guard(space: Space<'static, Guest>) -> Result<u64, Error> {
+    let guard = space.map(READER_MAPS * PAGE_BYTES, Protection::ReadWrite)?;
+    let protected = space.protect(guard, PAGE_BYTES, Protection::None);
+    if protected.is_err() {
+        give_back(space, guard, READER_MAPS);
+    }
+    protected.map(|()| guard + PAGE_BYTES)
+}
+
+fn count_page() {
+    // Relaxed: a vCPU that sees the window change one page late counts one page more or less.
+    if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+/// The one page is faulted in, too.
+fn write_rarely(space: Space<'static, Guest>, shared: bool) {
+    let (vcpus, pause) = (boot().vcpus, iterations(WRITER_PAUSE_NS));
+    let mut tag = (cpu() as u64) << 48;
+    // The readers' page tables are to lie alike in every run. Relaxed: nothing else is read on the strength of it.
+    let readers = vcpus - vcpus.div_ceil(WRITER_EVERY as u32);
+    while shared && control().ready.load(Ordering::Relaxed) < readers {
+        hypercall::yield_to(None);
+    }
+    is_ready();
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        if let Ok(ticks) = one_change(space, tag) {
+            record(&this().results.hold, ticks);
+        }
+        tag += 1;
+        work(pause);
+    }
+}
+
+/// Maps, touches, protects and unmaps a page. The time that all but the fault took.
+fn one_change(space: Space<'static, Guest>, tag: u64) -> Result<u64, Error> {
+    let begun = now();
+    let start = space.map(PAGE_BYTES, Protection::ReadWrite)?;
+    let mapped = now();
+    let touched = touch(start, 1, tag, count_page);
+    let protecting = now();
+    let protected = space.protect(start, PAGE_BYTES, Protection::Read);
+    let is_refused = protected.is_err() || user::store(start, 0) != Ok(());
+    assert!(is_refused, "a page that is read-only could be written");
+    give_back(space, start, 1);
+    let ended = now();
+    match touched {
+        Ok(()) => protected.map(|()| (mapped - begun) + (ended - protecting)),
+        Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
+        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
+    }
+}
+
+/// Unmaps that were refused for want of an area to split into.
+static REFUSED_UNMAPS: AtomicU64 = AtomicU64::new(0);
+
+fn give_back(space: Space<'static, Guest>, start: u64, pages: u64) {
+    if space.unmap(start, pages * PAGE_BYTES).is_err() {
+        REFUSED_UNMAPS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// This vCPU has unmapped all that it mapped; the last one to say so counts what is left: the top-level page tables.
+fn leave(shared: bool) {
+    at_rest::arrive(|| {
+        // Relaxed: `arrive` orders what all have done before this.
+        if REFUSED_UNMAPS.load(Ordering::Relaxed) > 0 {
+            // Out of memory: what could not be unmapped is no leak.
+            return;
+        }
+        let tables = if shared { 1 } else { boot().vcpus as usize };
+        let (pages, areas) = (memory().used_pages() - tables, memory().used_vmas());
+        assert!(pages == 0 && areas == 0, "{pages} pages and {areas} areas leaked");
+    });
+}
+
+/// vCPU 0 forgets a mapping: what `leave` is there to find.
+pub(crate) fn leak<L: GuestLock>() {
+    if cpu() == 0 {
+        leave_an_anchor(join(L::excludes()));
+    }
+    records(1, L::excludes());
+}
+
+const LOST_FAULT: &str = "a lost fault: refused in memory that is mapped";
 
 /// Maps `pages`, touches and checks each, unmaps them. The time that mapping and unmapping took.
 fn one_record(space: Space<'static, Guest>, pages: u64, tag: u64) -> Result<u64, Error> {
     let begun = now();
     let start = space.map(pages * PAGE_BYTES, Protection::ReadWrite)?;
     let mapped = now();
-    let touched = touch(start, pages, tag).and_then(|()| check(start, pages, tag));
+    let touched = touch(start, pages, tag, || ()).and_then(|()| check(start, pages, tag));
     let unmapping = now();
-    let unmapped = space.unmap(start, pages * PAGE_BYTES);
+    give_back(space, start, pages);
     let ended = now();
     match touched {
-        Ok(()) => unmapped.map(|()| (mapped - begun) + (ended - unmapping)),
+        Ok(()) => Ok((mapped - begun) + (ended - unmapping)),
         Err(Signal::OutOfMemory) => Err(Error::OutOfMemory),
-        Err(Signal::NotMapped | Signal::NotAllowed) => {
-            panic!("a lost fault: refused in memory that is mapped")
-        }
+        Err(Signal::NotMapped | Signal::NotAllowed) => panic!("{LOST_FAULT}"),
     }
 }
 
 /// Offset of a word that is only looked at: what an earlier owner of the page has left there must be gone.
 const REST: u64 = PAGE_BYTES / 2;
 
-fn touch(start: u64, pages: u64, tag: u64) -> Result<(), Signal> {
+/// Writes into each page, and calls `touched` after each.
+fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> {
     let waits = &this().results.wait;
     for page in 0..pages {
         let address = start + page * PAGE_BYTES;
@@ -95,6 +240,7 @@ fn touch(start: u64, pages: u64, tag: u64) -> Result<(), Signal> {
         record(waits, now() - asked);
         assert!(user::load(address + REST)? == 0, "a wrong page: it was not empty");
         user::store(address + REST, !0)?;
+        touched();
     }
     Ok(())
 }
@@ -155,7 +301,7 @@ fn round(space: Space<'static, Guest>, random: &mut Random) {
     let pages = 1 + random.below(24);
     let tag = random.below(1 << 60);
     let mut start = must(space.map(pages * PAGE_BYTES, Protection::ReadWrite), OUT);
-    must(touch(start, pages, tag), REFUSED);
+    must(touch(start, pages, tag, || ()), REFUSED);
 
     let victim = start + random.below(pages) * PAGE_BYTES;
     must(space.protect(victim, PAGE_BYTES, Protection::Read), OUT);

@@ -13,6 +13,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("memory_is_mapped_shared_and_given_back_under_every_scheme", memory_selftest),
         Trial::test("page_faults_are_counted_by_how_they_were_served", fault_workloads),
         Trial::test("memory_that_runs_out_is_counted_by_name_and_the_run_goes_on", out_of_memory),
+        Trial::test("few_writers_and_many_readers_are_served_under_every_scheme", read_mostly),
+        Trial::test("a_mapping_that_is_forgotten_is_found_when_a_run_ends", leak),
         Trial::test("cached_translations_are_dropped_under_either_scheduler", invalidations),
     ]
 }
@@ -65,6 +67,26 @@ fn fault_workloads() -> Check {
     })?;
     match start(&RunConfig { pv: false, ..with_faults("fault-many", "tas") }) {
         Err(RunError::Usage(text)) => check(text.contains("mmap-sem"), || text),
+        other => unexpected(other),
+    }
+}
+
+/// A page and an area that are left are a panic, and so is a writable page that was protected.
+fn read_mostly() -> Check {
+    for lock in FAULT_SCHEMES {
+        let outcome = start(&with_faults("fault-read-mostly", lock))?;
+        let (faults, faulted_in) = (event(&outcome, "pgfault"), acquisitions(&outcome));
+        check(faulted_in > 0 && faulted_in <= faults, || format!("{lock}: {faulted_in} of {faults}"))?;
+        check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: no writer was refused"))?;
+    }
+    Ok(())
+}
+
+fn leak() -> Check {
+    match start(&with_faults("selftest-leak", "speculative")) {
+        Err(RunError::GuestPanic { message, .. }) => {
+            check(message.contains("1 areas leaked") && !message.starts_with('0'), || message)
+        }
         other => unexpected(other),
     }
 }

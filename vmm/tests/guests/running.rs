@@ -16,6 +16,7 @@ use crate::support::{
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
+        Trial::test("cache_events_are_counted_or_it_is_said_why_not", cache_events),
         Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
         // As many threads stall the kernel of an emulated machine, which dies of it now and then.
         Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus)
@@ -32,6 +33,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             .with_ignored_flag(allowed_cpus().len() < 2),
         Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
     ]
+}
+
+/// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
+fn cache_events() -> Check {
+    match start(&RunConfig { pmu: true, ..config() })?.pmu {
+        Ok(counted) => check(counted.len() == 3, || format!("{counted:?}")),
+        Err(reason) => check(reason.contains("perf_event_open"), || reason),
+    }
 }
 
 fn boots_in_either_ring() -> Check {

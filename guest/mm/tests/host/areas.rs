@@ -87,12 +87,27 @@ fn a_mapping_grows_in_place_moves_or_shrinks_and_keeps_its_pages() {
 }
 
 #[test]
+fn memory_that_is_discarded_stays_mapped_and_is_empty() {
+    under_every_scheme(|space| {
+        let start = space.map(4 * PAGE, Protection::ReadWrite).unwrap();
+        (0..4).for_each(|page| store(space, start + page * PAGE, 30 + page).unwrap());
+        let used = space.memory.used_pages();
+        space.discard(start + PAGE, 2 * PAGE).unwrap();
+        assert_eq!((space.memory.used_pages(), space.areas()), (used - 2, 1));
+        let found = [0, 1, 2, 3].map(|page| load(space, start + page * PAGE));
+        assert_eq!(found, [Ok(30), Ok(0), Ok(0), Ok(33)]);
+        assert_eq!(space.discard(start - PAGE, PAGE), Ok(()), "to discard nothing is no error");
+    });
+}
+
+#[test]
 fn senseless_ranges_are_refused() {
     under_every_scheme(|space| {
         assert_eq!(space.map(0, Protection::Read), Err(Error::Invalid));
         assert_eq!(space.map(PAGE + 1, Protection::Read), Err(Error::Invalid));
         assert_eq!(space.map(USER_END, Protection::Read), Err(Error::Invalid));
         assert_eq!(space.unmap(0, PAGE), Err(Error::Invalid));
+        assert_eq!(space.discard(0, PAGE), Err(Error::Invalid));
         assert_eq!(space.unmap(USER_END, PAGE), Err(Error::Invalid));
         assert_eq!(space.unmap(u64::MAX - PAGE + 1, PAGE), Err(Error::Invalid));
         assert_eq!(space.unmap(USER_START, PAGE), Ok(()), "to unmap nothing is no error");

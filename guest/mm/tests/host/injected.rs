@@ -1,5 +1,7 @@
 //! Each step of the two optimistic paths, with somebody else at exactly that point.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -116,6 +118,40 @@ fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
     }
 }
 
+/// What is left undone once a change has been noticed: a look that is left out shows by what comes after it.
+#[test]
+fn a_change_is_noticed_at_the_next_look() {
+    for (change, next) in [
+        (Step::VmaHeld, Step::SequenceRead),
+        (Step::Walked, Step::Allocated),
+        (Step::Allocated, Step::Rechecked),
+    ] {
+        let space = eternal(Scheme::Speculative);
+        let start = warm(space);
+        at(change, move || {
+            space.unmap(start, 8 * PAGE).unwrap();
+            at(next, || ());
+        });
+        assert_eq!(store(space, start + 3 * PAGE, 1), Err(Error::NotMapped), "{change:?}");
+        assert!(was_not_reached(), "the change at {change:?} was not noticed before {next:?}");
+        clean_up(space);
+    }
+}
+
+#[test]
+fn what_an_area_said_before_it_changed_is_no_error() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    at(Step::SequenceRead, move || {
+        space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+        space.unmap(start, 8 * PAGE).unwrap();
+        assert_eq!(space.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+    });
+    assert_eq!(store(space, start + PAGE, 1), Ok(()));
+    assert_eq!((count(space, Event::SpfVmaChanged), count(space, Event::SpfVmaAccess)), (1, 0));
+    clean_up(space);
+}
+
 #[test]
 fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area() {
     for step in STEPS {
@@ -187,6 +223,7 @@ fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
         let victim = start + 3 * PAGE;
         at(step, move || store(space, victim, 5).unwrap());
         assert_eq!(load(space, victim), Ok(5), "{step:?}");
+        assert_eq!(count(space, Event::PgFaultSpurious), 1, "{step:?}");
         clean_up(space);
     }
 }
@@ -223,6 +260,65 @@ fn an_area_whose_slot_is_used_anew_before_it_is_locked_is_not_taken_for_the_old_
     assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
     assert_eq!(count(space, Event::VmaLockAbort), 1);
     clean_up(space);
+}
+
+#[test]
+fn an_area_whose_slot_another_address_space_uses_is_not_taken_for_ones_own() {
+    let space = eternal(Scheme::PerVma);
+    let mm = Box::leak(Box::new(Mm::new(Scheme::PerVma, Share::new(), Share::new(), Spin::new())));
+    let other = Space { memory: space.memory, mm };
+    other.open().unwrap();
+    let start = warm(space);
+    at(Step::Found, move || {
+        space.unmap(start, 8 * PAGE).unwrap();
+        assert_eq!(other.map(8 * PAGE, Protection::ReadWrite), Ok(start));
+        store(other, start, 1).unwrap();
+    });
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+    assert_eq!(count(space, Event::VmaLockAbort), 1);
+    other.close();
+    clean_up(space);
+}
+
+#[test]
+fn an_area_that_a_writer_is_about_to_lock_has_no_new_reader() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    at(Step::ReadersGone, move || {
+        let before = count(space, Event::VmaLockSuccess);
+        // Gives up, and then waits for the writer.
+        thread::spawn(move || {
+            be(1);
+            let _ = store(space, start + PAGE, 1);
+        });
+        while count(space, Event::VmaLockAbort) == 0 {
+            assert_eq!(count(space, Event::VmaLockSuccess), before, "a fault beside a writer");
+            thread::yield_now();
+        }
+    });
+    space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+}
+
+/// The look at an area's lock before the reference is taken: readers leave the line of a locked area alone.
+#[test]
+fn an_area_that_is_locked_is_not_even_referred_to() {
+    let space = eternal(Scheme::PerVma);
+    let start = warm(space);
+    let reached = Arc::new(AtomicBool::new(false));
+    let seen = reached.clone();
+    at(Step::Marked, move || {
+        thread::spawn(move || {
+            be(1);
+            at(Step::BeforeReference, move || seen.store(true, Relaxed));
+            // Waits for the writer in the end.
+            let _ = store(space, start + PAGE, 1);
+        });
+        while count(space, Event::VmaLockAbort) == 0 {
+            thread::yield_now();
+        }
+    });
+    space.protect(start, 8 * PAGE, Protection::Read).unwrap();
+    assert!(!reached.load(Relaxed), "a reader went for the reference of an area that is locked");
 }
 
 #[test]

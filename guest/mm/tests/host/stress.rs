@@ -29,6 +29,10 @@ fn round(space: Space<'_, Host>, cpu: usize, number: u64) {
     for page in 0..pages {
         assert_eq!(load(space, start + page * PAGE), Ok(tag + page), "a wrong page");
     }
+    space.discard(start, pages * PAGE).unwrap();
+    for page in 0..pages {
+        assert_eq!(load(space, start + page * PAGE), Ok(0), "a page that was discarded is still there");
+    }
     space.unmap(start, (pages + 1) * PAGE).unwrap();
 }
 

@@ -111,6 +111,12 @@ fn move_away(space: Space<'_, Host>, start: u64) -> Outcome {
     Outcome { gone: vec![0, 1, 2, 3], read_only: vec![] }
 }
 
+fn discard(space: Space<'_, Host>, start: u64) -> Outcome {
+    space.discard(start, 4 * PAGE).unwrap();
+    // The others' faults bring pages 1 and 2 back.
+    Outcome { gone: vec![0, 3], read_only: vec![] }
+}
+
 fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
     space.unmap(start, 4 * PAGE).unwrap();
     assert_eq!(space.map(3 * PAGE, Protection::Read), Ok(start + PAGE));
@@ -140,6 +146,11 @@ macro_rules! schemes {
             #[test]
             fn nothing_is_mapped_where_memory_was_moved_from() {
                 explore(Scheme::$scheme, move_away);
+            }
+
+            #[test]
+            fn what_was_discarded_is_gone_and_no_page_that_is_cached_is_handed_out() {
+                explore(Scheme::$scheme, discard);
             }
 
             #[test]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Puts one fault at a time into the locks, and checks that the test which guards the line fails.
+# Puts one fault at a time into the locks and the memory manager, and checks that the test which guards the line fails.
 #
-#   guest/locks/mutants.sh [--list] [name...]
+#   guest/mutants.sh [--list] [name...]
 #
 # One line for each mutant: caught (the test failed), hung (it did not come to an end: also caught), or SURVIVED.
 # Exits 1 if one survived, or if a listed test fails without a fault.
@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# mutant, kind of test, filter. The kinds are the test binaries; `unit` is the crate's own tests.
+# mutant, kind of test, filter. The kinds are the test binaries of the locks; `unit` is the crate's own tests, and `mm-` are
+# the memory manager's.
 table='
 t1-no-fence-in-waiter       loom     qspinlock::v16_with_three
 t1-no-fence-in-owner        loom     qspinlock::v16_with_three
@@ -96,6 +97,41 @@ rwsem-ignore-thief          loom     sleeping::rwsem_with_a_reader_and_two_write
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
 futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex
+spf-no-reference            mm-host  a_page_that_is_unmapped_at_any_step
+spf-ignore-odd              mm-host  a_change_is_noticed_at_the_next_look
+spf-ignore-special          mm-host  memory_with_operations_of_its_own
+spf-ignore-anon             mm-host  the_first_fault_of_an_area
+spf-ignore-bounds           mm-host  memory_is_empty_at_first
+spf-ignore-access           mm-host  a_wrong_access_is_an_error
+spf-refuse-at-once          mm-host  what_an_area_said_before_it_changed
+spf-make-tables             mm-host  the_first_fault_in_a_page_table
+spf-no-look-after-walk      mm-host  a_change_is_noticed_at_the_next_look
+spf-no-look-after-allocation mm-host a_change_is_noticed_at_the_next_look
+spf-ignore-pmd              mm-host  a_page_table_that_goes
+spf-wait-for-ptl            mm-host  a_page_table_lock_is_never_waited_for
+spf-no-last-look            mm-host  a_page_that_is_unmapped_at_any_step
+spf-no-last-look            mm-shuttle speculative::nothing_is_mapped_where_everything
+spf-ignore-pte              mm-host  a_page_that_somebody_else_installs
+spf-trust-held              mm-host  a_change_is_noticed_at_the_next_look
+spf-no-mark                 mm-host  a_change_is_noticed_at_the_next_look
+spf-no-mark                 mm-shuttle speculative::nothing_is_mapped_where_everything
+spf-unmark-what-is-gone     mm-host  a_change_is_noticed_at_the_next_look
+vma-ignore-access           mm-host  protection_is_that_of_each_page
+vma-ignore-anon             mm-host  an_area_without_a_page_table
+vma-no-first-look           mm-host  an_area_that_is_locked_is_not_even_referred_to
+vma-ignore-detached         mm-host  an_area_that_is_gone_before_it_is_locked
+vma-ignore-writer           mm-host  an_area_that_a_writer_is_about_to_lock
+vma-no-second-look          mm-host  an_area_that_a_writer_locks
+vma-ignore-owner            mm-host  an_area_whose_slot_another_address_space
+vma-ignore-bounds           mm-host  an_area_whose_slot_is_used_anew
+vma-no-wait-for-readers     mm-shuttle per_vma::nothing_is_mapped_where_everything
+vma-no-detach               mm-host  an_area_that_is_gone_before_it_is_locked
+vma-no-write-lock           mm-shuttle per_vma::nothing_can_be_written
+mm-ignore-pte               mm-shuttle mmap_sem::what_was_discarded
+mm-no-ptl                   mm-shuttle speculative::nothing_is_mapped_where_everything
+mm-ignore-neighbours        mm-host  neighbours_of_a_kind
+mm-keep-table               mm-host  a_page_that_is_unmapped_and_mapped_anew
+mm-no-invalidation          mm-host  every_page_is_the_right_one
 '
 table=$(sed '/^$/d' <<<"$table")
 
@@ -107,7 +143,7 @@ for name in "$@"; do
     grep -q "^$name " <<<"$table" || { echo "no mutant is called $name" >&2; exit 2; }
 done
 
-target=${CARGO_TARGET_DIR:-../../target}/mutants
+target=${CARGO_TARGET_DIR:-../target}/mutants
 mkdir -p "$target"
 target=$(realpath "$target")
 log=$target/last.log
@@ -118,6 +154,12 @@ cargo_test() {
     local kind=$1
     shift
     case $kind in
+    mm-host) cargo test -q -p haltkick-mm --target-dir "$target" --test host "$@" ;;
+    mm-*)
+        # Longer schedules than the locks': fewer of them.
+        SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#mm-}" \
+            cargo test -q -p haltkick-mm --target-dir "$target/${kind#mm-}" --release --test "${kind#mm-}" "$@"
+        ;;
     host) cargo test -q -p haltkick-locks --target-dir "$target" --test host "$@" ;;
     unit) cargo test -q -p haltkick-locks --target-dir "$target" --lib "$@" ;;
     *) RUSTFLAGS="--cfg $kind" cargo test -q -p haltkick-locks --target-dir "$target/$kind" --release --test "$kind" "$@" ;;
