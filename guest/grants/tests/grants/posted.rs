@@ -1,4 +1,4 @@
-//! The split as posted in 2013: a swap locks its entries in the order of its arguments, under a lock that readers share.
+//! The split as posted in 2013: a swap locks entries in the order of its arguments, under a lock that readers share.
 
 use std::marker::PhantomData;
 

@@ -117,8 +117,8 @@ fn world<S: Scheme>(vcpus: usize) -> World<S> {
     world
 }
 
-/// Makes a world, `prepare`s it, lets as many CPUs `play` on it with what was prepared, and looks `at_rest` when all have
-/// come through.
+/// Makes a world, `prepare`s it, lets as many CPUs `play` on it with what was prepared, and looks `at_rest` when all
+/// have come through.
 pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
     cpus: usize,
     prepare: impl Fn(&World<S>) -> C + Send + Sync + 'static,
