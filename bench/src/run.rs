@@ -115,6 +115,7 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
     Some(RunConfig {
         lock: lock.name.clone(),
         pv: false,
+        min_sections: 0,
         patch: true,
         preempted_hint: true,
         preempted_by: PreemptedBy::Auto,

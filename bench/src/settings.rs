@@ -237,6 +237,9 @@ pub(crate) struct Settings {
     /// Length of the measuring window [default: 1s]
     #[arg(long = "duration", visible_alias = "window", value_name = "TIME", help_heading = "Measuring")]
     pub(crate) window: Option<Span>,
+    /// Lengthen the window until every vCPU has so many turns in it [default: 0, it stays as it is]
+    #[arg(long, value_name = "N", help_heading = "Measuring")]
+    pub(crate) min_turns: Option<u32>,
     /// Double the window until so many sections are done in it, up to 16 times [default: 0, it stays as it is]
     #[arg(long, value_name = "N", help_heading = "Measuring")]
     pub(crate) min_sections: Option<u64>,
@@ -298,6 +301,7 @@ pub(crate) const KEYS: &[&str] = &[
     "long-one-in",
     "nested-one-in",
     "window",
+    "min-turns",
     "min-sections",
     "warmup",
     "watchdog",
@@ -371,6 +375,7 @@ impl Settings {
             "long-one-in" => self.long_one_in = Some(parse(value)?),
             "nested-one-in" => self.nested_one_in = Some(parse(value)?),
             "window" | "duration" => self.window = Some(value.parse()?),
+            "min-turns" => self.min_turns = Some(parse(value)?),
             "min-sections" => self.min_sections = Some(parse(value)?),
             "warmup" => self.warmup = Some(value.parse()?),
             "watchdog" => self.watchdog = Some(value.parse()?),
@@ -423,6 +428,7 @@ impl Settings {
             long_one_in: self.long_one_in.or(below.long_one_in),
             nested_one_in: self.nested_one_in.or(below.nested_one_in),
             window: self.window.or(below.window),
+            min_turns: self.min_turns.or(below.min_turns),
             min_sections: self.min_sections.or(below.min_sections),
             warmup: self.warmup.or(below.warmup),
             watchdog: self.watchdog.or(below.watchdog),
@@ -470,7 +476,7 @@ impl Settings {
         let think = work("think", self.think, Duration::from_micros(2))?;
         let mix = self.mix(&workload, hold, think)?;
         let longest = if mix.work_sections.is_some() { LONGEST_WORK } else { Duration::from_secs(1) };
-        let rounds = slice * vcpus.div_ceil(cpus.0.len() as u32) * 2;
+        let round = slice * vcpus.div_ceil(cpus.0.len() as u32);
         let config = RunConfig {
             engine: match self.engine.unwrap_or(EngineChoice::Kvm) {
                 EngineChoice::Kvm => Engine::Kvm,
@@ -521,8 +527,8 @@ impl Settings {
             lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
             memory_bytes: self.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.bytes),
             work_rate: self.work_rate,
-            warmup: length(self.warmup, rounds.max(Duration::from_millis(20))),
-            window: length(self.window, longest),
+            warmup: length(self.warmup, (round * 2).max(Duration::from_millis(20))),
+            window: length(self.window, longest).max(round.saturating_mul(self.min_turns.unwrap_or(0))),
             min_sections: self.min_sections.unwrap_or(0),
             watchdog: self.watchdog.map(|span| span.0),
             seed: self.seed.unwrap_or(1),

@@ -216,6 +216,20 @@ fn the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_w
 }
 
 #[test]
+fn a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told() {
+    let cpu = an_allowed_cpu();
+    let fixed =
+        ["run", "--engine", "threads", "--vcpus", "4", "--cpus", &cpu, "--slice", "2ms", "--no-ideal"];
+    let window_ns = |more: &[&str]| {
+        let output = haltkick(&[&fixed, more, &["--format", "json"]].concat());
+        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        record["config"]["window_ns"].as_u64()
+    };
+    assert_eq!(window_ns(&["--duration", "10ms", "--min-turns", "5"]), Some(4 * 2 * 5 * 1_000_000));
+    assert_eq!(window_ns(&["--duration", "50ms", "--min-turns", "5"]), Some(50_000_000));
+}
+
+#[test]
 fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
     let message = refusal(&["run", "--cpus", "1000"]);
     assert!(

@@ -176,10 +176,10 @@ fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
 
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
 pub(crate) fn lost_kick<L: GuestLock>() {
-    const SECTIONS: u32 = 20_000;
+    const SECTIONS: u32 = 200_000;
     let (hold, activity) = (iterations(boot().hold_ns), &this().activity);
     for section in 0..SECTIONS {
-        if cpu() == 0 && section == SECTIONS / 10 {
+        if cpu() == 0 && section == SECTIONS / 100 {
             platform::lose_kicks();
         }
         activity.since_tsc.store(now(), Ordering::Relaxed);
