@@ -1,0 +1,244 @@
+//! Reading tables of an experiment file, so that every complaint knows line and column.
+
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Arm, At, Axis, Comparison, Control, FORMAT, Patch, PointValues, Quick, Source};
+use crate::exit::{Failure, Result};
+use crate::nearest;
+use crate::rate::Measure;
+use crate::settings::{KEYS, Settings};
+use crate::vm::Vm;
+
+/// One table of the file, with complaints that know where it is.
+pub(super) struct Reader<'a> {
+    pub(super) source: &'a Source,
+    table: &'a DeTable<'a>,
+    at: At,
+}
+
+type Node<'a> = Spanned<DeValue<'a>>;
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a Source, table: &'a DeTable<'a>, at: At) -> Self {
+        Self { source, table, at }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a Node<'a>> {
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+    }
+
+    /// Keys and values in the order of the file.
+    pub(super) fn entries(&self) -> Vec<(&'a str, At, &'a Node<'a>)> {
+        let mut entries: Vec<_> =
+            self.table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
+        entries.sort_by_key(|(_, at, _)| at.start);
+        entries
+    }
+
+    pub(super) fn complain(&self, at: &At, message: impl fmt::Display) -> Failure {
+        self.source.complain(Some(at), message)
+    }
+
+    /// Refuses keys that nobody knows.
+    pub(super) fn finish(&self, known: &[&str]) -> Result<()> {
+        match self.entries().into_iter().find(|(key, ..)| !known.contains(key)) {
+            None => Ok(()),
+            Some((key, at, _)) => Err(self.complain(&at, nearest::unknown("key", key, known))),
+        }
+    }
+
+    pub(super) fn format(&self) -> Result<()> {
+        let Some(node) = self.get("format") else {
+            return Err(self
+                .source
+                .complain(None, format!("no 'format': begin the file with format = {FORMAT}")));
+        };
+        match scalar(node.get_ref()).and_then(|text| text.parse::<i64>().ok()) {
+            Some(FORMAT) => Ok(()),
+            _ => Err(self
+                .complain(&node.span(), format!("another format than {FORMAT}, the one this version reads"))),
+        }
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        match node.get_ref().as_str() {
+            Some(text) if !text.is_empty() => Ok(Some(text.to_owned())),
+            _ => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
+        }
+    }
+
+    pub(super) fn required_text(&self, key: &str) -> Result<String> {
+        self.text(key)?.ok_or_else(|| self.complain(&self.at, format!("'{key}' is missing here")))
+    }
+
+    pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let count = node.get_ref().as_integer().and_then(|integer| integer.as_str().parse().ok());
+        match count {
+            Some(count @ 1..=100_000) => Ok(Some(count)),
+            _ => Err(self.complain(&node.span(), format!("'{key}' must be a whole number from 1 to 100000"))),
+        }
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<bool> {
+        let Some(node) = self.get(key) else { return Ok(false) };
+        let flag = node.get_ref().as_bool();
+        flag.ok_or_else(|| self.complain(&node.span(), format!("'{key}' must be true or false")))
+    }
+
+    pub(super) fn table(&self, key: &str) -> Result<Option<Reader<'a>>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        match node.get_ref().as_table() {
+            Some(table) => Ok(Some(Reader::new(self.source, table, node.span()))),
+            None => Err(self.complain(&node.span(), format!("'{key}' must be a table: write [{key}]"))),
+        }
+    }
+
+    pub(super) fn tables(&self, key: &str) -> Result<Vec<Reader<'a>>> {
+        let Some(node) = self.get(key) else { return Ok(vec![]) };
+        let wrong =
+            || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
+        let array = node.get_ref().as_array().ok_or_else(wrong)?;
+        array
+            .iter()
+            .map(|node| {
+                let table = node.get_ref().as_table().ok_or_else(wrong)?;
+                Ok(Reader::new(self.source, table, node.span()))
+            })
+            .collect()
+    }
+
+    /// All keys as settings, except those in `others`.
+    pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
+        let mut patch = Patch::default();
+        let known: Vec<&str> = KEYS.iter().chain(others).copied().collect();
+        self.finish(&known)?;
+        for (key, key_at, node) in self.entries() {
+            if others.contains(&key) {
+                continue;
+            }
+            let value = self.scalar(node)?;
+            patch
+                .set(key, &value, Some(key_at))
+                .map_err(|error| self.complain(&node.span(), format!("{key}: {error}")))?;
+        }
+        Ok(patch)
+    }
+
+    pub(super) fn scalar(&self, node: &Node<'_>) -> Result<String> {
+        scalar(node.get_ref())
+            .ok_or_else(|| self.complain(&node.span(), "a number, or a text in quotes, is expected here"))
+    }
+
+    pub(super) fn vm(&self) -> Result<Vm> {
+        let mut vm = Vm::default();
+        for (key, key_at, node) in self.entries() {
+            let value = self.scalar(node)?;
+            vm.set(key, &value).map_err(|error| self.complain(&key_at, error))?;
+        }
+        Ok(vm)
+    }
+
+    pub(super) fn patch(&mut self) -> Result<Patch> {
+        self.settings(&[])
+    }
+
+    pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
+        self.finish(KEYS)?;
+        self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
+    }
+
+    pub(super) fn axis(&self, key: &str, at: &At, node: &'a Node<'a>) -> Result<Axis> {
+        let values = node.get_ref().as_array().filter(|values| !values.is_empty());
+        let values =
+            values.ok_or_else(|| self.complain(at, format!("'{key}' must be a list, such as [1, 2]")))?;
+        let mut axis = Axis { key: key.into(), values: vec![] };
+        for node in values {
+            let value = self.scalar(node)?;
+            Settings::default().set(key, &value).map_err(|error| self.complain(&node.span(), error))?;
+            if axis.values.iter().any(|(known, _)| *known == value) {
+                return Err(self.complain(&node.span(), format!("{value} stands in the list twice")));
+            }
+            axis.values.push((value, Some(node.span())));
+        }
+        Ok(axis)
+    }
+
+    pub(super) fn point(&self) -> Result<PointValues> {
+        self.settings(&[])?;
+        let values = self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.scalar(node)?)));
+        Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
+    }
+
+    pub(super) fn arm(&mut self) -> Result<Arm> {
+        let name = self.required_text("name")?;
+        let mut patch = self.settings(&["name"])?;
+        patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
+        Ok(Arm { name, patch })
+    }
+
+    pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<Comparison> {
+        self.finish(&["name", "arm", "baseline", "of"])?;
+        Ok(Comparison {
+            of: self.measure()?,
+            name: self.required_text("name")?,
+            arm: self.reference("arm", arms)?,
+            baseline: self.reference("baseline", arms)?,
+        })
+    }
+
+    pub(super) fn measure(&self) -> Result<Measure> {
+        let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
+        let measures = [Measure::Throughput, Measure::LockCpu];
+        measures.into_iter().find(|measure| measure.word() == word).ok_or_else(|| {
+            let at = self.get("of").map_or(self.at.clone(), Spanned::span);
+            self.complain(&at, nearest::unknown("measure", &word, &measures.map(Measure::word)))
+        })
+    }
+
+    pub(super) fn reference(&self, key: &str, arms: &[&str]) -> Result<String> {
+        let name = self.required_text(key)?;
+        if arms.contains(&name.as_str()) {
+            return Ok(name);
+        }
+        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
+        Err(self.complain(&at, nearest::unknown("arm", &name, arms)))
+    }
+
+    pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
+        let mut known = vec!["arm"];
+        known.extend(axes.iter().map(|axis| axis.key.as_str()));
+        self.finish(&known)?;
+        let mut setting = vec![];
+        for axis in axes {
+            let Some(node) = self.get(&axis.key) else { continue };
+            let value = self.scalar(node)?;
+            if !axis.values.iter().any(|(known, _)| *known == value) {
+                let message = format!(
+                    "{} = {value} is in no [grid] or [[point]], so that there is no such cell",
+                    axis.key
+                );
+                return Err(self.complain(&node.span(), message));
+            }
+            setting.push((axis.key.clone(), value));
+        }
+        Ok(Control { arm: self.reference("arm", arms)?, setting })
+    }
+
+    pub(super) fn quick(&mut self) -> Result<Quick> {
+        Ok(Quick { blocks: self.count("blocks")?, patch: self.settings(&["blocks"])? })
+    }
+}
+
+/// The text of a number or of a text in quotes.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(integer) => Some(integer.as_str().replace('_', "")),
+        _ => None,
+    }
+}

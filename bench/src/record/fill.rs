@@ -1,0 +1,428 @@
+//! From an outcome to its record: every figure that the run did not find out becomes null, with the reason.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use haltkick_vmm::{
+    Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched,
+    Share, TicksHistogram, VcpuOutcome,
+};
+
+use super::{
+    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, LockCost, Noise, PerVcpu, Place,
+    Record, SCHEMA, SCHEMA_VERSION, Timing, Totals,
+};
+use crate::deschedule::Policy;
+use crate::host::Host;
+use crate::run;
+use crate::timestamp;
+
+/// What the records of one run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    run_id: String,
+    started: String,
+    host: Host,
+    noise: Result<(Noise, f64), String>,
+}
+
+impl Origin {
+    pub(crate) fn new(started: SystemTime, host: Host, noise: Result<(Noise, f64), String>) -> Self {
+        Self { run_id: run::run_id(started), started: timestamp::rfc3339(started), host, noise }
+    }
+
+    /// The smallest share of the pCPUs' time that can be told from none.
+    pub(crate) fn tick_resolution(&self) -> f64 {
+        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
+    }
+
+    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Result<f64, String>) -> Context {
+        Context {
+            run_id: self.run_id.clone(),
+            started: self.started.clone(),
+            place,
+            host: self.host.clone(),
+            lock_free_per_second,
+            noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
+        }
+    }
+}
+
+/// What a record is made of beside the outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) run_id: String,
+    pub(crate) started: String,
+    pub(crate) place: Option<Place>,
+    pub(crate) host: Host,
+    /// Lock-free throughput of the same cell per second, or why there is none.
+    pub(crate) lock_free_per_second: Result<f64, String>,
+    /// What else ran, or why that is not known.
+    pub(crate) noise: Result<Noise, String>,
+}
+
+impl Record {
+    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
+        let mut why = BTreeMap::new();
+        let totals = totals(config, outcome, context.lock_free_per_second, &mut why);
+        let noise = context.noise.unwrap_or_else(|reason| {
+            why.insert("noise.others_share".into(), reason.clone());
+            why.insert("noise.steal_share".into(), reason);
+            Noise::default()
+        });
+        let (unattributed, not_injected) = if config.attribution {
+            (
+                "the host's scheduler does not say what a vCPU was doing when it preempted it; per_vcpu counts how often",
+                "nobody was to be descheduled on purpose",
+            )
+        } else {
+            ("not asked for (attribution off)", "not asked for (attribution off)")
+        };
+        let mut record = Self {
+            schema: SCHEMA.into(),
+            schema_version: SCHEMA_VERSION,
+            run_id: context.run_id,
+            started: context.started,
+            place: context.place,
+            config: echo(config, outcome, &mut why),
+            host: context.host,
+            timing: timing(config, outcome, &mut why),
+            lock_cost: lock_cost(config, outcome, &mut why),
+            totals,
+            fairness: fairness(&outcome.vcpus, &mut why),
+            wait_ns: distribution("wait_ns", &outcome.wait, outcome.tsc_khz, &mut why),
+            hold_ns: distribution("hold_ns", &outcome.hold, outcome.tsc_khz, &mut why),
+            lock_events: outcome.lock_events.iter().cloned().collect(),
+            vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            kvm_stats: kvm_stats(outcome, &mut why),
+            pmu: pmu(outcome, &mut why),
+            preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
+            preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
+            lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
+            hint: hint(outcome, &mut why),
+            grace: grace(config, outcome, &mut why),
+            handed_over: handed_over(outcome, &mut why),
+            injected: activities("injected", outcome.injected, not_injected, &mut why),
+            per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+            profile: None,
+            trace: None,
+            noise,
+            trusted: true,
+            warnings: vec![],
+            why,
+        };
+        for (path, reason) in record.host.why() {
+            record.why.insert(format!("host.{path}"), reason);
+        }
+        let unmeasured = [
+            ("per_vcpu.run_ns", record.per_vcpu.iter().any(|vcpu| vcpu.run_ns.is_none())),
+            ("per_vcpu.waits", record.per_vcpu.iter().any(|vcpu| vcpu.waits.is_none())),
+            ("per_vcpu.kicks", record.per_vcpu.iter().any(|vcpu| vcpu.kicks.is_none())),
+            ("per_vcpu.steal_ns", record.per_vcpu.iter().any(|vcpu| vcpu.steal_ns.is_none())),
+        ];
+        for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
+            let reason = "nobody measures it with this scheduler and back end on this host";
+            record.why.insert(path.into(), reason.into());
+        }
+        record
+    }
+}
+
+type Why = BTreeMap<String, String>;
+
+fn ns(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
+    let slice_ns = match config.sched {
+        Sched::Vmm => Some(ns(config.slice)),
+        Sched::Host => {
+            why.insert("config.slice_ns".into(), "the host's scheduler decides".into());
+            None
+        }
+    };
+    if config.mix.work_sections.is_none() {
+        why.insert("config.work_sections".into(), "as many sections as fit into the window".into());
+    }
+    if config.halt_poll.is_none() {
+        why.insert("config.halt_poll_ns".into(), "left as the host has it".into());
+    }
+    if config.deschedule.is_none() {
+        why.insert("config.deschedule".into(), "nobody was to be descheduled on purpose".into());
+    }
+    Config {
+        engine: match config.engine {
+            Engine::Kvm => "kvm".into(),
+            Engine::Threads => "threads".into(),
+            Engine::Qemu(Accelerator::Kvm) => "qemu-kvm".into(),
+            Engine::Qemu(Accelerator::Tcg) => "qemu-tcg".into(),
+        },
+        guest: config.name.clone(),
+        beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
+        share: match config.share {
+            Share::Vcpu => "vcpu".into(),
+            Share::Guest => "guest".into(),
+        },
+        vcpus: config.vcpus,
+        cpus: config.cpus.clone(),
+        ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+        grace_ns: ns(config.grace),
+        slice_margin_ns: Some(ns(config.slice_margin)),
+        kick_yield: config.kick_yields,
+        attribution: config.attribution,
+        deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
+        lock: config.lock.clone(),
+        pv: config.pv,
+        patch: config.patch,
+        preempted_hint: config.preempted_hint,
+        spin_threshold_ns: ns(config.spin_threshold),
+        memory_bytes: outcome.memory_bytes,
+        sched: match config.sched {
+            Sched::Vmm => "vmm".into(),
+            Sched::Host => "host".into(),
+        },
+        slice_ns,
+        ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
+        ring_reason: outcome.ring_reason.clone(),
+        pv_backend: outcome.pv_backend.name().into(),
+        pv_backend_reason: outcome.pv_backend_reason.clone(),
+        halt_poll_ns: config.halt_poll.map(ns),
+        pause_exits: config.pause_exits,
+        hlt_exits: config.hlt_exits,
+        workload: config.workload.clone(),
+        hold_ns: ns(config.hold),
+        think_ns: ns(config.think),
+        locks: config.lock_count,
+        work_sections: config.mix.work_sections,
+        go_on: config.mix.go_on,
+        long_hold_ns: ns(config.mix.long_hold),
+        long_one_in: config.mix.long_one_in,
+        nested_one_in: config.mix.nested_one_in,
+        warmup_ns: ns(config.warmup),
+        window_ns: ns(config.window),
+        min_sections: config.min_sections,
+        seed: config.seed,
+    }
+}
+
+fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
+    let preempted_flag = match &outcome.preempted_source {
+        PreemptedSource::Vmm => Some("vmm".into()),
+        PreemptedSource::Kvm => Some("kvm".into()),
+        PreemptedSource::Bpf => Some("bpf".into()),
+        PreemptedSource::Unavailable(reason) => {
+            why.insert("timing.preempted_flag".into(), reason.clone());
+            None
+        }
+    };
+    if outcome.completion.is_none() {
+        let reason = match config.mix.work_sections {
+            None => "no fixed amount of work was asked for".into(),
+            Some(sections) => format!("the {sections} sections were not done within the window"),
+        };
+        why.insert("timing.completion_ns".into(), reason);
+    }
+    Timing {
+        start_up_ns: ns(outcome.start_up),
+        window_ns: ns(outcome.window),
+        completion_ns: outcome.completion.map(ns),
+        tsc_khz: outcome.tsc_khz,
+        work_rate: outcome.work_rate,
+        preempted_flag,
+    }
+}
+
+fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
+    let ticks = outcome.pair_ticks;
+    let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
+    let called = ticks.through_table.is_some();
+    let unpatched = match config.engine {
+        Engine::Qemu(_) => "QEMU starts the image as it is, and nobody patches it",
+        _ if !config.patch => "patch is off",
+        _ => "no call site was patched",
+    };
+    let no_site = "no call site: this lock is compiled into the workloads";
+    for (field, known, reason) in [
+        ("patched_tsc_cycles", ticks.patched.is_some(), if called { unpatched } else { no_site }),
+        ("through_table_tsc_cycles", called, no_site),
+        ("compiled_in_tsc_cycles", ticks.compiled_in.is_some(), "the guest image does not measure it"),
+        ("lock_bytes", outcome.calls.is_some(), "the guest image does not say"),
+        ("cpu_bytes", outcome.calls.is_some(), "the guest image does not say"),
+    ] {
+        if !known {
+            why.insert(format!("lock_cost.{field}"), reason.into());
+        }
+    }
+    LockCost {
+        patched_tsc_cycles: cycles(ticks.patched),
+        through_table_tsc_cycles: cycles(ticks.through_table),
+        compiled_in_tsc_cycles: cycles(ticks.compiled_in),
+        lock_bytes: outcome.calls.map(|calls| calls.lock_bytes),
+        cpu_bytes: outcome.calls.map(|calls| calls.cpu_bytes),
+        patched_sites: outcome.patched_sites as u64,
+    }
+}
+
+fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
+    let acquisitions = outcome.acquisitions();
+    let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
+    let lock_free = lock_free.and_then(|per_second| {
+        let none = || "the lock-free run completed no section inside its window".to_owned();
+        if per_second > 0.0 { Ok(per_second) } else { Err(none()) }
+    });
+    let ideal_per_second = match lock_free {
+        Ok(lock_free) => Some(ideal(lock_free, config)),
+        Err(reason) => {
+            why.insert("totals.ideal_per_second".into(), reason.clone());
+            why.insert("totals.efficiency".into(), reason);
+            None
+        }
+    };
+    if outcome.lost_updates.is_none() {
+        why.insert("totals.lost_updates".into(), "without a lock, updates may be lost".into());
+    }
+    let run_ns: Option<u64> = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum();
+    let lock_cpu_ns = outcome.lock_cpu.map(ns);
+    let lock_cpu_share = lock_cpu_ns.zip(run_ns).map(|(in_locks, run)| in_locks as f64 / run.max(1) as f64);
+    if run_ns.is_none() {
+        why.insert("totals.run_ns".into(), "nobody measures it with this scheduler on this host".into());
+    }
+    if lock_cpu_share.is_none() {
+        let reason = "only the workload `mixed` measures it, with a lock, under --sched vmm";
+        why.insert("totals.lock_cpu_ns".into(), reason.into());
+        why.insert("totals.lock_cpu_share".into(), reason.into());
+    }
+    Totals {
+        acquisitions,
+        acquisitions_per_second,
+        ideal_per_second,
+        efficiency: ideal_per_second.map(|ideal| acquisitions_per_second / ideal),
+        cpu_ns: ns(outcome.cpu_time),
+        run_ns,
+        lock_cpu_ns,
+        lock_cpu_share,
+        lost_updates: outcome.lost_updates,
+    }
+}
+
+/// min(lock-free throughput, locks / hold).
+fn ideal(lock_free_per_second: f64, config: &RunConfig) -> f64 {
+    let hold = config.mix.mean_hold(config.hold).as_secs_f64();
+    let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
+    lock_free_per_second.min(serial)
+}
+
+fn kvm_stats(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, u64>> {
+    match &outcome.kvm_stats {
+        Ok(stats) => Some(stats.iter().cloned().collect()),
+        Err(reason) => {
+            why.insert("kvm_stats".into(), reason.clone());
+            None
+        }
+    }
+}
+
+fn pmu(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>> {
+    let counted = match &outcome.pmu {
+        Ok(counted) => counted,
+        Err(reason) => {
+            why.insert("pmu".into(), reason.clone());
+            return None;
+        }
+    };
+    let mut count = |(name, count): &(&str, Result<u64, String>)| {
+        if let Err(reason) = count {
+            why.insert(format!("pmu.{name}"), reason.clone());
+        }
+        ((*name).to_owned(), count.as_ref().ok().copied())
+    };
+    Some(counted.iter().map(&mut count).collect())
+}
+
+fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
+    let counts = || vcpus.iter().map(|vcpu| vcpu.acquisitions);
+    let sum: f64 = counts().map(|count| count as f64).sum();
+    let squares: f64 = counts().map(|count| (count as f64).powi(2)).sum();
+    let jain = (squares > 0.0).then(|| sum * sum / (vcpus.len() as f64 * squares));
+    if jain.is_none() {
+        why.insert("fairness.jain".into(), "no vCPU completed a section inside the window".into());
+    }
+    Fairness { jain, min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
+}
+
+fn distribution(path: &str, histogram: &TicksHistogram, tsc_khz: u64, why: &mut Why) -> Distribution {
+    let count: u64 = histogram.buckets.iter().sum();
+    if count == 0 {
+        why.insert(path.to_owned(), "no section was completed inside the window".into());
+        return Distribution::default();
+    }
+    let to_ns = |ticks: u64| ticks as f64 * 1e6 / tsc_khz as f64;
+    let quantile = |q| histogram.quantile(q).map(to_ns);
+    Distribution {
+        count,
+        mean: Some(to_ns(histogram.sum) / count as f64),
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: Some(to_ns(histogram.max)),
+        buckets: histogram.occupied().map(|(ticks, count)| (to_ns(ticks), count)).collect(),
+    }
+}
+
+fn activities(
+    path: &str,
+    values: Option<ByActivity<u64>>,
+    reason: &str,
+    why: &mut Why,
+) -> Option<Activities> {
+    let Some(ByActivity { holder, head, waiter, halted, other }) = values else {
+        why.insert(path.to_owned(), reason.to_owned());
+        return None;
+    };
+    Some(Activities { holder, head, waiter, halted, other })
+}
+
+fn hint(outcome: &Outcome, why: &mut Why) -> Option<HintErrors> {
+    let Some(check) = outcome.hint else {
+        why.insert("hint".into(), "this workload does not look: use --workload hint-check".into());
+        return None;
+    };
+    let HintCheck { samples, moved_while_marked, still_while_unmarked, compared, contradicted } = check;
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let error_rate = if compared > 0 {
+        share(contradicted, compared).max(share(moved_while_marked, samples))
+    } else {
+        share(moved_while_marked + still_while_unmarked, samples)
+    };
+    Some(HintErrors { samples, moved_while_marked, still_while_unmarked, compared, contradicted, error_rate })
+}
+
+fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCounts> {
+    let Some(Graces { granted, expired, overrun_ns }) = outcome.graces else {
+        let asked =
+            if config.sched == Sched::Host { "the host's scheduler decides" } else { "not asked for" };
+        why.insert("grace".into(), asked.into());
+        return None;
+    };
+    Some(GraceCounts { granted, expired, overrun_ns })
+}
+
+fn handed_over(outcome: &Outcome, why: &mut Why) -> Option<u64> {
+    if outcome.handed.is_none() {
+        why.insert("handed_over".into(), "the host's scheduler takes no directions".into());
+    }
+    outcome.handed
+}
+
+fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
+    PerVcpu {
+        acquisitions: vcpu.acquisitions,
+        run_ns: vcpu.run_ns,
+        steal_ns: vcpu.steal_ns,
+        preemptions: vcpu.preemptions,
+        waits: vcpu.waits,
+        kicks: vcpu.kicks,
+    }
+}
