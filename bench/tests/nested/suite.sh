@@ -52,7 +52,7 @@ shard() {
 
 filter=("$@")
 for ((i = 1; i <= shards; i++)); do
-    shard "shard $i of $shards" 240 "HALTKICK_SHARD=$i/$shards"
+    shard "shard $i of $shards" 180 "HALTKICK_SHARD=$i/$shards"
 done
 filter=(ipi)
 for ((i = 1; i <= ipi_shards; i++)); do
