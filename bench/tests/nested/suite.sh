@@ -2,10 +2,10 @@
 # The end-to-end tests on KVM with hardware semantics (see nested.sh). Where that cannot be set up, says why and
 # passes nothing.
 #
-# Under QEMU 7.2 an emulated machine dies now and then, or is wedged by an interrupt into a nested guest, its kernel included.
+# Under QEMU 7.2 about one emulated machine in six dies, or is wedged by an interrupt into a nested guest, its kernel included.
 # So the suite goes through several short-lived machines; one that dies or hangs says nothing about the tests, and its shard
-# starts over in a new one. Time in the machine is no time at all: a shard with a failed test gets a second machine too, and
-# the summary says so. What fails there again has failed.
+# starts over in a new one. Time in the machine is no time at all: a shard with a failed test gets up to three machines, and the
+# summary says so. What fails in each of them has failed. A shard that no machine lived through is reported as not tested.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
@@ -25,14 +25,16 @@ shards=16
 ipi_shards=4
 deaths=0
 repeated=()
+untested=()
 
 # shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell. What else it takes:
 tests=guests # the test program
 options=()   # more options for nested.sh
 shard() {
-    local name=$1 seconds=$2 code attempts=5 failures=0
+    local name=$1 seconds=$2 code machines=6 failures=0
     shift 2
-    while ((attempts--)); do
+    # SECONDS since the suite began: a host on which every machine hangs would take hours.
+    while ((machines-- && SECONDS < 3000)); do
         echo "test-nested: $name"
         code=0
         env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
@@ -41,13 +43,15 @@ shard() {
             0) return ;;
             124 | 125) deaths=$((deaths + 1)) ;;
             *)
-                if ((failures++)); then exit "$code"; fi
+                failures=$((failures + 1))
+                if ((failures == 3)); then exit "$code"; fi
                 repeated+=("$name")
                 ;;
         esac
     done
-    echo "test-nested: $name: no machine lived through it"
-    exit "$code"
+    if ((failures)); then exit 101; fi
+    echo "test-nested: $name: not tested: no machine lived through it"
+    untested+=("$name")
 }
 
 filter=("$@")
@@ -71,5 +75,8 @@ for directory in $("$qemu" -L help); do
 done
 shard "QEMU with KVM" 180 "HALTKICK_QEMU=$qemu"
 
-echo "test-nested: all shards passed; machines that died or hung: $deaths; shards with a test that passed only in a second machine: ${repeated[*]:-none}"
-note "passed $((shards + ipi_shards + 1)) shards"
+list() { (($#)) && printf '%s, ' "$@" | sed 's/, $//' || echo none; }
+echo "test-nested: machines that died or hung: $deaths"
+echo "test-nested: shards with a test that passed only in another machine: $(list "${repeated[@]}")"
+echo "test-nested: shards not tested, since no machine lived through them: $(list "${untested[@]}")"
+note "passed $((shards + ipi_shards + 1 - ${#untested[@]})) shards"

@@ -9,7 +9,7 @@ use haltkick_vmm::{
 };
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{Check, PATIENCE, check, config, start, unexpected};
+use crate::support::{Check, PATIENCE, check, config, nested, start, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_queue_is_told_in_order", explain_a_queue),
         // An emulator takes minutes to give each of so many vCPUs its turns.
         Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus)
-            .with_ignored_flag(std::env::var_os("HALTKICK_NESTED").is_some()),
+            .with_ignored_flag(nested()),
         Trial::test("a_lost_kick_names_who_sleeps_for_it", explain_a_lost_kick),
         Trial::test("a_guest_that_writes_nonsense_changes_figures_at_most", nonsense_changes_figures_at_most),
         Trial::test("a_profile_has_its_samples_where_the_time_goes", profile_is_fair),

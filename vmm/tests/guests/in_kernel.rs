@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 
 use crate::explain::explained;
 use crate::locks::forms;
-use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, start, unexpected};
+use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, nested, start, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials =
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// emulated hardware of `just test-nested` it has to.
 fn trials_of(backend: PvBackend, works: Result<(), String>) -> Vec<Trial> {
     let name = backend.name();
-    let nested = std::env::var_os("HALTKICK_NESTED").is_some();
+    let nested = nested();
     // Interrupts into nested guests wedge QEMU's emulator now and then: suite.sh gives them a machine of their own.
     let elsewhere = backend == PvBackend::Ipi && nested && std::env::var_os("HALTKICK_NESTED_IPI").is_none();
     let skip = elsewhere || works.is_err() && !nested;

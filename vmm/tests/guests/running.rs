@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::support::{
-    Check, PATIENCE, acquisitions, check, config, deschedule, event, exits, start, unexpected,
+    Check, PATIENCE, acquisitions, check, config, deschedule, event, exits, nested, start, unexpected,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
         // As many threads stall the kernel of an emulated machine, which dies of it now and then.
         Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus)
-            .with_ignored_flag(std::env::var_os("HALTKICK_NESTED").is_some()),
+            .with_ignored_flag(nested()),
         Trial::test("a_kick_before_the_wait_is_latched_under_the_vmms_scheduler", || latch(Sched::Vmm)),
         Trial::test("a_kick_before_the_wait_is_latched_under_the_hosts_scheduler", || latch(Sched::Host)),
         Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),

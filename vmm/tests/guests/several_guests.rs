@@ -40,7 +40,8 @@ fn two_guests() -> Check {
 
 fn a_guest_dies() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let base = RunConfig { sched, ..config() };
+        // Long enough for the one to have said its last word.
+        let base = RunConfig { sched, window: config().window * 5, ..config() };
         let dying = named("b", RunConfig { workload: "selftest-panic".into(), ..base.clone() });
         let ended = start_guests(&named("a", RunConfig { beside: vec![dying], ..base }))?;
         let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;

@@ -49,13 +49,19 @@ pub(crate) fn config() -> RunConfig {
         work_rate: None,
         min_sections: 0,
         warmup: Duration::from_millis(10),
-        window: Duration::from_millis(100),
+        // An emulator does in so long what others do in a fifth of it.
+        window: Duration::from_millis(if nested() { 500 } else { 100 }),
         watchdog: None,
         seed: 1,
         name: "guest".into(),
         beside: vec![],
         share: Share::Vcpu,
     }
+}
+
+/// Whether this is an emulated machine, in which time is no measure of what gets done.
+pub(crate) fn nested() -> bool {
+    std::env::var_os("HALTKICK_NESTED").is_some()
 }
 
 pub(crate) fn start(config: &RunConfig) -> Result<Outcome, RunError> {
