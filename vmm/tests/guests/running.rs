@@ -229,6 +229,8 @@ fn move_threads(from: u32, to: u32, done: &AtomicBool) {
         for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
             let thread = task.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
             if thread.is_some() && sched_getaffinity(thread).ok() == Some(only(from)) {
+                // Not while it looks whether its pinning took effect.
+                std::thread::sleep(Duration::from_millis(20));
                 _ = sched_setaffinity(thread, &only(to));
                 return;
             }
