@@ -1,5 +1,6 @@
 //! A guest starts, runs, is counted, and ends: when its work is done, when asked to, or under the watchdog.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -218,23 +219,24 @@ fn lost_pinning() -> Check {
     Ok(())
 }
 
-/// Moves threads of this process that may only use CPU `from` to CPU `to`, until it has moved one or all is `done`.
+/// Moves threads of this process that may only use CPU `from` to CPU `to`, until all is `done`: each when it is seen for the
+/// second time, and so not while it looks whether its pinning took effect.
 fn move_threads(from: u32, to: u32, done: &AtomicBool) {
     let only = |cpu: u32| {
         let mut set = CpuSet::new();
         set.set(cpu as usize);
         set
     };
+    let mut seen = HashSet::new();
     while !done.load(Ordering::Relaxed) {
-        for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            let thread = task.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-            if thread.is_some() && sched_getaffinity(thread).ok() == Some(only(from)) {
-                // Not while it looks whether its pinning took effect.
-                std::thread::sleep(Duration::from_millis(20));
-                _ = sched_setaffinity(thread, &only(to));
-                return;
-            }
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let threads = tasks.filter_map(|task| Pid::from_raw(task.file_name().to_str()?.parse().ok()?));
+        let pinned = threads.filter(|thread| sched_getaffinity(Some(*thread)).ok() == Some(only(from)));
+        let pinned: HashSet<_> = pinned.collect();
+        for thread in pinned.intersection(&seen) {
+            _ = sched_setaffinity(Some(*thread), &only(to));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        seen = pinned;
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
