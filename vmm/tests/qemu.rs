@@ -1,6 +1,7 @@
 //! The same image under QEMU: with its emulator, or with KVM in the machine of `just test-nested`. Either is slow: short runs,
 //! and few where an emulated KVM makes them slower still. Skipped, with the reason, without QEMU.
 
+mod base;
 mod ran_on;
 
 use std::process::ExitCode;
@@ -9,9 +10,8 @@ use std::time::Duration;
 
 use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::{
-    Accelerator, Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedBy,
-    PreemptedSource, PvBackend, Readings, Ring, RunConfig, RunError, Sched, Share, Target, allowed_cpus,
-    find_qemu, run, run_with_readings,
+    Accelerator, Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedSource, PvBackend,
+    Readings, Ring, RunConfig, RunError, Sched, Target, find_qemu, run, run_with_readings,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -58,43 +58,11 @@ fn accelerator() -> Accelerator {
 
 fn config() -> RunConfig {
     RunConfig {
-        engine: Engine::Qemu(accelerator()),
         vcpus: 4,
-        cpus: allowed_cpus().into_iter().take(2).collect(),
-        ring: Ring::Auto,
         sched: Sched::Host,
-        slice: Duration::from_millis(1),
-        grace: Duration::ZERO,
-        slice_margin: Duration::from_micros(10),
-        kick_yields: false,
-        attribution: true,
-        pmu: false,
-        deschedule: None,
-        lock: "qspinlock".into(),
-        pv: true,
-        patch: true,
-        preempted_hint: true,
-        preempted_by: PreemptedBy::Auto,
-        pv_backend: PvBackend::Auto,
-        halt_poll: None,
-        pause_exits: true,
-        hlt_exits: true,
-        spin_threshold: Duration::from_micros(20),
-        workload: "critical-section".into(),
-        hold: Duration::from_micros(1),
-        think: Duration::from_micros(2),
-        lock_count: 1,
-        mix: Mix::default(),
-        memory_bytes: 0,
-        work_rate: None,
-        min_sections: 0,
         warmup: Duration::from_millis(5),
         window: Duration::from_millis(20),
-        watchdog: None,
-        seed: 1,
-        name: "guest".into(),
-        beside: vec![],
-        share: Share::Vcpu,
+        ..base::config(Engine::Qemu(accelerator()))
     }
 }
 

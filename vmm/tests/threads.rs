@@ -1,5 +1,6 @@
 //! The same image without `/dev/kvm`, on threads of this process. Nothing here may need more than two noisy pCPUs.
 
+mod base;
 mod ran_on;
 
 use std::process::ExitCode;
@@ -7,10 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::SERVES_FAULTS;
-use haltkick_vmm::{
-    Engine, Image, Mix, Outcome, PreemptedBy, PreemptedSource, PvBackend, Ring, RunConfig, RunError, Sched,
-    Share, allowed_cpus, run,
-};
+use haltkick_vmm::{Engine, Image, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, run};
 use libtest_mimic::{Arguments, Trial};
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -38,46 +36,8 @@ fn main() -> ExitCode {
 }
 
 fn config() -> RunConfig {
-    let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
-    RunConfig {
-        engine: Engine::Threads,
-        vcpus: 8 * cpus.len() as u32,
-        cpus,
-        ring: Ring::Auto,
-        sched: Sched::Vmm,
-        slice: Duration::from_millis(1),
-        grace: Duration::ZERO,
-        slice_margin: Duration::from_micros(10),
-        kick_yields: false,
-        attribution: true,
-        pmu: false,
-        deschedule: None,
-        lock: "qspinlock".into(),
-        pv: true,
-        patch: true,
-        preempted_hint: true,
-        pv_backend: PvBackend::Auto,
-        halt_poll: None,
-        pause_exits: true,
-        hlt_exits: true,
-        preempted_by: PreemptedBy::Auto,
-        spin_threshold: Duration::from_micros(20),
-        workload: "critical-section".into(),
-        hold: Duration::from_micros(1),
-        think: Duration::from_micros(2),
-        lock_count: 1,
-        mix: Mix::default(),
-        memory_bytes: 0,
-        work_rate: None,
-        min_sections: 0,
-        warmup: Duration::from_millis(10),
-        window: Duration::from_millis(60),
-        watchdog: None,
-        seed: 1,
-        name: "guest".into(),
-        beside: vec![],
-        share: Share::Vcpu,
-    }
+    let base = base::config(Engine::Threads);
+    RunConfig { vcpus: base.vcpus * 2, window: Duration::from_millis(60), ..base }
 }
 
 fn start(config: &RunConfig) -> Result<Outcome, RunError> {

@@ -1,5 +1,7 @@
 //! Real guests on /dev/kvm. Tests assert what must hold however noisy the host is; speed is for `just bench-*`.
 
+#[path = "../base/mod.rs"]
+mod base;
 mod explain;
 mod faults;
 mod grants;

@@ -4,10 +4,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Deschedule, Ended, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedBy,
-    PvBackend, Ring, RunConfig, RunError, Sched, Share, Target, allowed_cpus, run, run_guests,
+    ByActivity, Deschedule, Ended, Engine, HowOften, Image, Instruments, Outcome, PvBackend, RunConfig,
+    RunError, Target, run, run_guests,
 };
 use libtest_mimic::Failed;
+
+use crate::base;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,47 +17,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) type Check = Result<(), Failed>;
 
 pub(crate) fn config() -> RunConfig {
-    let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
     RunConfig {
-        engine: Engine::Kvm,
-        vcpus: 4 * cpus.len() as u32,
-        cpus,
-        ring: Ring::Auto,
-        sched: Sched::Vmm,
-        slice: Duration::from_millis(1),
-        grace: Duration::ZERO,
-        slice_margin: Duration::from_micros(10),
-        kick_yields: false,
-        attribution: true,
-        pmu: false,
-        deschedule: None,
-        lock: "qspinlock".into(),
-        pv: true,
-        patch: true,
-        preempted_hint: true,
         // Not what works best here: the tests look at doorbells, and at vCPUs that the VMM put to sleep.
         pv_backend: PvBackend::Vmm,
-        halt_poll: None,
-        pause_exits: true,
-        hlt_exits: true,
-        preempted_by: PreemptedBy::Auto,
-        spin_threshold: Duration::from_micros(20),
-        workload: "critical-section".into(),
-        hold: Duration::from_micros(1),
-        think: Duration::from_micros(2),
-        lock_count: 1,
-        mix: Mix::default(),
         memory_bytes: 64 << 20,
-        work_rate: None,
-        min_sections: 0,
-        warmup: Duration::from_millis(10),
         // An emulator does in so long what others do in a fifth of it.
         window: Duration::from_millis(if nested() { 500 } else { 100 }),
-        watchdog: None,
-        seed: 1,
-        name: "guest".into(),
-        beside: vec![],
-        share: Share::Vcpu,
+        ..base::config(Engine::Kvm)
     }
 }
 
