@@ -35,6 +35,9 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
+/// For what has to happen by itself, on a host that may be busy with something else.
+const LONG: Duration = Duration::from_millis(500);
+
 fn config() -> RunConfig {
     let base = base::config(Engine::Threads);
     RunConfig { vcpus: base.vcpus * 2, window: Duration::from_millis(60), ..base }
@@ -78,7 +81,8 @@ fn a_kick_before_the_wait_is_latched() {
 }
 
 fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
-    let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() }).unwrap();
+    let workload = "selftest-preempted".into();
+    let outcome = start(&RunConfig { workload, window: LONG, ..config() }).unwrap();
     assert_eq!(outcome.preempted_source, PreemptedSource::Vmm);
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.acquisitions > 0), "no vCPU was ever seen marked");
@@ -114,7 +118,7 @@ fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
             other => panic!("{other:?}"),
         }
     }
-    match start(&RunConfig { workload: "selftest-exclusion".into(), ..config() }) {
+    match start(&RunConfig { workload: "selftest-exclusion".into(), window: LONG, ..config() }) {
         Err(RunError::ExclusionViolated(_)) => {}
         other => panic!("{other:?}"),
     }
