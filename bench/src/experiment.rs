@@ -102,6 +102,17 @@ pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 pub(crate) struct Arm {
     pub(crate) name: String,
     pub(crate) patch: Patch,
+    /// Values of axes at which it stands, where it does not stand everywhere.
+    pub(crate) only: Vec<(String, String)>,
+}
+
+impl Arm {
+    /// Whether it is to be run at `setting`. An axis that the command line has displaced limits nothing.
+    pub(crate) fn stands_at(&self, setting: &[(String, String)]) -> bool {
+        self.only.iter().all(|(key, value)| {
+            setting.iter().find(|(axis, _)| axis == key).is_none_or(|(_, other)| other == value)
+        })
+    }
 }
 
 /// A ratio to report.
@@ -230,6 +241,10 @@ impl Experiment {
             }
         }
         self.check_points()?;
+        let varying = self.varying();
+        for (arm, table) in self.arms.iter_mut().zip(top.tables("arm")?) {
+            arm.only = table.only(&varying)?;
+        }
         let with_beside = self.arms_and_beside();
         let names: Vec<&str> = with_beside.iter().map(String::as_str).collect();
         self.comparisons = top
@@ -237,8 +252,7 @@ impl Experiment {
             .into_iter()
             .map(|mut table| table.comparison(&names))
             .collect::<Result<_>>()?;
-        self.control =
-            top.table("control")?.map(|mut table| table.control(&names, &self.varying())).transpose()?;
+        self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
         Ok(self)
     }
 
@@ -446,6 +460,28 @@ mod tests {
     }
 
     #[test]
+    fn an_arm_stands_only_where_it_says() {
+        let mut experiment = parse(&format!(
+            "{MINIMAL}[grid]\nratio = [8, 1]\nhold = [\"2us\", \"1us\"]\n[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n\
+             only = {{ ratio = 8, hold = \"1us\" }}\n"
+        ))
+        .unwrap();
+        let setting = |ratio: &str, hold: &str| {
+            [("ratio", ratio), ("hold", hold)].map(|(key, value)| (key.to_owned(), value.to_owned()))
+        };
+        let [a, b] = &experiment.arms[..] else { panic!("two arms") };
+        for (ratio, hold, stands) in [("8", "1us", true), ("8", "2us", false), ("1", "1us", false)] {
+            assert_eq!(
+                (a.stands_at(&setting(ratio, hold)), b.stands_at(&setting(ratio, hold))),
+                (true, stands)
+            );
+        }
+        let overrides = Overrides { sets: vec![("vcpus".into(), "6".into())], ..Overrides::default() };
+        experiment.apply(&overrides).unwrap();
+        assert!(experiment.arms[1].stands_at(&[("vcpus".into(), "6".into()), ("hold".into(), "1us".into())]));
+    }
+
+    #[test]
     fn complaints_name_line_and_column_and_what_was_meant() {
         for (rest, expected) in [
             ("[settings]\nhodl = \"1us\"\n", "x.toml:5:1: unknown key 'hodl': did you mean 'hold'?"),
@@ -473,6 +509,14 @@ mod tests {
             (
                 "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n[control]\narm = \"a\"\nratio = 2\n",
                 "x.toml:10:9: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
+            ),
+            (
+                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratio = 2 }\n",
+                "x.toml:8:18: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
+            ),
+            (
+                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratoi = 1 }\n",
+                "x.toml:8:10: unknown key 'ratoi': did you mean 'ratio'?",
             ),
         ] {
             assert_eq!(complaint(rest), expected);

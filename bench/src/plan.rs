@@ -193,7 +193,7 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
 
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
     let mut point = Point { ideals: vec![], arms: vec![] };
-    for arm in &experiment.arms {
+    for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
         let config = resolve(experiment, arm, setting, supply)?;
         let ideal = ideal_of(&mut point.ideals, &config, setting, supply.image);
         point.arms.push(Cell {
@@ -257,7 +257,11 @@ fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Impossib
 fn add_control(experiment: &Experiment, points: &mut [Point]) -> Option<OutlineControl> {
     let control = experiment.control.as_ref()?;
     let matches = |cell: &Cell| {
-        control.setting.iter().all(|(key, value)| cell.setting.get(key).is_none_or(|other| other == value))
+        cell.arm == control.arm
+            && control
+                .setting
+                .iter()
+                .all(|(key, value)| cell.setting.get(key).is_none_or(|other| other == value))
     };
     let at = points.iter().position(|point| point.arms.iter().any(matches)).unwrap_or(points.len() / 2);
     let point = &mut points[at];

@@ -176,9 +176,17 @@ impl<'a> Reader<'a> {
 
     pub(super) fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(&["name"])?;
+        let mut patch = self.settings(&["name", "only"])?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
-        Ok(Arm { name, patch })
+        Ok(Arm { name, patch, only: vec![] })
+    }
+
+    /// Where an arm stands, if not everywhere.
+    pub(super) fn only(&self, axes: &[Axis]) -> Result<Vec<(String, String)>> {
+        let Some(table) = self.table("only")? else { return Ok(vec![]) };
+        let known: Vec<&str> = axes.iter().map(|axis| axis.key.as_str()).collect();
+        table.finish(&known)?;
+        table.values_of(axes)
     }
 
     pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<Comparison> {
@@ -213,6 +221,11 @@ impl<'a> Reader<'a> {
         let mut known = vec!["arm"];
         known.extend(axes.iter().map(|axis| axis.key.as_str()));
         self.finish(&known)?;
+        Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
+    }
+
+    /// Those of `axes` that this table has a value for, one that they take.
+    fn values_of(&self, axes: &[Axis]) -> Result<Vec<(String, String)>> {
         let mut setting = vec![];
         for axis in axes {
             let Some(node) = self.get(&axis.key) else { continue };
@@ -226,7 +239,7 @@ impl<'a> Reader<'a> {
             }
             setting.push((axis.key.clone(), value));
         }
-        Ok(Control { arm: self.reference("arm", arms)?, setting })
+        Ok(setting)
     }
 
     pub(super) fn quick(&mut self) -> Result<Quick> {
