@@ -8,6 +8,7 @@ use haltkick_vmm::Image;
 use crate::cli::{BenchArgs, Overrides};
 use crate::cpulist::{self, CpuList};
 use crate::directory::{self, Directory};
+use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment::{Experiment, Source, slug};
 use crate::facts;
@@ -77,6 +78,15 @@ impl Job {
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
     }
 
+    /// When to stop: what the command line says over what the file says.
+    fn rule(&self, target_precision: Option<f64>, max_time: Option<Span>) -> Rule {
+        Rule {
+            blocks: self.plan.outline.blocks,
+            target_precision: target_precision.or(self.experiment.target_precision),
+            max_time: max_time.or(self.experiment.max_time).map(|span| span.0),
+        }
+    }
+
     fn manifest(&self) -> Manifest {
         Manifest {
             schema: manifest::SCHEMA.into(),
@@ -99,11 +109,7 @@ impl Job {
 }
 
 fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
-    let rule = Rule {
-        blocks: job.plan.outline.blocks,
-        target_precision: args.target_precision,
-        max_time: args.max_time.map(|span| span.0),
-    };
+    let rule = job.rule(args.target_precision, args.max_time);
     let (directory, manifest, records, ending) = measure(job, directory, records, rule)?;
     let exit = results::conclude(&directory, &manifest, &records, args.format)?;
     ending.map(|()| exit)
@@ -140,7 +146,7 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
     } else {
         (Job::new(Source::find(name)?, overrides, None)?, Directory::create(path)?, vec![])
     };
-    let rule = Rule { blocks: job.plan.outline.blocks, target_precision: None, max_time: None };
+    let rule = job.rule(None, None);
     let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
     let concluded = results::write(&directory, &manifest, &records)?;
     ending.map(|()| concluded)

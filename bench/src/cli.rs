@@ -163,7 +163,7 @@ pub(crate) struct BenchArgs {
     pub(crate) experiment: Option<String>,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Add blocks until every ratio's 95 % interval is this narrow, such as 2%
+    /// Add blocks of what is known less well until every ratio's 95 % interval is this narrow, such as 2%
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "When to stop")]
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later than this
@@ -260,7 +260,8 @@ impl Overrides {
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+/// A share above 0, written as a percentage.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').ok_or("write a percentage, such as 2%")?;
     match number.trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent < 1000.0 => Ok(percent / 100.0),

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use crate::cli::Overrides;
+use crate::cli::{Overrides, percent};
+use crate::duration::Span;
 use crate::exit::{Failure, Result};
 use crate::nearest;
 use crate::rate::Measure;
@@ -59,6 +60,10 @@ pub(crate) struct Experiment {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) blocks: u32,
+    /// Further blocks, of what is vaguer, until every ratio is known this well.
+    pub(crate) target_precision: Option<f64>,
+    /// No block begins that would end later.
+    pub(crate) max_time: Option<Span>,
     /// Blocks per trial, where verdicts are to be counted over many trials.
     pub(crate) trial_blocks: Option<u32>,
     /// Whether to report what each lock costs when nobody contends for it.
@@ -81,9 +86,12 @@ pub(crate) struct Patch {
     places: Vec<(String, Option<At>)>,
 }
 
+/// Stands between the name of an arm and that of a guest which runs beside its first.
+pub(crate) const BESIDE: &str = " / ";
+
 /// What the figures of `guest`, which runs beside the first of `arm`, are called.
 pub(crate) fn beside(arm: &str, guest: &str) -> String {
-    format!("{arm} / {guest}")
+    format!("{arm}{BESIDE}{guest}")
 }
 
 /// A setting that the experiment varies.
@@ -199,6 +207,8 @@ impl Experiment {
             name: top.required_text("name")?,
             title: top.required_text("title")?,
             blocks: top.count("blocks")?.unwrap_or(10),
+            target_precision: top.parsed("target-precision", percent)?,
+            max_time: top.parsed("max-time", str::parse)?,
             trial_blocks: top.count("trial-blocks")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
@@ -216,6 +226,8 @@ impl Experiment {
             "name",
             "title",
             "blocks",
+            "target-precision",
+            "max-time",
             "trial-blocks",
             "lock-costs",
             "settings",
@@ -321,6 +333,10 @@ impl Experiment {
                 self.settings.places.push((key.clone(), at.clone()));
             }
             self.settings.settings = quick.patch.settings.over(&self.settings.settings);
+        }
+        // Who asks for a number of blocks wants that number.
+        if overrides.quick || overrides.blocks.is_some() {
+            self.target_precision = None;
         }
         self.blocks = overrides.blocks.unwrap_or(self.blocks);
         let flags = [
@@ -488,6 +504,8 @@ mod tests {
             ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
             ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
+            ("target-precision = \"5\"\n", "x.toml:4:20: target-precision: write a percentage, such as 2%"),
+            ("max-time = \"5\"\n", "x.toml:4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             (
                 "[[point]]\nhold = \"1us\"\n[[point]]\nthink = \"1us\"\n[[arm]]\nname = \"a\"\n",
                 "x.toml:6:1: all [[point]]s must set the same settings, in the same order",

@@ -62,7 +62,7 @@ fn origin(manifest: &Manifest, summary: &Summary) -> String {
     let items = [
         ("experiment", summary.outline.experiment.clone()),
         ("begun", manifest.started.clone()),
-        ("runs", format!("{} in {} blocks", summary.runs, summary.blocks)),
+        ("measured", summary.extent()),
         ("CPU", or_unknown(&host.cpu_model)),
         ("kernel", or_unknown(&host.kernel)),
         ("KVM", or_unknown(&host.kvm_module)),

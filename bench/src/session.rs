@@ -7,6 +7,7 @@ use haltkick_vmm::{Mix, Ring, RunConfig, RunError};
 
 use crate::directory::Directory;
 use crate::exit::{Failure, Result};
+use crate::experiment::BESIDE;
 use crate::host::Host;
 use crate::plan::{Cell, Plan};
 use crate::progress::{Position, Progress};
@@ -74,13 +75,13 @@ impl Calibration {
 pub(crate) struct Rule {
     /// Blocks that are planned.
     pub(crate) blocks: u32,
-    /// Go on until every wanted interval is this narrow.
+    /// Go on, with what is vaguer, until every wanted interval is this narrow.
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later.
     pub(crate) max_time: Option<Duration>,
 }
 
-/// Fewest blocks before precision is judged: the exact interval exists from here on.
+/// Fewest whole blocks before precision is judged: the exact interval exists from here on.
 const JUDGED_FROM: u32 = 6;
 
 /// A precision that so many times the planned blocks do not reach is out of reach.
@@ -98,18 +99,21 @@ pub(crate) struct Session<'a> {
     pub(crate) progress: Progress,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
-        let mut block = 0;
-        while self.wants_block(block, rule) {
-            if self.would_end_late(block, rule) {
+        for block in 0.. {
+            let wanted = self.wanted(block, rule);
+            if wanted.is_empty() {
+                break;
+            }
+            let missing = self.missing(block, &wanted);
+            if block > 0 && self.would_end_late(&missing, rule) {
                 let done = format!("stopped after {block} blocks: the next would end after --max-time");
                 self.progress.say(&done);
                 break;
             }
-            self.run_block(block, rule.blocks.max(block + 1))?;
-            block += 1;
+            self.run_block(block, rule.blocks.max(block + 1), &missing)?;
         }
         self.progress.finish();
         Ok(())
@@ -129,32 +133,44 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn wants_block(&self, block: u32, rule: Rule) -> bool {
-        match rule.target_precision {
-            None => block < rule.blocks,
-            Some(_) if block < JUDGED_FROM => true,
-            Some(_) if block >= rule.blocks.saturating_mul(MOST_TIMES_PLANNED) => {
-                let planned = rule.blocks;
-                self.progress.say(&format!(
-                    "stopped after {block} blocks, {MOST_TIMES_PLANNED} times the {planned} planned: \
-                     the target precision is out of reach here"
-                ));
-                false
-            }
-            Some(target) => {
-                let summary = Summary::new(&self.plan.outline, &self.records);
-                summary.widest_half_width().is_none_or(|widest| widest > target)
-            }
+    /// The cells of `block` that the rule asks for; none if it is met.
+    ///
+    /// The planned blocks are whole. Those that precision asks for beyond them are of what is not known that well yet.
+    fn wanted(&self, block: u32, rule: Rule) -> Vec<&'a Cell> {
+        let plan = self.plan;
+        let Some(target) = rule.target_precision else {
+            return if block < rule.blocks { plan.block(block) } else { vec![] };
+        };
+        if block < rule.blocks.max(JUDGED_FROM) {
+            return plan.block(block);
         }
+        if block >= rule.blocks.saturating_mul(MOST_TIMES_PLANNED) {
+            let planned = rule.blocks;
+            self.progress.say(&format!(
+                "stopped after {block} blocks, {MOST_TIMES_PLANNED} times the {planned} planned: \
+                 the target precision is out of reach here"
+            ));
+            return vec![];
+        }
+        // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
+        let is_before = |record: &&Record| record.place.as_ref().is_some_and(|place| place.block < block);
+        let before: Vec<Record> = self.records.iter().filter(is_before).cloned().collect();
+        let summary = Summary::new(&plan.outline, &before);
+        let vague = summary.vaguer_than(target);
+        let is_vague = |cell: &&Cell| {
+            cell.role == Role::Arm
+                && vague.iter().any(|(setting, arm)| **setting == cell.setting && is_of(arm, &cell.arm))
+        };
+        plan.block(block).into_iter().filter(is_vague).collect()
     }
 
-    fn would_end_late(&self, block: u32, rule: Rule) -> bool {
-        let next = self.time_left(&self.missing(block), 0);
-        block > 0 && rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
+    fn would_end_late(&self, cells: &[&Cell], rule: Rule) -> bool {
+        let next = self.time_left(cells, 0);
+        rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
     }
 
-    /// The cells of a block, in its order, that have no record yet; with any of them, the ideal it needs.
-    fn missing(&self, block: u32) -> Vec<&'_ Cell> {
+    /// Those of `wanted` that have no record in `block` yet, and the ideals that they need, in the order of the block.
+    fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
         let recorded: BTreeSet<&str> = self
             .records
             .iter()
@@ -162,29 +178,30 @@ impl Session<'_> {
             .filter(|place| place.block == block)
             .map(|place| place.cell_id.as_str())
             .collect();
-        let order = self.plan.block(block);
-        let needed: BTreeSet<&str> = order
+        let needed: BTreeSet<&str> = wanted
             .iter()
             .filter(|cell| !recorded.contains(cell.id.as_str()))
             .flat_map(|cell| [Some(cell.id.as_str()), cell.ideal.as_deref()])
             .flatten()
             .collect();
-        order.into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
+        self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
     }
 
-    fn run_block(&mut self, block: u32, blocks: u32) -> Result<()> {
-        let plan = self.plan;
-        let per_block = plan.cells_per_block();
-        let order = plan.block(block);
-        let needed: BTreeSet<String> = self.missing(block).iter().map(|cell| cell.id.clone()).collect();
+    fn run_block(&mut self, block: u32, blocks: u32, cells: &[&Cell]) -> Result<()> {
+        let whole = self.plan.block(block);
+        let first = u64::from(block) * whole.len() as u64;
         let mut ideals = BTreeMap::new();
-        for (i, cell) in order.iter().enumerate().filter(|(_, cell)| needed.contains(&cell.id)) {
-            let order_index = u64::from(block) * per_block as u64 + i as u64;
-            let done = order_index as usize;
-            let position =
-                Position { done, cells: per_block * blocks as usize, block, blocks, cell_id: &cell.id };
-            self.progress.draw(&position, self.time_left(&order[i..], blocks - block - 1));
-            self.run_cell(cell, block, order_index, &mut ideals)?;
+        for (i, cell) in cells.iter().enumerate() {
+            let at = whole.iter().position(|other| other.id == cell.id).unwrap_or(0) as u64;
+            let position = Position {
+                done: (first + at) as usize,
+                cells: whole.len() * blocks as usize,
+                block,
+                blocks,
+                cell_id: &cell.id,
+            };
+            self.progress.draw(&position, self.time_left(&cells[i..], blocks - block - 1));
+            self.run_cell(cell, block, first + at, &mut ideals)?;
         }
         self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
@@ -233,6 +250,11 @@ impl Session<'_> {
         let cells = rest.len() + self.plan.cells_per_block() * blocks as usize;
         self.progress.estimate(cells, rest_measured + block * blocks)
     }
+}
+
+/// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest beside its first.
+fn is_of(name: &str, arm: &str) -> bool {
+    name.strip_prefix(arm).is_some_and(|rest| rest.is_empty() || rest.starts_with(BESIDE))
 }
 
 /// A failure with the cell that it happened in; an interruption needs none.

@@ -27,7 +27,7 @@ pub(crate) struct Summary {
     pub(crate) outline: Outline,
     /// Runs that went in.
     pub(crate) runs: usize,
-    /// Blocks that went in, the last one perhaps incomplete.
+    /// Blocks that went in; some perhaps incomplete, and those beyond the planned ones only of what was vague.
     pub(crate) blocks: u32,
     /// One row per setting and arm, in the outline's order.
     pub(crate) rows: Vec<Row>,
@@ -162,14 +162,26 @@ impl Summary {
         summary
     }
 
-    /// Half the width of the widest interval that was asked for: of ratios, or without ratios of throughputs.
-    /// None if one of them has no interval.
-    pub(crate) fn widest_half_width(&self) -> Option<f64> {
-        let ratios: Vec<_> = self.comparisons.iter().map(|it| it.ratio.as_ref()).collect();
-        let throughputs = self.rows.iter().map(|row| row.acquisitions_per_second.as_ref()).collect();
-        let wanted = if ratios.is_empty() { throughputs } else { ratios };
-        let widths: Option<Vec<f64>> = wanted.into_iter().map(|estimate| estimate?.half_width()).collect();
-        widths?.into_iter().max_by(f64::total_cmp)
+    /// What has a wider interval, on either side, than `target`, or none: arms with their settings. Of the ratios that
+    /// were asked for, or without any of the throughputs.
+    pub(crate) fn vaguer_than(&self, target: f64) -> Vec<(&BTreeMap<String, String>, &str)> {
+        let is_vague = |estimate: &Option<Estimate>| {
+            estimate.as_ref().and_then(Estimate::half_width).is_none_or(|half| half > target)
+        };
+        if self.comparisons.is_empty() {
+            let rows = self.rows.iter().filter(|row| row.role == Role::Arm);
+            let vague = rows.filter(|row| is_vague(&row.acquisitions_per_second));
+            return vague.map(|row| (&row.setting, row.arm.as_str())).collect();
+        }
+        let vague = self.comparisons.iter().filter(|comparison| is_vague(&comparison.ratio));
+        vague.flat_map(|it| [&it.arm, &it.baseline].map(|arm| (&it.setting, arm.as_str()))).collect()
+    }
+
+    /// How many runs in how many blocks, in words.
+    pub(crate) fn extent(&self) -> String {
+        let fewest = self.rows.iter().map(|row| row.runs).min().unwrap_or(0);
+        let fewest = if fewest < self.blocks as usize { format!("{fewest} to ") } else { String::new() };
+        format!("{} runs in {fewest}{} blocks", self.runs, self.blocks)
     }
 
     pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {

@@ -29,11 +29,7 @@ impl Field {
 /// The whole summary: rows, comparisons, the A/A pair, warnings.
 pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
-    let _ = writeln!(
-        text,
-        "{} runs in {} blocks; +- and (low to high) are 95 % intervals\n",
-        summary.runs, summary.blocks
-    );
+    let _ = writeln!(text, "{}; +- and (low to high) are 95 % intervals\n", summary.extent());
     text += &figures(summary);
     text += &further_comparisons(summary);
     text += &lock_costs(&summary.lock_costs);

@@ -628,20 +628,37 @@ fn precision_and_time_decide_the_number_of_blocks() {
     finished(&["bench", &experiment, "--target-precision", "999%", "--output", patient.to_str().unwrap()]);
     assert!((6..=60).contains(&blocks(&patient)), "{} blocks", blocks(&patient));
     let hurried = path.join("hurried");
-    let never = path.join("never");
-    finished(&[
-        "bench",
-        &experiment,
-        "--blocks",
-        "1",
-        "--target-precision",
-        "0.001%",
-        "--output",
-        never.to_str().unwrap(),
-    ]);
-    assert_eq!(blocks(&never), 20, "a target out of reach ends at twenty times the plan");
     finished(&["bench", &experiment, "--max-time", "1ms", "--output", hurried.to_str().unwrap()]);
     assert_eq!(blocks(&hurried), 1);
+}
+
+#[test]
+fn blocks_beyond_the_planned_ones_hold_only_what_is_not_known_well_enough() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = scratch("vague");
+    let vague = TINY.replace("blocks = 3", "blocks = 1\ntarget-precision = \"0.001%\"");
+    fs::write(&experiment, vague).unwrap();
+    let results = path.join("results");
+    finished(&["bench", &experiment, "--output", results.to_str().unwrap()]);
+    let whole = runs(&results);
+    let cells = |block: u64| whole.keys().filter(|(_, of)| *of == block).count();
+    assert!((0..6).all(|block| cells(block) == CELLS_PER_BLOCK), "an interval needs six blocks: {whole:?}");
+    assert!((6..20).all(|block| cells(block) == CELLS_PER_BLOCK - 1), "all but the A/A pair: {whole:?}");
+    assert_eq!(cells(20), 0, "a target out of reach ends at twenty times the plan");
+
+    let file = results.join("runs.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let kept: Vec<&str> = text.lines().take(6 * CELLS_PER_BLOCK + 8).collect();
+    fs::write(&file, kept.join("\n") + "\n").unwrap();
+    finished(&["bench", "--resume", results.to_str().unwrap()]);
+    let resumed = runs(&results);
+    assert_eq!(resumed.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>());
+
+    let counted = path.join("counted");
+    finished(&["bench", &experiment, "--blocks", "1", "--output", counted.to_str().unwrap()]);
+    assert_eq!(runs(&counted).len(), CELLS_PER_BLOCK, "who asks for one block gets one");
 }
 
 #[test]

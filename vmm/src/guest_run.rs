@@ -95,6 +95,12 @@ impl<'a> GuestRun<'a> {
         self.memory.area(vcpu)
     }
 
+    /// Whether some vCPUs have not begun to work yet. It is the guest that says so, and one that lies harms itself.
+    pub(crate) fn is_starting(&self) -> bool {
+        // Relaxed: a hint.
+        self.memory.control().started.load(Ordering::Relaxed) < self.memory.vcpus()
+    }
+
     /// Whether vCPUs are to stop where they are. Whoever sets this kicks every thread afterwards.
     pub(crate) fn stopping(&self) -> bool {
         // Acquire pairs with the release in `stop`.

@@ -75,6 +75,17 @@ impl<'a> Reader<'a> {
         self.text(key)?.ok_or_else(|| self.complain(&self.at, format!("'{key}' is missing here")))
     }
 
+    /// A text that `parse` understands.
+    pub(super) fn parsed<T>(
+        &self,
+        key: &str,
+        parse: impl FnOnce(&str) -> std::result::Result<T, String>,
+    ) -> Result<Option<T>> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let at = self.get(key).map_or(self.at.clone(), Spanned::span);
+        parse(&text).map(Some).map_err(|error| self.complain(&at, format!("{key}: {error}")))
+    }
+
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
         let Some(node) = self.get(key) else { return Ok(None) };
         let count = node.get_ref().as_integer().and_then(|integer| integer.as_str().parse().ok());

@@ -34,6 +34,9 @@ use crate::signal::{self, Thread};
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
 
+/// Slices while a guest's vCPUs start: each needs a moment only, and those that have started would make the others wait.
+const START_SLICE_NS: u64 = 100_000;
+
 /// A vCPU and its books.
 struct Task<'a> {
     guest: &'a GuestRun<'a>,
@@ -427,7 +430,11 @@ impl<'a> Runners<'a> {
         let (guest, id) = (task.guest, task.vcpu.id);
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);
-        pcpu.begin(start, std::mem::take(&mut task.account.debt_ns));
+        let debt_ns = std::mem::take(&mut task.account.debt_ns);
+        pcpu.begin(
+            start,
+            if guest.is_starting() { self.slice_ns.saturating_sub(START_SLICE_NS) } else { debt_ns },
+        );
         Self::publish_slice_end(task, pcpu);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
         loop {
