@@ -106,7 +106,9 @@ Examples:
   haltkick run --workload selftest-hang
       see how a failing guest is explained
   perf record -g haltkick run --engine threads --perf-map --lock mcs
-      the guest's code on plain threads, without /dev/kvm, under an ordinary profiler";
+      the guest's code on plain threads, without /dev/kvm, under an ordinary profiler
+  haltkick run --kernel vmlinuz --initrd initrd --ratio 4 --pv off --deschedule random,rate=100,for=5ms
+      Linux instead of our guest, until it powers off, its PV spin locks switched off";
 
 /// Options of `haltkick run`.
 #[derive(Args, Debug)]
@@ -135,6 +137,19 @@ pub(crate) struct RunArgs {
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     pub(crate) guest: Option<PathBuf>,
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of a guest of ours; --duration is a limit then, --memory the
+    /// guest's [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
+    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    pub(crate) kernel: Option<PathBuf>,
+    /// Its initial RAM disk
+    #[arg(long, value_name = "FILE", requires = "kernel", help_heading = "Linux guest")]
+    pub(crate) initrd: Option<PathBuf>,
+    /// Words for its command line, behind `console=ttyS0 panic=-1`
+    #[arg(long, value_name = "WORDS", requires = "kernel", allow_hyphen_values = true, help_heading = "Linux guest")]
+    pub(crate) append: Option<String>,
+    /// What a line of its console has in it once user space is there [default: 'Run /', the kernel's own]
+    #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]
+    pub(crate) marker: Option<String>,
 }
 
 /// How to print results.
@@ -421,6 +436,8 @@ pub(crate) enum SchemaOf {
     Run,
     /// The output of `haltkick run --format json` when the guest fails
     Failure,
+    /// The output of `haltkick run --kernel --format json`
+    Linux,
     /// manifest.json
     Manifest,
     /// summary.json

@@ -104,7 +104,7 @@ pub(crate) fn story(readings: &Readings) -> String {
 }
 
 /// What a terminal may be sent: the guest is not trusted with escape sequences.
-fn printable(line: &str) -> String {
+pub(crate) fn printable(line: &str) -> String {
     line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 

@@ -16,6 +16,7 @@ mod facts;
 mod failure;
 mod host;
 mod interrupt;
+mod linux;
 mod list;
 mod manifest;
 mod memory_size;

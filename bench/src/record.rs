@@ -15,7 +15,7 @@ use crate::experiment::{self, slug};
 use crate::host::Host;
 use crate::trace::Traced;
 
-pub(crate) use fill::Origin;
+pub(crate) use fill::{Context, Origin};
 
 /// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.run";

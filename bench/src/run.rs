@@ -15,7 +15,7 @@ use crate::memory_size::MemorySize;
 use crate::noise::Watch;
 use crate::output;
 use crate::quantity;
-use crate::record::{Origin, Place, Record};
+use crate::record::{Noise, Origin, Place, Record, Warning};
 
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
@@ -140,29 +140,48 @@ pub(crate) fn run_id(started: SystemTime) -> String {
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes down what speaks against the run.
-pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
-    let percent = |share: f64| format!("{} %", quantity::significant(share * 100.0));
-    if config.engine == Kind::Qemu(Accelerator::Tcg) {
-        let message =
-            "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
-        record.warn("emulated", message.into());
-    }
-    if let Some(share) = record.noise.others_share
+fn percent(share: f64) -> String {
+    format!("{} %", quantity::significant(share * 100.0))
+}
+
+/// What the host did to a run, whatever ran in it.
+pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option<&str>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code: &str, message: String| warnings.push(Warning { code: code.into(), message });
+    if let Some(share) = noise.others_share
         && share > OTHERS_SHARE_LIMIT.max(tick_resolution)
     {
         let message = format!(
             "other processes used {} of the run's pCPUs: stop them, or choose quiet ones with --cpus",
             percent(share)
         );
-        record.warn("busy-neighbour", message);
+        warn("busy-neighbour", message);
     }
-    if let Some(share) = record.noise.steal_share
+    if let Some(share) = noise.steal_share
         && share > STEAL_SHARE_LIMIT.max(tick_resolution)
     {
         let message =
             format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
-        record.warn("host-steal", message);
+        warn("host-steal", message);
+    }
+    if let Some(lost) = pinning_lost {
+        let message = format!("{lost}: somebody changed it (taskset, a cpuset?) while the run went on");
+        warn("pinning-lost", message);
+    }
+    warnings
+}
+
+/// Writes down what speaks against the run.
+pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
+    if config.engine == Kind::Qemu(Accelerator::Tcg) {
+        let message =
+            "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
+        record.warn("emulated", message.into());
+    }
+    for Warning { code, message } in
+        spoilers(&record.noise, tick_resolution, outcome.pinning_lost.as_deref())
+    {
+        record.warn(&code, message);
     }
     let asked = config.window * outcome.windows;
     let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
@@ -175,10 +194,6 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
         let message =
             "nobody was descheduled on purpose: what --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
-    }
-    if let Some(lost) = &outcome.pinning_lost {
-        let message = format!("{lost}: somebody changed it (taskset, a cpuset?) while the run went on");
-        record.warn("pinning-lost", message);
     }
     if outcome.vcpus.len() != config.vcpus as usize {
         let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);

@@ -10,6 +10,7 @@ use crate::compare::Compared;
 use crate::doctor::Examination;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
+use crate::linux::LinuxRecord;
 use crate::manifest::Manifest;
 use crate::output;
 use crate::record::Record;
@@ -20,6 +21,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
     let schema = match of {
         SchemaOf::Run => schemars::schema_for!(Record),
         SchemaOf::Failure => schemars::schema_for!(FailureRecord),
+        SchemaOf::Linux => schemars::schema_for!(LinuxRecord),
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),

@@ -14,6 +14,7 @@ use crate::experiment;
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
+use crate::linux;
 use crate::output;
 use crate::print;
 use crate::profile;
@@ -24,6 +25,9 @@ use crate::several;
 use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
+    if let Some(kernel) = &args.kernel {
+        return linux::run(args, kernel);
+    }
     let image = load(args.guest.as_deref())?;
     let allowed = cpulist::allowed()?;
     let config = settings(args)?

@@ -219,12 +219,12 @@ fn graces(finished: &[Finished]) -> Graces {
     })
 }
 
-fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
+pub(crate) fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
     let total = |kind: usize| finished.iter().map(|finished| finished.vcpu.exits[kind]).sum();
     Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
 }
 
-fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u64)>> {
+pub(crate) fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u64)>> {
     let mut total: Vec<(String, u64)> = Vec::new();
     for vcpu in finished {
         for (name, value) in vcpu.vcpu.kvm_stats()? {
@@ -272,7 +272,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
 }
 
 /// Sleeps that KVM served. None are counted where HLT does not exit.
-fn halts(vcpu: &Finished) -> Option<u64> {
+pub(crate) fn halts(vcpu: &Finished) -> Option<u64> {
     let stats = vcpu.vcpu.kvm_stats().ok()?;
     stats.into_iter().find(|(name, _)| name == "halt_exits").map(|(_, count)| count)
 }

@@ -36,13 +36,15 @@ pub(crate) enum Exit {
     Invalidate,
     /// The fixed amount of work is done.
     WorkDone,
+    /// A device has served the access. (Linux guests only.)
+    Device,
     /// Anything else, with KVM's reason and a detail that depends on it.
     Unexpected { reason: u32, detail: u64 },
 }
 
 impl Exit {
     /// Number of kinds that are counted.
-    pub(crate) const KINDS: usize = 15;
+    pub(crate) const KINDS: usize = 16;
 
     /// Names of the kinds in the record.
     pub(crate) const NAMES: [&'static str; Self::KINDS] = [
@@ -61,6 +63,7 @@ impl Exit {
         "invalidate",
         "point",
         "work_done",
+        "device",
     ];
 
     /// Index of the kind.
@@ -81,6 +84,7 @@ impl Exit {
             Self::Invalidate => 12,
             Self::Point(_) => 13,
             Self::WorkDone => 14,
+            Self::Device => 15,
         }
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) keeps_books: bool,
     /// Whether vCPUs sleep in KVM's hands; no, unless the caller says so.
     pub(crate) halts_in_kernel: bool,
+    /// Whether it is a Linux guest: a kernel that starts its vCPUs itself, and of which nothing is known; no, unless the caller
+    /// says so.
+    pub(crate) runs_linux: bool,
     /// What the VMM has told of each vCPU by that flag.
     pub(crate) marks: Vec<Mark>,
     /// Whether descheduling is attributed to what the vCPU was doing.
@@ -73,6 +76,7 @@ impl<'a> GuestRun<'a> {
             hints,
             keeps_books: config.sched == Sched::Vmm,
             halts_in_kernel: false,
+            runs_linux: false,
             marks: (0..config.vcpus).map(|_| Mark::default()).collect(),
             attribution: config.attribution,
             losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
@@ -95,10 +99,11 @@ impl<'a> GuestRun<'a> {
         self.memory.area(vcpu)
     }
 
-    /// Whether some vCPUs have not begun to work yet. It is the guest that says so, and one that lies harms itself.
+    /// Whether some vCPUs have not begun to work yet. It is the guest that says so, and one that lies harms itself. Linux says
+    /// nothing.
     pub(crate) fn is_starting(&self) -> bool {
         // Relaxed: a hint.
-        self.memory.control().started.load(Ordering::Relaxed) < self.memory.vcpus()
+        !self.runs_linux && self.memory.control().started.load(Ordering::Relaxed) < self.memory.vcpus()
     }
 
     /// Whether vCPUs are to stop where they are. Whoever sets this kicks every thread afterwards.
@@ -163,6 +168,7 @@ impl<'a> GuestRun<'a> {
             | Exit::Point(_)
             | Exit::Booted
             | Exit::Left
+            | Exit::Device
             | Exit::Invalidate => true,
             Exit::WorkDone => {
                 // Rung at any other time, it would be the guest's mistake.
@@ -221,6 +227,7 @@ impl<'a> GuestRun<'a> {
             other => format!("{other:?}"),
         };
         let at = match vcpu.instruction_pointer() {
+            Ok(address) if self.runs_linux => format!("{address:#x}"),
             Ok(address) => self.image.symbols().describe(address),
             Err(error) => format!("an unknown place ({error})"),
         };

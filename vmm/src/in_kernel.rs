@@ -124,6 +124,23 @@ pub(crate) fn create_irqchip(vm: &VmFd) -> Result<(), RunError> {
     enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
 }
 
+/// Gives a VM without vCPUs all interrupt controllers that KVM has: local APICs and an I/O APIC.
+pub(crate) fn create_full_irqchip(vm: &VmFd) -> Result<(), RunError> {
+    /// Pages that VMX may need for itself, below what the firmware would have; in nobody's memory.
+    const TSS_PAGES: usize = 0xfffb_d000;
+    vm.set_tss_address(TSS_PAGES).map_err(system("say where KVM may keep pages of its own"))?;
+    vm.create_irq_chip().map_err(system("create the interrupt controllers in the kernel"))?;
+    // What a vCPU's id is, is its APIC's id; interrupts to APIC 255 are for that one alone.
+    let x2apic = KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK;
+    enable(vm, KVM_CAP_X2APIC_API, u64::from(x2apic)).map_err(system("let APIC ids have 32 bits"))
+}
+
+/// How long KVM polls for a wake-up before it lets a halted vCPU of this VM sleep. Where it cannot be set, it stays as it is.
+pub(crate) fn set_halt_poll(vm: &VmFd, length: std::time::Duration) {
+    let nanoseconds = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+    _ = enable(vm, KVM_CAP_HALT_POLL, nanoseconds);
+}
+
 /// What `config` asks of the VM as a whole, before it has vCPUs.
 pub(crate) fn configure(vm: &VmFd, config: &RunConfig) -> Result<(), RunError> {
     if let Some(halt_poll) = config.halt_poll {

@@ -7,7 +7,8 @@
 //! `kvm_stats` (what KVM counts), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
 //! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
 //! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
-//! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten).
+//! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten). [`run_linux`] and
+//! `linux/`: an unmodified Linux kernel in the guest's place.
 
 mod account;
 mod beside;
@@ -27,6 +28,7 @@ mod image;
 mod in_kernel;
 mod invalidate;
 mod kvm_stats;
+mod linux;
 mod loss;
 mod machine;
 mod memory;
@@ -62,6 +64,9 @@ pub use explain::{
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::bpf_can_write_flags;
 pub use image::{Entry, Image};
+pub use linux::{
+    ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
+};
 pub use outcome::{
     ByActivity, CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram,
     VcpuOutcome,

@@ -342,7 +342,7 @@ fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
 }
 
 /// Makes room for a file descriptor per vCPU.
-fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
+pub(crate) fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = u64::from(vcpus) + 128;
     let limit = getrlimit(Resource::Nofile);
@@ -357,7 +357,7 @@ fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
     })
 }
 
-fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
+pub(crate) fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
     kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(system("ask for the CPUID that KVM offers"))
 }
 
@@ -372,19 +372,20 @@ fn load(memory: &Memory, image: &Image) {
     image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
 }
 
-/// The ring to run in, and why. How fast ring 0 is here is measured once in a process.
+/// The ring to run in, and why.
 fn choose_ring(config: &RunConfig, image: &Image) -> Result<(Ring, String), RunError> {
-    static RING0_RATE: OnceLock<f64> = OnceLock::new();
-    let rate = match (config.ring, RING0_RATE.get()) {
-        (Ring::Auto, Some(rate)) => Some(*rate),
-        (Ring::Auto, None) => {
-            let rate =
-                ProbeMachine::new(image, 1, false)?.rate(Ring::Ring0, ring::instructions_per_second)?;
-            Some(*RING0_RATE.get_or_init(|| rate))
-        }
-        _ => None,
-    };
+    let rate = if config.ring == Ring::Auto { Some(ring0_rate(image)?) } else { None };
     Ok(ring::choose(config.ring, rate))
+}
+
+/// Instructions a second in ring 0, measured once in a process.
+pub(crate) fn ring0_rate(image: &Image) -> Result<f64, RunError> {
+    static RING0_RATE: OnceLock<f64> = OnceLock::new();
+    if let Some(rate) = RING0_RATE.get() {
+        return Ok(*rate);
+    }
+    let rate = ProbeMachine::new(image, 1, false)?.rate(Ring::Ring0, ring::instructions_per_second)?;
+    Ok(*RING0_RATE.get_or_init(|| rate))
 }
 
 fn create_vcpus(
@@ -413,7 +414,7 @@ fn create_vcpus(
 
 /// Makes the guest's TSC the host's. KVM starts a vCPU's at 0; with an offset of 0 both sides read one clock. Where
 /// KVM cannot do that, only the figures that compare the two clocks suffer (start-up time; traces check for it).
-fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
+pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
     let offset = 0_u64;
     let attribute = kvm_bindings::kvm_device_attr {
         group: kvm_bindings::KVM_VCPU_TSC_CTRL,

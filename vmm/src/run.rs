@@ -194,8 +194,8 @@ fn readings_of(
     Readings { explanation, console: facts.guest.console(), ..Readings::default() }
 }
 
-/// Checks everything that can be checked before anything is created.
-fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
+/// Checks vCPUs and pCPUs, of any guest.
+pub(crate) fn check_cpus(config: &RunConfig) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
     if config.vcpus == 0 {
         return usage("a guest needs at least 1 vCPU".into());
@@ -207,6 +207,13 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     if let Some(cpu) = config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
     }
+    Ok(())
+}
+
+/// Checks everything that can be checked before anything is created.
+fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
+    let usage = |text: String| Err(RunError::Usage(text));
+    check_cpus(config)?;
     if config.lock_count == 0 || config.lock_count > MAX_LOCKS {
         return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", config.lock_count));
     }

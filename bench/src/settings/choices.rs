@@ -81,7 +81,7 @@ pub(crate) enum RingChoice {
 
 /// A policy of descheduling, or `none`, so that an arm can go without.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DescheduleChoice(pub(super) Option<Policy>);
+pub(crate) struct DescheduleChoice(pub(crate) Option<Policy>);
 
 impl FromStr for DescheduleChoice {
     type Err = String;

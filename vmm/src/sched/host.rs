@@ -70,7 +70,8 @@ impl<'a> HostThreads<'a> {
             sleeping: (0..count).map(|_| AtomicBool::new(false)).collect(),
             asleep: AtomicU64::new(0),
             left: AtomicU64::new(0),
-            booted: AtomicBool::new(false),
+            // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
+            booted: AtomicBool::new(run.runs_linux),
             vcpus: Mutex::new(vcpus),
             finished: Mutex::default(),
             plan,

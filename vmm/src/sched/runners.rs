@@ -11,6 +11,10 @@
 //!
 //! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
 //!
+//! A vCPU of a guest that halts in KVM's hands (a Linux guest) would keep its pCPU until something wakes it. So the runner
+//! looks whether it has halted, each time after as long as it has looked away: unnoticed, it keeps the pCPU for no longer than
+//! it has run. It dozes then, and as nobody says when something has come for it, runners look for that too, between turns.
+//!
 //! One queue for all runners keeps every pCPU busy while any vCPU is ready; `shares` and `fair_queue` say who is next.
 
 use std::collections::BTreeMap;
@@ -69,6 +73,8 @@ struct Queue<'a> {
     ready: Shares<Box<Task<'a>>>,
     /// Descheduled on purpose: until when, and which.
     aside: BTreeMap<(u64, u32), Box<Task<'a>>>,
+    /// Halted in KVM's hands: when to look next, and which.
+    dozing: BTreeMap<(u64, u32), Box<Task<'a>>>,
     /// Not started until vCPU 0 says so.
     unborn: Vec<Box<Task<'a>>>,
     /// Done, or failed.
@@ -85,6 +91,23 @@ impl<'a> Queue<'a> {
             let task = entry.remove();
             self.push_after_sleep(task);
         }
+    }
+
+    /// A vCPU that dozes and that nobody has looked at since it was due at `now_ns`: one of `pcpu`'s own, or anyone's if there
+    /// is nothing else to do.
+    fn take_dozing(&mut self, now_ns: u64, pcpu: u32) -> Option<Box<Task<'a>>> {
+        let nothing_else = self.ready.is_empty();
+        let mut due = self.dozing.iter().take_while(|((look_ns, _), _)| *look_ns <= now_ns);
+        let (&key, _) = due.find(|(_, task)| nothing_else || task.last_pcpu == Some(pcpu))?;
+        self.dozing.remove(&key)
+    }
+
+    /// Lays a halted vCPU to rest. The longer it has slept the less often it is looked at, so that it is found at most a
+    /// quarter of that late; an idle guest must not keep its pCPUs busy.
+    fn doze(&mut self, now_ns: u64, task: Box<Task<'a>>) {
+        let slept_ns = now_ns.saturating_sub(task.account.off_since_ns());
+        let look_ns = now_ns + (slept_ns / 4).clamp(LOOK_NS, LONGEST_LOOK_NS);
+        self.dozing.insert((look_ns, task.number()), task);
     }
 
     fn push_ready(&mut self, task: Box<Task<'a>>) {
@@ -108,20 +131,43 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// How long the first look at whether a vCPU has halted, or has been woken, waits: a hundred times what a look takes.
+const LOOK_NS: u64 = 100_000;
+/// The longest that anyone waits for the next look after a wake-up: less than a tick of most kernels.
+const LONGEST_LOOK_NS: u64 = 2_000_000;
+
+/// When to look whether the vCPU on a pCPU has halted.
+struct Look {
+    began_ns: u64,
+    at_ns: u64,
+}
+
 /// What a runner has of its own.
 struct Pcpu<'a> {
+    number: u32,
     slice: SliceTimer,
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     grace: Option<u64>,
+    /// In turns of vCPUs that halt in KVM's hands.
+    look: Option<Look>,
     observer: Observer<'a>,
 }
 
 impl Pcpu<'_> {
     /// A turn begins.
-    fn begin(&mut self, now_ns: u64, debt_ns: u64) {
+    fn begin(&mut self, now_ns: u64, debt_ns: u64, halts_in_kernel: bool) {
         self.slice.begin(now_ns, debt_ns);
+        self.look = halts_in_kernel.then_some(Look { began_ns: now_ns, at_ns: now_ns + LOOK_NS });
         self.set_alarm();
+    }
+
+    /// The vCPU has not halted.
+    fn looked(&mut self, now_ns: u64) {
+        if let Some(look) = self.look.as_mut().filter(|look| look.at_ns <= now_ns) {
+            look.at_ns = now_ns + (now_ns - look.began_ns);
+            self.set_alarm();
+        }
     }
 
     /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
@@ -139,7 +185,9 @@ impl Pcpu<'_> {
     }
 
     fn set_alarm(&mut self) {
-        if let Some(at_ns) = self.injector.as_ref().and_then(Injector::alarm) {
+        let look_ns = self.look.as_ref().map(|look| look.at_ns);
+        let injection_ns = self.injector.as_ref().and_then(Injector::alarm);
+        if let Some(at_ns) = look_ns.into_iter().chain(injection_ns).min() {
             self.slice.also_at(at_ns);
         }
     }
@@ -153,6 +201,8 @@ enum Turn<'a> {
     Injected(u64),
     /// It sleeps until kicked.
     Waits,
+    /// It has halted in KVM's hands.
+    Halts,
     /// It gives up its slice, and somebody else is ready.
     Yields,
     /// It hands its pCPU to this vCPU.
@@ -193,16 +243,17 @@ impl<'a> Runners<'a> {
         let now = now_ns();
         let slots: Vec<_> = vcpus.iter().flatten().map(|_| Mutex::default()).collect();
         let ready = Shares::new(config.share, guests.len(), slots.len(), slice_ns);
-        let (aside, unborn, left, retired) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut queue = Queue { ready, aside, unborn, left, retired, idle_runners: 0 };
+        let (aside, dozing) = (BTreeMap::new(), BTreeMap::new());
+        let (unborn, left, retired) = (Vec::new(), Vec::new(), Vec::new());
+        let mut queue = Queue { ready, aside, dozing, unborn, left, retired, idle_runners: 0 };
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
                 let account = Account::new(now);
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
-            if let Some(boot_vcpu) = tasks.next() {
-                queue.push_ready(boot_vcpu);
-            }
+            // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
+            let at_once = if guest.runs_linux { usize::MAX } else { 1 };
+            tasks.by_ref().take(at_once).for_each(|task| queue.push_ready(task));
             queue.unborn.extend(tasks);
         }
         Self {
@@ -268,7 +319,8 @@ impl<'a> Runners<'a> {
             .slots
             .into_iter()
             .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
-        let off = queue.ready.into_vcpus().chain(queue.aside.into_values()).chain(asleep);
+        let off = queue.ready.into_vcpus().chain(queue.aside.into_values());
+        let off = off.chain(queue.dozing.into_values()).chain(asleep);
         let off = off.chain(queue.retired).map(|mut task| {
             task.account.end_while_off(task.guest, task.vcpu.id, now);
             let place = if task.stopped { Place::Running } else { task.account.place() };
@@ -299,10 +351,13 @@ impl<'a> Runners<'a> {
         let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
         let observer =
             Observer::new(self.guests[0].watch, runner).map_err(system("create a sampling timer"))?;
-        let mut pcpu = Pcpu { slice, injector, grace: None, observer };
+        let mut pcpu = Pcpu { number: cpu, slice, injector, grace: None, look: None, observer };
         lock(&self.threads).push(Thread::current());
         let mut next = None;
-        while let Some(mut task) = next.take().or_else(|| self.next_ready(cpu)) {
+        while let Some(mut task) = match next.take() {
+            Some(task) => Some(task),
+            None => self.next_ready(cpu)?,
+        } {
             task.last_pcpu = Some(cpu);
             next = self.give_turn(task, &mut pcpu)?;
         }
@@ -313,20 +368,23 @@ impl<'a> Runners<'a> {
     }
 
     /// The vCPU whose turn it is; sleeps while none is ready. `None`: the run is over.
-    fn next_ready(&self, pcpu: u32) -> Option<Box<Task<'a>>> {
-        let mut queue = lock(&self.queue);
+    fn next_ready(&self, pcpu: u32) -> Result<Option<Box<Task<'a>>>, RunError> {
         loop {
+            self.look_at_dozing(pcpu)?;
+            let mut queue = lock(&self.queue);
             if self.stopping() {
-                return None;
+                return Ok(None);
             }
             queue.take_back(now_ns());
             if let Some(task) = queue.pop(Some(pcpu)) {
                 self.publish_load(&queue);
-                return Some(task);
+                return Ok(Some(task));
             }
             queue.idle_runners += 1;
-            queue = match queue.aside.keys().next() {
-                Some(&(until_ns, _)) => {
+            let next = [queue.aside.keys().next(), queue.dozing.keys().next()];
+            let next = next.into_iter().flatten().min().copied();
+            queue = match next {
+                Some((until_ns, _)) => {
                     let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
                     self.work.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
@@ -338,6 +396,26 @@ impl<'a> Runners<'a> {
                 }
             };
             queue.idle_runners -= 1;
+        }
+    }
+
+    /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready.
+    fn look_at_dozing(&self, pcpu: u32) -> Result<(), RunError> {
+        // Fixed, since those that go on dozing are due again soon.
+        let began_ns = now_ns();
+        loop {
+            let mut queue = lock(&self.queue);
+            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return Ok(()) };
+            drop(queue);
+            match task.vcpu.has_woken() {
+                Ok(true) => self.make_ready(task),
+                Ok(false) => lock(&self.queue).doze(now_ns(), task),
+                Err(source) => {
+                    let what = format!("look at vCPU {}", task.vcpu.id);
+                    lock(&self.queue).left.push(task);
+                    return Err(RunError::System { what, source });
+                }
+            }
         }
     }
 
@@ -384,7 +462,7 @@ impl<'a> Runners<'a> {
         pcpu.observer.stops(guest, id, now, |activity| match &turn {
             Ok(Turn::SliceEnded) => Why::Preempted(activity),
             Ok(Turn::Injected(_)) => Why::Injected(activity),
-            Ok(Turn::Waits) => Why::Waits,
+            Ok(Turn::Waits | Turn::Halts) => Why::Waits,
             Ok(Turn::Yields | Turn::HandsOver(_)) => Why::Yields,
             Ok(Turn::Left | Turn::Stopped) | Err(_) => Why::Left,
         });
@@ -404,6 +482,15 @@ impl<'a> Runners<'a> {
                 task.account.sleep(guest, id, now);
                 self.put_to_sleep(task);
             }
+            Ok(Turn::Halts) => {
+                task.account.sleep(guest, id, now);
+                let mut queue = lock(&self.queue);
+                queue.doze(now, task);
+                // Whoever is idle sleeps no longer than until the next look.
+                if queue.idle_runners > 0 {
+                    self.work.notify_one();
+                }
+            }
             Ok(Turn::Yields) => {
                 task.account.give_up(guest, id, now);
                 return Ok(self.pass_slice(task));
@@ -419,14 +506,19 @@ impl<'a> Runners<'a> {
             }
             Err(error) => {
                 lock(&self.queue).left.push(task);
-                return Err(RunError::System { what: format!("run vCPU {id}"), source: error });
+                return Err(error);
             }
         }
         Ok(None)
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, start: u64) -> std::io::Result<Turn<'a>> {
+    fn run_turn(
+        &self,
+        task: &mut Task<'a>,
+        pcpu: &mut Pcpu<'a>,
+        start: u64,
+    ) -> Result<Turn<'a>, RunError> {
         let (guest, id) = (task.guest, task.vcpu.id);
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);
@@ -434,6 +526,7 @@ impl<'a> Runners<'a> {
         pcpu.begin(
             start,
             if guest.is_starting() { self.slice_ns.saturating_sub(START_SLICE_NS) } else { debt_ns },
+            guest.halts_in_kernel,
         );
         Self::publish_slice_end(task, pcpu);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
@@ -442,17 +535,23 @@ impl<'a> Runners<'a> {
                 return Ok(Turn::Stopped);
             }
             pcpu.observer.enters();
-            match guest.enter(&mut task.vcpu)? {
+            let entered = guest.enter(&mut task.vcpu);
+            match entered.map_err(|source| RunError::System { what: format!("run vCPU {id}"), source })? {
                 Exit::Interrupted => {
                     // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
                     // one that ends the run, the flag does, which was set before it.
                     signal::take_kick();
                     let now = now_ns();
                     pcpu.observer.interrupted(guest, &task.vcpu, now);
+                    if guest.halts_in_kernel && task.vcpu.is_halted() {
+                        return Ok(Turn::Halts);
+                    }
+                    pcpu.looked(now);
                     if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, id), now) {
                         return Ok(Turn::Injected(length_ns));
                     }
                     if pcpu.slice.ended(now) {
+                        self.look_at_dozing(pcpu.number)?;
                         if self.somebody_is_ready() && !self.grants_grace(task, pcpu, now) {
                             self.settle_grace(task, pcpu, true, now);
                             return Ok(Turn::SliceEnded);

@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO, KVM_EXIT_IO_OUT,
@@ -21,6 +22,7 @@ use kvm_bindings::{
 use kvm_ioctls::VcpuFd;
 
 use crate::exits::Exit;
+use crate::linux::Devices;
 use crate::signal;
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
@@ -32,6 +34,8 @@ pub(crate) struct KvmVcpu {
     pub(crate) id: u32,
     /// Everything but running: registers, CPUID, MSRs.
     pub(crate) fd: VcpuFd,
+    /// What serves its port and memory accesses, in a Linux guest. Others have no such things.
+    pub(crate) devices: Option<Arc<Devices>>,
     run: NonNull<kvm_run>,
     run_bytes: usize,
 }
@@ -57,7 +61,7 @@ impl KvmVcpu {
             return Err(io::Error::last_os_error());
         }
         let run = NonNull::new(page.cast()).expect("mmap does not place anything at 0");
-        let vcpu = Self { id, fd, run, run_bytes };
+        let vcpu = Self { id, fd, devices: None, run, run_bytes };
         vcpu.open_kick_signal()?;
         Ok(vcpu)
     }
@@ -92,6 +96,10 @@ impl KvmVcpu {
         }
         match io::Error::last_os_error() {
             error if error.raw_os_error() == Some(libc::EINTR) => Ok(Exit::Interrupted),
+            // A vCPU that waits to be started has got an interrupt, perhaps that one.
+            error if error.raw_os_error() == Some(libc::EAGAIN) && self.devices.is_some() => {
+                Ok(Exit::Interrupted)
+            }
             error => Err(error),
         }
     }
@@ -104,11 +112,19 @@ impl KvmVcpu {
             match (&raw const (*run).exit_reason).read_volatile() {
                 KVM_EXIT_IO => {
                     let io = (&raw const (*run).__bindgen_anon_1.io).read_volatile();
-                    self.parse_port_access(io)
+                    match &self.devices {
+                        Some(devices) => self.serve_port_access(devices, io),
+                        None => self.parse_port_access(io),
+                    }
                 }
                 KVM_EXIT_INTR => Exit::Interrupted,
                 KVM_EXIT_HLT => Exit::Halt,
                 KVM_EXIT_SHUTDOWN => Exit::Shutdown,
+                KVM_EXIT_MMIO if self.devices.is_some() => {
+                    // Nothing is there: a read gives all ones. KVM takes them in the next KVM_RUN.
+                    (&raw mut (*run).__bindgen_anon_1.mmio.data).write_volatile([0xff; 8]);
+                    Exit::Device
+                }
                 reason @ KVM_EXIT_MMIO => {
                     let mmio = (&raw const (*run).__bindgen_anon_1.mmio).read_volatile();
                     Exit::Unexpected { reason, detail: mmio.phys_addr }
@@ -124,6 +140,29 @@ impl KvmVcpu {
                 reason => Exit::Unexpected { reason, detail: 0 },
             }
         }
+    }
+
+    /// One access, or as many as a string instruction makes at once.
+    fn serve_port_access(
+        &self,
+        devices: &Devices,
+        io: kvm_bindings::kvm_run__bindgen_ty_1__bindgen_ty_4,
+    ) -> Exit {
+        let (size, start) = (usize::from(io.size), io.data_offset as usize);
+        let bytes = size * io.count as usize;
+        if !matches!(size, 1 | 2 | 4) || start > self.run_bytes || bytes > self.run_bytes - start {
+            return Exit::Unexpected { reason: KVM_EXIT_IO, detail: u64::from(io.port) };
+        }
+        for at in (start..start + bytes).step_by(size) {
+            // SAFETY: `size` bytes within the mapping, as just checked, which nobody else writes outside of KVM_RUN.
+            let data = unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr().cast::<u8>().add(at), size) };
+            if u32::from(io.direction) == KVM_EXIT_IO_OUT {
+                devices.write(io.port, data);
+            } else {
+                devices.read(io.port, data);
+            }
+        }
+        if devices.end().is_some() { Exit::Left } else { Exit::Device }
     }
 
     /// A hypercall is one four-byte write; anything else is no business of this guest.

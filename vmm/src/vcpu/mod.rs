@@ -5,10 +5,11 @@ mod native;
 
 use std::io;
 
-use kvm_bindings::KVM_MP_STATE_HALTED;
+use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::exits::Exit;
 use crate::kvm_stats;
+use crate::signal::{self, Thread};
 
 pub(crate) use kvm::{KvmVcpu, reason_name};
 pub(crate) use native::NativeVcpu;
@@ -63,11 +64,24 @@ impl Vcpu {
         }
     }
 
-    /// Whether it has halted in KVM's hands and nothing has woken it since. KVM_GET_MP_STATE waits for the end of KVM_RUN.
+    /// Whether something has come for a vCPU that was halted in KVM's hands. Only KVM_RUN looks; with a kick already on its way
+    /// it looks and returns, without entering the guest.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn has_woken(&mut self) -> io::Result<bool> {
+        Thread::current().kick();
+        let exit = self.run()?;
+        signal::take_kick();
+        Ok(exit != Exit::Interrupted || !self.is_halted())
+    }
+
+    /// Whether it has halted in KVM's hands, or was never started, and nothing has woken it since. KVM_GET_MP_STATE waits for
+    /// the end of KVM_RUN.
     pub(crate) fn is_halted(&self) -> bool {
         match &self.body {
             Body::Kvm(vcpu) => {
-                vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
+                vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
             }
             Body::Native(_) => false,
         }

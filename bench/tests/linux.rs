@@ -1,0 +1,118 @@
+//! A Linux guest under the command: Debian's kernel with a busybox as user space, in the machine of `just test-nested`, where
+//! ring 0 is native and kernel and initial RAM disk are at hand (HALTKICK_LINUX names their directory). Skipped elsewhere.
+
+use std::process::{Command, ExitCode, Output};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+
+type Check = Result<(), Failed>;
+
+/// vCPUs for each of the machine's two pCPUs.
+const RATIO: u64 = 4;
+/// What `linux-init` says first.
+const MARKER: &str = "user space is there";
+/// For a kernel in an emulated machine in an emulated machine: no slow clocks, no tests, few words on a slow console.
+const WORDS: &str = "quiet tsc=reliable no_timer_check mitigations=off cryptomgr.notests noxsave";
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    let missing = directory().is_none();
+    if missing {
+        eprintln!("Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd");
+    }
+    let mut trials = vec![
+        Trial::test("a_minute_of_random_descheduling_under_the_hosts_scheduler_with_pv_on", || {
+            survives("host", "on", 60)
+        }),
+        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_on", || survives("vmm", "on", 10)),
+        Trial::test("random_descheduling_under_the_hosts_scheduler_with_pv_off", || survives("host", "off", 10)),
+        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || survives("vmm", "off", 10)),
+        Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
+        Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
+    ];
+    if let Ok(shard) = std::env::var("HALTKICK_SHARD") {
+        let (shard, shards) = shard.split_once('/').expect("HALTKICK_SHARD is N/OF");
+        let (shard, shards): (usize, usize) = (shard.parse().unwrap(), shards.parse().unwrap());
+        let mut index = 0..;
+        trials.retain(|_| index.next().is_some_and(|index: usize| index % shards == shard - 1));
+    }
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn directory() -> Option<String> {
+    std::env::var("HALTKICK_LINUX").ok()
+}
+
+fn boot(words: &str, arguments: &[&str]) -> Output {
+    let directory = directory().expect("tests without it are ignored");
+    Command::new(env!("CARGO_BIN_EXE_haltkick"))
+        .args(["run", "--format", "json", "--ratio", &RATIO.to_string(), "--marker", MARKER])
+        .args(["--kernel", &format!("{directory}/vmlinuz"), "--initrd", &format!("{directory}/initrd")])
+        .args(["--append", &format!("{WORDS} {words}")])
+        .args(arguments)
+        .output()
+        .expect("haltkick can be started")
+}
+
+/// Code, record and console.
+fn told(output: &Output) -> Result<(i32, Value, String), Failed> {
+    let console = String::from_utf8_lossy(&output.stderr).into_owned();
+    let record = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("no record ({error}), {}: {console}", output.status))?;
+    Ok((output.status.code().unwrap_or(-1), record, console))
+}
+
+fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(otherwise().into()) }
+}
+
+fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
+    let words = format!("stress={seconds}");
+    let policy = ["--deschedule", "random,rate=50,for=5ms", "--slice", "5ms"];
+    let output = boot(&words, &[&["--sched", sched, "--pv", pv, "--duration", "160s"][..], &policy].concat());
+    let (code, record, console) = told(&output)?;
+    // 7: emulated hosts are noisy.
+    check(matches!(code, 0 | 7) && record["end"] == "power-off" && record["clean"] == true, || {
+        format!("exit code {code}, {}: {console}", record["end"])
+    })?;
+    let vcpus = RATIO * record["config"]["cpus"].as_array().map_or(0, Vec::len) as u64;
+    check(console.contains(&format!("{MARKER}: {vcpus} CPUs")), || format!("not all CPUs: {console}"))?;
+    let (on, off) = (console.contains("PV spinlocks enabled"), console.contains("PV spinlocks disabled"));
+    check((on, off) == (pv == "on", pv == "off"), || format!("not with pv {pv}: {console}"))?;
+    for cpu in 0..vcpus {
+        let turns = console.lines().find_map(|line| line.strip_prefix(&format!("CPU {cpu}: ")));
+        let turns = turns.and_then(|turns| turns.strip_suffix(" turns"));
+        check(turns.and_then(|turns| turns.parse().ok()).is_some_and(|turns: u64| turns > 0), || {
+            format!("CPU {cpu} did nothing: {console}")
+        })?;
+    }
+    let booted = record["timing"]["user_space_ns"].as_u64();
+    let run = record["timing"]["run_ns"].as_u64().unwrap_or(0);
+    check(booted.is_some_and(|ns| ns + u64::from(seconds) * 1_000_000_000 <= run), || format!("{}", record["timing"]))?;
+    check(record["injected"].as_u64() >= Some(u64::from(seconds)), || format!("{}", record["injected"]))?;
+    let per_vcpu = record["per_vcpu"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ran = |vcpu: &Value| vcpu["run_ns"].as_u64() > Some(0) && vcpu["halts"].as_u64() > Some(0);
+    check(per_vcpu.len() as u64 == vcpus && per_vcpu.iter().all(ran), || format!("{per_vcpu:?}"))?;
+    println!("sched {sched}, pv {pv}: user space after {:.1} s, off after {:.1} s, taken off {} times",
+        booted.unwrap_or(0) as f64 / 1e9, run as f64 / 1e9, record["injected"]);
+    Ok(())
+}
+
+fn panic_is_told() -> Check {
+    let (code, record, console) = told(&boot("rdinit=/there/is/none root=none", &["--duration", "120s"]))?;
+    check(code == 5 && record["end"] == "reset" && record["clean"] == false, || {
+        format!("exit code {code}, {}: {console}", record["end"])
+    })?;
+    check(console.contains("panic") && console.contains("asked for a reset"), || console)
+}
+
+fn time_limit() -> Check {
+    let (code, record, console) = told(&boot("", &["--duration", "2s"]))?;
+    check(code == 6 && record["end"] == "time-limit", || format!("exit code {code}, {}: {console}", record["end"]))?;
+    check(record["timing"]["user_space_ns"].is_null() && record["why"]["timing.user_space_ns"].is_string(), || {
+        format!("{}", record["timing"])
+    })
+}

@@ -1,0 +1,207 @@
+//! The firmware tables that a Linux guest needs: how many CPUs there are, where the serial port is, how to switch off.
+//!
+//! Of the two ways to tell of CPUs, ACPI and Intel's MP table, only ACPI knows how to power off. Hardware-reduced ACPI
+//! (ACPI 6.5, chapter 4.1) is the least: without PM timer, SCI and the legacy PIC, PIT and RTC; a sleep control register
+//! and a reset register, a byte each. Section numbers are those of ACPI 6.5.
+
+/// Where the tables begin: in the area that is searched for them. 128 KiB up to the end of the first MiB are theirs.
+pub(crate) const TABLES: u64 = 0xe_0000;
+/// The power switch.
+pub(crate) const SLEEP_CONTROL_PORT: u16 = 0x600;
+pub(crate) const SLEEP_STATUS_PORT: u16 = 0x601;
+pub(crate) const RESET_PORT: u16 = 0x602;
+/// What is written there: SLP_EN with the type that `\_S5` has, in the place of SLP_TYPx (4.8.3.7).
+pub(crate) const SLEEP_ENABLE: u8 = 1 << 5;
+pub(crate) const SLEEP_TYPE_SHIFT: u8 = 2;
+pub(crate) const SLEEP_TYPE_SOFT_OFF: u8 = 5;
+pub(crate) const RESET_VALUE: u8 = 1;
+/// Of the first serial port.
+pub(crate) const SERIAL_PORT: u16 = 0x3f8;
+pub(crate) const SERIAL_INTERRUPT: u32 = 4;
+
+const LOCAL_APIC: u32 = 0xfee0_0000;
+const IO_APIC: u32 = 0xfec0_0000;
+
+/// RSDP, DSDT, FADT, MADT and XSDT for `vcpus` CPUs, to be put at [`TABLES`]. The RSDP comes first.
+pub(crate) fn tables(vcpus: u32) -> Vec<u8> {
+    const RSDP_BYTES: usize = 36;
+    let mut all = vec![0; RSDP_BYTES];
+    let mut place = |table: Vec<u8>| {
+        all.resize(all.len().next_multiple_of(16), 0);
+        let address = TABLES + all.len() as u64;
+        all.extend(table);
+        address
+    };
+    let dsdt = place(table(*b"DSDT", 2, &definition_block()));
+    let fadt = place(table(*b"FACP", 6, &fadt(dsdt)));
+    let madt = place(table(*b"APIC", 5, &madt(vcpus)));
+    let xsdt = place(table(*b"XSDT", 1, &[fadt, madt].map(u64::to_le_bytes).concat()));
+    all[..RSDP_BYTES].copy_from_slice(&rsdp(xsdt));
+    all
+}
+
+/// A table with its header (5.2.6) and checksum.
+fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
+    const HEADER_BYTES: usize = 36;
+    const CHECKSUM: usize = 9;
+    let mut table = Vec::with_capacity(HEADER_BYTES + body.len());
+    table.extend(signature);
+    table.extend(((HEADER_BYTES + body.len()) as u32).to_le_bytes());
+    table.extend([revision, 0]);
+    table.extend(*b"HLTKCKHALTKICK\x01\0\0\0HLTK\x01\0\0\0");
+    table.extend(body);
+    table[CHECKSUM] = checksum(&table);
+    table
+}
+
+/// What makes the bytes add up to 0.
+fn checksum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)).wrapping_neg()
+}
+
+/// 5.2.5.3. Two checksums: of the part that ACPI 1.0 had, and of all.
+fn rsdp(xsdt: u64) -> Vec<u8> {
+    let mut rsdp = b"RSD PTR \0HLTKCK\x02\0\0\0\0".to_vec();
+    rsdp.extend(36_u32.to_le_bytes());
+    rsdp.extend(xsdt.to_le_bytes());
+    rsdp.extend([0; 4]);
+    rsdp[8] = checksum(&rsdp[..20]);
+    rsdp[32] = checksum(&rsdp);
+    rsdp
+}
+
+/// The body of the FADT (5.2.9). Offsets count from the start of the table.
+fn fadt(dsdt: u64) -> Vec<u8> {
+    const NO_VGA: u16 = 1 << 2;
+    const NO_CMOS_CLOCK: u16 = 1 << 5;
+    const WBINVD: u32 = 1 << 0;
+    const NO_FIXED_BUTTONS: u32 = 0b11 << 4;
+    const HAS_RESET_REGISTER: u32 = 1 << 10;
+    const HARDWARE_REDUCED: u32 = 1 << 20;
+    let mut fadt = vec![0; 276];
+    let mut put = |offset: usize, bytes: &[u8]| fadt[offset..offset + bytes.len()].copy_from_slice(bytes);
+    put(40, &(dsdt as u32).to_le_bytes());
+    put(109, &(NO_VGA | NO_CMOS_CLOCK).to_le_bytes());
+    put(112, &(WBINVD | NO_FIXED_BUTTONS | HAS_RESET_REGISTER | HARDWARE_REDUCED).to_le_bytes());
+    put(116, &port_register(RESET_PORT));
+    put(128, &[RESET_VALUE]);
+    put(131, &[5]); // minor version
+    put(140, &dsdt.to_le_bytes());
+    put(244, &port_register(SLEEP_CONTROL_PORT));
+    put(256, &port_register(SLEEP_STATUS_PORT));
+    fadt.split_off(36)
+}
+
+/// A generic address (5.2.3.2): one byte in I/O space.
+fn port_register(port: u16) -> Vec<u8> {
+    let mut address = vec![1, 8, 0, 1];
+    address.extend(u64::from(port).to_le_bytes());
+    address
+}
+
+/// The body of the MADT (5.2.12): a local APIC per CPU, and the I/O APIC.
+fn madt(vcpus: u32) -> Vec<u8> {
+    const ENABLED: u32 = 1;
+    let mut madt = LOCAL_APIC.to_le_bytes().to_vec();
+    madt.extend([0; 4]); // no PIC
+    for id in 0..vcpus as u8 {
+        madt.extend([0, 8, id, id]);
+        madt.extend(ENABLED.to_le_bytes());
+    }
+    madt.extend([1, 12, 0, 0]);
+    madt.extend(IO_APIC.to_le_bytes());
+    madt.extend([0; 4]); // its interrupts begin at 0
+    madt
+}
+
+/// The DSDT's code, as its source would have it:
+///
+/// ```text
+/// Name (\_S5, Package () { 5, 0, 0, 0 })
+/// Scope (\_SB) {
+///     Device (COM1) {
+///         Name (_HID, EisaId ("PNP0501"))
+///         Name (_UID, 0)
+///         Name (_CRS, ResourceTemplate () { IO (Decode16, 0x3f8, 0x3f8, 1, 8) IRQNoFlags () { 4 } })
+///     }
+/// }
+/// ```
+fn definition_block() -> Vec<u8> {
+    const NAME: u8 = 0x08;
+    const BYTE: u8 = 0x0a;
+    const DWORD: u8 = 0x0c;
+    const SCOPE: &[u8] = &[0x10];
+    const BUFFER: &[u8] = &[0x11];
+    const PACKAGE: &[u8] = &[0x12];
+    const DEVICE: &[u8] = &[0x5b, 0x82];
+    let name = |name: &[u8; 4], value: &[u8]| [&[NAME], name.as_slice(), value].concat();
+
+    let port = SERIAL_PORT.to_le_bytes();
+    let mut resources = vec![0x47, 1, port[0], port[1], port[0], port[1], 1, 8];
+    resources.push(0x22);
+    resources.extend((1_u16 << SERIAL_INTERRUPT).to_le_bytes());
+    resources.extend([0x79, 0]);
+    let resources = package(BUFFER, &[&[BYTE, resources.len() as u8], resources.as_slice()].concat());
+
+    let soft_off = package(PACKAGE, &[4, BYTE, SLEEP_TYPE_SOFT_OFF, 0, 0, 0]);
+    let serial = [
+        b"COM1".to_vec(),
+        name(b"_HID", &[DWORD, 0x41, 0xd0, 0x05, 0x01]),
+        name(b"_UID", &[0]),
+        name(b"_CRS", &resources),
+    ];
+    let scope = [b"\\_SB_".to_vec(), package(DEVICE, &serial.concat())];
+    [name(b"_S5_", &soft_off), package(SCOPE, &scope.concat())].concat()
+}
+
+/// An opcode with its length (20.2.4), of the kind that fits into a byte, and what it is the length of.
+fn package(opcode: &[u8], content: &[u8]) -> Vec<u8> {
+    let length = content.len() + 1;
+    assert!(length < 64, "lengths up to 63 have one byte");
+    [opcode, &[length as u8], content].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(bytes: &[u8]) -> u8 {
+        bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte))
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u64 {
+        u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+    }
+
+    fn table_at(all: &[u8], address: u64) -> &[u8] {
+        let table = &all[(address - TABLES) as usize..];
+        &table[..word(table, 4) as usize]
+    }
+
+    #[test]
+    fn every_table_is_found_from_the_first_and_adds_up_to_zero() {
+        let all = tables(8);
+        assert_eq!((&all[..8], sum(&all[..20]), sum(&all[..36])), (&b"RSD PTR "[..], 0, 0));
+        let xsdt = table_at(&all, word(&all, 24));
+        let (fadt, madt) = (table_at(&all, word(xsdt, 36)), table_at(&all, word(xsdt, 44)));
+        let dsdt = table_at(&all, word(fadt, 140));
+        for (table, name) in [(xsdt, b"XSDT"), (fadt, b"FACP"), (madt, b"APIC"), (dsdt, b"DSDT")] {
+            assert_eq!((&table[..4], sum(table)), (&name[..], 0));
+        }
+        assert_eq!((fadt.len(), word(fadt, 40)), (276, word(fadt, 140)));
+    }
+
+    #[test]
+    fn every_cpu_is_listed_with_its_apic_id() {
+        for vcpus in [1, 8, 254] {
+            let all = tables(vcpus);
+            assert!(all.len() <= 0x2_0000);
+            let xsdt = table_at(&all, word(&all, 24));
+            let madt = table_at(&all, word(xsdt, 44));
+            let entries: Vec<_> = madt[44..44 + 8 * vcpus as usize].chunks(8).collect();
+            let ids = (0..vcpus as u8).map(|id| [0, 8, id, id, 1, 0, 0, 0]);
+            assert!(entries.into_iter().eq(ids), "{vcpus}");
+            assert_eq!(madt[44 + 8 * vcpus as usize], 1, "the I/O APIC follows");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a Linux guest has beside CPUs and memory: a serial console, and a power switch.
+//!
+//! Reads from ports and addresses where nothing is give all ones, as on a bus; writes go nowhere.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use kvm_ioctls::VmFd;
+use vm_superio::{Serial, Trigger, serial::NoEvents};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::acpi::{
+    RESET_PORT, RESET_VALUE, SERIAL_INTERRUPT, SERIAL_PORT, SLEEP_CONTROL_PORT, SLEEP_ENABLE,
+    SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
+};
+use super::{ConsoleSink, LinuxEnd};
+use crate::error::{RunError, system};
+use crate::guest_run::lock;
+
+/// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
+const KEYBOARD_PORT: u16 = 0x64;
+const KEYBOARD_RESET: u8 = 0xfe;
+/// A line that grows longer is passed on as it is.
+const LONGEST_LINE: usize = 4096;
+
+/// The devices of one guest.
+pub(crate) struct Devices {
+    serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
+    started: OnceLock<Instant>,
+    end: OnceLock<Switched>,
+}
+
+/// What the power switch was used for.
+#[derive(Clone, Copy)]
+enum Switched {
+    Off,
+    Reset,
+}
+
+/// An interrupt line that KVM watches.
+struct Interrupt(EventFd);
+
+impl Trigger for Interrupt {
+    type E = io::Error;
+
+    fn trigger(&self) -> io::Result<()> {
+        self.0.write(1)
+    }
+}
+
+/// The far end of the serial line: makes lines of bytes.
+struct Console {
+    sink: ConsoleSink,
+    line: Vec<u8>,
+    marker: String,
+    marker_seen: Option<Instant>,
+}
+
+impl Console {
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&self.line);
+        if self.marker_seen.is_none() && line.contains(&self.marker) {
+            self.marker_seen = Some(Instant::now());
+        }
+        (self.sink)(&line);
+        self.line.clear();
+    }
+}
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                _ => self.line.push(byte),
+            }
+            if self.line.len() >= LONGEST_LINE {
+                self.end_line();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Devices {
+    /// Devices with their interrupts in `vm`; a line of the console that has `marker` in it says that user space is there.
+    pub(crate) fn new(vm: &VmFd, sink: ConsoleSink, marker: String) -> Result<Self, RunError> {
+        let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
+        vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
+            .map_err(system("connect the serial port's interrupt"))?;
+        let console = Console { sink, line: Vec::new(), marker, marker_seen: None };
+        Ok(Self {
+            serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
+            started: OnceLock::new(),
+            end: OnceLock::new(),
+        })
+    }
+
+    /// The guest's first instruction comes now.
+    pub(crate) fn starts(&self, now: Instant) {
+        _ = self.started.set(now);
+    }
+
+    /// How the guest ended itself, if it has.
+    pub(crate) fn end(&self) -> Option<LinuxEnd> {
+        self.end.get().map(|switched| match switched {
+            Switched::Off => LinuxEnd::PowerOff,
+            Switched::Reset => LinuxEnd::Reset,
+        })
+    }
+
+    /// From the start to the marker.
+    pub(crate) fn user_space(&self) -> Option<Duration> {
+        let seen = lock(&self.serial).writer().marker_seen?;
+        Some(seen.duration_since(*self.started.get()?))
+    }
+
+    /// Passes on what is left of a line without an end.
+    pub(crate) fn flush(&self) {
+        let mut serial = lock(&self.serial);
+        let console = serial.writer_mut();
+        if !console.line.is_empty() {
+            console.end_line();
+        }
+    }
+
+    /// The guest writes to a port.
+    pub(crate) fn write(&self, port: u16, bytes: &[u8]) {
+        const SOFT_OFF: u8 = SLEEP_ENABLE | SLEEP_TYPE_SOFT_OFF << SLEEP_TYPE_SHIFT;
+        let Some(&byte) = bytes.first() else { return };
+        match (port, byte) {
+            (SERIAL_PORT..=0x3ff, _) => {
+                // Fails if the interrupt's event is full, and then the interrupt is pending anyway.
+                _ = lock(&self.serial).write((port - SERIAL_PORT) as u8, byte);
+            }
+            (SLEEP_CONTROL_PORT, SOFT_OFF) => _ = self.end.set(Switched::Off),
+            (RESET_PORT, RESET_VALUE) | (KEYBOARD_PORT, KEYBOARD_RESET) => {
+                _ = self.end.set(Switched::Reset);
+            }
+            _ => {}
+        }
+    }
+
+    /// The guest reads from a port.
+    pub(crate) fn read(&self, port: u16, bytes: &mut [u8]) {
+        bytes.fill(0xff);
+        let Some(byte) = bytes.first_mut() else { return };
+        match port {
+            SERIAL_PORT..=0x3ff => *byte = lock(&self.serial).read((port - SERIAL_PORT) as u8),
+            SLEEP_CONTROL_PORT | SLEEP_STATUS_PORT => *byte = 0,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! A Linux guest: an unmodified kernel under the same schedulers and the same random descheduling as our own guest, so
+//! that its locks can be put under the same stress.
+//!
+//! Nothing inside it is known. The schedulers' books are kept all the same: what they share with our own guests lies in
+//! memory that this guest does not have, so they find every vCPU at work that is neither in a section nor waiting for one.
+//!
+//! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
+//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch).
+
+mod acpi;
+mod cpu;
+mod devices;
+mod load;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kvm_bindings::kvm_userspace_memory_region;
+use kvm_ioctls::VmFd;
+use vm_memory::GuestMemoryBackend as _;
+
+use crate::beside;
+use crate::clock::{GuestTsc, process_cpu_time};
+use crate::config::{RunConfig, Sched};
+use crate::deschedule::{Plan, Target};
+use crate::error::{RunError, system};
+use crate::guest_run::GuestRun;
+use crate::hints::Hints;
+use crate::image::Image;
+use crate::machine::{self, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
+use crate::memory::Memory;
+use crate::observe::Watch;
+use crate::readings::Instruments;
+use crate::sched::{Finished, SchedStat, Scheduler};
+use crate::vcpu::{KvmVcpu, Vcpu};
+use crate::{collect, in_kernel, ring};
+
+pub(crate) use devices::Devices;
+use load::LinuxMemory;
+
+/// Most vCPUs: one APIC id of eight bits each, less those for everybody and for the I/O APIC.
+pub const MAX_LINUX_VCPUS: u32 = 254;
+/// Where the guest is to have memory from 0 on; above lie the interrupt controllers.
+pub const MAX_LINUX_MEMORY: u64 = 3 << 30;
+/// How often the run's own thread looks.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Takes the lines of the guest's console as they come.
+pub type ConsoleSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What is to be booted.
+#[derive(Clone, Debug)]
+pub struct LinuxGuest {
+    /// An ELF `vmlinux` or a `bzImage`.
+    pub kernel: PathBuf,
+    /// The initial RAM disk.
+    pub initrd: Option<PathBuf>,
+    /// Words for the kernel's command line, behind our own.
+    pub append: String,
+    /// Memory of the guest.
+    pub memory_bytes: u64,
+    /// A piece of a line of the console that says: user space is there.
+    pub marker: String,
+    /// How long the guest may take until it has powered off.
+    pub limit: Option<Duration>,
+}
+
+/// How the guest came to its end.
+#[derive(Debug)]
+pub enum LinuxEnd {
+    /// It switched itself off.
+    PowerOff,
+    /// It asked for a reset, which is what a panic comes to.
+    Reset,
+    /// It was still there when its time was over.
+    TimeLimit,
+    /// It died.
+    Failed(RunError),
+}
+
+/// One vCPU, seen from outside, whole run.
+#[derive(Clone, Debug)]
+pub struct LinuxVcpu {
+    /// Time on a pCPU; `None` where the kernel does not say.
+    pub run_ns: Option<u64>,
+    /// Time runnable without a pCPU, or held back on purpose; `None` where the kernel does not say.
+    pub descheduled_ns: Option<u64>,
+    /// Time halted; `None` under the host's scheduler, which does not tell it from time held back.
+    pub halted_ns: Option<u64>,
+    /// Times that it lost its pCPU while it could have gone on.
+    pub descheduled: u64,
+    /// Of these, or under the host's scheduler besides: on purpose.
+    pub injected: u64,
+    /// Halts; `None` where neither the scheduler nor KVM counted them.
+    pub halts: Option<u64>,
+}
+
+/// What was seen of a guest from outside.
+#[derive(Debug)]
+pub struct LinuxOutcome {
+    /// How it ended.
+    pub end: LinuxEnd,
+    /// From the first instruction to the end.
+    pub run: Duration,
+    /// From the first instruction to the marker on the console, if that was seen.
+    pub user_space: Option<Duration>,
+    /// CPU time of the process meanwhile.
+    pub cpu_time: Duration,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// Why this host is no place for a Linux guest: ring 0 is interpreted here.
+    pub obstacle: Option<String>,
+    /// KVM's paravirtual features that CPUID offered, by their names in KVM.
+    pub pv_features: Vec<&'static str>,
+    /// Frequency of the time stamp counter.
+    pub tsc_khz: u64,
+    /// Exits of all vCPUs by reason.
+    pub vm_exits: Vec<(&'static str, u64)>,
+    /// What KVM counted for all vCPUs, or why that is not known.
+    pub kvm_stats: Result<Vec<(String, u64)>, String>,
+    /// Each vCPU, in order.
+    pub vcpus: Vec<LinuxVcpu>,
+    /// What became of a thread that did not stay where it was pinned to.
+    pub pinning_lost: Option<String>,
+}
+
+/// Boots `linux` with the vCPUs and the scheduling of `config`, of which all that concerns locks and workloads is left aside
+/// but for `pv`: whether CPUID offers what Linux's paravirtual spin locks need. Ends when the guest does.
+///
+/// `warn` is told before the guest starts if this host is no place for it. `stop` is polled: setting it ends the run with
+/// [`RunError::Interrupted`].
+///
+/// # Errors
+/// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
+pub fn run_linux(
+    config: &RunConfig,
+    linux: &LinuxGuest,
+    console: ConsoleSink,
+    warn: impl FnOnce(&str),
+    stop: &AtomicBool,
+) -> Result<LinuxOutcome, RunError> {
+    check(config, linux)?;
+    // Nothing of it is known, so nothing is attributed.
+    let config = &RunConfig { attribution: false, lock_count: 1, ..config.clone() };
+    let image = Image::embedded();
+    let books = Memory::new(image.end, config.vcpus, 0, 0)?;
+    let mut machine = LinuxMachine::new(config, linux, console)?;
+    let rate = machine::ring0_rate(&image)?;
+    let obstacle = (!ring::is_native(rate))
+        .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6));
+    if let Some(obstacle) = &obstacle {
+        warn(obstacle);
+    }
+    let vcpus = std::mem::take(&mut machine.vcpus);
+    let hints = Hints::Nobody("the flag is between Linux and KVM".into());
+    let watch = Watch::new(&Instruments::default(), config, config.vcpus);
+    let tsc = GuestTsc::new(machine.tsc_khz, 0);
+    let mut guest = GuestRun::new(config, (&books, &hints), &image, tsc, (0, 0), &watch);
+    (guest.halts_in_kernel, guest.runs_linux) = (true, true);
+    let guests = [guest];
+    let plan = config.deschedule.as_ref().map(|deschedule| {
+        Plan::new(deschedule, None, config.cpus.len(), config.slice, config.seed)
+    });
+    let scheduler = Scheduler::new(config, &guests, vec![vcpus], plan);
+
+    let cpu_time = process_cpu_time();
+    let start = Instant::now();
+    machine.devices.starts(start);
+    guests[0].window.open();
+    let (ended, run, threads) = std::thread::scope(|scope| {
+        scheduler.start(scope, &config.cpus);
+        let ended = wait_for_end(&guests[0], &machine.devices, linux.limit, start, stop);
+        let run = start.elapsed();
+        let threads = scheduler.sched_stats(0);
+        guests[0].window.close();
+        guests[0].stop();
+        scheduler.interrupt();
+        (ended, run, threads)
+    });
+    let cpu_time = process_cpu_time().saturating_sub(cpu_time);
+    let is_broken = scheduler.is_broken();
+    let finished = scheduler.finish();
+    machine.devices.flush();
+    let end = match (guests[0].take_failure(), ended) {
+        (Some(failure @ RunError::System { .. }), _) => return Err(failure),
+        (Some(failure), _) if is_broken => return Err(failure),
+        (_, None) => return Err(RunError::Interrupted),
+        (Some(failure), _) => LinuxEnd::Failed(failure),
+        (None, Some(end)) => end,
+    };
+    Ok(LinuxOutcome {
+        end,
+        run,
+        user_space: machine.devices.user_space(),
+        cpu_time,
+        obstacle,
+        command_line: machine.command_line,
+        pv_features: machine.pv_features,
+        tsc_khz: machine.tsc_khz,
+        vm_exits: collect::vm_exits(&finished),
+        kvm_stats: collect::kvm_stats(&finished).map_err(|error| error.to_string()),
+        vcpus: finished.iter().map(|vcpu| vcpu_outcome(config.sched, vcpu, &threads)).collect(),
+        pinning_lost: guests[0].pinning_lost.get().cloned(),
+    })
+}
+
+/// What can be checked before anything is created.
+fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
+    let usage = |text: String| Err(RunError::Usage(text));
+    if config.vcpus > MAX_LINUX_VCPUS {
+        return usage(format!(
+            "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
+            config.vcpus
+        ));
+    }
+    if linux.memory_bytes > MAX_LINUX_MEMORY {
+        return usage(format!(
+            "a Linux guest has {} MiB of memory at most, not {}",
+            MAX_LINUX_MEMORY >> 20,
+            linux.memory_bytes >> 20
+        ));
+    }
+    if let Some(deschedule) = &config.deschedule
+        && (deschedule.target != Target::Random || deschedule.at.is_some())
+    {
+        return usage(
+            "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
+        );
+    }
+    crate::run::check_cpus(config)?;
+    beside::check_memory(linux.memory_bytes, beside::available_memory())
+}
+
+/// `None`: somebody wants the run to stop.
+fn wait_for_end(
+    guest: &GuestRun<'_>,
+    devices: &Devices,
+    limit: Option<Duration>,
+    start: Instant,
+    stop: &AtomicBool,
+) -> Option<LinuxEnd> {
+    loop {
+        if let Some(end) = devices.end() {
+            return Some(end);
+        }
+        if guest.failed() || limit.is_some_and(|limit| start.elapsed() >= limit) {
+            return Some(LinuxEnd::TimeLimit);
+        }
+        // Relaxed: polled.
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) -> LinuxVcpu {
+    let account = &vcpu.account;
+    let common = |run_ns, descheduled_ns, halted_ns, halts| LinuxVcpu {
+        run_ns,
+        descheduled_ns,
+        halted_ns,
+        descheduled: account.preemptions,
+        injected: account.injected_by.other,
+        halts,
+    };
+    match sched {
+        Sched::Vmm => common(
+            Some(account.run_ns),
+            Some(account.steal_ns),
+            Some(account.preempted_ns_by.halted),
+            Some(account.waits),
+        ),
+        Sched::Host => {
+            let thread = threads.get(vcpu.id as usize).copied().flatten();
+            let held_back_ns = account.preempted_ns_by.other;
+            common(
+                thread.map(|thread| thread.run_ns),
+                thread.map(|thread| thread.delay_ns + held_back_ns),
+                None,
+                collect::halts(vcpu),
+            )
+        }
+    }
+}
+
+/// A Linux guest that is ready to start.
+struct LinuxMachine {
+    vcpus: Vec<Vcpu>,
+    _vm: VmFd,
+    // After the VM, so that it outlives it while the struct is dropped.
+    _memory: LinuxMemory,
+    devices: Arc<Devices>,
+    command_line: String,
+    pv_features: Vec<&'static str>,
+    tsc_khz: u64,
+}
+
+impl LinuxMachine {
+    fn new(config: &RunConfig, linux: &LinuxGuest, console: ConsoleSink) -> Result<Self, RunError> {
+        let memory = LinuxMemory::new(linux.memory_bytes)?;
+        let loaded = memory.load(linux, &acpi::tables(config.vcpus))?;
+        let kvm = open_kvm()?;
+        let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
+        in_kernel::configure(&vm, config)?;
+        in_kernel::create_full_irqchip(&vm)?;
+        if config.sched == Sched::Vmm && config.halt_poll.is_none() {
+            // The runner must learn of a halt, not wait for its end.
+            in_kernel::set_halt_poll(&vm, Duration::ZERO);
+        }
+        map_memory(&vm, &memory)?;
+        let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
+        allow_open_files(config.vcpus)?;
+        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
+        let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
+        let mut tsc_khz = 0;
+        let vcpus = (0..config.vcpus).map(|id| {
+            let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
+            share_the_hosts_clock(&fd);
+            tsc_khz = fd.get_tsc_khz().map_err(system("read the TSC frequency"))?;
+            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, config.vcpus)).map_err(system("set CPUID"))?;
+            let mut vcpu = KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))?;
+            cpu::set_memory_types(&vcpu.fd)?;
+            if id == 0 {
+                cpu::set_start_state(&vcpu.fd, loaded.entry)?;
+            }
+            vcpu.devices = Some(devices.clone());
+            Ok(Vcpu::from(vcpu))
+        });
+        let vcpus = vcpus.collect::<Result<Vec<_>, RunError>>()?;
+        Ok(Self {
+            vcpus,
+            _vm: vm,
+            _memory: memory,
+            devices,
+            command_line: loaded.command_line,
+            pv_features: cpu::feature_names(&offered),
+            tsc_khz: u64::from(tsc_khz),
+        })
+    }
+}
+
+fn map_memory(vm: &VmFd, memory: &LinuxMemory) -> Result<(), RunError> {
+    let whole = memory.0.iter().next().expect("one region was mapped");
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        flags: 0,
+        guest_phys_addr: 0,
+        memory_size: whole.size() as u64,
+        userspace_addr: whole.as_ptr() as u64,
+    };
+    #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
+    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`LinuxMachine` holds both).
+    unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
+}
