@@ -145,7 +145,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", requires = "kernel", help_heading = "Linux guest")]
     pub(crate) initrd: Option<PathBuf>,
     /// Words for its command line, behind `console=ttyS0 panic=-1`
-    #[arg(long, value_name = "WORDS", requires = "kernel", allow_hyphen_values = true, help_heading = "Linux guest")]
+    #[arg(
+        long,
+        value_name = "WORDS",
+        requires = "kernel",
+        allow_hyphen_values = true,
+        help_heading = "Linux guest"
+    )]
     pub(crate) append: Option<String>,
     /// What a line of its console has in it once user space is there [default: 'Run /', the kernel's own]
     #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]

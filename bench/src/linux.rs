@@ -21,9 +21,7 @@ use crate::interrupt;
 use crate::noise::Watch;
 use crate::output;
 use crate::quantity::{count, significant, time_ns};
-use crate::record::{
-    Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning,
-};
+use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
 use crate::run;
 use crate::settings::{DescheduleChoice, EngineChoice, Settings, Supply, Switch};
 use crate::single;
@@ -219,11 +217,15 @@ fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit>
         LinuxEnd::PowerOff => Ok(Exit::Untrusted),
         LinuxEnd::Reset => failure(
             Exit::GuestFailed,
-            format!("the guest asked for a reset after {after}, as kernels do that panic: its console says why"),
+            format!(
+                "the guest asked for a reset after {after}, as kernels do that panic: its console says why"
+            ),
         ),
         LinuxEnd::TimeLimit => failure(
             Exit::NoProgress,
-            format!("the guest had not powered off after {after}: let it run `poweroff -f`, or give it more with --duration"),
+            format!(
+                "the guest had not powered off after {after}: let it run `poweroff -f`, or give it more with --duration"
+            ),
         ),
         LinuxEnd::Failed(error) => Err(error.into()),
     }
@@ -318,10 +320,14 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
         ("perf-map", args.perf_map),
     ];
     if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
-        return Err(Failure::usage(format!("--{key} is for our own guest on /dev/kvm: leave it out with --kernel")));
+        return Err(Failure::usage(format!(
+            "--{key} is for our own guest on /dev/kvm: leave it out with --kernel"
+        )));
     }
     match deschedule {
-        Some(DescheduleChoice(Some(Policy(policy)))) if policy.target != Target::Random || policy.at.is_some() => {
+        Some(DescheduleChoice(Some(Policy(policy))))
+            if policy.target != Target::Random || policy.at.is_some() =>
+        {
             Err(Failure::usage(
                 "--deschedule: nobody knows what a vCPU of a Linux guest is doing: use random, without at=",
             ))
@@ -409,7 +415,10 @@ impl LinuxRecord {
             preemptions: None,
             preempted_ns: None,
             lost_ns: None,
-            injected: config.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
+            injected: config
+                .deschedule
+                .is_some()
+                .then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             noise,
             trusted: true,

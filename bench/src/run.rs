@@ -178,8 +178,7 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
             "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
         record.warn("emulated", message.into());
     }
-    for Warning { code, message } in
-        spoilers(&record.noise, tick_resolution, outcome.pinning_lost.as_deref())
+    for Warning { code, message } in spoilers(&record.noise, tick_resolution, outcome.pinning_lost.as_deref())
     {
         record.warn(&code, message);
     }

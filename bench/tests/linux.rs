@@ -20,15 +20,21 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(1);
     let missing = directory().is_none();
     if missing {
-        eprintln!("Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd");
+        eprintln!(
+            "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
+        );
     }
     let mut trials = vec![
         Trial::test("a_minute_of_random_descheduling_under_the_hosts_scheduler_with_pv_on", || {
             survives("host", "on", 60)
         }),
         Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_on", || survives("vmm", "on", 10)),
-        Trial::test("random_descheduling_under_the_hosts_scheduler_with_pv_off", || survives("host", "off", 10)),
-        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || survives("vmm", "off", 10)),
+        Trial::test("random_descheduling_under_the_hosts_scheduler_with_pv_off", || {
+            survives("host", "off", 10)
+        }),
+        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || {
+            survives("vmm", "off", 10)
+        }),
         Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
@@ -91,13 +97,19 @@ fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
     }
     let booted = record["timing"]["user_space_ns"].as_u64();
     let run = record["timing"]["run_ns"].as_u64().unwrap_or(0);
-    check(booted.is_some_and(|ns| ns + u64::from(seconds) * 1_000_000_000 <= run), || format!("{}", record["timing"]))?;
+    check(booted.is_some_and(|ns| ns + u64::from(seconds) * 1_000_000_000 <= run), || {
+        format!("{}", record["timing"])
+    })?;
     check(record["injected"].as_u64() >= Some(u64::from(seconds)), || format!("{}", record["injected"]))?;
     let per_vcpu = record["per_vcpu"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ran = |vcpu: &Value| vcpu["run_ns"].as_u64() > Some(0) && vcpu["halts"].as_u64() > Some(0);
     check(per_vcpu.len() as u64 == vcpus && per_vcpu.iter().all(ran), || format!("{per_vcpu:?}"))?;
-    println!("sched {sched}, pv {pv}: user space after {:.1} s, off after {:.1} s, taken off {} times",
-        booted.unwrap_or(0) as f64 / 1e9, run as f64 / 1e9, record["injected"]);
+    println!(
+        "sched {sched}, pv {pv}: user space after {:.1} s, off after {:.1} s, taken off {} times",
+        booted.unwrap_or(0) as f64 / 1e9,
+        run as f64 / 1e9,
+        record["injected"]
+    );
     Ok(())
 }
 
@@ -111,8 +123,11 @@ fn panic_is_told() -> Check {
 
 fn time_limit() -> Check {
     let (code, record, console) = told(&boot("", &["--duration", "2s"]))?;
-    check(code == 6 && record["end"] == "time-limit", || format!("exit code {code}, {}: {console}", record["end"]))?;
-    check(record["timing"]["user_space_ns"].is_null() && record["why"]["timing.user_space_ns"].is_string(), || {
-        format!("{}", record["timing"])
-    })
+    check(code == 6 && record["end"] == "time-limit", || {
+        format!("exit code {code}, {}: {console}", record["end"])
+    })?;
+    check(
+        record["timing"]["user_space_ns"].is_null() && record["why"]["timing.user_space_ns"].is_string(),
+        || format!("{}", record["timing"]),
+    )
 }

@@ -63,7 +63,9 @@ impl LinuxMemory {
     pub(crate) fn new(bytes: u64) -> Result<Self, RunError> {
         if bytes < LEAST_BYTES {
             let least = LEAST_BYTES >> 20;
-            return Err(RunError::Usage(format!("no Linux kernel runs in less than {least} MiB: use --memory")));
+            return Err(RunError::Usage(format!(
+                "no Linux kernel runs in less than {least} MiB: use --memory"
+            )));
         }
         let bytes = bytes & !0xfff;
         let map = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), bytes as usize)]).map_err(|error| {
@@ -134,7 +136,9 @@ impl LinuxMemory {
         let start = Some(GuestAddress(HIGH_MEMORY));
         let too_large = |error: linux_loader::loader::Error| {
             let memory = self.size() >> 20;
-            wrong(format!("it cannot be loaded into {memory} MiB of memory ({error}): give the guest more with --memory"))
+            wrong(format!(
+                "it cannot be loaded into {memory} MiB of memory ({error}): give the guest more with --memory"
+            ))
         };
         if read >= 4 && magic[..4] == *b"\x7fELF" {
             let loaded = Elf::load(&self.0, None, &mut file, start).map_err(too_large)?;
@@ -157,7 +161,9 @@ impl LinuxMemory {
             let header = loaded.setup_header.expect("a bzImage has a header");
             let (version, flags) = (header.version, header.xloadflags);
             if version < FIRST_WITH_XLOADFLAGS || flags & HAS_64_BIT_ENTRY == 0 {
-                return Err(wrong("a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into()));
+                return Err(wrong(
+                    "a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into(),
+                ));
             }
             let end = loaded.kernel_end.max(header.pref_address + u64::from(header.init_size));
             let kernel = Kernel { header, entry: loaded.kernel_load.0 + ENTRY_64_OFFSET, end };

@@ -160,9 +160,10 @@ pub fn run_linux(
     let mut guest = GuestRun::new(config, (&books, &hints), &image, tsc, (0, 0), &watch);
     (guest.halts_in_kernel, guest.runs_linux) = (true, true);
     let guests = [guest];
-    let plan = config.deschedule.as_ref().map(|deschedule| {
-        Plan::new(deschedule, None, config.cpus.len(), config.slice, config.seed)
-    });
+    let plan = config
+        .deschedule
+        .as_ref()
+        .map(|deschedule| Plan::new(deschedule, None, config.cpus.len(), config.slice, config.seed));
     let scheduler = Scheduler::new(config, &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();

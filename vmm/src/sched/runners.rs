@@ -513,12 +513,7 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut Pcpu<'a>,
-        start: u64,
-    ) -> Result<Turn<'a>, RunError> {
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, start: u64) -> Result<Turn<'a>, RunError> {
         let (guest, id) = (task.guest, task.vcpu.id);
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);

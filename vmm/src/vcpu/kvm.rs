@@ -155,7 +155,8 @@ impl KvmVcpu {
         }
         for at in (start..start + bytes).step_by(size) {
             // SAFETY: `size` bytes within the mapping, as just checked, which nobody else writes outside of KVM_RUN.
-            let data = unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr().cast::<u8>().add(at), size) };
+            let data =
+                unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr().cast::<u8>().add(at), size) };
             if u32::from(io.direction) == KVM_EXIT_IO_OUT {
                 devices.write(io.port, data);
             } else {
