@@ -60,7 +60,7 @@ bench-aa *ARGS: setup
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
-# Ticket locks, qspinlock of 2015 and of today: fixed work at three loads, one to eight vCPUs per pCPU.
+# Ticket locks, qspinlock of 2015 and of today: fixed work at three loads, one to eight vCPUs per pCPU, pinned or floating.
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
@@ -72,7 +72,7 @@ bench-fault *ARGS: setup
 bench-unfair *ARGS: setup
     @{{ haltkick }} bench unfair {{ ARGS }}
 
-# The published figures of the seeds beside ours (`--quick`: short forms).
+# The published figures of the seeds beside ours, in ten minutes (`--quick`: in two).
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 

@@ -5,12 +5,22 @@ pub(crate) const WIDTH: usize = 100;
 
 /// Words in lines of at most [`WIDTH`] columns, those after the first indented.
 pub(crate) fn wrap(words: &str, indent: usize) -> Vec<String> {
+    lines(words, 0, indent)
+}
+
+/// Words in lines of at most [`WIDTH`] columns, all of them indented.
+pub(crate) fn paragraph(words: &str, indent: usize) -> Vec<String> {
+    lines(words, indent, indent)
+}
+
+fn lines(words: &str, first_indent: usize, indent: usize) -> Vec<String> {
+    let indent_of = |line: usize| if line == 0 { first_indent } else { indent };
     let mut lines = vec![String::new()];
     let mut width = 0;
     for word in words.split_whitespace() {
         let length = word.chars().count();
         let separator = usize::from(width > 0);
-        let limit = WIDTH - if lines.len() > 1 { indent } else { 0 };
+        let limit = WIDTH - indent_of(lines.len() - 1);
         if width > 0 && width + separator + length > limit {
             lines.push(String::new());
             width = 0;
@@ -24,8 +34,8 @@ pub(crate) fn wrap(words: &str, indent: usize) -> Vec<String> {
             width += length;
         }
     }
-    for line in lines.iter_mut().skip(1) {
-        line.insert_str(0, &" ".repeat(indent));
+    for (i, line) in lines.iter_mut().enumerate() {
+        line.insert_str(0, &" ".repeat(indent_of(i)));
     }
     lines
 }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anstyle::Style;
+use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use crate::quantity::significant;
 use crate::statistics::Estimate;
 use crate::summary::{Comparison, Summary};
 use crate::table;
-use crate::text::wrap;
+use crate::text::{paragraph, wrap};
 use crate::timestamp;
 
 use seeds::{Point, ROWS, Row};
@@ -39,6 +39,8 @@ pub(crate) struct Reproduction {
     pub(crate) schema_version: u32,
     /// One row per published figure.
     pub(crate) rows: Vec<Reproduced>,
+    /// What speaks against the figures of each experiment.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A published figure and ours.
@@ -98,12 +100,21 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     }
     let rows = ROWS.iter().filter(|row| names.contains(&row.experiment));
     let rows = rows.map(|row| reproduced(row, summaries.get(row.experiment), failures.get(row.experiment)));
-    let reproduction =
-        Reproduction { schema: "haltkick.reproduction".into(), schema_version: 1, rows: rows.collect() };
+    let reproduction = Reproduction {
+        schema: "haltkick.reproduction".into(),
+        schema_version: 1,
+        rows: rows.collect(),
+        warnings: names.iter().filter_map(|name| summaries.get(name)).flat_map(warnings).collect(),
+    };
     if !summaries.is_empty() {
         conclude(&reproduction, &output, args.format)?;
     }
     Ok(exit)
+}
+
+fn warnings(summary: &Summary) -> Vec<String> {
+    let of_experiment = |warning: &String| format!("{}: {warning}", summary.outline.experiment);
+    summary.warnings.iter().map(of_experiment).collect()
 }
 
 /// A failure outlasts runs that are not to be trusted, and those outlast runs that are.
@@ -177,7 +188,7 @@ fn conclude(reproduction: &Reproduction, directory: &Path, format: Format) -> Re
 fn text(reproduction: &Reproduction) -> String {
     let bold = Style::new().bold();
     let mut text = format!(
-        "{bold}{:<11} {:<28} {:<28} {:>11}  verdict{bold:#}\n",
+        "{bold}{:<9} {:<24} {:<31} {:>7}  verdict{bold:#}\n",
         "published", "ours", "control", "pCPUs"
     );
     for row in &reproduction.rows {
@@ -193,16 +204,22 @@ fn text(reproduction: &Reproduction) -> String {
         let _ = writeln!(text, "\n{bold}{}{bold:#}", row.seed);
         let ours = figure(&row.ours);
         let _ =
-            writeln!(text, "{published:<11} {ours:<28} {control:<28} {pcpus:>11}  {}", row.agreement.word());
-        let setting: Vec<String> = row.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        let ours = format!("Ours: experiment {}, {}.", row.experiment, setting.join(", "));
-        let words = format!("  {}; {}. {ours} {} See {}.", row.figure, row.machine, row.why, row.page);
-        for line in wrap(&words, 2) {
-            let _ = writeln!(text, "  {}", line.trim_start());
+            writeln!(text, "{published:<9} {ours:<24} {control:<31} {pcpus:>7}  {}", row.agreement.word());
+        let setting: String = row.setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+        let ours = format!("Ours: experiment {}{setting}.", row.experiment);
+        let words = format!("{}; {}. {ours} {} See {}.", row.figure, row.machine, row.why, row.page);
+        for line in paragraph(&words, 2) {
+            let _ = writeln!(text, "{line}");
         }
     }
-    text += "\npublished and ours are ratios, (low to high) is the 95 % interval; control: where nothing should differ,\n\
-             [as published]; pCPUs: there / here.\n";
+    text += "\npublished and ours are ratios, (low to high) is the 95 % interval; control: where nothing should\n\
+             differ, [as published]; pCPUs: there / here.\n";
+    let yellow = AnsiColor::Yellow.on_default();
+    for warning in &reproduction.warnings {
+        for line in wrap(&format!("warning: {warning}"), 2) {
+            let _ = writeln!(text, "{yellow}{line}{yellow:#}");
+        }
+    }
     text
 }
 
@@ -210,6 +227,7 @@ fn text(reproduction: &Reproduction) -> String {
 mod tests {
     use super::*;
     use crate::experiment::{Experiment, Source};
+    use crate::statistics::{Interval, Method};
 
     #[test]
     fn every_row_picks_one_comparison_that_its_experiment_makes() {
@@ -232,6 +250,33 @@ mod tests {
             let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(row.page);
             assert!(page.is_file(), "{}: {} is missing", row.seed, row.page);
         }
+    }
+
+    #[test]
+    fn the_table_tells_what_speaks_against_its_figures() {
+        let interval = Some(Interval { low: 1.234, high: 1.345, method: Method::SignedRank });
+        let estimate = Estimate { n: 6, median: 1.3, hodges_lehmann: 1.288, interval };
+        let measured = |row: &Row| Reproduced {
+            ours: Some(estimate.clone()),
+            control: Some(estimate.clone()),
+            agreement: Agreement::of(row.published, Some(&estimate)),
+            pcpus_here: Some(2),
+            ..reproduced(row, None, None)
+        };
+        let reproduction = Reproduction {
+            schema: "haltkick.reproduction".into(),
+            schema_version: 1,
+            rows: ROWS.iter().map(measured).collect(),
+            warnings: vec!["osq: 3 of 8 runs are not to be trusted (busy-neighbour 3)".into()],
+        };
+        let text = text(&reproduction);
+        assert!(text.contains("warning: osq: 3 of 8 runs"), "{text}");
+        for row in ROWS {
+            assert!(text.contains(row.seed), "{text}");
+        }
+        let plain = text.lines().filter(|line| !line.contains('\x1b'));
+        assert!(plain.clone().count() > ROWS.len());
+        plain.for_each(|line| assert!(line.chars().count() <= 100, "{line}"));
     }
 
     #[test]

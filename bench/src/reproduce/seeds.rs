@@ -139,9 +139,9 @@ pub(crate) const ROWS: &[Row] = &[
         machine: "40-core, 80-thread host",
         pcpus: 80,
         experiment: "osq",
-        ours: Point { comparison: "split/packed", setting: &[("workload", "copy-1024"), ("ratio", "1")] },
+        ours: Point { comparison: "split/packed", setting: &[("workload", "copy-1024"), ("ratio", "8")] },
         control: Some(Control {
-            ours: Point { comparison: "split/packed", setting: &[("workload", "compute"), ("ratio", "1")] },
+            ours: Point { comparison: "split/packed", setting: &[("workload", "compute"), ("ratio", "8")] },
             published: None,
         }),
         why: "The line that the layouts take apart is read by the waiter behind and written by the one in front while a third \
@@ -156,9 +156,9 @@ pub(crate) const ROWS: &[Row] = &[
         machine: "40-core, 80-thread host",
         pcpus: 80,
         experiment: "osq",
-        ours: Point { comparison: "cached/packed", setting: &[("workload", "copy-1024"), ("ratio", "1")] },
+        ours: Point { comparison: "cached/packed", setting: &[("workload", "copy-1024"), ("ratio", "8")] },
         control: Some(Control {
-            ours: Point { comparison: "cached/packed", setting: &[("workload", "compute"), ("ratio", "1")] },
+            ours: Point { comparison: "cached/packed", setting: &[("workload", "compute"), ("ratio", "8")] },
             published: None,
         }),
         why: "As above. The simulation has 1.18 for this one.",
