@@ -305,7 +305,7 @@ pub(crate) struct Totals {
 /// How evenly the acquisitions fell on the vCPUs.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Fairness {
-    /// Jain's index: 1 when all vCPUs did the same, 1/n when one did all; null when nobody did anything.
+    /// Jain's index: 1 when all vCPUs did the same, 1/n when one did all; null when too little was done to tell.
     pub(crate) jain: Option<f64>,
     /// Fewest acquisitions of a vCPU.
     pub(crate) min_per_vcpu: u64,

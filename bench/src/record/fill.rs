@@ -340,13 +340,19 @@ fn pmu(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>
     Some(counted.iter().map(&mut count).collect())
 }
 
+/// Fewer sections per vCPU than this say nothing of fairness: nine sections among 64 vCPUs cannot be spread evenly.
+const FAIRNESS_NEEDS: f64 = 2.0;
+
 fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
     let counts = || vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let sum: f64 = counts().map(|count| count as f64).sum();
     let squares: f64 = counts().map(|count| (count as f64).powi(2)).sum();
-    let jain = (squares > 0.0).then(|| sum * sum / (vcpus.len() as f64 * squares));
+    let enough = sum >= FAIRNESS_NEEDS * vcpus.len() as f64;
+    let jain = enough.then(|| sum * sum / (vcpus.len() as f64 * squares));
     if jain.is_none() {
-        why.insert("fairness.jain".into(), "no vCPU completed a section inside the window".into());
+        let reason =
+            format!("{sum} sections among {} vCPUs do not tell: a longer --window does", vcpus.len());
+        why.insert("fairness.jain".into(), reason);
     }
     Fairness { jain, min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
 }
