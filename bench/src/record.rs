@@ -65,7 +65,8 @@ pub(crate) struct Record {
     /// Time that those vCPUs were off for, by what they were doing.
     pub(crate) preempted_ns: Option<Activities>,
     /// Time that all other vCPUs spun or waited for a lock because of them. Exact for holders, a lower bound for heads and
-    /// waiters; under the host's scheduler for those only that were taken off on purpose.
+    /// waiters; under the host's scheduler, where nobody reports its switches, for those only that were taken off on
+    /// purpose.
     #[serde(default)]
     pub(crate) lost_ns: Option<Activities>,
     /// Whether the `preempted` flag told the truth; null where the workload does not look (`hint-check` does).
@@ -78,6 +79,10 @@ pub(crate) struct Record {
     /// scheduler decides.
     #[serde(default)]
     pub(crate) handed_over: Option<u64>,
+    /// Under the host's scheduler: reports of switches of the vCPUs' threads, from which `preemptions`, `preempted_ns` and
+    /// `lost_ns` are; null where there are none.
+    #[serde(default)]
+    pub(crate) switches: Option<SwitchCounts>,
     /// Those that were taken off on purpose; null where nobody was to be.
     #[serde(default)]
     pub(crate) injected: Option<Activities>,
@@ -368,6 +373,18 @@ pub(crate) struct HintErrors {
     pub(crate) error_rate: f64,
 }
 
+/// What a BPF program told of the host's scheduler, whole run.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct SwitchCounts {
+    /// Reports that were read.
+    pub(crate) read: u64,
+    /// Those that got lost because they came too fast; what they would have told is not counted.
+    pub(crate) dropped: u64,
+    /// Times that a vCPU's thread lost its CPU and could have gone on; the kernel's own count of them is the sum of
+    /// `preemptions` in `per_vcpu`.
+    pub(crate) switched_out_ready: u64,
+}
+
 /// Slices that were extended, inside the window.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct GraceCounts {
@@ -388,7 +405,7 @@ pub(crate) struct PerVcpu {
     pub(crate) run_ns: Option<u64>,
     /// Time runnable without a pCPU, whole run; null where nobody measures it.
     pub(crate) steal_ns: Option<u64>,
-    /// Times taken off a pCPU while running, whole run.
+    /// Times taken off a pCPU while running, whole run; under the host's scheduler by the kernel's own count.
     pub(crate) preemptions: u64,
     /// Sleeps in `pv_wait`, whole run; null where nobody counts them.
     pub(crate) waits: Option<u64>,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haltkick_vmm::{
     Accelerator, ByActivity, Engine as Kind, Image, Instruments, Outcome, PreemptedBy, Readings, RunConfig,
-    RunError,
+    RunError, SwitchReports,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -52,6 +52,8 @@ const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 const OTHERS_SHARE_LIMIT: f64 = 0.05;
 /// More than this share of the pCPUs taken by the machine below spoils a run.
 const STEAL_SHARE_LIMIT: f64 = 0.02;
+/// More than this share of the reports of switches lost makes the counts of preemptions too small.
+const LOST_REPORTS_LIMIT: f64 = 0.01;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
@@ -193,6 +195,15 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
         let message =
             "nobody was descheduled on purpose: what --deschedule waits for did not happen in this window";
         record.warn("nobody-descheduled", message.into());
+    }
+    if let Ok(SwitchReports { read, dropped }) = outcome.switches
+        && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
+    {
+        let message = format!(
+            "{dropped} of {} reports of switches got lost, so that preemptions are too few: use fewer vCPUs, or --attribution off",
+            read + dropped
+        );
+        record.warn("switches-dropped", message);
     }
     if outcome.vcpus.len() != config.vcpus as usize {
         let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);

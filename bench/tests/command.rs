@@ -69,6 +69,13 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--lock", "none", "--deschedule", "holder"],
             "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
         ),
+        (
+            &["--workload", "hand-off", "--pv", "on", "--deschedule", "holder"],
+            "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
+             or use one of critical-section, mixed, copy-256, copy-1024, copy-4096, grant-single, grant-split, \
+             grant-cleaned, grant-lists, grant-per-cpu, grant-fair, rwlock-unfair, rwlock-fair, rwlock-per-cpu, \
+             rwlock-per-cpu-fair, fault-map-touch, fault-many, fault-read-mostly, fault-private\n",
+        ),
         (&["--grace", "2ms"], "haltkick: --grace: 2ms is out of range: a slice, 1ms, at most\n"),
         (
             &["--grace", "50us", "--sched", "host"],
@@ -345,18 +352,24 @@ fn an_unknown_experiment_is_refused_with_the_nearest_name() {
 #[test]
 fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
     let path = scratch("bad-experiment").join("mine.toml");
-    std::fs::write(
-        &path,
-        "format = 1\nname = \"x\"\ntitle = \"X\"\n[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n",
-    )
-    .unwrap();
-    let output = haltkick(&["bench", path.to_str().unwrap()]);
-    assert_eq!(code(&output), 3);
-    let expected = format!(
-        "haltkick: {}:6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?\n",
-        path.display()
-    );
-    assert_eq!(stderr(&output), expected);
+    for (rest, complaint) in [
+        (
+            "[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n",
+            "6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?",
+        ),
+        (
+            "[settings]\ndeschedule = \"waiter\"\n[[arm]]\nname = \"a\"\nworkload = \"compute\"\n",
+            "5:1: arm 'a': deschedule: nobody holds or awaits a lock in workload 'compute': deschedule random vCPUs, \
+             or use one of critical-section",
+        ),
+    ] {
+        std::fs::write(&path, format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{rest}")).unwrap();
+        let output = haltkick(&["bench", path.to_str().unwrap()]);
+        assert_eq!(code(&output), 3);
+        let expected = format!("haltkick: {}:{complaint}", path.display());
+        let stderr = stderr(&output);
+        assert!(stderr.starts_with(&expected) && stderr.lines().count() == 1, "{stderr}");
+    }
 }
 
 #[test]

@@ -227,6 +227,43 @@ fn a_trace_shows_who_ran_who_slept_who_held_and_who_kicked_whom() {
 }
 
 #[test]
+fn under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_are_reported() {
+    if !usable_kvm() {
+        return;
+    }
+    let arguments = ["--lock", "tas", "--ratio", "4", "--sched", "host", "--duration", "300ms"];
+    let (record, shown) = traced("host", &arguments);
+    let turns: Vec<_> = shown.iter().filter(|shown| shown.track.starts_with("pCPUs/")).collect();
+    if let Some(reason) = record["why"]["switches"].as_str() {
+        assert!(turns.is_empty() && record["preemptions"].is_null(), "{} turns nobody saw", turns.len());
+        eprintln!("pCPU tracks are skipped, not tested: {reason}");
+        return;
+    }
+    // Nobody sleeps: whoever is on a pCPU runs, and is off because it was preempted. Those that begin with the trace do so
+    // before anybody knows where.
+    let of = |turn: &Shown, name: &str| {
+        let track = format!("vCPUs/{}", turn.name);
+        shown.iter().any(|shown| {
+            shown.track == track
+                && shown.name.starts_with(name)
+                && if name == "running" {
+                    shown.begin_ns == turn.begin_ns
+                } else {
+                    shown.begin_ns == turn.end_ns
+                }
+        })
+    };
+    let running = turns.iter().filter(|turn| of(turn, "running")).count();
+    let preempted = turns.iter().filter(|turn| of(turn, "preempted")).count();
+    assert!(running == turns.len() && preempted > 0, "{running}, {preempted} of {} turns", turns.len());
+    let counted =
+        ["holder", "head", "waiter", "other"].map(|doing| record["preemptions"][doing].as_u64().unwrap());
+    let off = shown.iter().filter(|shown| shown.name.starts_with("preempted")).count() as u64;
+    // The record counts inside the window, the trace from start to end.
+    assert!(off >= counted.iter().sum() && counted.iter().sum::<u64>() > 0, "{off} off, {counted:?} counted");
+}
+
+#[test]
 fn every_injection_is_an_instant_in_the_trace() {
     if !usable_kvm() {
         return;

@@ -8,7 +8,7 @@ use haltkick_grants::Counter;
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_ANY, CHECKS_AT_REST, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT,
     HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NEEDS_PARTS,
-    NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, SERVES_FAULTS, USES_MEMORY,
+    NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, SERVES_FAULTS, TAKES_NO_LOCK, USES_MEMORY,
 };
 use haltkick_locks::{Event, Point};
 use haltkick_mm::Scheme;
@@ -144,19 +144,21 @@ macro_rules! workloads {
 }
 
 const PARTS: u32 = CHECKS_AT_REST | NEEDS_PARTS;
+const LOCKLESS_SELFTEST: u32 = IS_SELFTEST | TAKES_NO_LOCK;
 const FAULTS: u32 = USES_MEMORY | FAULTS_PAGES | CHECKS_AT_REST;
 
 workloads! {
     "critical-section", "lock, work for --hold, unlock, work for --think", NOTES_SECTIONS, critical_section::run;
     "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", NOTES_SECTIONS,
         mixed::run;
-    "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", 0,
+    "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", TAKES_NO_LOCK,
         hand_off::run;
     "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", NOTES_SECTIONS,
         file_copy::blocks_of_256;
     "copy-1024", "the same with blocks of 1024 bytes", NOTES_SECTIONS, file_copy::blocks_of_1024;
     "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", NOTES_SECTIONS, file_copy::blocks_of_4096;
-    "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", 0, compute::run;
+    "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", TAKES_NO_LOCK,
+        compute::run;
     "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", PARTS, grant::single;
     "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1)", PARTS, grant::split;
     "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)", PARTS, grant::cleaned;
@@ -167,15 +169,16 @@ workloads! {
     "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock", PARTS, rwlock::fair;
     "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock", PARTS, rwlock::per_cpu;
     "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock", PARTS, rwlock::per_cpu_fair;
-    "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves", 0, hint_check::run;
+    "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves", TAKES_NO_LOCK,
+        hint_check::run;
     "selftest-panic", "vCPU 0 panics", IS_SELFTEST | NOTES_SECTIONS, selftest::panic;
     "selftest-exception", "the last vCPU reads through a null pointer", IS_SELFTEST | NOTES_SECTIONS, selftest::exception;
     "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last", IS_SELFTEST | NOTES_SECTIONS, selftest::hang;
-    "selftest-latch", "every vCPU kicks itself, then sleeps", IS_SELFTEST, selftest::latch;
-    "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", IS_SELFTEST,
+    "selftest-latch", "every vCPU kicks itself, then sleeps", LOCKLESS_SELFTEST, selftest::latch;
+    "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run", LOCKLESS_SELFTEST,
         selftest::preempted;
     "selftest-yield", "every vCPU yields to one after the other, and checks that it was named when it goes on",
-        IS_SELFTEST, selftest::yields;
+        LOCKLESS_SELFTEST, selftest::yields;
     "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work", IS_SELFTEST,
         selftest::liar;
     "selftest-exclusion", "every vCPU enters the critical section without the lock", IS_SELFTEST, selftest::exclusion;

@@ -137,6 +137,8 @@ pub const NEEDS_PARTS: u32 = 1 << 9;
 pub const CHECKS_AT_REST: u32 = 1 << 10;
 /// The workload notes its critical sections in [`BootBlock::trace_rings`].
 pub const NOTES_SECTIONS: u32 = 1 << 11;
+/// Nobody ever holds or awaits a lock in the workload, whichever lock it is given.
+pub const TAKES_NO_LOCK: u32 = 1 << 12;
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.

@@ -23,7 +23,12 @@ pub(crate) enum Activity {
 impl Activity {
     /// What the vCPU of `area` says it is doing. A guest that lies spoils its own figures.
     pub(crate) fn of(area: &VcpuArea) -> Self {
-        match area.activity.state.load(Ordering::Relaxed) {
+        Self::said(area.activity.state.load(Ordering::Relaxed))
+    }
+
+    /// What the word for it means. A guest may write anything there.
+    pub(crate) fn said(state: u32) -> Self {
+        match state {
             ACTIVITY_HOLDER => Self::Holder,
             ACTIVITY_HEAD => Self::Head,
             ACTIVITY_WAITER => Self::Waiter,
@@ -53,7 +58,7 @@ impl Activity {
 }
 
 impl<T> ByActivity<T> {
-    fn of(&mut self, activity: Activity) -> &mut T {
+    pub(crate) fn of(&mut self, activity: Activity) -> &mut T {
         match activity {
             Activity::Holder => &mut self.holder,
             Activity::Head => &mut self.head,
@@ -230,7 +235,8 @@ impl Account {
     fn settle_loss(&mut self, guest: &GuestRun<'_>, vcpu: u32, activity: Activity, now_ns: u64) {
         let losses = &guest.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
-        let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now_ns, &guest.window);
+        let now = (now_ns, guest.tsc.of_host(read_tsc()));
+        let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now, &guest.window);
         let idle_since_ns = losses.idle_since(lock, now_ns);
         match (activity, idle_since_ns) {
             (Activity::Holder, _) => self.lost_ns_by.holder += waited_since(self.since_ns),

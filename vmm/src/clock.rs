@@ -112,6 +112,12 @@ impl WindowTimes {
         Self { open_ns: AtomicU64::new(u64::MAX), close_ns: AtomicU64::new(u64::MAX) }
     }
 
+    /// One that was open from `open_ns` to `close_ns`.
+    #[cfg(test)]
+    pub(crate) const fn between(open_ns: u64, close_ns: u64) -> Self {
+        Self { open_ns: AtomicU64::new(open_ns), close_ns: AtomicU64::new(close_ns) }
+    }
+
     // Relaxed throughout: an accountant that sees the change a moment late misjudges that moment only.
 
     /// The window is open from now on.

@@ -15,11 +15,13 @@ use crate::hints::Hints;
 use crate::image::Image;
 use crate::machine::Machine;
 use crate::outcome::{
-    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram, VcpuOutcome,
+    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
+    VcpuOutcome,
 };
 use crate::pmu::Pmu;
 use crate::sched::Finished;
 use crate::supervise::Observed;
+use crate::switches::Switched;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
@@ -62,7 +64,12 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
         sum
     };
-    let exact = facts.config.sched == Sched::Vmm && facts.config.attribution;
+    let switched = facts.observed.switched.as_ref();
+    let exact = (facts.config.sched == Sched::Vmm || switched.is_some()) && facts.config.attribution;
+    let with_switched = |mut sum: ByActivity<u64>, field: fn(&Switched) -> &ByActivity<u64>| {
+        switched.into_iter().for_each(|switched| sum.add(field(switched)));
+        sum
+    };
     let injected = facts.config.deschedule.is_some() && facts.config.attribution;
     let start_ticks =
         control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.guest.tsc.of_host(facts.start_tsc));
@@ -91,14 +98,25 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
         pmu: facts.pmu.read(),
-        preemptions: exact.then(|| sum(|vcpu| &vcpu.account.preemptions_by)),
-        preempted_ns: exact.then(|| sum(|vcpu| &vcpu.account.preempted_ns_by)),
-        lost_ns: (exact || injected).then(|| sum(|vcpu| &vcpu.account.lost_ns_by)),
+        preemptions: exact.then(|| {
+            with_switched(sum(|vcpu| &vcpu.account.preemptions_by), |switched| &switched.preemptions)
+        }),
+        preempted_ns: exact.then(|| {
+            with_switched(sum(|vcpu| &vcpu.account.preempted_ns_by), |switched| &switched.preempted_ns)
+        }),
+        lost_ns: (exact || injected)
+            .then(|| with_switched(sum(|vcpu| &vcpu.account.lost_ns_by), |switched| &switched.lost_ns)),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (facts.config.sched == Sched::Vmm)
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.injected_by)),
+        switches: match (facts.guest.watcher.reports(), switched) {
+            (Ok(_), Some(switched)) => {
+                Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
+            }
+            (reports, _) => Err(reports.err().unwrap_or_default().to_owned()),
+        },
         preempted_source: preempted_source(facts),
         windows: facts.observed.windows,
         pinning_lost: facts.guest.pinning_lost.get().cloned(),
@@ -245,8 +263,8 @@ fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
         (Sched::Host, _) if !facts.observed.preempted_flag_seen => PreemptedSource::Unavailable(
             "the flag was to be written by KVM or a BPF program, but was never seen set in this run".into(),
         ),
-        (Sched::Host, _) if hints.is_bpf() => PreemptedSource::Bpf,
-        (Sched::Host, _) => PreemptedSource::Kvm,
+        (Sched::Host, Hints::Bpf) => PreemptedSource::Bpf,
+        (Sched::Host, Hints::Kvm) => PreemptedSource::Kvm,
     }
 }
 
@@ -266,6 +284,11 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
         run_ns,
         steal_ns,
         preemptions: vcpu.account.preemptions,
+        switched_out_ready: facts
+            .observed
+            .switched
+            .as_ref()
+            .and_then(|switched| switched.switched_out_ready.get(vcpu.id as usize).copied()),
         waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.waits) },
         kicks: (!in_kernel).then_some(vcpu.account.kicks),
     }

@@ -73,11 +73,11 @@ pub struct Deschedule {
 const LENGTHS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
 
 impl Deschedule {
-    /// Whether this can be done to `lock` of `image`; if not, why, in one line.
+    /// Whether this can be done to `lock` of `image` in `workload`; if not, why, in one line.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn check(&self, lock: &Entry, image: &Image) -> Result<(), String> {
+    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), String> {
         if !LENGTHS.contains(&self.length) {
             return Err(format!("for={:?} is out of range: 1us to 10s", self.length));
         }
@@ -94,6 +94,16 @@ impl Deschedule {
             return Err(format!(
                 "nobody holds or awaits lock '{}': deschedule random vCPUs, or take another lock",
                 lock.name
+            ));
+        }
+        // A point lies in a lock's slow path, where nobody comes either.
+        if !workload.takes_locks() && (self.target != Target::Random || self.at.is_some()) {
+            let all = image.workloads.iter().filter(|entry| entry.takes_locks() && !entry.is_selftest());
+            let names: Vec<_> = all.map(|entry| entry.name.as_str()).collect();
+            return Err(format!(
+                "nobody holds or awaits a lock in workload '{}': deschedule random vCPUs, or use one of {}",
+                workload.name,
+                names.join(", ")
             ));
         }
         self.at.as_ref().map_or(Ok(()), |at| self.check_point(at, lock, image))

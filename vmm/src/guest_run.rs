@@ -10,7 +10,7 @@ use crate::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
-use crate::hints::Hints;
+use crate::hints::Watcher;
 use crate::image::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
@@ -28,8 +28,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) tsc: GuestTsc,
     pub(crate) window: WindowTimes,
     pub(crate) invalidations: Invalidations,
-    /// Who writes the `preempted` flag under the host's scheduler.
-    pub(crate) hints: &'a Hints,
+    /// What watches the host's scheduler.
+    pub(crate) watcher: &'a Watcher,
     /// Whether the VMM is the one who writes that flag.
     pub(crate) keeps_books: bool,
     /// Whether vCPUs sleep in KVM's hands; no, unless the caller says so.
@@ -60,7 +60,7 @@ impl<'a> GuestRun<'a> {
     /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
     pub(crate) fn new(
         config: &RunConfig,
-        (memory, hints): (&'a Memory, &'a Hints),
+        (memory, watcher): (&'a Memory, &'a Watcher),
         image: &'a Image,
         tsc: GuestTsc,
         place: (usize, u32),
@@ -73,7 +73,7 @@ impl<'a> GuestRun<'a> {
             tsc,
             window: WindowTimes::new(),
             invalidations: Invalidations::new(memory.vcpus()),
-            hints,
+            watcher,
             keeps_books: config.sched == Sched::Vmm,
             halts_in_kernel: false,
             runs_linux: false,

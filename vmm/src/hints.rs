@@ -1,12 +1,12 @@
-//! Who writes the `preempted` flag that the guest reads.
+//! Who watches the host's scheduler, and who writes the `preempted` flag that the guest reads.
 //!
 //! Under the VMM's scheduler the VMM does, exactly (see `account`). Under the host's, KVM does where it can; where it
 //! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
 
-use crate::config::PreemptedBy;
+use crate::config::{PreemptedBy, RunConfig, Sched};
 use crate::memory::Memory;
-#[cfg(feature = "bpf")]
 use crate::switch_probe::SwitchProbe;
+use crate::switches::{Reported, ThreadDoes};
 
 /// Who writes the flag under the host's scheduler.
 #[derive(Debug)]
@@ -14,15 +14,24 @@ pub(crate) enum Hints {
     /// KVM, in the steal-time record.
     Kvm,
     /// The BPF program, in a map of its own.
-    #[cfg(feature = "bpf")]
-    Bpf(SwitchProbe),
+    Bpf,
     /// Nobody; says why.
     Nobody(String),
 }
 
 impl Hints {
-    /// What `wanted` comes to on this host, where `refused` is why KVM does not keep the steal-time record, if so.
-    pub(crate) fn choose(wanted: PreemptedBy, refused: Option<String>, memory: &Memory) -> Self {
+    /// What `wanted` comes to on this host, where `refused` is why KVM does not keep the steal-time record, if so, and
+    /// `probe` gives the BPF program if that is needed.
+    pub(crate) fn choose<'p>(
+        wanted: PreemptedBy,
+        refused: Option<String>,
+        memory: &Memory,
+        probe: impl FnOnce() -> Result<&'p SwitchProbe, String>,
+    ) -> Self {
+        let by_bpf = || {
+            memory.map_flags(probe()?.flags()).map_err(refusal)?;
+            Ok::<_, String>(Self::Bpf)
+        };
         match (wanted, refused) {
             (PreemptedBy::Kvm, None) => Self::Kvm,
             (PreemptedBy::Kvm, Some(reason)) => Self::Nobody(reason),
@@ -30,39 +39,84 @@ impl Hints {
             (PreemptedBy::Auto, refused) => {
                 let kvm =
                     refused.unwrap_or_else(|| "this KVM keeps the record but never sets the flag".into());
-                Self::by_bpf(memory).unwrap_or_else(|bpf| Self::Nobody(format!("{kvm}; {bpf}")))
+                by_bpf().unwrap_or_else(|bpf| Self::Nobody(format!("{kvm}; {bpf}")))
             }
-            (PreemptedBy::Bpf, _) => Self::by_bpf(memory).unwrap_or_else(Self::Nobody),
+            (PreemptedBy::Bpf, _) => by_bpf().unwrap_or_else(Self::Nobody),
+        }
+    }
+}
+
+/// What watches the host's scheduler for one guest.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    probe: Option<SwitchProbe>,
+    /// Why it does not report switches, if it does not.
+    pub(crate) silent: Option<String>,
+}
+
+impl Watcher {
+    /// Nothing does, for this reason.
+    pub(crate) fn nothing(reason: String) -> Self {
+        Self { probe: None, silent: Some(reason) }
+    }
+
+    /// What can be had for the guest of `config`. Before anybody refers to the vCPUs' areas.
+    pub(crate) fn new(config: &RunConfig, memory: &Memory) -> Self {
+        if config.sched == Sched::Vmm {
+            return Self::nothing("the VMM's own scheduler knows".into());
+        }
+        if !config.attribution {
+            return Self::nothing("not asked for (attribution off)".into());
+        }
+        match reporting_probe(config, memory) {
+            Ok(probe) => Self { probe: Some(probe), silent: None },
+            Err(reason) => Self::nothing(reason),
         }
     }
 
-    #[cfg(feature = "bpf")]
-    fn by_bpf(memory: &Memory) -> Result<Self, String> {
-        let probe = SwitchProbe::attach().map_err(refusal)?;
-        memory.map_flags(probe.flags()).map_err(refusal)?;
-        Ok(Self::Bpf(probe))
+    /// The program for the flags: the one that there is, or one for them alone.
+    pub(crate) fn for_flags(&mut self) -> Result<&SwitchProbe, String> {
+        if self.probe.is_none() {
+            self.probe = Some(flag_probe()?);
+        }
+        Ok(self.probe.as_ref().expect("there is one now"))
     }
 
-    #[cfg(not(feature = "bpf"))]
-    fn by_bpf(_: &Memory) -> Result<Self, String> {
-        Err(WITHOUT_BPF.into())
+    /// The program that reports switches, or why there is none.
+    pub(crate) fn reports(&self) -> Result<&SwitchProbe, &str> {
+        match (&self.probe, &self.silent) {
+            (Some(probe), None) => Ok(probe),
+            (_, reason) => Err(reason.as_deref().unwrap_or_default()),
+        }
     }
 
     /// The calling thread runs `vcpu` from now on.
     pub(crate) fn runs_here(&self, vcpu: u32) {
-        #[cfg(feature = "bpf")]
-        if let Self::Bpf(probe) = self {
+        if let Some(probe) = &self.probe {
             // It fails when the map is full, which has room for all vCPUs. Then this one's flag stays clear.
             let _ = probe.watch(crate::signal::Thread::current().id(), vcpu);
         }
-        #[cfg(not(feature = "bpf"))]
-        let _ = vcpu;
     }
 
-    /// Whether the guest finds the flags in the BPF program's map.
-    pub(crate) fn is_bpf(&self) -> bool {
-        !matches!(self, Self::Kvm | Self::Nobody(_))
+    /// The calling thread, which runs `vcpu`, does this from now on.
+    pub(crate) fn thread_does(&self, vcpu: u32, what: ThreadDoes) {
+        if let Some(probe) = &self.probe {
+            probe.thread_does(vcpu, what);
+        }
     }
+}
+
+fn reporting_probe(config: &RunConfig, memory: &Memory) -> Result<SwitchProbe, String> {
+    let reported = Reported { vcpus: config.vcpus, locks: config.lock_count, pcpus: &config.cpus };
+    let probe = SwitchProbe::attach(Some(reported)).map_err(refusal)?;
+    if let Some(maps) = probe.watched() {
+        memory.share_with(maps, config.lock_count).map_err(refusal)?;
+    }
+    Ok(probe)
+}
+
+fn flag_probe() -> Result<SwitchProbe, String> {
+    SwitchProbe::attach(None).map_err(refusal)
 }
 
 /// Whether a BPF program can write the flag on this host, by attaching one for a moment.
@@ -70,13 +124,17 @@ impl Hints {
 /// # Errors
 /// Why not, in one line.
 pub fn bpf_can_write_flags() -> Result<(), String> {
-    #[cfg(feature = "bpf")]
-    return SwitchProbe::attach().map(drop).map_err(refusal);
-    #[cfg(not(feature = "bpf"))]
-    return Err(WITHOUT_BPF.into());
+    flag_probe().map(drop)
 }
 
-#[cfg(feature = "bpf")]
+/// Whether BPF programs can report the switches of threads on this host, by attaching them for a moment.
+///
+/// # Errors
+/// Why not, in one line.
+pub fn bpf_can_report_switches() -> Result<(), String> {
+    SwitchProbe::attach(Some(Reported { vcpus: 1, locks: 1, pcpus: &[0] })).map(drop).map_err(refusal)
+}
+
 fn refusal(error: std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => ": run as root, or with CAP_BPF and CAP_PERFMON",
@@ -84,9 +142,6 @@ fn refusal(error: std::io::Error) -> String {
     };
     format!("a BPF program on sched_switch cannot be had{advice} ({error})")
 }
-
-#[cfg(not(feature = "bpf"))]
-const WITHOUT_BPF: &str = "this haltkick was built without the feature `bpf`";
 
 /// Whether this host's KVM sets the flag: those for VMX and SVM do; PVM, which exits where KVM does not take a vCPU for
 /// preempted, does not.

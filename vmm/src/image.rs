@@ -7,7 +7,7 @@ use std::sync::Arc;
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Descriptor, EVENTS_SECTION, HAS_NATIVE,
     HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER,
-    NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION, WORKLOADS_SECTION,
+    NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION, TAKES_NO_LOCK, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
@@ -66,6 +66,12 @@ impl Entry {
     #[must_use]
     pub fn is_lock_free(&self) -> bool {
         self.flags & IS_LOCK_FREE != 0
+    }
+
+    /// The workload takes its lock, at least now and then.
+    #[must_use]
+    pub fn takes_locks(&self) -> bool {
+        self.flags & TAKES_NO_LOCK == 0
     }
 
     /// The workload notes its critical sections, for a trace.

@@ -45,8 +45,9 @@ mod run;
 mod sched;
 mod signal;
 mod supervise;
-#[cfg(feature = "bpf")]
+#[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 mod switch_probe;
+mod switches;
 mod symbols;
 mod trace;
 mod vcpu;
@@ -62,14 +63,14 @@ pub use explain::{
     Word,
 };
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
-pub use hints::bpf_can_write_flags;
+pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use image::{Entry, Image};
 pub use linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
 pub use outcome::{
-    ByActivity, CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, TicksHistogram,
-    VcpuOutcome,
+    ByActivity, CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports,
+    TicksHistogram, VcpuOutcome,
 };
 pub use patch::{Calls, Edit, Form, Operation};
 pub use probe::{Probe, probe};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_WAITER, MAX_LOCKS};
 
-use crate::clock::{WindowTimes, read_tsc};
+use crate::clock::WindowTimes;
 use crate::memory::Memory;
 
 // Relaxed throughout: the guest's lines are read while it runs, and a watch that two runners write at once is wrong by
@@ -22,11 +22,23 @@ use crate::memory::Memory;
 
 /// What was last seen of a lock.
 #[derive(Debug, Default)]
-struct Watch {
+pub(crate) struct Watch {
     /// Sections entered.
     entered: AtomicU64,
     /// When that number was first seen.
     since_ns: AtomicU64,
+}
+
+impl Watch {
+    /// A look at `now_ns`, when so many sections had been entered and `owner` was inside, or nobody (0). When nobody was:
+    /// since when, as far as is known.
+    pub(crate) fn idle_since(&self, entered: u64, owner: u32, now_ns: u64) -> Option<u64> {
+        if self.entered.load(Ordering::Relaxed) != entered {
+            self.since_ns.store(now_ns, Ordering::Relaxed);
+            self.entered.store(entered, Ordering::Relaxed);
+        }
+        (entered > 0 && owner == 0).then(|| self.since_ns.load(Ordering::Relaxed))
+    }
 }
 
 /// Who waits for what.
@@ -64,27 +76,21 @@ impl<'a> Losses<'a> {
 
     /// Looks at `lock`. When nobody is inside: since when, as far as is known.
     pub(crate) fn idle_since(&self, lock: u32, now_ns: u64) -> Option<u64> {
-        let (oracle, watch) = (self.memory.oracle(lock), &self.watches[lock as usize]);
-        let entered = oracle.entered.load(Ordering::Relaxed);
-        if watch.entered.load(Ordering::Relaxed) != entered {
-            watch.since_ns.store(now_ns, Ordering::Relaxed);
-            watch.entered.store(entered, Ordering::Relaxed);
-        }
-        let empty = entered > 0 && oracle.owner.load(Ordering::Relaxed) == 0;
-        empty.then(|| watch.since_ns.load(Ordering::Relaxed))
+        let oracle = self.memory.oracle(lock);
+        let (entered, owner) = (oracle.entered.load(Ordering::Relaxed), oracle.owner.load(Ordering::Relaxed));
+        self.watches[lock as usize].idle_since(entered, owner, now_ns)
     }
 
-    /// Time that all but `vcpu` have waited for `lock` from `from_ns` to now, inside the window: spinning, asleep, or
-    /// without a pCPU.
+    /// Time that all but `vcpu` have waited for `lock` from `from_ns` to now (host time, guest's TSC), inside the window:
+    /// spinning, asleep, or without a pCPU.
     pub(crate) fn waited_by_others(
         &self,
         vcpu: u32,
         lock: u32,
         from_ns: u64,
-        now_ns: u64,
+        (now_ns, now_tsc): (u64, u64),
         window: &WindowTimes,
     ) -> u64 {
-        let now_tsc = read_tsc();
         let Some((from_ns, to_ns)) = window.clip(from_ns, now_ns) else { return 0 };
         let (from, to) = (now_tsc - self.ticks(now_ns - from_ns), now_tsc - self.ticks(now_ns - to_ns));
         let waited = |other: u32| {

@@ -17,7 +17,7 @@ use crate::boot;
 use crate::clock::{self, read_tsc};
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
-use crate::hints::Hints;
+use crate::hints::{Hints, Watcher};
 use crate::image::Image;
 use crate::in_kernel;
 use crate::memory::Memory;
@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     pub(crate) tsc_khz: u64,
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
+    /// What watches the host's scheduler.
+    pub(crate) watcher: Watcher,
     /// Who writes the `preempted` flag under the host's scheduler.
     pub(crate) hints: Hints,
     /// Call sites that were rewritten.
@@ -190,9 +192,12 @@ impl Machine {
                 steal_time_refused = enable_steal_time(vcpu, memory.area_address(vcpu.id)).err();
             }
         }
+        let mut watcher = Watcher::new(config, &memory);
         let hints = match config.sched {
             Sched::Vmm => Hints::Nobody("the VMM's own scheduler writes the flag".into()),
-            Sched::Host => Hints::choose(config.preempted_by, steal_time_refused, &memory),
+            Sched::Host => {
+                Hints::choose(config.preempted_by, steal_time_refused, &memory, || watcher.for_flags())
+            }
         };
         let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
         Ok(Self {
@@ -205,6 +210,7 @@ impl Machine {
             pv_backend_reason,
             tsc_khz,
             tsc_offset,
+            watcher,
             hints,
             patched_sites,
         })
@@ -241,6 +247,7 @@ impl Machine {
         }
         let tsc_khz = clock::tsc_khz();
         let boot_block = memory.write_boot_block(boot_block(config, chosen, tsc_khz));
+        let watcher = Watcher::new(config, &memory);
         let vcpus = (0..config.vcpus).map(|id| {
             let stack = memory.stack_top(id) - 8;
             NativeVcpu::new(id, memory.mapped(), image.entry, boot_block, stack, memory.area_address(id))
@@ -256,6 +263,7 @@ impl Machine {
             pv_backend_reason: "threads are put to sleep by the VMM".into(),
             tsc_khz,
             tsc_offset: 0,
+            watcher,
             hints: Hints::Nobody("threads have no hypervisor that could write the flag".into()),
             patched_sites,
         })

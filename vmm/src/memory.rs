@@ -55,6 +55,7 @@ pub(crate) const TSS_BYTES: u64 = 512;
 /// The upper half for exceptions, the lower one for the NMI, which may come while an exception is being taken.
 const RING0_STACK_BYTES: u64 = 4096;
 const STACK_BYTES: u64 = 16384;
+const HOST_PAGE: usize = 4096;
 /// What one page directory maps.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -292,14 +293,35 @@ impl Memory {
 
     /// Puts the memory of `file`, which holds a [`StealTime`] line for each of [`MAX_VCPUS`] vCPUs, under the guest's eyes,
     /// and tells it so. After [`Self::write_boot_block`].
-    #[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "only the BPF program has such flags"))]
     pub(crate) fn map_flags(&self, file: BorrowedFd<'_>) -> std::io::Result<()> {
-        // SAFETY: replaces pages of the mapping that this struct owns, in a place of their own (asserted above), that
-        // nothing refers to; they are unmapped with the rest.
+        self.map_over(FLAGS, FLAGS_BYTES, file)?;
+        self.write(BOOT_BLOCK + offset_of!(BootBlock, preempted_flags) as u64, &FLAGS.to_le_bytes());
+        Ok(())
+    }
+
+    /// Puts the memory of `areas`, one [`VcpuArea`] for each vCPU, in the place of the guest's own, and that of `oracles`,
+    /// one for each of `locks`, which both go on with what was there. Before the guest runs, and before anybody refers to
+    /// either.
+    pub(crate) fn share_with(
+        &self,
+        [areas, oracles]: [BorrowedFd<'_>; 2],
+        locks: u32,
+    ) -> std::io::Result<()> {
+        let whole = |bytes: usize| bytes.next_multiple_of(HOST_PAGE);
+        self.map_over(self.areas, whole(self.vcpus as usize * size_of::<VcpuArea>()), areas)?;
+        self.map_over(ORACLES, whole(locks as usize * size_of::<Oracle>()), oracles)
+    }
+
+    /// Puts the memory of `file` in the place of the guest's own, with the contents of the latter.
+    fn map_over(&self, address: u64, bytes: usize, file: BorrowedFd<'_>) -> std::io::Result<()> {
+        let was = self.read(address, bytes as u64).expect("what is replaced lies in guest memory");
+        let place = self.map.get_slice(Gpa(address), bytes).expect("as above").ptr_guard_mut().as_ptr();
+        // SAFETY: replaces pages of the mapping that this struct owns, before anything refers to them (the flags have a place
+        // of their own, asserted above; the callers see to the others); they are unmapped with the rest.
         let mapped = unsafe {
             libc::mmap(
-                self.host_base().add(FLAGS as usize).cast(),
-                FLAGS_BYTES,
+                place.cast(),
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_FIXED,
                 file.as_raw_fd(),
@@ -309,7 +331,7 @@ impl Memory {
         if mapped == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        self.write(BOOT_BLOCK + offset_of!(BootBlock, preempted_flags) as u64, &FLAGS.to_le_bytes());
+        self.write(address, &was);
         Ok(())
     }
 

@@ -24,13 +24,25 @@ pub(crate) struct Watch {
 impl Watch {
     /// For a run of `config`, with so many vCPUs in all its guests.
     pub(crate) fn new(instruments: &Instruments, config: &RunConfig, vcpus: u32) -> Self {
-        let threads = match config.sched {
-            Sched::Vmm => config.cpus.len(),
-            Sched::Host => vcpus as usize,
+        let (threads, watched_guests) = match config.sched {
+            Sched::Vmm => (config.cpus.len(), 0),
+            Sched::Host => (vcpus as usize, 1 + config.beside.len()),
         };
         Self {
             samples: instruments.profile.map(|period| Samples::new(period, config.seed)),
-            trace: instruments.trace.then(|| Collector::new(threads)),
+            trace: instruments.trace.then(|| Collector::new(threads, watched_guests)),
+        }
+    }
+
+    /// A recorder for the switches of a guest's vCPUs, if there is to be a trace.
+    pub(crate) fn switch_recorder(&self) -> Option<Recorder> {
+        self.trace.as_ref().map(Collector::switch_recorder)
+    }
+
+    /// Takes that recorder back.
+    pub(crate) fn hand_in(&self, recorder: Recorder) {
+        if let Some(trace) = &self.trace {
+            trace.hand_in(recorder);
         }
     }
 

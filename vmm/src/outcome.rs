@@ -57,6 +57,15 @@ pub struct TicksHistogram {
     pub sum: u64,
 }
 
+/// What a BPF program told of the host's scheduler, whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchReports {
+    /// Reports that were read.
+    pub read: u64,
+    /// Those that got lost because nobody had read for too long.
+    pub dropped: u64,
+}
+
 /// Who writes the `preempted` flag that the guest reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PreemptedSource {
@@ -79,8 +88,10 @@ pub struct VcpuOutcome {
     pub run_ns: Option<u64>,
     /// Time runnable without a pCPU, whole run; `None` where nobody measures it.
     pub steal_ns: Option<u64>,
-    /// Times taken off a pCPU while running, whole run.
+    /// Times taken off a pCPU while running, whole run; under the host's scheduler, as the kernel counts them for the thread.
     pub preemptions: u64,
+    /// The same as reported switch by switch; `None` where they are not reported.
+    pub switched_out_ready: Option<u64>,
     /// Sleeps in `pv_wait`, whole run; `None` where nobody counts them.
     pub waits: Option<u64>,
     /// Kicks received, whole run; `None` where nobody counts them.
@@ -163,6 +174,8 @@ pub struct Outcome {
     pub handed: Option<u64>,
     /// Those of `preemptions` that were on purpose.
     pub injected: Option<ByActivity<u64>>,
+    /// Reports of switches of the vCPUs' threads under the host's scheduler, or why there are none.
+    pub switches: Result<SwitchReports, String>,
     /// Who wrote the `preempted` flag.
     pub preempted_source: PreemptedSource,
     /// How many times the length asked for the window took: more than once where too few sections were done in it.

@@ -20,7 +20,7 @@ use crate::collect;
 use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
-use crate::hints::Hints;
+use crate::hints::Watcher;
 use crate::image::Image;
 use crate::machine::Chosen;
 use crate::memory::Memory;
@@ -82,14 +82,17 @@ pub(crate) fn run(
     let mut qemu = Running(spawn(&program, config, accelerator, &kernel, tsc_khz)?);
     let said = listen(&mut qemu.0, &memory, config, start, stop)?;
     let watch = Watch::new(&Instruments::default(), config, config.vcpus);
-    let hints = Hints::Nobody("the flag is the business of QEMU's guest".into());
-    let guest = GuestRun::new(config, (&memory, &hints), image, GuestTsc::new(tsc_khz, 0), (0, 0), &watch);
+    let watcher = Watcher::nothing(NOT_OURS.into());
+    let guest = GuestRun::new(config, (&memory, &watcher), image, GuestTsc::new(tsc_khz, 0), (0, 0), &watch);
     if let Some((panic, vcpu)) = said.failed {
         return Err(if panic { guest.panic_report(vcpu) } else { guest.exception_report(vcpu) });
     }
     let outcome = outcome(config, image, chosen, accelerator, &guest, &said)?;
     Ok((outcome, Readings { console: said.console, ..Readings::default() }))
 }
+
+/// Why nothing is known of the vCPUs' threads.
+const NOT_OURS: &str = "the vCPUs' threads are QEMU's";
 
 /// What cannot be asked of QEMU.
 fn check(
@@ -395,6 +398,7 @@ fn outcome(
         steal_ns: said.preempted_seen.then(|| guest.area(id).steal.steal_ns.load(Ordering::Relaxed)),
         run_ns: None,
         preemptions: 0,
+        switched_out_ready: None,
         waits: None,
         kicks: None,
     };
@@ -429,6 +433,7 @@ fn outcome(
         graces: None,
         handed: None,
         injected: None,
+        switches: Err(NOT_OURS.into()),
         preempted_source: match (accelerator, said.preempted_seen) {
             (_, true) => PreemptedSource::Kvm,
             (Accelerator::Tcg, false) => {

@@ -21,7 +21,7 @@ use crate::outcome::Outcome;
 use crate::pmu::Pmu;
 use crate::qemu;
 use crate::readings::{Instruments, Readings};
-use crate::sched::{Scheduler, affinity};
+use crate::sched::{Place, Scheduler, affinity};
 use crate::supervise::Supervisor;
 use crate::trace::{self, About};
 
@@ -125,13 +125,18 @@ pub fn run_guests(
         scheduler.interrupt();
         (verdict, stopped)
     });
-    let observed = supervisor.into_observed();
+    let observed = supervisor.into_observed(&watch);
     let is_broken = scheduler.is_broken();
     let mut finished = scheduler.finish();
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
         let (config, machine, guest) = (configs[index], &machines[index], &guests[index]);
-        let of_guest: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
+        let mut of_guest: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
+        for (vcpu, since_ns) in of_guest.iter_mut().zip(&observed.preempted_since) {
+            if let (Place::Running, &Some(since_ns)) = (vcpu.place, since_ns) {
+                vcpu.place = Place::Preempted { since_ns };
+            }
+        }
         let facts = Facts {
             config,
             image,
@@ -154,7 +159,7 @@ pub fn run_guests(
         let readings = readings_of(&facts, result.as_ref().err(), stopped);
         ended.push(Ended { name: config.name.clone(), result, readings });
     }
-    let about = About::new(&configs, image, guests[0].window.times());
+    let about = About::new(&configs, image, guests[0].window.times(), switches_of(&machines));
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(guests);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
@@ -174,11 +179,16 @@ fn guest_runs<'a>(
         let place = (index, first_vcpu);
         first_vcpu += config.vcpus;
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        let mut guest = GuestRun::new(config, (&machine.memory, &machine.hints), image, tsc, place, watch);
+        let mut guest = GuestRun::new(config, (&machine.memory, &machine.watcher), image, tsc, place, watch);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         guest
     });
     guests.collect()
+}
+
+/// How many reports of switches got lost, or why there were none in one of the guests.
+fn switches_of(machines: &[Machine]) -> Result<u64, &str> {
+    machines.iter().map(|machine| machine.watcher.reports().map(|probe| probe.dropped())).sum()
 }
 
 fn readings_of(
@@ -251,15 +261,22 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         return usage(format!("a grace of {:?} is longer than the slice, {:?}", config.grace, config.slice));
     }
     let point = match &config.deschedule {
-        Some(deschedule) => check_deschedule(deschedule, &image.locks[lock], image)?,
+        Some(deschedule) => {
+            check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
+        }
         None => None,
     };
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point, trace_sections: 0 })
 }
 
 /// The number of the point where to deschedule, if it is to be at one.
-fn check_deschedule(deschedule: &Deschedule, lock: &Entry, image: &Image) -> Result<Option<u32>, RunError> {
-    deschedule.check(lock, image).map_err(RunError::Usage)?;
+fn check_deschedule(
+    deschedule: &Deschedule,
+    lock: &Entry,
+    workload: &Entry,
+    image: &Image,
+) -> Result<Option<u32>, RunError> {
+    deschedule.check(lock, workload, image).map_err(RunError::Usage)?;
     let position = |name: &str| image.points.iter().position(|point| point.name == name);
     Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
 }

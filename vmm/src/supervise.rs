@@ -9,8 +9,12 @@ use crate::clock::{now_ns, process_cpu_time};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
+use crate::observe::Watch;
 use crate::pmu::Pmu;
 use crate::sched::{SchedStat, Scheduler};
+use crate::switch_probe::SwitchProbe;
+use crate::switches::{Books, Frame, Switched};
+use crate::trace::{self, Recorder};
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);
@@ -44,6 +48,10 @@ pub(crate) struct Observed {
     pub(crate) windows: u32,
     /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
+    /// What the switches of the vCPUs' threads come to, where they are reported.
+    pub(crate) switched: Option<Switched>,
+    /// Since when each vCPU was off its pCPU although it could run, when the run ended, as far as that is known.
+    pub(crate) preempted_since: Vec<Option<u64>>,
 }
 
 /// What the guest had, since it last moved, to move with.
@@ -84,6 +92,10 @@ struct Watched<'a> {
     still: Duration,
     chances: Chances,
     observed: Observed,
+    /// Of the switches of the vCPUs' threads, where they are reported.
+    books: Option<Books>,
+    /// Where a trace has them from.
+    recorder: Option<Recorder>,
 }
 
 /// Supervises one run.
@@ -116,18 +128,32 @@ impl<'a, 's> Supervisor<'a, 's> {
             still: Duration::ZERO,
             chances: Chances::from_now(),
             observed: Observed::default(),
+            books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
+            recorder: guest.watch.switch_recorder(),
         });
         Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop }
     }
 
-    /// What was seen of each guest.
-    pub(crate) fn into_observed(self) -> Vec<Observed> {
-        self.guests.into_iter().map(|guest| guest.observed).collect()
+    /// What was seen of each guest, once its threads have ended.
+    pub(crate) fn into_observed(self, watch: &Watch) -> Vec<Observed> {
+        self.guests.into_iter().map(|guest| guest.into_observed(watch)).collect()
     }
 
     /// From the guests' first instructions to the close of the window. An error ends all; a guest that fails while others
     /// go on has its failure to itself.
     pub(crate) fn supervise(&mut self) -> Result<(), RunError> {
+        let verdict = self.go_through();
+        for watched in &mut self.guests {
+            watched.read_switches();
+            if let Some(books) = &watched.books {
+                let since = (0..watched.config.vcpus).map(|vcpu| books.preempted_since(vcpu)).collect();
+                watched.observed.preempted_since = since;
+            }
+        }
+        verdict
+    }
+
+    fn go_through(&mut self) -> Result<(), RunError> {
         while !self.live().all(Watched::has_started) {
             self.pause(POLL_START)?;
         }
@@ -213,6 +239,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
         let slept = slept.elapsed().min(time + POLL);
         for (index, watched) in self.guests.iter_mut().enumerate() {
+            watched.read_switches();
             if !watched.guest.failed() {
                 watched.look(index, self.scheduler, slept);
             }
@@ -231,6 +258,33 @@ impl<'a, 's> Supervisor<'a, 's> {
 }
 
 impl Watched<'_> {
+    /// Enters into the books what has been reported since the last time.
+    fn read_switches(&mut self) {
+        let (Some(books), Ok(probe)) = (&mut self.books, self.guest.watcher.reports()) else { return };
+        let trace::Instant { ns, tsc } = trace::Instant::now();
+        let frame = Frame {
+            window: &self.guest.window,
+            now: trace::Instant { ns, tsc: self.guest.tsc.of_host(tsc) },
+            tsc_khz: self.guest.tsc.khz(),
+            halts_in_kernel: self.guest.halts_in_kernel,
+        };
+        probe.drain(|switch| {
+            let what = books.enter(&switch, &frame);
+            if let (Some(recorder), Some(what)) = (&mut self.recorder, what) {
+                recorder.note(switch.at_ns, what.of_guest(self.guest.first_vcpu));
+            }
+        });
+    }
+
+    fn into_observed(mut self, watch: &Watch) -> Observed {
+        self.read_switches();
+        if let Some(recorder) = self.recorder {
+            watch.hand_in(recorder);
+        }
+        let dropped = self.guest.watcher.reports().map_or(0, SwitchProbe::dropped);
+        Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }
+    }
+
     fn has_started(&self) -> bool {
         let control = self.guest.memory.control();
         let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= self.config.vcpus;

@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{
     Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched,
-    Share, TicksHistogram, VcpuOutcome,
+    Share, SwitchReports, TicksHistogram, VcpuOutcome,
 };
 
 use super::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, LockCost, Noise, PerVcpu, Place,
-    Record, SCHEMA, SCHEMA_VERSION, Timing, Totals,
+    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals,
 };
 use crate::deschedule::Policy;
 use crate::host::Host;
@@ -71,12 +71,14 @@ impl Record {
             Noise::default()
         });
         let (unattributed, not_injected) = if config.attribution {
-            (
-                "the host's scheduler does not say what a vCPU was doing when it preempted it; per_vcpu counts how often",
-                "nobody was to be descheduled on purpose",
-            )
+            let unseen = outcome.switches.as_ref().err().map_or("", String::as_str);
+            let unattributed = format!(
+                "the host's scheduler does not say what a vCPU was doing when it preempted it, and {unseen}; per_vcpu counts \
+                 how often"
+            );
+            (unattributed, "nobody was to be descheduled on purpose")
         } else {
-            ("not asked for (attribution off)", "not asked for (attribution off)")
+            ("not asked for (attribution off)".into(), "not asked for (attribution off)")
         };
         let mut record = Self {
             schema: SCHEMA.into(),
@@ -96,12 +98,13 @@ impl Record {
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: kvm_stats(outcome, &mut why),
             pmu: pmu(outcome, &mut why),
-            preemptions: activities("preemptions", outcome.preemptions, unattributed, &mut why),
-            preempted_ns: activities("preempted_ns", outcome.preempted_ns, unattributed, &mut why),
-            lost_ns: activities("lost_ns", outcome.lost_ns, unattributed, &mut why),
+            preemptions: activities("preemptions", outcome.preemptions, &unattributed, &mut why),
+            preempted_ns: activities("preempted_ns", outcome.preempted_ns, &unattributed, &mut why),
+            lost_ns: activities("lost_ns", outcome.lost_ns, &unattributed, &mut why),
             hint: hint(outcome, &mut why),
             grace: grace(config, outcome, &mut why),
             handed_over: handed_over(outcome, &mut why),
+            switches: switches(outcome, &mut why),
             injected: activities("injected", outcome.injected, not_injected, &mut why),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             profile: None,
@@ -413,6 +416,20 @@ fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCo
         return None;
     };
     Some(GraceCounts { granted, expired, overrun_ns })
+}
+
+fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
+    match &outcome.switches {
+        Ok(SwitchReports { read, dropped }) => Some(SwitchCounts {
+            read: *read,
+            dropped: *dropped,
+            switched_out_ready: outcome.vcpus.iter().filter_map(|vcpu| vcpu.switched_out_ready).sum(),
+        }),
+        Err(reason) => {
+            why.insert("switches".into(), reason.clone());
+            None
+        }
+    }
 }
 
 fn handed_over(outcome: &Outcome, why: &mut Why) -> Option<u64> {

@@ -59,7 +59,7 @@ impl Settings {
         let vcpus = self.vcpu_count(cpus.0.len() as u32)?;
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
         let workload = self.workload.clone().unwrap_or_else(|| "critical-section".into());
-        find("workload", &workload, &supply.image.workloads)?;
+        let taken_in = find("workload", &workload, &supply.image.workloads)?;
         let slice = self.slice_length()?;
         let hold = work("hold", self.hold, Duration::from_micros(1))?;
         let think = work("think", self.think, Duration::from_micros(2))?;
@@ -89,7 +89,11 @@ impl Settings {
             kick_yields: self.kick_yields()?,
             attribution: self.attribution.unwrap_or(Switch::On) == Switch::On,
             pmu: self.pmu == Some(Switch::On),
-            deschedule: self.descheduling(find("lock", &lock, &supply.image.locks)?, supply.image)?,
+            deschedule: self.descheduling(
+                find("lock", &lock, &supply.image.locks)?,
+                taken_in,
+                supply.image,
+            )?,
             lock,
             pv,
             patch: self.patch.unwrap_or(Switch::On) == Switch::On,
@@ -227,11 +231,18 @@ impl Settings {
         Err(Impossible { key: "pv", message })
     }
 
-    fn descheduling(&self, lock: &Entry, image: &Image) -> Result<Option<Deschedule>, Impossible> {
+    fn descheduling(
+        &self,
+        lock: &Entry,
+        workload: &Entry,
+        image: &Image,
+    ) -> Result<Option<Deschedule>, Impossible> {
         let Some(DescheduleChoice(Some(Policy(deschedule)))) = self.deschedule.clone() else {
             return Ok(None);
         };
-        deschedule.check(lock, image).map_err(|message| Impossible { key: "deschedule", message })?;
+        deschedule
+            .check(lock, workload, image)
+            .map_err(|message| Impossible { key: "deschedule", message })?;
         Ok(Some(deschedule))
     }
 

@@ -27,7 +27,7 @@ use crate::config::{RunConfig, Sched};
 use crate::deschedule::{Plan, Target};
 use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
-use crate::hints::Hints;
+use crate::hints::Watcher;
 use crate::image::Image;
 use crate::machine::{self, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::memory::Memory;
@@ -154,10 +154,10 @@ pub fn run_linux(
         warn(obstacle);
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
-    let hints = Hints::Nobody("the flag is between Linux and KVM".into());
+    let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
     let watch = Watch::new(&Instruments::default(), config, config.vcpus);
     let tsc = GuestTsc::new(machine.tsc_khz, 0);
-    let mut guest = GuestRun::new(config, (&books, &hints), &image, tsc, (0, 0), &watch);
+    let mut guest = GuestRun::new(config, (&books, &watcher), &image, tsc, (0, 0), &watch);
     (guest.halts_in_kernel, guest.runs_linux) = (true, true);
     let guests = [guest];
     let plan = config

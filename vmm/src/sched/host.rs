@@ -19,6 +19,7 @@ use crate::guest_run::{GuestRun, lock};
 use crate::observe::Observer;
 use crate::sched::{Finished, Place, SchedStat, affinity};
 use crate::signal::{self, KickTimer, Thread};
+use crate::switches::ThreadDoes;
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
 
@@ -143,7 +144,7 @@ impl<'a> HostThreads<'a> {
             self.threads[vcpu.id as usize].get_or_init(Thread::current);
         }
         self.run.invalidations.runs_here(vcpu.id);
-        self.run.hints.runs_here(vcpu.id);
+        self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(now_ns());
         let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
             Ok(place) => place,
@@ -159,6 +160,7 @@ impl<'a> HostThreads<'a> {
         // Relaxed: a count.
         account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);
         account.preemptions = involuntary_switches().unwrap_or(0);
+        self.run.watcher.thread_does(vcpu.id, ThreadDoes::Left);
         lock(&self.finished).push(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, place });
     }
 
@@ -202,12 +204,16 @@ impl<'a> HostThreads<'a> {
                 Exit::Wait => {
                     account.waits += 1;
                     let since_ns = now_ns();
-                    observer.stops(self.run, vcpu.id, since_ns, |_| Why::Waits);
+                    if self.run.watcher.reports().is_err() {
+                        observer.stops(self.run, vcpu.id, since_ns, |_| Why::Waits);
+                    }
+                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Waits);
                     self.asleep.fetch_add(1, Ordering::SeqCst);
                     // Relaxed: as in `kick`.
                     self.sleeping[vcpu.id as usize].store(true, Ordering::Relaxed);
                     std::thread::park();
                     self.sleeping[vcpu.id as usize].store(false, Ordering::Relaxed);
+                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Runs);
                     if self.run.stopping() {
                         return Ok(Place::Halted { since_ns });
                     }
@@ -217,7 +223,11 @@ impl<'a> HostThreads<'a> {
                 Exit::Kick(target) => observer.kicks(self.run, vcpu.id, target, || (self.kick(target), ())),
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
-                Exit::Yield(_) => std::thread::yield_now(),
+                Exit::Yield(_) => {
+                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Yields);
+                    std::thread::yield_now();
+                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Runs);
+                }
                 Exit::Point(point) => {
                     let activity = Activity::of(self.run.area(vcpu.id));
                     if let Some(descheduler) = &mut descheduler
@@ -253,6 +263,7 @@ impl<'a> HostThreads<'a> {
     /// Deschedules the calling thread's vCPU on purpose.
     fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {
         let start = now_ns();
+        self.run.watcher.thread_does(vcpu, ThreadDoes::KeepsOut);
         observer.stops(self.run, vcpu, start, Why::Injected);
         account.preempt(self.run, vcpu, By::Injection, start);
         let end = start.saturating_add(length_ns);
@@ -263,6 +274,7 @@ impl<'a> HostThreads<'a> {
             now = now_ns();
         }
         account.resume_injected(self.run, vcpu, now);
+        self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
         observer.runs(vcpu, None, now);
     }
 

@@ -44,12 +44,33 @@ pub(crate) struct Event {
 /// What it saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A vCPU got this pCPU; under the host's scheduler: it woke up.
+    /// A vCPU got this pCPU; under the host's scheduler, where nobody knows the pCPU: it woke up.
     Runs { vcpu: u32, pcpu: Option<u32> },
     /// A vCPU is off its pCPU.
     Stops { vcpu: u32, why: Why },
+    /// A vCPU that is kept off on purpose: its thread got this pCPU meanwhile.
+    Takes { vcpu: u32, pcpu: u32 },
+    /// The same: its thread is off its pCPU.
+    Leaves { vcpu: u32 },
+    /// A vCPU sleeps no more, and waits for a pCPU.
+    Wakes { vcpu: u32 },
     /// One vCPU kicked another, which slept, or else has it latched.
     Kicks { from: u32, to: u32, asleep: bool },
+}
+
+impl What {
+    /// The same of a guest whose first vCPU has this number among those of all guests.
+    pub(crate) fn of_guest(self, first: u32) -> Self {
+        let number = |vcpu: u32| first + vcpu;
+        match self {
+            Self::Runs { vcpu, pcpu } => Self::Runs { vcpu: number(vcpu), pcpu },
+            Self::Stops { vcpu, why } => Self::Stops { vcpu: number(vcpu), why },
+            Self::Takes { vcpu, pcpu } => Self::Takes { vcpu: number(vcpu), pcpu },
+            Self::Leaves { vcpu } => Self::Leaves { vcpu: number(vcpu) },
+            Self::Wakes { vcpu } => Self::Wakes { vcpu: number(vcpu) },
+            Self::Kicks { from, to, asleep } => Self::Kicks { from: number(from), to: number(to), asleep },
+        }
+    }
 }
 
 /// Why a vCPU is off its pCPU.
@@ -61,6 +82,8 @@ pub(crate) enum Why {
     Injected(Activity),
     /// It sleeps.
     Waits,
+    /// The host lets it sleep, for reasons of its own.
+    Blocked,
     /// It gave up its slice.
     Yields,
     /// It is done, or the run is over.
@@ -103,6 +126,7 @@ impl Recorder {
 #[derive(Debug)]
 pub(crate) struct Collector {
     per_thread: usize,
+    per_guest: usize,
     recorders: Mutex<Vec<Recorder>>,
     start: Instant,
 }
@@ -127,10 +151,17 @@ impl Instant {
 }
 
 impl Collector {
-    /// For a run that `threads` threads record.
-    pub(crate) fn new(threads: usize) -> Self {
-        let per_thread = (HOST_EVENTS / threads.max(1)).max(LEAST_PER_THREAD);
-        Self { per_thread, recorders: Mutex::default(), start: Instant::now() }
+    /// For a run that `threads` threads record, with half of the room for `guests` whose switches are recorded besides.
+    pub(crate) fn new(threads: usize, guests: usize) -> Self {
+        let of_threads = if guests > 0 { HOST_EVENTS / 2 } else { HOST_EVENTS };
+        let per_thread = (of_threads / threads.max(1)).max(LEAST_PER_THREAD);
+        let per_guest = (HOST_EVENTS - of_threads) / guests.max(1);
+        Self { per_thread, per_guest, recorders: Mutex::default(), start: Instant::now() }
+    }
+
+    /// A recorder for the switches of a guest.
+    pub(crate) fn switch_recorder(&self) -> Recorder {
+        Recorder::new(self.per_guest)
     }
 
     /// A recorder for one thread.
@@ -148,6 +179,7 @@ impl Collector {
     pub(crate) fn finish(self, memories: &[&Memory], tsc_offsets: &[u64], about: About) -> Trace {
         let recorders = self.recorders.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (events, dropped_events) = merge(&recorders);
+        let dropped_events = dropped_events + about.lost_reports;
         let clock = Clock { start: self.start, end: Instant::now() };
         let mut sections = Sections::default();
         for ((memory, &offset), guest) in memories.iter().zip(tsc_offsets).zip(&about.guests) {
@@ -183,6 +215,8 @@ pub(crate) struct About {
     pub(crate) pcpus: Vec<u32>,
     /// When the measuring window was open, in host time; `u64::MAX`: never.
     pub(crate) window_ns: [u64; 2],
+    /// Reports of switches that never came.
+    pub(crate) lost_reports: u64,
     /// What the trace lacks, and why.
     pub(crate) missing: Vec<String>,
 }
@@ -196,14 +230,26 @@ pub(crate) struct AboutGuest {
 }
 
 impl About {
-    pub(crate) fn new(configs: &[&RunConfig], image: &Image, window_ns: [u64; 2]) -> Self {
+    /// `switches`: how many reports of switches of the vCPUs' threads got lost, or why there were none.
+    pub(crate) fn new(
+        configs: &[&RunConfig],
+        image: &Image,
+        window_ns: [u64; 2],
+        switches: Result<u64, &str>,
+    ) -> Self {
         let guests = configs.iter().map(|config| AboutGuest {
             name: config.name.clone(),
             vcpus: config.vcpus,
             locks: config.lock_count,
         });
-        let pcpus = if configs[0].sched == Sched::Vmm { configs[0].cpus.clone() } else { vec![] };
-        Self { guests: guests.collect(), pcpus, window_ns, missing: missing(configs, image) }
+        let (host, known) = (configs[0].sched == Sched::Host, switches.is_ok());
+        Self {
+            guests: guests.collect(),
+            pcpus: if host && !known { vec![] } else { configs[0].cpus.clone() },
+            window_ns,
+            lost_reports: if host { switches.unwrap_or(0) } else { 0 },
+            missing: missing(configs, image, switches.err().filter(|_| host)),
+        }
     }
 
     /// What the vCPUs of all guests are called, in order.
@@ -218,10 +264,10 @@ impl About {
 }
 
 /// What a trace of these runs lacks, and why.
-fn missing(configs: &[&RunConfig], image: &Image) -> Vec<String> {
+fn missing(configs: &[&RunConfig], image: &Image, no_switches: Option<&str>) -> Vec<String> {
     let mut missing = Vec::new();
-    if configs[0].sched == Sched::Host {
-        missing.push("who ran on which pCPU: with --sched host only the host's scheduler knows".to_owned());
+    if let Some(reason) = no_switches {
+        missing.push(format!("who ran on which pCPU: {reason}"));
     }
     let notes = |name: &str| image.workloads.iter().any(|entry| entry.name == name && entry.notes_sections());
     let mut silent: Vec<_> =

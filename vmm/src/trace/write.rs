@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pCPUs
-//!   pCPU 0     who runs:  vCPU 3 | vCPU 0 | ...                 (under the VMM's scheduler)
+//!   pCPU 0     who runs:  vCPU 3 | vCPU 0 | ...
 //! vCPUs
 //!   vCPU 0     running | preempted: holder | halted | ...       kicks leave and arrive here, as flows;
 //!                                                             injections, as instants
@@ -10,6 +10,7 @@
 //! run          the measuring window; what was dropped; what is missing, and why
 //! ```
 
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::perfetto::{Kind, Track, TrackEvent, Writer};
@@ -36,12 +37,19 @@ fn lock_track(vcpu: u32) -> Track {
 #[derive(Clone, Default)]
 struct VcpuTrack {
     name: String,
-    /// A slice is open.
-    open: bool,
+    /// The slice that is open.
+    open: Option<&'static str>,
     /// The pCPU that it runs on.
     pcpu: Option<u32>,
     /// A kick that arrives when it runs again.
     kicked_by: Option<u64>,
+}
+
+/// All of them.
+struct Tracks {
+    vcpus: Vec<VcpuTrack>,
+    /// Which vCPU has its slice open on a pCPU.
+    on: BTreeMap<u32, u32>,
 }
 
 impl Trace {
@@ -98,12 +106,13 @@ impl Trace {
 
     fn write_events(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
         let named = |name| VcpuTrack { name, ..VcpuTrack::default() };
-        let mut tracks: Vec<_> = self.about.vcpu_names().into_iter().map(named).collect();
+        let vcpus = self.about.vcpu_names().into_iter().map(named).collect();
+        let mut tracks = Tracks { vcpus, on: BTreeMap::new() };
         for (number, event) in (1..).zip(&self.events) {
             self.write_event(writer, &mut tracks, number, *event)?;
         }
-        for (vcpu, track) in (0..).zip(&tracks) {
-            if track.open {
+        for (vcpu, track) in (0..).zip(&tracks.vcpus) {
+            if track.open.is_some() {
                 writer.event(&end(vcpu_track(vcpu), self.clock.end.ns))?;
             }
             if let Some(pcpu) = track.pcpu {
@@ -116,56 +125,71 @@ impl Trace {
     fn write_event(
         &self,
         writer: &mut Writer<impl Write>,
-        tracks: &mut [VcpuTrack],
+        tracks: &mut Tracks,
         number: u64,
         Event { at_ns, what }: Event,
     ) -> io::Result<()> {
         match what {
             What::Runs { vcpu, pcpu } => {
-                let track = &mut tracks[vcpu as usize];
-                if std::mem::replace(&mut track.open, true) {
-                    writer.event(&end(vcpu_track(vcpu), at_ns))?;
-                }
-                let on = [("pcpu", u64::from(pcpu.unwrap_or_default()))];
-                let running = TrackEvent {
-                    ends_flow: track.kicked_by.take(),
-                    annotations: if pcpu.is_some() { &on } else { &[] },
-                    ..begin(vcpu_track(vcpu), at_ns, if pcpu.is_some() { "running" } else { "awake" })
-                };
-                writer.event(&running)?;
-                track.pcpu = pcpu;
-                pcpu.map_or(Ok(()), |pcpu| writer.event(&begin(pcpu_track(pcpu), at_ns, &track.name)))
+                self.takes(writer, tracks, vcpu, pcpu, at_ns)?;
+                let track = &mut tracks.vcpus[vcpu as usize];
+                let ends_flow = track.kicked_by.take();
+                let name = if track.pcpu.is_some() { RUNNING } else { "awake" };
+                let on = track.pcpu.map(|pcpu| [("pcpu", u64::from(pcpu))]);
+                let annotations = on.as_ref().map_or(&[] as &[_], |on| on.as_slice());
+                // Its thread says so, too, where the host's scheduler is watched.
+                let known = pcpu.is_none() && ends_flow.is_none() && track.open == Some(name);
+                let slice = TrackEvent { ends_flow, annotations, ..begin(vcpu_track(vcpu), at_ns, name) };
+                if known { Ok(()) } else { change(writer, track, name, &slice) }
             }
+            What::Takes { vcpu, pcpu } => self.takes(writer, tracks, vcpu, Some(pcpu), at_ns),
+            What::Leaves { vcpu } => leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns),
+            What::Wakes { vcpu } => becomes_ready(writer, &mut tracks.vcpus[vcpu as usize], vcpu, at_ns),
             What::Stops { vcpu, why } => {
-                let track = &mut tracks[vcpu as usize];
-                if let Some(pcpu) = track.pcpu.take() {
-                    writer.event(&end(pcpu_track(pcpu), at_ns))?;
-                }
-                if std::mem::replace(&mut track.open, false) {
-                    writer.event(&end(vcpu_track(vcpu), at_ns))?;
-                }
+                let track = &mut tracks.vcpus[vcpu as usize];
+                leaves(writer, track, at_ns)?;
                 if let Why::Injected(_) = why {
                     writer.event(&instant(vcpu_track(vcpu), at_ns, "injection"))?;
                 }
-                let Some(state) = state(why) else { return Ok(()) };
-                track.open = true;
-                writer.event(&begin(vcpu_track(vcpu), at_ns, state))
+                match state(why) {
+                    Some(name) => change(writer, track, name, &begin(vcpu_track(vcpu), at_ns, name)),
+                    None if track.open.take().is_some() => writer.event(&end(vcpu_track(vcpu), at_ns)),
+                    None => Ok(()),
+                }
             }
             What::Kicks { from, to, asleep } => {
                 let flow = Some(number);
                 writer.event(&TrackEvent { flow, ..instant(vcpu_track(from), at_ns, "kick") })?;
-                let track = &mut tracks[to as usize];
                 if asleep {
+                    let track = &mut tracks.vcpus[to as usize];
                     track.kicked_by = flow;
-                    if std::mem::replace(&mut track.open, true) {
-                        writer.event(&end(vcpu_track(to), at_ns))?;
-                    }
-                    return writer.event(&begin(vcpu_track(to), at_ns, "ready"));
+                    return becomes_ready(writer, track, to, at_ns);
                 }
                 writer
                     .event(&TrackEvent { ends_flow: flow, ..instant(vcpu_track(to), at_ns, "kick latched") })
             }
         }
+    }
+
+    /// `vcpu` gets `pcpu`, if that is known and one of the run's.
+    fn takes(
+        &self,
+        writer: &mut Writer<impl Write>,
+        tracks: &mut Tracks,
+        vcpu: u32,
+        pcpu: Option<u32>,
+        at_ns: u64,
+    ) -> io::Result<()> {
+        let Some(pcpu) = pcpu.filter(|pcpu| self.about.pcpus.contains(pcpu)) else { return Ok(()) };
+        // A report of the host's scheduler may have got lost: the end of this vCPU's last turn, or of the last one here.
+        leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns)?;
+        let before = tracks.on.insert(pcpu, vcpu).map(|before| &mut tracks.vcpus[before as usize]);
+        if let Some(before) = before.filter(|before| before.pcpu == Some(pcpu)) {
+            leaves(writer, before, at_ns)?;
+        }
+        let track = &mut tracks.vcpus[vcpu as usize];
+        track.pcpu = Some(pcpu);
+        writer.event(&begin(pcpu_track(pcpu), at_ns, &track.name))
     }
 
     fn write_sections(&self, writer: &mut Writer<impl Write>) -> io::Result<()> {
@@ -188,6 +212,40 @@ impl Trace {
     }
 }
 
+const RUNNING: &str = "running";
+const READY: &str = "ready";
+
+/// The vCPU of `track` is off its pCPU.
+fn leaves(writer: &mut Writer<impl Write>, track: &mut VcpuTrack, at_ns: u64) -> io::Result<()> {
+    track.pcpu.take().map_or(Ok(()), |pcpu| writer.event(&end(pcpu_track(pcpu), at_ns)))
+}
+
+/// Ends the slice that is open, and begins `slice`, which is called `name`.
+fn change(
+    writer: &mut Writer<impl Write>,
+    track: &mut VcpuTrack,
+    name: &'static str,
+    slice: &TrackEvent<'_>,
+) -> io::Result<()> {
+    if track.open.replace(name).is_some() {
+        writer.event(&end(slice.track, slice.at_ns))?;
+    }
+    writer.event(slice)
+}
+
+/// A sleeper was woken: by a kick, of which the kernel tells as well where its scheduler is watched.
+fn becomes_ready(
+    writer: &mut Writer<impl Write>,
+    track: &mut VcpuTrack,
+    vcpu: u32,
+    at_ns: u64,
+) -> io::Result<()> {
+    if track.open == Some(READY) {
+        return Ok(());
+    }
+    change(writer, track, READY, &begin(vcpu_track(vcpu), at_ns, READY))
+}
+
 /// What a vCPU that is off its pCPU is; `None` when it is done.
 fn state(why: Why) -> Option<&'static str> {
     Some(match why {
@@ -200,6 +258,7 @@ fn state(why: Why) -> Option<&'static str> {
         Why::Injected(Activity::Waiter) => "descheduled: waiter",
         Why::Injected(Activity::Other) => "descheduled",
         Why::Waits => "halted",
+        Why::Blocked => "blocked",
         Why::Yields => "yielded",
         Why::Left => return None,
     })

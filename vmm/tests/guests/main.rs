@@ -15,6 +15,7 @@ mod ran_on;
 mod running;
 mod several_guests;
 mod support;
+mod switches;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         points::trials,
         hostile::trials,
         hints::trials,
+        switches::trials,
         several_guests::trials,
         faults::trials,
         grants::trials,

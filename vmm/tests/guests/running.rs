@@ -153,6 +153,8 @@ fn usage_errors() -> Check {
         RunConfig { grace: Duration::from_micros(50), sched: Sched::Host, ..config() },
         RunConfig { kick_yields: true, sched: Sched::Host, ..config() },
         RunConfig { deschedule: often(Target::Holder, None), lock: "none".into(), pv: false, ..config() },
+        RunConfig { deschedule: often(Target::Waiter, None), workload: "compute".into(), ..config() },
+        RunConfig { deschedule: often(Target::Head, None), workload: "hand-off".into(), ..config() },
         RunConfig { deschedule: often(Target::Random, Some("nowhere")), ..config() },
         RunConfig { deschedule: often(Target::Random, Some("handed-over")), ..config() },
         RunConfig {

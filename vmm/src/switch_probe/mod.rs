@@ -1,0 +1,317 @@
+//! Two small BPF programs on the kernel's scheduler: they mark the vCPUs whose threads lost their CPU, and report what each
+//! vCPU did when it lost or got one.
+//!
+//! The marks are for hosts whose KVM does not set the flag of the steal-time record. Their meaning is KVM's: set while the
+//! thread could go on but has no CPU, clear while it runs or sleeps. They lie in an array map that is mapped into the
+//! guest, so the guest reads what the kernel wrote at the switch, and nobody is woken for it.
+//!
+//! The reports are for `switches`, which attributes preemptions and knows who ran where. They come through a ring of fixed
+//! size; what does not fit is dropped and counted. What the vCPU did is what the guest has written into its area, which
+//! for that lies in a map as well: the program reads it at the switch itself, however long ago that is when somebody
+//! looks at the report.
+//!
+//! See `programs` for what they do. The kernel takes them out when the descriptors of the links are closed, and so with
+//! the process at the latest.
+#![expect(unsafe_code, reason = "bpf(2) has no wrapper in libc; maps are shared with the kernel")]
+
+mod assembler;
+mod programs;
+mod ring;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
+
+use crate::guest_run::lock;
+use crate::switches::{Reported, Switch, ThreadDoes};
+use ring::Ring;
+
+// bpf(2): commands, types, flags (include/uapi/linux/bpf.h names them).
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BPF_MAP_TYPE_HASH: u32 = 1;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// Bytes per flag: a line of its own for each vCPU, with the layout of the steal-time record.
+pub(crate) const FLAG_BYTES: usize = size_of::<StealTime>();
+
+/// Length of the ring per pCPU, and of the shortest and longest. A pCPU that switches 50 000 times a second fills 200 KB in
+/// the 20 ms between two looks.
+const RING_BYTES_PER_PCPU: usize = 1 << 20;
+const RING_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
+
+/// Where in [`Doing`] the reports that did not fit are counted: behind the vCPUs.
+const DROPPED: usize = MAX_VCPUS;
+
+/// The programs in the kernel, and the maps that they share with this process.
+#[derive(Debug)]
+pub(crate) struct SwitchProbe {
+    maps: Maps,
+    reports: Option<Reports>,
+    _links: Vec<OwnedFd>,
+}
+
+/// Who is who, and the flags.
+#[derive(Debug)]
+struct Maps {
+    pids: OwnedFd,
+    tasks: OwnedFd,
+    flags: OwnedFd,
+}
+
+/// What reports are made of and go through.
+#[derive(Debug)]
+struct Reports {
+    /// One [`VcpuArea`] for each vCPU, to be mapped into the guest.
+    areas: OwnedFd,
+    /// One [`Oracle`] for each lock, to be mapped into the guest.
+    oracles: OwnedFd,
+    /// Which vCPU runs on a pCPU, plus one.
+    current: OwnedFd,
+    doing: Doing,
+    ring: Ring,
+    consumer: Mutex<()>,
+    /// The first and the last pCPU of the run.
+    pcpus: (u32, u32),
+}
+
+impl SwitchProbe {
+    /// Loads and attaches the programs; without `reported` the one for the flags alone.
+    pub(crate) fn attach(reported: Option<Reported<'_>>) -> io::Result<Self> {
+        let entries = MAX_VCPUS as u32;
+        let maps = Maps {
+            pids: create_map(BPF_MAP_TYPE_HASH, 4, 4, entries, 0)?,
+            tasks: create_map(BPF_MAP_TYPE_HASH, 8, 4, entries, 0)?,
+            flags: create_map(BPF_MAP_TYPE_ARRAY, 4, FLAG_BYTES as u32, entries, BPF_F_MMAPABLE)?,
+        };
+        let reports = reported.map(Reports::new).transpose()?;
+        let mut links = Vec::new();
+        let mut attach = |name, code: &[u64]| {
+            links.push(open_raw_tracepoint(name, load(code)?.as_fd())?);
+            io::Result::Ok(())
+        };
+        attach(c"sched_switch", &programs::on_switch(&maps, reports.as_ref()))?;
+        if let Some(reports) = &reports {
+            attach(c"sched_wakeup", &programs::on_wakeup(&maps, reports))?;
+        }
+        Ok(Self { maps, reports, _links: links })
+    }
+
+    /// The map of the flags: one of [`FLAG_BYTES`] for each vCPU.
+    pub(crate) fn flags(&self) -> BorrowedFd<'_> {
+        self.maps.flags.as_fd()
+    }
+
+    /// The maps of the vCPUs' areas and of the locks' oracles, which the guest must find in its memory.
+    pub(crate) fn watched(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        self.reports.as_ref().map(|reports| [reports.areas.as_fd(), reports.oracles.as_fd()])
+    }
+
+    /// From its next switch on, thread `thread` is vCPU `vcpu`, below [`MAX_VCPUS`].
+    pub(crate) fn watch(&self, thread: libc::pid_t, vcpu: u32) -> io::Result<()> {
+        let (key, value) = (thread as u32, vcpu);
+        let attributes = UpdateElement {
+            map: self.maps.pids.as_raw_fd() as u32,
+            _pad: 0,
+            key: (&raw const key) as u64,
+            value: (&raw const value) as u64,
+            flags: 0,
+        };
+        bpf(BPF_MAP_UPDATE_ELEM, &attributes).map(drop)
+    }
+
+    /// The calling thread, which runs `vcpu`, does this from now on; the reports say so.
+    pub(crate) fn thread_does(&self, vcpu: u32, what: ThreadDoes) {
+        if let Some(reports) = &self.reports {
+            reports.doing.word(vcpu as usize).store(what as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands out what has been reported since the last time, in order.
+    pub(crate) fn drain(&self, each: impl FnMut(Switch)) {
+        if let Some(reports) = &self.reports {
+            let _one_at_a_time = lock(&reports.consumer);
+            reports.ring.drain(each);
+        }
+    }
+
+    /// Reports that were dropped because the ring was full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.reports.as_ref().map_or(0, |reports| reports.doing.word(DROPPED).load(Ordering::Relaxed))
+    }
+}
+
+impl Reports {
+    fn new(reported: Reported<'_>) -> io::Result<Self> {
+        let shared =
+            |bytes: usize, count: u32| create_map(BPF_MAP_TYPE_ARRAY, 4, bytes as u32, count, BPF_F_MMAPABLE);
+        let (first, last) = reported
+            .pcpus
+            .iter()
+            .fold((u32::MAX, 0), |(first, last), &pcpu| (first.min(pcpu), last.max(pcpu)));
+        let ring_bytes = (reported.pcpus.len() * RING_BYTES_PER_PCPU)
+            .next_power_of_two()
+            .clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        Ok(Self {
+            areas: shared(size_of::<VcpuArea>(), reported.vcpus)?,
+            oracles: shared(size_of::<Oracle>(), reported.locks)?,
+            current: create_map(BPF_MAP_TYPE_ARRAY, 4, 4, last.saturating_add(1), 0)?,
+            doing: Doing::new()?,
+            ring: Ring::new(create_map(BPF_MAP_TYPE_RINGBUF, 0, 0, ring_bytes as u32, 0)?, ring_bytes)?,
+            consumer: Mutex::default(),
+            pcpus: (first, last),
+        })
+    }
+}
+
+/// A map of words that the VMM writes and the programs read, one per vCPU, and one that the programs count in.
+#[derive(Debug)]
+struct Doing {
+    fd: OwnedFd,
+    words: Mapping,
+}
+
+impl Doing {
+    const BYTES: usize = (DROPPED + 1) * size_of::<u64>();
+
+    fn new() -> io::Result<Self> {
+        let entries = DROPPED as u32 + 1;
+        let fd = create_map(BPF_MAP_TYPE_ARRAY, 4, size_of::<u64>() as u32, entries, BPF_F_MMAPABLE)?;
+        let words = Mapping::new(fd.as_fd(), Self::BYTES, 0, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(Self { fd, words })
+    }
+
+    // Relaxed wherever it is used: the thread's own program order is what the program sees of its word; the other is a
+    // count.
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index <= DROPPED);
+        // SAFETY: the mapping has room for that many aligned words, lives as long as `self`, and is only ever accessed
+        // atomically.
+        unsafe { self.words.start.cast::<AtomicU64>().add(index).as_ref() }
+    }
+}
+
+/// A part of a map in this process.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn new(fd: BorrowedFd<'_>, bytes: usize, offset: usize, protection: libc::c_int) -> io::Result<Self> {
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: NonNull::new(start.cast()).expect("mappings do not begin at 0"), bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, to which nothing refers any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// SAFETY: shared memory, of which the users of the mapping access every word atomically or by the ring's protocol.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Arguments of BPF_MAP_CREATE.
+#[repr(C)]
+struct CreateMap {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+/// Arguments of BPF_MAP_UPDATE_ELEM.
+#[repr(C)]
+struct UpdateElement {
+    map: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Arguments of BPF_PROG_LOAD.
+#[repr(C)]
+struct LoadProgram {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    licence: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+}
+
+/// Arguments of BPF_RAW_TRACEPOINT_OPEN.
+#[repr(C)]
+struct OpenRawTracepoint {
+    name: u64,
+    program: u32,
+    _pad: u32,
+}
+
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what their pointers name, all of which the
+    // callers keep alive; it takes a shorter structure than its own for one that ends in zeros.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: libc::c_long) -> OwnedFd {
+    // SAFETY: the descriptor that the kernel has just made for this process.
+    unsafe { OwnedFd::from_raw_fd(result as libc::c_int) }
+}
+
+fn create_map(kind: u32, key_bytes: u32, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    bpf(BPF_MAP_CREATE, &CreateMap { kind, key_bytes, value_bytes, entries, flags }).map(owned)
+}
+
+fn load(code: &[u64]) -> io::Result<OwnedFd> {
+    // They call no function that the kernel keeps for GPL programs.
+    let licence = c"Dual MIT/GPL";
+    let attributes = LoadProgram {
+        kind: BPF_PROG_TYPE_RAW_TRACEPOINT,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        licence: licence.as_ptr() as u64,
+        log_level: 0,
+        log_bytes: 0,
+        log: 0,
+    };
+    bpf(BPF_PROG_LOAD, &attributes).map(owned)
+}
+
+fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attributes =
+        OpenRawTracepoint { name: name.as_ptr() as u64, program: program.as_raw_fd() as u32, _pad: 0 };
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &attributes).map(owned)
+}

@@ -1,0 +1,280 @@
+//! The programs, written down as the instructions that they are: no compiler, no library, no knowledge of the kernel's
+//! structures. They know a thread by its number when that is switched out (it is still the current one then) and keep the
+//! address of its `task_struct`, by which they recognise it when it is switched in or woken.
+//!
+//! ```text
+//! sched_switch(preempt, prev, next, prev_state)
+//!     vcpu = TASKS[prev]
+//!     if none: vcpu = PIDS[current pid]; if there is one: TASKS[prev] = vcpu
+//!     if there is one:
+//!         ready = preempt || prev_state == running
+//!         FLAGS[vcpu] = ready
+//!         CURRENT[pCPU] = none; report out, ready or blocked             *
+//!     vcpu = TASKS[next]
+//!     if there is one:
+//!         FLAGS[vcpu] = 0
+//!         if it holds a lock, or waits for one in which nobody is:       *
+//!             for each pCPU: if a vCPU runs there and waits: report it
+//!         CURRENT[pCPU] = vcpu; report in                                *
+//!
+//! sched_wakeup(task)
+//!     vcpu = TASKS[task]; if there is one: report woken                  *
+//! ```
+//!
+//! `*`: only where switches are to be reported. A report holds what the vCPU's area and the word that watches over its
+//! lock say at that moment; both lie in maps that are mapped into the guest. A vCPU that is switched out or in does not
+//! run, so that its words stand still.
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use haltkick_hypercalls::{
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Activity, Oracle, Results, StealTime, VcpuArea,
+};
+
+use super::assembler::{
+    ADD_IMMEDIATE, ATOMIC_ADD_64, Assembler, Helper, JUMP, JUMP_IF_EQUAL, JUMP_IF_LESS, JUMP_UNLESS_EQUAL,
+    LOAD_32, LOAD_64, Label, MOVE, MOVE_IMMEDIATE, STACK, STORE_8, STORE_8_IMMEDIATE, STORE_32,
+    STORE_32_IMMEDIATE, STORE_64, STORE_64_IMMEDIATE, SUBTRACT,
+};
+use super::{DROPPED, Maps, Reports};
+use crate::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
+
+// Variables in the stack.
+const TASK: i16 = -8;
+const INDEX: i16 = -12;
+const PID: i16 = -16;
+const NOW: i16 = -24;
+const PCPU: i16 = -28;
+const OTHER_PCPU: i16 = -32;
+const OTHER: i16 = -36;
+const DROPPED_KEY: i16 = -40;
+const REPORT: i16 = -40 - size_of::<Switch>() as i16;
+const OTHER_REPORT: i16 = REPORT - size_of::<Switch>() as i16;
+
+/// Do not wake a reader: it looks by itself.
+const BPF_RB_NO_WAKEUP: i32 = 1;
+
+/// Most pCPU numbers that are looked at for vCPUs that wait. Where they span more, fewer waiters are found.
+const MOST_PCPUS: u32 = 256;
+
+// Arguments of sched_switch.
+const PREEMPT: i16 = 0;
+const PREV: i16 = 8;
+const NEXT: i16 = 16;
+const PREV_STATE: i16 = 24;
+
+const FLAG: i16 = offset_of!(StealTime, preempted) as i16;
+
+/// What runs at every switch. r6 holds the tracepoint's arguments, r7 the vCPU's index, r8 another pCPU's, r9 whether the
+/// vCPU that is switched out could go on.
+pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
+    let mut a = Assembler::default();
+    let (next, end) = (a.label(), a.label());
+    begin(&mut a, reports.is_some());
+    identify_current(&mut a, maps, next);
+    mark(&mut a, maps.flags.as_fd(), next);
+    if let Some(reports) = reports {
+        set_current(&mut a, &reports.current, None);
+        // Ready or blocked: the one is one less than the other.
+        const { assert!(OUT_READY + 1 == OUT_BLOCKED) };
+        a.put(MOVE_IMMEDIATE, 1, 0, 0, OUT_BLOCKED as i32);
+        a.put(SUBTRACT, 1, 9, 0, 0);
+        a.put(STORE_32, STACK, 1, field(REPORT, offset_of!(Switch, kind)), 0);
+        describe(&mut a, reports, REPORT, INDEX, next);
+        report(&mut a, reports, REPORT);
+    }
+    a.place(next);
+    identify(&mut a, &maps.tasks, NEXT, end);
+    a.look_up(maps.flags.as_fd(), INDEX);
+    a.jump(JUMP_IF_EQUAL, 0, 0, end);
+    a.put(STORE_8_IMMEDIATE, 0, 0, FLAG, 0);
+    if let Some(reports) = reports {
+        a.put(STORE_32_IMMEDIATE, STACK, 0, field(REPORT, offset_of!(Switch, kind)), IN as i32);
+        describe(&mut a, reports, REPORT, INDEX, end);
+        look_at_others(&mut a, reports);
+        set_current(&mut a, &reports.current, Some(7));
+        report(&mut a, reports, REPORT);
+    }
+    a.place(end);
+    a.finish()
+}
+
+/// What runs whenever a thread is woken.
+pub(super) fn on_wakeup(maps: &Maps, reports: &Reports) -> Vec<u64> {
+    const WOKEN_TASK: i16 = 0;
+    let mut a = Assembler::default();
+    let end = a.label();
+    begin(&mut a, true);
+    identify(&mut a, &maps.tasks, WOKEN_TASK, end);
+    a.put(STORE_32_IMMEDIATE, STACK, 0, field(REPORT, offset_of!(Switch, kind)), WOKEN as i32);
+    describe(&mut a, reports, REPORT, INDEX, end);
+    report(&mut a, reports, REPORT);
+    a.place(end);
+    a.finish()
+}
+
+/// Where a field of a report in the stack lies.
+fn field(report: i16, offset: usize) -> i16 {
+    report + offset as i16
+}
+
+/// Keeps the arguments; with `reports`, also when and where this is.
+fn begin(a: &mut Assembler, reports: bool) {
+    a.put(MOVE, 6, 1, 0, 0);
+    if reports {
+        a.call(Helper::TimeNs);
+        a.put(STORE_64, STACK, 0, NOW, 0);
+        a.call(Helper::Cpu);
+        a.put(STORE_32, STACK, 0, PCPU, 0);
+    }
+}
+
+/// r7 and [`INDEX`] := the vCPU whose thread is the current one; if there is none, goes on at `none`.
+fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
+    let (have_value, have_index) = (a.label(), a.label());
+    a.keep(8, 6, PREV, TASK);
+    a.look_up(maps.tasks.as_fd(), TASK);
+    a.jump(JUMP_UNLESS_EQUAL, 0, 0, have_value);
+
+    a.call(Helper::CurrentPid);
+    a.put(STORE_32, STACK, 0, PID, 0);
+    a.look_up(maps.pids.as_fd(), PID);
+    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.put(LOAD_32, 7, 0, 0, 0);
+    a.put(STORE_32, STACK, 7, INDEX, 0);
+    a.map(maps.tasks.as_fd());
+    a.address_in_stack(2, TASK);
+    a.address_in_stack(3, INDEX);
+    a.put(MOVE_IMMEDIATE, 4, 0, 0, 0);
+    a.call(Helper::MapUpdate);
+    a.jump(JUMP, 0, 0, have_index);
+
+    a.place(have_value);
+    a.put(LOAD_32, 7, 0, 0, 0);
+    a.put(STORE_32, STACK, 7, INDEX, 0);
+    a.place(have_index);
+}
+
+/// The same for the thread whose `task_struct` is the tracepoint's argument at `argument`.
+fn identify(a: &mut Assembler, tasks: &OwnedFd, argument: i16, none: Label) {
+    a.keep(8, 6, argument, TASK);
+    a.look_up(tasks.as_fd(), TASK);
+    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.put(LOAD_32, 7, 0, 0, 0);
+    a.put(STORE_32, STACK, 7, INDEX, 0);
+}
+
+/// r9 := whether the vCPU that is switched out could go on; its flag says the same.
+fn mark(a: &mut Assembler, flags: BorrowedFd<'_>, none: Label) {
+    let ready = a.label();
+    a.put(MOVE_IMMEDIATE, 9, 0, 0, 1);
+    a.put(LOAD_64, 1, 6, PREEMPT, 0);
+    // Preempted, whatever its state says.
+    a.jump(JUMP_UNLESS_EQUAL, 1, 0, ready);
+    a.put(LOAD_64, 1, 6, PREV_STATE, 0);
+    a.jump(JUMP_IF_EQUAL, 1, 0, ready);
+    a.put(MOVE_IMMEDIATE, 9, 0, 0, 0);
+    a.place(ready);
+    a.look_up(flags, INDEX);
+    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.put(STORE_8, 0, 9, FLAG, 0);
+}
+
+/// Notes who runs on this pCPU: nobody, or the vCPU whose index is in a register.
+fn set_current(a: &mut Assembler, current: &OwnedFd, register: Option<u8>) {
+    let elsewhere = a.label();
+    a.look_up(current.as_fd(), PCPU);
+    a.jump(JUMP_IF_EQUAL, 0, 0, elsewhere);
+    match register {
+        None => a.put(STORE_32_IMMEDIATE, 0, 0, 0, 0),
+        Some(register) => {
+            a.put(MOVE, 1, register, 0, 0);
+            a.put(ADD_IMMEDIATE, 1, 0, 0, 1);
+            a.put(STORE_32, 0, 1, 0, 0);
+        }
+    }
+    a.place(elsewhere);
+}
+
+/// Fills the report at `to` with what is known of the vCPU whose index is at `index`; its kind is the caller's. If there is
+/// no such vCPU, goes on at `none`.
+fn describe(a: &mut Assembler, reports: &Reports, to: i16, index: i16, none: Label) {
+    let at = |offset: usize| field(to, offset);
+    let of_activity = |offset: usize| (offset_of!(VcpuArea, activity) + offset) as i16;
+    a.keep(8, STACK, NOW, at(offset_of!(Switch, at_ns)));
+    a.keep(4, STACK, PCPU, at(offset_of!(Switch, pcpu)));
+    a.keep(4, STACK, index, at(offset_of!(Switch, vcpu)));
+    a.put(STORE_32_IMMEDIATE, STACK, 0, at(offset_of!(Switch, unused)), 0);
+
+    a.look_up(reports.areas.as_fd(), index);
+    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.keep(8, 0, of_activity(offset_of!(Activity, since_tsc)), at(offset_of!(Switch, since_tsc)));
+    a.keep(4, 0, of_activity(offset_of!(Activity, lock)), at(offset_of!(Switch, lock)));
+    a.keep(4, 0, of_activity(offset_of!(Activity, state)), at(offset_of!(Switch, state)));
+    let entered = (offset_of!(VcpuArea, results) + offset_of!(Results, entered)) as i16;
+    a.keep(8, 0, entered, at(offset_of!(Switch, entered)));
+    a.look_up(reports.doing.fd.as_fd(), index);
+    a.jump(JUMP_IF_EQUAL, 0, 0, none);
+    a.keep(4, 0, 0, at(offset_of!(Switch, thread_does)));
+
+    // A lock that there is not is one that nobody watches over.
+    let no_lock = a.label();
+    a.put(STORE_64_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_entered)), 0);
+    a.put(STORE_32_IMMEDIATE, STACK, 0, at(offset_of!(Switch, lock_owner)), 0);
+    a.look_up(reports.oracles.as_fd(), at(offset_of!(Switch, lock)));
+    a.jump(JUMP_IF_EQUAL, 0, 0, no_lock);
+    a.keep(8, 0, offset_of!(Oracle, entered) as i16, at(offset_of!(Switch, lock_entered)));
+    a.keep(4, 0, offset_of!(Oracle, owner) as i16, at(offset_of!(Switch, lock_owner)));
+    a.place(no_lock);
+}
+
+/// Puts the report at `from` into the ring; if that is full, counts it.
+fn report(a: &mut Assembler, reports: &Reports, from: i16) {
+    let done = a.label();
+    a.map(reports.ring.fd.as_fd());
+    a.address_in_stack(2, from);
+    a.put(MOVE_IMMEDIATE, 3, 0, 0, size_of::<Switch>() as i32);
+    a.put(MOVE_IMMEDIATE, 4, 0, 0, BPF_RB_NO_WAKEUP);
+    a.call(Helper::RingOutput);
+    a.jump(JUMP_IF_EQUAL, 0, 0, done);
+    a.put(STORE_32_IMMEDIATE, STACK, 0, DROPPED_KEY, DROPPED as i32);
+    a.look_up(reports.doing.fd.as_fd(), DROPPED_KEY);
+    a.jump(JUMP_IF_EQUAL, 0, 0, done);
+    a.put(MOVE_IMMEDIATE, 1, 0, 0, 1);
+    a.put(ATOMIC_ADD_64, 0, 1, 0, 0);
+    a.place(done);
+}
+
+/// If the vCPU that [`REPORT`] describes may have kept others waiting, reports those that run and wait just now. What the
+/// others do is known from when they were switched out.
+fn look_at_others(a: &mut Assembler, reports: &Reports) {
+    let (look, done, next) = (a.label(), a.label(), a.label());
+    a.put(LOAD_32, 1, STACK, field(REPORT, offset_of!(Switch, state)), 0);
+    a.jump(JUMP_IF_EQUAL, 1, ACTIVITY_HOLDER as i32, look);
+    a.jump(JUMP_IF_LESS, 1, ACTIVITY_WAITER as i32, done);
+    a.put(LOAD_32, 1, STACK, field(REPORT, offset_of!(Switch, lock_owner)), 0);
+    a.jump(JUMP_UNLESS_EQUAL, 1, 0, done);
+
+    a.place(look);
+    let (first, last) = reports.pcpus;
+    a.put(MOVE_IMMEDIATE, 8, 0, 0, first as i32);
+    let again = a.here();
+    a.put(STORE_32, STACK, 8, OTHER_PCPU, 0);
+    a.look_up(reports.current.as_fd(), OTHER_PCPU);
+    a.jump(JUMP_IF_EQUAL, 0, 0, next);
+    a.put(LOAD_32, 1, 0, 0, 0);
+    a.jump(JUMP_IF_EQUAL, 1, 0, next);
+    a.put(ADD_IMMEDIATE, 1, 0, 0, -1);
+    a.put(STORE_32, STACK, 1, OTHER, 0);
+    a.put(STORE_32_IMMEDIATE, STACK, 0, field(OTHER_REPORT, offset_of!(Switch, kind)), LOOK as i32);
+    describe(a, reports, OTHER_REPORT, OTHER, next);
+    a.put(LOAD_32, 1, STACK, field(OTHER_REPORT, offset_of!(Switch, state)), 0);
+    const { assert!(ACTIVITY_WAITER + 1 == ACTIVITY_HEAD) };
+    a.jump(JUMP_IF_LESS, 1, ACTIVITY_WAITER as i32, next);
+    report(a, reports, OTHER_REPORT);
+    a.place(next);
+    a.put(ADD_IMMEDIATE, 8, 0, 0, 1);
+    a.jump_back(JUMP_IF_LESS, 8, last.min(first + MOST_PCPUS - 1) as i32 + 1, again);
+    a.place(done);
+}

@@ -1,0 +1,481 @@
+//! Under the host's scheduler: what became of the vCPUs at each switch of their threads, from the reports of a BPF program
+//! (see `switch_probe`).
+//!
+//! A vCPU whose thread loses its CPU and could go on has been preempted, while it did what it said at that moment. What the
+//! others lose meanwhile is what `loss` says, at the same moments: when the vCPU is back, everybody who waits for its lock
+//! has waited since it asked, or since the vCPU left. Those that are off then said so when they left, and those that run
+//! are looked at by the program. Descheduling on purpose is not in these books: the thread that does it keeps them.
+//!
+//! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no end,
+//! and is left out. How many got lost is counted.
+
+use crate::account::Activity;
+use crate::clock::WindowTimes;
+use crate::loss::Watch;
+use crate::outcome::ByActivity;
+use crate::trace::{Instant, What, Why};
+
+/// What the program saw. The layout is the program's, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Switch {
+    /// Host time.
+    pub(crate) at_ns: u64,
+    /// What the vCPU says: since when it has waited, in TSC ticks.
+    pub(crate) since_tsc: u64,
+    /// Sections that it says it has entered.
+    pub(crate) entered: u64,
+    /// Sections entered of the lock that it says it is at.
+    pub(crate) lock_entered: u64,
+    pub(crate) vcpu: u32,
+    /// Where this was.
+    pub(crate) pcpu: u32,
+    /// What the vCPU says: at which lock it is.
+    pub(crate) lock: u32,
+    /// vCPU inside that lock's section plus one, or zero.
+    pub(crate) lock_owner: u32,
+    /// What the vCPU says that it does.
+    pub(crate) state: u32,
+    /// One of [`OUT_READY`] and its siblings.
+    pub(crate) kind: u32,
+    /// A [`ThreadDoes`].
+    pub(crate) thread_does: u32,
+    pub(crate) unused: u32,
+}
+
+/// What is to be reported of.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "bpf"), expect(dead_code, reason = "there is nobody to report"))]
+pub(crate) struct Reported<'a> {
+    pub(crate) vcpus: u32,
+    pub(crate) locks: u32,
+    pub(crate) pcpus: &'a [u32],
+}
+
+/// The thread lost its CPU and could go on.
+pub(crate) const OUT_READY: u32 = 1;
+/// The thread gave its CPU up: it sleeps.
+pub(crate) const OUT_BLOCKED: u32 = 2;
+/// The thread got a CPU.
+pub(crate) const IN: u32 = 3;
+/// Somebody else got a CPU, and may have kept this vCPU waiting, which runs.
+pub(crate) const LOOK: u32 = 4;
+/// The thread sleeps no more.
+pub(crate) const WOKEN: u32 = 5;
+
+/// What a vCPU's thread does, as far as it tells what a switch means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum ThreadDoes {
+    /// Runs the vCPU, or serves it.
+    Runs = 0,
+    /// Sleeps for it, in `pv_wait`.
+    Waits = 1,
+    /// Keeps it out on purpose.
+    KeepsOut = 2,
+    /// Yields for it.
+    Yields = 3,
+    /// Is done with it.
+    Left = 4,
+}
+
+/// Where a vCPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not seen yet, or a report got lost.
+    Unknown,
+    On,
+    Preempted(Activity),
+    /// Asleep in `pv_wait`, in the VMM's hands or in KVM's.
+    Halted,
+    /// Ready, but nobody took it off: it was woken, or gave up its slice.
+    Ready,
+    /// Asleep for a reason of the host's, such as a page that has to be fetched.
+    Blocked,
+    /// Off on purpose.
+    KeptOut,
+    Left,
+}
+
+/// One vCPU.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    place: Place,
+    since_ns: u64,
+    /// What it last said, and when somebody looked.
+    said: Switch,
+    claim: Option<Claim>,
+    switched_out_ready: u64,
+}
+
+/// What others have lost to a vCPU, if it turns out that they waited for it: see `account`.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    activity: Activity,
+    lost_ns: u64,
+    entered: u64,
+}
+
+/// What the books say in the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Switched {
+    /// Times a vCPU lost its pCPU, or went to sleep, inside the window.
+    pub(crate) preemptions: ByActivity<u64>,
+    /// For how long, inside the window.
+    pub(crate) preempted_ns: ByActivity<u64>,
+    /// What the others lost, inside the window.
+    pub(crate) lost_ns: ByActivity<u64>,
+    /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
+    pub(crate) switched_out_ready: Vec<u64>,
+    /// Reports that were read, and those that got lost.
+    pub(crate) reports: u64,
+    pub(crate) dropped: u64,
+}
+
+/// What the books need to know of the run.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) window: &'a WindowTimes,
+    /// A moment on the host's clock and on the guest's counter, not long ago.
+    pub(crate) now: Instant,
+    pub(crate) tsc_khz: u64,
+    /// Whether vCPUs sleep in KVM's hands.
+    pub(crate) halts_in_kernel: bool,
+}
+
+impl Frame<'_> {
+    /// What the guest's counter showed at `ns`.
+    fn tsc(&self, ns: u64) -> u64 {
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64;
+        match self.now.ns.checked_sub(ns) {
+            Some(ago_ns) => self.now.tsc.wrapping_sub(ticks(ago_ns)),
+            None => self.now.tsc.wrapping_add(ticks(ns - self.now.ns)),
+        }
+    }
+}
+
+/// The books of all vCPUs of a guest.
+#[derive(Debug)]
+pub(crate) struct Books {
+    entries: Vec<Entry>,
+    watches: Vec<Watch>,
+    switched: Switched,
+}
+
+impl Books {
+    /// For so many vCPUs and locks.
+    pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
+        let entry = Entry {
+            place: Place::Unknown,
+            since_ns: 0,
+            said: Switch::default(),
+            claim: None,
+            switched_out_ready: 0,
+        };
+        Self {
+            entries: vec![entry; vcpus as usize],
+            watches: (0..locks).map(|_| Watch::default()).collect(),
+            switched: Switched::default(),
+        }
+    }
+
+    /// Enters what was seen; what a trace should say of it.
+    pub(crate) fn enter(&mut self, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+        self.switched.reports += 1;
+        let vcpu = switch.vcpu as usize;
+        // Threads that have left are forgotten: the kernel may make others of what they were.
+        if self.entries.get(vcpu).is_none_or(|entry| entry.place == Place::Left) {
+            return None;
+        }
+        match switch.kind {
+            OUT_READY | OUT_BLOCKED => self.goes(vcpu, switch, frame),
+            IN => self.comes(vcpu, switch, frame),
+            LOOK => {
+                self.entries[vcpu].said = *switch;
+                None
+            }
+            WOKEN => self.wakes(vcpu, switch.at_ns, frame),
+            _ => None,
+        }
+    }
+
+    /// Since when `vcpu` has been off its pCPU although it could run, if it is.
+    pub(crate) fn preempted_since(&self, vcpu: u32) -> Option<u64> {
+        let entry = &self.entries[vcpu as usize];
+        matches!(entry.place, Place::Preempted(_)).then_some(entry.since_ns)
+    }
+
+    /// The end: `dropped` reports got lost.
+    pub(crate) fn finish(self, dropped: u64) -> Switched {
+        let switched_out_ready = self.entries.iter().map(|entry| entry.switched_out_ready).collect();
+        Switched { switched_out_ready, dropped, ..self.switched }
+    }
+
+    fn goes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+        let ready = switch.kind == OUT_READY;
+        let activity = Activity::said(switch.state);
+        self.idle_since(switch);
+        let entry = &mut self.entries[vcpu];
+        if let Some(claim) = entry.claim.take()
+            && switch.entered != claim.entered
+        {
+            *self.switched.lost_ns.of(claim.activity) += claim.lost_ns;
+        }
+        let does = |what: ThreadDoes| switch.thread_does == what as u32;
+        let place = match ready {
+            _ if does(ThreadDoes::KeepsOut) => Place::KeptOut,
+            true if does(ThreadDoes::Yields) => Place::Ready,
+            true => Place::Preempted(activity),
+            false if does(ThreadDoes::Left) => Place::Left,
+            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Place::Halted,
+            false => Place::Blocked,
+        };
+        entry.switched_out_ready += u64::from(ready);
+        (entry.place, entry.since_ns, entry.said) = (place, switch.at_ns, *switch);
+        if frame.window.contains(switch.at_ns) {
+            match place {
+                Place::Preempted(activity) => *self.switched.preemptions.of(activity) += 1,
+                Place::Halted => self.switched.preemptions.halted += 1,
+                _ => {}
+            }
+        }
+        let why = match place {
+            Place::Preempted(activity) => Why::Preempted(activity),
+            Place::Halted => Why::Waits,
+            Place::Ready => Why::Yields,
+            Place::Left => Why::Left,
+            Place::KeptOut => return Some(What::Leaves { vcpu: switch.vcpu }),
+            _ => Why::Blocked,
+        };
+        Some(What::Stops { vcpu: switch.vcpu, why })
+    }
+
+    fn comes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
+        let idle_since_ns = self.idle_since(switch);
+        let (was, since_ns) = (self.entries[vcpu].place, self.entries[vcpu].since_ns);
+        let off_ns = frame.window.overlap_ns(since_ns, switch.at_ns);
+        match was {
+            Place::Preempted(activity) => {
+                *self.switched.preempted_ns.of(activity) += off_ns;
+                self.settle_loss(vcpu, activity, idle_since_ns, switch, frame);
+            }
+            Place::Halted => self.switched.preempted_ns.halted += off_ns,
+            _ => {}
+        }
+        let entry = &mut self.entries[vcpu];
+        (entry.place, entry.since_ns, entry.said) = (Place::On, switch.at_ns, *switch);
+        let (vcpu, pcpu) = (switch.vcpu, switch.pcpu);
+        Some(match was {
+            Place::KeptOut => What::Takes { vcpu, pcpu },
+            _ => What::Runs { vcpu, pcpu: Some(pcpu) },
+        })
+    }
+
+    fn wakes(&mut self, vcpu: usize, at_ns: u64, frame: &Frame<'_>) -> Option<What> {
+        let entry = &mut self.entries[vcpu];
+        match entry.place {
+            Place::Halted => {
+                self.switched.preempted_ns.halted += frame.window.overlap_ns(entry.since_ns, at_ns);
+            }
+            Place::Blocked => {}
+            // It had not gone yet, or is kept out.
+            _ => return None,
+        }
+        (entry.place, entry.since_ns) = (Place::Ready, at_ns);
+        Some(What::Wakes { vcpu: vcpu as u32 })
+    }
+
+    /// Looks at the lock that a vCPU says it is at. When nobody is inside: since when, as far as is known.
+    fn idle_since(&self, switch: &Switch) -> Option<u64> {
+        let watch = self.watches.get(switch.lock as usize)?;
+        watch.idle_since(switch.lock_entered, switch.lock_owner, switch.at_ns)
+    }
+
+    /// `vcpu` is back: see `loss` for what is lost to whom.
+    fn settle_loss(
+        &mut self,
+        vcpu: usize,
+        activity: Activity,
+        idle_since_ns: Option<u64>,
+        switch: &Switch,
+        frame: &Frame<'_>,
+    ) {
+        if switch.lock as usize >= self.watches.len() {
+            return;
+        }
+        let since_ns = self.entries[vcpu].since_ns;
+        match (activity, idle_since_ns) {
+            (Activity::Holder, _) => {
+                self.switched.lost_ns.holder += self.waited_by_others(vcpu, since_ns, switch, frame);
+            }
+            (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
+                let lost_ns = self.waited_by_others(vcpu, since_ns.max(idle_ns), switch, frame);
+                self.entries[vcpu].claim = Some(Claim { activity, lost_ns, entered: switch.entered });
+            }
+            _ => {}
+        }
+    }
+
+    /// Time that all but `vcpu` have waited for its lock from `from_ns` until it came back, inside the window.
+    fn waited_by_others(&self, vcpu: usize, from_ns: u64, switch: &Switch, frame: &Frame<'_>) -> u64 {
+        let Some((from_ns, to_ns)) = frame.window.clip(from_ns, switch.at_ns) else { return 0 };
+        let (from, to) = (frame.tsc(from_ns), frame.tsc(to_ns).max(frame.tsc(from_ns)));
+        let waited = |(other, entry): (usize, &Entry)| {
+            let waits = matches!(Activity::said(entry.said.state), Activity::Waiter | Activity::Head);
+            // One that runs was looked at in the same moment, if it waited.
+            let known = match entry.place {
+                Place::On => entry.said.kind == LOOK && entry.said.at_ns == switch.at_ns,
+                Place::Unknown | Place::Left => false,
+                _ => true,
+            };
+            if other == vcpu || !waits || !known || entry.said.lock != switch.lock {
+                return 0;
+            }
+            to - entry.said.since_tsc.clamp(from, to)
+        };
+        let ticks: u64 = self.entries.iter().enumerate().map(waited).sum();
+        (u128::from(ticks) * 1_000_000 / u128::from(frame.tsc_khz)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER};
+
+    use super::*;
+
+    /// A window from 1 us on, and a counter of 2 ticks per nanosecond.
+    struct Run {
+        books: Books,
+        window: WindowTimes,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            Self { books: Books::new(4, 1), window: WindowTimes::between(1_000, 1_000_000) }
+        }
+
+        /// vCPU `vcpu` switches at `at_ns`, and says `state`, and that it has waited since `since_ns`.
+        fn see(&mut self, at_ns: u64, vcpu: u32, kind: u32, state: u32, since_ns: u64) -> Option<What> {
+            self.enter(Switch { at_ns, vcpu, kind, state, since_tsc: since_ns * 2, lock_owner: 1, ..base() })
+        }
+
+        fn enter(&mut self, switch: Switch) -> Option<What> {
+            let frame = Frame {
+                window: &self.window,
+                now: Instant { ns: 500_000, tsc: 1_000_000 },
+                tsc_khz: 2_000_000,
+                halts_in_kernel: false,
+            };
+            self.books.enter(&switch, &frame)
+        }
+
+        fn finish(self) -> Switched {
+            self.books.finish(0)
+        }
+    }
+
+    fn base() -> Switch {
+        Switch { lock_entered: 7, ..Switch::default() }
+    }
+
+    #[test]
+    fn a_holder_costs_the_others_what_they_waited_while_it_was_off() {
+        let mut run = Run::new();
+        // Off since before the holder went, and waiting since then; off, and waiting since later; off, and not waiting.
+        run.see(2_000, 1, OUT_READY, ACTIVITY_WAITER, 1_500);
+        run.see(2_500, 3, OUT_READY, ACTIVITY_OTHER, 0);
+        let stops = run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
+        assert_eq!(stops, Some(What::Stops { vcpu: 0, why: Why::Preempted(Activity::Holder) }));
+        // This one runs when the holder comes back, and waits since 12 us.
+        run.see(20_000, 2, LOOK, ACTIVITY_HEAD, 12_000);
+        run.books.entries[2].place = Place::On;
+        run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
+        let switched = run.finish();
+        assert_eq!(
+            switched.preemptions,
+            ByActivity { holder: 1, waiter: 1, other: 1, ..ByActivity::default() }
+        );
+        assert_eq!((switched.preempted_ns.holder, switched.lost_ns.holder), (10_000, 10_000 + 8_000));
+    }
+
+    #[test]
+    fn a_vcpu_that_runs_counts_as_waiting_only_if_it_was_looked_at_just_then() {
+        let mut run = Run::new();
+        run.see(3_000, 1, IN, ACTIVITY_WAITER, 2_000);
+        run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
+        run.see(15_000, 1, LOOK, ACTIVITY_WAITER, 2_000);
+        run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
+        assert_eq!(run.finish().lost_ns.holder, 0);
+    }
+
+    #[test]
+    fn a_waiter_costs_the_others_the_time_that_the_lock_was_free_if_it_then_enters() {
+        for (entered, lost) in [(5, 7_000), (4, 0)] {
+            let mut run = Run::new();
+            run.see(2_000, 1, OUT_READY, ACTIVITY_WAITER, 1_500);
+            run.see(10_000, 0, OUT_READY, ACTIVITY_HEAD, 1_500);
+            // A look at which a section has just been left.
+            run.enter(Switch { at_ns: 13_000, vcpu: 2, kind: OUT_READY, lock_entered: 8, ..base() });
+            let waits = Switch { vcpu: 0, state: ACTIVITY_HEAD, entered: 4, lock_entered: 8, ..base() };
+            run.enter(Switch { at_ns: 20_000, kind: IN, ..waits });
+            run.enter(Switch { at_ns: 30_000, kind: OUT_READY, entered, ..waits });
+            assert_eq!(run.finish().lost_ns.head, lost);
+        }
+    }
+
+    #[test]
+    fn sleeps_yields_and_descheduling_on_purpose_are_no_preemptions_by_the_host() {
+        let mut run = Run::new();
+        let does = |at_ns, kind, does: ThreadDoes| Switch { at_ns, kind, thread_does: does as u32, ..base() };
+        run.enter(does(2_000, OUT_BLOCKED, ThreadDoes::Waits));
+        assert_eq!(run.enter(does(5_000, WOKEN, ThreadDoes::Waits)), Some(What::Wakes { vcpu: 0 }));
+        run.enter(does(9_000, IN, ThreadDoes::Waits));
+        run.enter(does(10_000, OUT_READY, ThreadDoes::Yields));
+        run.enter(does(11_000, IN, ThreadDoes::Yields));
+        assert_eq!(
+            run.enter(does(12_000, OUT_BLOCKED, ThreadDoes::KeepsOut)),
+            Some(What::Leaves { vcpu: 0 })
+        );
+        assert_eq!(run.enter(does(13_000, WOKEN, ThreadDoes::KeepsOut)), None);
+        run.enter(does(14_000, IN, ThreadDoes::KeepsOut));
+        run.enter(does(15_000, OUT_BLOCKED, ThreadDoes::Runs));
+        run.enter(does(16_000, OUT_BLOCKED, ThreadDoes::Left));
+        // Whatever the kernel does with the thread's memory then.
+        run.enter(does(17_000, IN, ThreadDoes::Runs));
+        run.enter(does(18_000, OUT_READY, ThreadDoes::Runs));
+        let switched = run.finish();
+        assert_eq!(switched.preemptions, ByActivity { halted: 1, ..ByActivity::default() });
+        assert_eq!(switched.preempted_ns, ByActivity { halted: 3_000, ..ByActivity::default() });
+        // The kernel counts a yield as well.
+        assert_eq!(switched.switched_out_ready[0], 1);
+    }
+
+    #[test]
+    fn what_lies_outside_of_the_window_or_has_no_beginning_is_not_counted() {
+        let mut run = Run::new();
+        run.see(400, 0, OUT_READY, ACTIVITY_HOLDER, 0);
+        run.see(3_000, 0, IN, ACTIVITY_HOLDER, 0);
+        run.see(4_000, 1, IN, ACTIVITY_HOLDER, 0);
+        // The report of its return got lost.
+        run.see(5_000, 2, OUT_READY, ACTIVITY_HOLDER, 0);
+        run.see(9_000, 2, OUT_READY, ACTIVITY_OTHER, 0);
+        run.see(9_500, 2, IN, ACTIVITY_OTHER, 0);
+        let switched = run.finish();
+        assert_eq!(switched.preemptions, ByActivity { holder: 1, other: 1, ..ByActivity::default() });
+        assert_eq!(switched.preempted_ns, ByActivity { holder: 2_000, other: 500, ..ByActivity::default() });
+    }
+
+    #[test]
+    fn nonsense_from_the_guest_changes_figures_only() {
+        let mut run = Run::new();
+        for (state, lock, since_tsc) in
+            [(9, u32::MAX, u64::MAX), (ACTIVITY_HOLDER, 1, 0), (ACTIVITY_WAITER, 0, u64::MAX)]
+        {
+            for (at_ns, vcpu, kind) in [(2_000, 0, OUT_READY), (3_000, 0, IN), (3_000, 77, OUT_READY)] {
+                run.enter(Switch { at_ns, vcpu, kind, state, lock, since_tsc, ..base() });
+            }
+        }
+        assert_eq!(run.finish().preemptions.holder, 1);
+    }
+}

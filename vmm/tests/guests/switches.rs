@@ -1,0 +1,108 @@
+//! What the host's scheduler did to the vCPUs, as reported switch by switch, against what the kernel itself counts.
+
+use std::time::Duration;
+
+use haltkick_vmm::{HowOften, Outcome, RunConfig, Sched, Target, bpf_can_report_switches};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, check, config, deschedule, mostly_holding, start, sum};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let no_bpf = bpf_can_report_switches().err();
+    if let Some(reason) = &no_bpf {
+        eprintln!("reports of switches are skipped, not tested: {reason}");
+    }
+    let trials = [
+        Trial::test("every_preemption_by_the_host_is_counted_as_the_kernel_counts_it", as_the_kernel_counts),
+        Trial::test("the_time_off_by_activity_is_the_time_for_which_there_is_no_pcpu", time_off),
+        Trial::test(
+            "under_the_host_a_holder_descheduled_on_purpose_is_counted_once_and_costs_all_that_wait",
+            injected_holders,
+        ),
+    ];
+    let tested = trials.map(|trial| trial.with_ignored_flag(no_bpf.is_some()));
+    tested
+        .into_iter()
+        .chain([Trial::test("without_attribution_no_switch_is_reported", not_asked_for)])
+        .collect()
+}
+
+fn host() -> RunConfig {
+    RunConfig { sched: Sched::Host, ..config() }
+}
+
+/// Runs until no report gets lost, which on a machine that is stopped for a while some do.
+fn reported(config: &RunConfig) -> Result<Outcome, Box<dyn std::error::Error>> {
+    for _ in 0..10 {
+        let outcome = start(config)?;
+        if outcome.switches.clone()?.dropped == 0 {
+            return Ok(outcome);
+        }
+    }
+    Err("reports got lost in each of ten runs".into())
+}
+
+fn as_the_kernel_counts() -> Check {
+    // Spinning, sleeping and yielding vCPUs.
+    for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
+        let vcpus = config().vcpus * 2;
+        let window = config().window * 3;
+        let outcome = reported(&RunConfig { vcpus, pv, lock: lock.into(), window, ..host() })?;
+        let mut all = 0;
+        for (number, vcpu) in outcome.vcpus.iter().enumerate() {
+            let reported = vcpu.switched_out_ready.ok_or("no reports of a vCPU")?;
+            // A thread that is preempted just before its switches are reported, or after it has read the kernel's count.
+            check(reported.abs_diff(vcpu.preemptions) <= 4, || {
+                format!("{lock}: vCPU {number}: {reported} reported, {} counted", vcpu.preemptions)
+            })?;
+            all += reported;
+        }
+        let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
+        check(sum(&by) > 0 && sum(&by) <= all, || format!("{lock}: {by:?}, {all} reported"))?;
+        let waits: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.waits).sum();
+        // A thread that is to sleep may also have to wait for a page.
+        check(by.halted <= waits + u64::from(vcpus), || format!("{lock}: {by:?}, {waits} sleeps"))?;
+    }
+    Ok(())
+}
+
+fn time_off() -> Check {
+    // Everybody always wants to run: whoever has no pCPU is off, and as many as there are pCPUs are not.
+    let window = config().window * 4;
+    let config = RunConfig { workload: "compute".into(), lock: "none".into(), pv: false, window, ..host() };
+    let outcome = reported(&config)?;
+    let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
+    let (vcpus, pcpus) = (u64::from(config.vcpus), config.cpus.len() as u64);
+    let window_ns = outcome.window.as_nanos() as u64;
+    // Others on the pCPUs only make it more; a vCPU may be asleep in the host, for a page, for a moment.
+    let (least, most) = ((vcpus - pcpus) * window_ns * 9 / 10, vcpus * window_ns);
+    check((least..=most).contains(&off.other), || format!("{off:?}, {least} to {most}"))?;
+    check(sum(&off) == off.other, || format!("nobody takes a lock: {off:?}"))
+}
+
+fn injected_holders() -> Check {
+    let length = Duration::from_millis(2);
+    let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
+    let window = config().window * 5;
+    let outcome = reported(&RunConfig { sched: Sched::Host, deschedule, window, ..mostly_holding() })?;
+    let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+    let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
+    let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
+    let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
+    check(injected.holder > 0 && by.holder >= injected.holder, || format!("{injected:?}, {by:?}"))?;
+    // Sleeping on purpose is many switches and one descheduling: what is beyond it, the kernel has counted as well.
+    let unwanted = sum(&by) - sum(&injected);
+    let counted: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions + 4).sum();
+    check(unwanted <= counted, || format!("{unwanted} not on purpose, the kernel counts {counted}"))?;
+    check(lost.holder > 0 && lost.holder <= off.holder * (outcome.vcpus.len() as u64 - 1), || {
+        format!("{lost:?} lost, {off:?} off")
+    })
+}
+
+fn not_asked_for() -> Check {
+    let outcome = start(&RunConfig { attribution: false, ..host() })?;
+    check(outcome.switches.is_err() && outcome.preemptions.is_none(), || format!("{:?}", outcome.switches))?;
+    check(outcome.vcpus.iter().all(|vcpu| vcpu.switched_out_ready.is_none()), || {
+        "switches were reported all the same".into()
+    })
+}
