@@ -175,11 +175,28 @@ wrapper() {
     echo "$file"
 }
 
+# Of most kinds one program holds all faults, and MUTANT chooses when it runs. `unit` has a look at the machine code, and
+# the memory manager has no such choice: those are built for each fault.
+holds_all() { [[ $1 == host || $1 == loom || $1 == shuttle ]]; }
+
+# choose KIND MUTANT: that fault for the calls of cargo_test that follow; none if the name is empty.
+choose() {
+    export MUTANT=$2
+    unset RUSTC_WORKSPACE_WRAPPER
+    if holds_all "$1"; then
+        RUSTC_WORKSPACE_WRAPPER=$(wrapper any)
+    elif [[ -n $2 ]]; then
+        RUSTC_WORKSPACE_WRAPPER=$(wrapper "$2")
+    fi
+    [[ ! -v RUSTC_WORKSPACE_WRAPPER ]] || export RUSTC_WORKSPACE_WRAPPER
+}
+
 selected() { (($# == 1)) || [[ " ${*:2} " == *" $1 "* ]]; }
 
 echo "without a fault:"
 failed=0
 while read -r kind filter; do
+    choose "$kind" ''
     if cargo_test "$kind" "$filter" >"$log" 2>&1 && grep -q '[1-9][0-9]* passed' "$log"; then
         printf '  %-8s %-42s passes\n' "$kind" "$filter"
     else
@@ -194,8 +211,7 @@ echo "with a fault:"
 caught=0 survivors=()
 while read -r name kind filter; do
     selected "$name" "$@" || continue
-    export RUSTC_WORKSPACE_WRAPPER
-    RUSTC_WORKSPACE_WRAPPER=$(wrapper "$name")
+    choose "$kind" "$name"
     if ! cargo_test "$kind" --no-run >"$log" 2>&1; then
         echo "$name does not compile:" >&2
         tail -n 20 "$log" >&2

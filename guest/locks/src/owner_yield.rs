@@ -44,7 +44,7 @@ use core::{mem::offset_of, ptr};
 use crate::{
     Activity, Event, Lock, Platform, Point, Queues,
     domain::domain,
-    mutant::mutant,
+    mutant::{faulty, mutant},
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
 };
@@ -300,8 +300,9 @@ impl OwnerYield {
         // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
         // must not be found under the old one. Relaxed: whoever searches has acquired from the swap in a
         // later Q2.
-        #[cfg(not(mutant = "t18-stale-lock"))]
-        node.lock.store(0, Relaxed);
+        if !faulty!("t18-stale-lock") {
+            node.lock.store(0, Relaxed);
+        }
     }
 
     /// Q2: (p,*,*) -> (n,*,*), returns p. Release: publishes the node. Acquire: the predecessor's node is

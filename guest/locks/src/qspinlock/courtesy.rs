@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Platform,
+    mutant::faulty,
     nesting::Code,
     patience::Patience,
     sync::{AtomicU32, Ordering::*},
@@ -110,8 +111,8 @@ impl<'a, P: Platform> Courtesy<'a, P> {
         let Some(next) = Code::from_raw(self.node.next.load(Acquire)) else { return };
         let state = &self.shared.node(next).state;
         // Relaxed: `kick` is what makes it visible to one who looked before it; nothing is read through it.
-        if state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed).is_ok() {
-            #[cfg(not(mutant = "wc-wake-without-kick"))]
+        let slept = state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed).is_ok();
+        if slept && !faulty!("wc-wake-without-kick") {
             self.shared.kick(next.cpu());
         }
     }

@@ -74,7 +74,7 @@ use super::{
 };
 use crate::{
     Activity, Event, Platform, Point,
-    mutant::mutant,
+    mutant::{faulty, mutant},
     nesting::Code,
     patience::Patience,
     sync::{AtomicU32, Ordering::*, fence},
@@ -223,8 +223,9 @@ impl<T: Policy> Queued for T {
             node.state.store(HALTED, Relaxed);
             platform.point(Point::HaltedPublished);
             // T1, fence A; pairs with fence B in `kick_node`.
-            #[cfg(not(mutant = "t1-no-fence-in-waiter"))]
-            fence(SeqCst);
+            if !faulty!("t1-no-fence-in-waiter") {
+                fence(SeqCst);
+            }
             if node.locked.load(Relaxed) == 0 {
                 platform.count(Event::PvWaitNode, 1);
                 if early {
@@ -281,8 +282,9 @@ impl<T: Policy> Queued for T {
                 if W::swap_slow(word) == mutant!("pv-miss-the-gift": 0 => SLOW) {
                     // (*,0,3) -> (*,0,1): the owner left between P1 and P3, and this CPU owns the lock.
                     W::unmark_slow(word);
-                    #[cfg(not(mutant = "pv-leave-the-entry"))]
-                    shared.deregister(word);
+                    if !faulty!("pv-leave-the-entry") {
+                        shared.deregister(word);
+                    }
                     // Relaxed: the swap has acquired.
                     return word.load(Relaxed) | LOCKED;
                 }
@@ -312,8 +314,9 @@ impl<T: Policy> Queued for T {
         next_node: &Node,
     ) {
         // T1, fence B; pairs with fence A in `wait_node`.
-        #[cfg(not(mutant = "t1-no-fence-in-owner"))]
-        fence(SeqCst);
+        if !faulty!("t1-no-fence-in-owner") {
+            fence(SeqCst);
+        }
         // K1. The node is still the successor's, who cannot leave before this CPU unlocks. Relaxed: the fence
         // orders it, and nothing is read through it.
         if next_node.state.compare_exchange(HALTED, HASHED, Relaxed, Relaxed).is_ok() {
@@ -409,14 +412,16 @@ fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, lock
     let shared = domain.shared();
     let platform = shared.platform;
     // T14: a lock that is not held has no entry to look for; say what happened instead.
-    #[cfg(not(mutant = "t14-no-diagnosis"))]
-    assert!(locked == SLOW, "unlock of a lock whose locked byte is {locked}: not held, or overwritten");
+    assert!(
+        faulty!("t14-no-diagnosis") || locked == SLOW,
+        "unlock of a lock whose locked byte is {locked}: not held, or overwritten"
+    );
     platform.point(Point::SlowSeen);
     // T3: pairs with the release in `swap_slow`. The failed exchange orders nothing.
-    #[cfg(not(mutant = "t3-no-read-fence"))]
-    fence(Acquire);
-    #[cfg(mutant = "t4-release-first")]
-    {
+    if !faulty!("t3-no-read-fence") {
+        fence(Acquire);
+    }
+    if faulty!("t4-release-first") {
         W::unlock(word);
         platform.point(Point::SlowReleased);
     }
@@ -427,14 +432,17 @@ fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, lock
         // is released below.
         shared.node(head).taken_out.store(1, Release);
     }
-    #[cfg(mutant = "t4-kick-first")]
-    shared.kick(head.cpu());
+    if faulty!("t4-kick-first") {
+        shared.kick(head.cpu());
+    }
     // T4: the next owner may free the lock's memory. From here on, only the domain is touched.
-    #[cfg(not(mutant = "t4-release-first"))]
-    W::unlock(word);
+    if !faulty!("t4-release-first") {
+        W::unlock(word);
+    }
     // The kick may be where the host takes this CPU away: not as the holder of anything.
     platform.announce(Activity::Other);
     platform.point(Point::SlowReleased);
-    #[cfg(not(mutant = "t4-kick-first"))]
-    shared.kick(head.cpu());
+    if !faulty!("t4-kick-first") {
+        shared.kick(head.cpu());
+    }
 }

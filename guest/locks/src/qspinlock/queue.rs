@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Activity, Event, Platform, Point,
-    mutant::mutant,
+    mutant::{faulty, mutant},
     nesting::{Code, LEVELS},
     sync::{AtomicU32, Ordering::*},
 };
@@ -76,8 +76,9 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         3 => platform.count(Event::LockUseNode4, 1),
         _ => {}
     }
-    #[cfg(not(mutant = "t5-init-after-publish"))]
-    node.init();
+    if !faulty!("t5-init-after-publish") {
+        node.init();
+    }
 
     // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
     if M::try_enter::<W, P>(word, platform) {
@@ -87,8 +88,9 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
     let prev = W::swap_tail(word, code.raw());
     platform.point(Point::TailPublished);
-    #[cfg(mutant = "t5-init-after-publish")]
-    node.init();
+    if faulty!("t5-init-after-publish") {
+        node.init();
+    }
 
     // Q4
     if let Some(prev) = Code::from_raw(prev) {

@@ -18,6 +18,7 @@ use core::{fmt, ptr};
 use super::domain::Shared;
 use crate::{
     Event, Platform,
+    mutant::faulty,
     nesting::Code,
     sync::{AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
 };
@@ -93,8 +94,7 @@ impl<'a> Table<'a> {
     pub(super) fn remove<P: Platform>(self, shared: Shared<'_, P>, word: &AtomicU32) -> Code {
         let lock = ptr::from_ref(word).addr();
         for entry in self.search(lock) {
-            #[cfg(mutant = "table-stops-at-a-hole")]
-            if entry.lock.load(Relaxed) == 0 {
+            if faulty!("table-stops-at-a-hole") && entry.lock.load(Relaxed) == 0 {
                 break;
             }
             // Relaxed: the caller has acquired from whoever made the entry, or made it itself.
