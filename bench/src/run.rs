@@ -200,7 +200,8 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
         && dropped as f64 > LOST_REPORTS_LIMIT * (read + dropped) as f64
     {
         let message = format!(
-            "{dropped} of {} reports of switches got lost, so that preemptions are too few: use fewer vCPUs, or --attribution off",
+            "{dropped} of {} reports of switches got lost, so that preemptions are too few: use fewer vCPUs, or \
+             --attribution off",
             read + dropped
         );
         record.warn("switches-dropped", message);

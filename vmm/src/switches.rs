@@ -1,13 +1,14 @@
-//! Under the host's scheduler: what became of the vCPUs at each switch of their threads, from the reports of a BPF program
-//! (see `switch_probe`).
+//! Under the host's scheduler: what became of the vCPUs at each switch of their threads, from the reports of a BPF
+//! program (see `switch_probe`).
 //!
-//! A vCPU whose thread loses its CPU and could go on has been preempted, while it did what it said at that moment. What the
-//! others lose meanwhile is what `loss` says, at the same moments: when the vCPU is back, everybody who waits for its lock
-//! has waited since it asked, or since the vCPU left. Those that are off then said so when they left, and those that run
-//! are looked at by the program. Descheduling on purpose is not in these books: the thread that does it keeps them.
+//! A vCPU whose thread loses its CPU and could go on has been preempted, while it did what it said at that moment. What
+//! the others lose meanwhile is what `loss` says, at the same moments: when the vCPU is back, everybody who waits for
+//! its lock has waited since it asked, or since the vCPU left. Those that are off then said so when they left, and
+//! those that run are looked at by the program. Descheduling on purpose is not in these books: the thread that does it
+//! keeps them.
 //!
-//! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no end,
-//! and is left out. How many got lost is counted.
+//! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no
+//! end, and is left out. How many got lost is counted.
 
 use crate::account::Activity;
 use crate::clock::WindowTimes;

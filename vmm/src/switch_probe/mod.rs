@@ -1,14 +1,14 @@
-//! Two small BPF programs on the kernel's scheduler: they mark the vCPUs whose threads lost their CPU, and report what each
-//! vCPU did when it lost or got one.
+//! Two small BPF programs on the kernel's scheduler: they mark the vCPUs whose threads lost their CPU, and report what
+//! each vCPU did when it lost or got one.
 //!
-//! The marks are for hosts whose KVM does not set the flag of the steal-time record. Their meaning is KVM's: set while the
-//! thread could go on but has no CPU, clear while it runs or sleeps. They lie in an array map that is mapped into the
-//! guest, so the guest reads what the kernel wrote at the switch, and nobody is woken for it.
+//! The marks are for hosts whose KVM does not set the flag of the steal-time record. Their meaning is KVM's: set while
+//! the thread could go on but has no CPU, clear while it runs or sleeps. They lie in an array map that is mapped into
+//! the guest, so the guest reads what the kernel wrote at the switch, and nobody is woken for it.
 //!
-//! The reports are for `switches`, which attributes preemptions and knows who ran where. They come through a ring of fixed
-//! size; what does not fit is dropped and counted. What the vCPU did is what the guest has written into its area, which
-//! for that lies in a map as well: the program reads it at the switch itself, however long ago that is when somebody
-//! looks at the report.
+//! The reports are for `switches`, which attributes preemptions and knows who ran where. They come through a ring of
+//! fixed size; what does not fit is dropped and counted. What the vCPU did is what the guest has written into its area,
+//! which for that lies in a map as well: the program reads it at the switch itself, however long ago that is when
+//! somebody looks at the report.
 //!
 //! See `programs` for what they do. The kernel takes them out when the descriptors of the links are closed, and so with
 //! the process at the latest.
@@ -44,8 +44,8 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 /// Bytes per flag: a line of its own for each vCPU, with the layout of the steal-time record.
 pub(crate) const FLAG_BYTES: usize = size_of::<StealTime>();
 
-/// Length of the ring per pCPU, and of the shortest and longest. A pCPU that switches 50 000 times a second fills 200 KB in
-/// the 20 ms between two looks.
+/// Length of the ring per pCPU, and of the shortest and longest. A pCPU that switches 50 000 times a second fills 200
+/// KB in the 20 ms between two looks.
 const RING_BYTES_PER_PCPU: usize = 1 << 20;
 const RING_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
 

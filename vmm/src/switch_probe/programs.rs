@@ -1,6 +1,6 @@
 //! The programs, written down as the instructions that they are: no compiler, no library, no knowledge of the kernel's
-//! structures. They know a thread by its number when that is switched out (it is still the current one then) and keep the
-//! address of its `task_struct`, by which they recognise it when it is switched in or woken.
+//! structures. They know a thread by its number when that is switched out (it is still the current one then) and keep
+//! the address of its `task_struct`, by which they recognise it when it is switched in or woken.
 //!
 //! ```text
 //! sched_switch(preempt, prev, next, prev_state)
@@ -66,8 +66,8 @@ const PREV_STATE: i16 = 24;
 
 const FLAG: i16 = offset_of!(StealTime, preempted) as i16;
 
-/// What runs at every switch. r6 holds the tracepoint's arguments, r7 the vCPU's index, r8 another pCPU's, r9 whether the
-/// vCPU that is switched out could go on.
+/// What runs at every switch. r6 holds the tracepoint's arguments, r7 the vCPU's index, r8 another pCPU's, r9 whether
+/// the vCPU that is switched out could go on.
 pub(super) fn on_switch(maps: &Maps, reports: Option<&Reports>) -> Vec<u64> {
     let mut a = Assembler::default();
     let (next, end) = (a.label(), a.label());
@@ -197,8 +197,8 @@ fn set_current(a: &mut Assembler, current: &OwnedFd, register: Option<u8>) {
     a.place(elsewhere);
 }
 
-/// Fills the report at `to` with what is known of the vCPU whose index is at `index`; its kind is the caller's. If there is
-/// no such vCPU, goes on at `none`.
+/// Fills the report at `to` with what is known of the vCPU whose index is at `index`; its kind is the caller's. If
+/// there is no such vCPU, goes on at `none`.
 fn describe(a: &mut Assembler, reports: &Reports, to: i16, index: i16, none: Label) {
     let at = |offset: usize| field(to, offset);
     let of_activity = |offset: usize| (offset_of!(VcpuArea, activity) + offset) as i16;
@@ -246,8 +246,8 @@ fn report(a: &mut Assembler, reports: &Reports, from: i16) {
     a.place(done);
 }
 
-/// If the vCPU that [`REPORT`] describes may have kept others waiting, reports those that run and wait just now. What the
-/// others do is known from when they were switched out.
+/// If the vCPU that [`REPORT`] describes may have kept others waiting, reports those that run and wait just now. What
+/// the others do is known from when they were switched out.
 fn look_at_others(a: &mut Assembler, reports: &Reports) {
     let (look, done, next) = (a.label(), a.label(), a.label());
     a.put(LOAD_32, 1, STACK, field(REPORT, offset_of!(Switch, state)), 0);

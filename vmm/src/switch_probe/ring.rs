@@ -49,8 +49,8 @@ impl Ring {
         let end = written.load(Ordering::Acquire);
         while at < end {
             let offset = at as usize & (self.data_bytes - 1);
-            // SAFETY: within the first of the two copies of the data, which follow the writers' page; records are aligned to
-            // 8 bytes.
+            // SAFETY: within the first of the two copies of the data, which follow the writers' page; records are
+            // aligned to 8 bytes.
             let record = unsafe { self.writers.start.add(PAGE_BYTES + offset) };
             // SAFETY: as above; the kernel writes this word once more, when the record is complete.
             let header = unsafe { record.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
@@ -59,8 +59,8 @@ impl Ring {
             }
             let bytes = (header & !DISCARDED) as usize;
             if header & DISCARDED == 0 && bytes == size_of::<Switch>() {
-                // SAFETY: so many bytes follow the header, in the second copy if need be; any bits are a `Switch`, and nobody
-                // changes them before the reader's position has moved on.
+                // SAFETY: so many bytes follow the header, in the second copy if need be; any bits are a `Switch`, and
+                // nobody changes them before the reader's position has moved on.
                 each(unsafe { record.add(HEADER_BYTES).cast::<Switch>().read() });
             }
             at += (HEADER_BYTES + bytes).next_multiple_of(8) as u64;

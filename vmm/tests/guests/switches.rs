@@ -51,7 +51,7 @@ fn as_the_kernel_counts() -> Check {
         let mut all = 0;
         for (number, vcpu) in outcome.vcpus.iter().enumerate() {
             let reported = vcpu.switched_out_ready.ok_or("no reports of a vCPU")?;
-            // A thread that is preempted just before its switches are reported, or after it has read the kernel's count.
+            // A thread may be preempted just before its switches are reported, or after it has read its count.
             check(reported.abs_diff(vcpu.preemptions) <= 4, || {
                 format!("{lock}: vCPU {number}: {reported} reported, {} counted", vcpu.preemptions)
             })?;
