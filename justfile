@@ -44,7 +44,7 @@ bench-grant *ARGS: setup
 bench-rwlock *ARGS: setup
     @{{ haltkick }} bench rwlock {{ ARGS }}
 
-# The optimistic spin queue in four layouts, copying blocks within a shared file (`--quick`: a quarter of a minute).
+# The optimistic spin queue in four layouts, copying blocks within a shared file (`--quick`: half a minute).
 bench-osq *ARGS: setup
     @{{ haltkick }} bench osq {{ ARGS }}
 
@@ -68,11 +68,11 @@ bench-qspinlock *ARGS: setup
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}
 
-# Two guests at once on the same CPUs: ticket locks against unfair ones (`--quick`: ten seconds).
+# Two guests at once on the same CPUs: ticket locks against unfair ones (`--quick`: forty seconds).
 bench-unfair *ARGS: setup
     @{{ haltkick }} bench unfair {{ ARGS }}
 
-# The published figures of the seeds beside ours, in ten minutes (`--quick`: in two).
+# The published figures of the seeds beside ours, in ten minutes (`--quick`: in four, for a first look).
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
