@@ -23,11 +23,13 @@ note() { [[ -z ${HALTKICK_RAN_ON-} ]] || echo "nested $1" >>"$HALTKICK_RAN_ON"; 
 
 shards=16
 ipi_shards=4
+linux_shards=2
 deaths=0
 repeated=()
 untested=()
 
 # shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell. What else it takes:
+package=haltkick-vmm
 tests=guests # the test program
 options=()   # more options for nested.sh
 shard() {
@@ -38,7 +40,7 @@ shard() {
         echo "test-nested: $name"
         code=0
         env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
-            cargo test --quiet --package haltkick-vmm --test "$tests" -- "${filter[@]}" || code=$?
+            cargo test --quiet --package "$package" --test "$tests" -- "${filter[@]}" || code=$?
         case $code in
             0) return ;;
             124 | 125) deaths=$((deaths + 1)) ;;
@@ -75,8 +77,23 @@ for directory in $("$qemu" -L help); do
 done
 shard "QEMU with KVM" 180 "HALTKICK_QEMU=$qemu"
 
+# The machine's own kernel under haltkick in the machine, with a user space of one static program.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"/initrd/{bin,dev,proc}
+cp "$(command -v busybox)" "$work/initrd/bin/busybox"
+cp "$here/linux-init" "$work/initrd/init"
+(cd "$work/initrd" && find . | busybox cpio -o -H newc -R 0:0 2>/dev/null) >"$work/initrd.cpio"
+kernel=$(realpath "${CARGO_TARGET_DIR:-target}")/nested/kernel/vmlinuz
+package=haltkick
+tests=linux
+options=(--memory 1536 --file "$kernel:/linux/vmlinuz" --file "$work/initrd.cpio:/linux/initrd")
+for ((i = 1; i <= linux_shards; i++)); do
+    shard "shard $i of $linux_shards, a Linux guest" 300 HALTKICK_LINUX=/linux "HALTKICK_SHARD=$i/$linux_shards"
+done
+
 list() { (($#)) && printf '%s, ' "$@" | sed 's/, $//' || echo none; }
 echo "test-nested: machines that died or hung: $deaths"
 echo "test-nested: shards with a test that passed only in another machine: $(list "${repeated[@]}")"
 echo "test-nested: shards not tested, since no machine lived through them: $(list "${untested[@]}")"
-note "passed $((shards + ipi_shards + 1 - ${#untested[@]})) shards"
+note "passed $((shards + ipi_shards + linux_shards + 1 - ${#untested[@]})) shards"

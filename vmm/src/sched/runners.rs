@@ -18,7 +18,7 @@
 //! One queue for all runners keeps every pCPU busy while any vCPU is ready; `shares` and `fair_queue` say who is next.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
@@ -104,10 +104,10 @@ impl<'a> Queue<'a> {
 
     /// Lays a halted vCPU to rest. The longer it has slept the less often it is looked at, so that it is found at most a
     /// quarter of that late; an idle guest must not keep its pCPUs busy.
-    fn doze(&mut self, now_ns: u64, task: Box<Task<'a>>) {
+    fn doze(&mut self, now_ns: u64, first_look_ns: u64, task: Box<Task<'a>>) {
         let slept_ns = now_ns.saturating_sub(task.account.off_since_ns());
-        let look_ns = now_ns + (slept_ns / 4).clamp(LOOK_NS, LONGEST_LOOK_NS);
-        self.dozing.insert((look_ns, task.number()), task);
+        let look_ns = (slept_ns / 4).clamp(first_look_ns, first_look_ns.max(LONGEST_LOOK_NS));
+        self.dozing.insert((now_ns + look_ns, task.number()), task);
     }
 
     fn push_ready(&mut self, task: Box<Task<'a>>) {
@@ -131,8 +131,10 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// How long the first look at whether a vCPU has halted, or has been woken, waits: a hundred times what a look takes.
+/// How long the first look at whether a vCPU has halted, or has been woken, waits: so long at least, and so many times what a look
+/// has taken lately. On hardware the former is more; emulated, a look may take a millisecond.
 const LOOK_NS: u64 = 100_000;
+const LOOK_COSTS: u64 = 16;
 /// The longest that anyone waits for the next look after a wake-up: less than a tick of most kernels.
 const LONGEST_LOOK_NS: u64 = 2_000_000;
 
@@ -156,9 +158,9 @@ struct Pcpu<'a> {
 
 impl Pcpu<'_> {
     /// A turn begins.
-    fn begin(&mut self, now_ns: u64, debt_ns: u64, halts_in_kernel: bool) {
+    fn begin(&mut self, now_ns: u64, debt_ns: u64, first_look_ns: Option<u64>) {
         self.slice.begin(now_ns, debt_ns);
-        self.look = halts_in_kernel.then_some(Look { began_ns: now_ns, at_ns: now_ns + LOOK_NS });
+        self.look = first_look_ns.map(|look_ns| Look { began_ns: now_ns, at_ns: now_ns + look_ns });
         self.set_alarm();
     }
 
@@ -227,6 +229,8 @@ pub(crate) struct Runners<'a> {
     kick_yields: bool,
     plan: Option<Plan>,
     threads: Mutex<Vec<Thread>>,
+    /// What a look at a vCPU that is halted in KVM's hands has taken lately.
+    look_cost_ns: AtomicU64,
     /// A runner is missing.
     broken: AtomicBool,
 }
@@ -267,6 +271,7 @@ impl<'a> Runners<'a> {
             kick_yields: config.kick_yields,
             plan,
             threads: Mutex::default(),
+            look_cost_ns: AtomicU64::new(0),
             broken: AtomicBool::new(false),
         }
     }
@@ -399,6 +404,13 @@ impl<'a> Runners<'a> {
         }
     }
 
+    /// When to look first at a vCPU that has got a pCPU, or has gone to sleep; within a slice in any case.
+    fn first_look_ns(&self) -> u64 {
+        // Relaxed: an estimate.
+        let costs_ns = self.look_cost_ns.load(Ordering::Relaxed) * LOOK_COSTS;
+        costs_ns.min(self.slice_ns / 2).max(LOOK_NS)
+    }
+
     /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready.
     fn look_at_dozing(&self, pcpu: u32) -> Result<(), RunError> {
         // Fixed, since those that go on dozing are due again soon.
@@ -407,9 +419,15 @@ impl<'a> Runners<'a> {
             let mut queue = lock(&self.queue);
             let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return Ok(()) };
             drop(queue);
-            match task.vcpu.has_woken() {
+            let start_ns = now_ns();
+            let woken = task.vcpu.has_woken();
+            let end_ns = now_ns();
+            let lately_ns = self.look_cost_ns.load(Ordering::Relaxed);
+            // Relaxed: an estimate; one that is lost by two at once is as good.
+            self.look_cost_ns.store((lately_ns * 7 + (end_ns - start_ns)) / 8, Ordering::Relaxed);
+            match woken {
                 Ok(true) => self.make_ready(task),
-                Ok(false) => lock(&self.queue).doze(now_ns(), task),
+                Ok(false) => lock(&self.queue).doze(end_ns, self.first_look_ns(), task),
                 Err(source) => {
                     let what = format!("look at vCPU {}", task.vcpu.id);
                     lock(&self.queue).left.push(task);
@@ -485,7 +503,7 @@ impl<'a> Runners<'a> {
             Ok(Turn::Halts) => {
                 task.account.sleep(guest, id, now);
                 let mut queue = lock(&self.queue);
-                queue.doze(now, task);
+                queue.doze(now, self.first_look_ns(), task);
                 // Whoever is idle sleeps no longer than until the next look.
                 if queue.idle_runners > 0 {
                     self.work.notify_one();
@@ -521,7 +539,7 @@ impl<'a> Runners<'a> {
         pcpu.begin(
             start,
             if guest.is_starting() { self.slice_ns.saturating_sub(START_SLICE_NS) } else { debt_ns },
-            guest.halts_in_kernel,
+            guest.halts_in_kernel.then(|| self.first_look_ns()),
         );
         Self::publish_slice_end(task, pcpu);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
