@@ -75,7 +75,7 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
 fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
     let words = format!("stress={seconds}");
     let policy = ["--deschedule", "random,rate=50,for=5ms", "--slice", "50ms"];
-    let output = boot(&words, &[&["--sched", sched, "--pv", pv, "--duration", "160s"][..], &policy].concat());
+    let output = boot(&words, &[&["--sched", sched, "--pv", pv, "--duration", "240s"][..], &policy].concat());
     let (code, record, console) = told(&output)?;
     // 7: emulated hosts are noisy.
     check(matches!(code, 0 | 7) && record["end"] == "power-off" && record["clean"] == true, || {
@@ -111,7 +111,8 @@ fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
 }
 
 fn panic_is_told() -> Check {
-    let (code, record, console) = told(&boot("rdinit=/there/is/none root=none", &["--duration", "120s"]))?;
+    let (code, record, console) =
+        told(&boot("rdinit=/there/is/none root=none", &["--sched", "host", "--duration", "120s"]))?;
     check(code == 5 && record["end"] == "reset" && record["clean"] == false, || {
         format!("exit code {code}, {}: {console}", record["end"])
     })?;
@@ -119,7 +120,7 @@ fn panic_is_told() -> Check {
 }
 
 fn time_limit() -> Check {
-    let (code, record, console) = told(&boot("", &["--duration", "2s"]))?;
+    let (code, record, console) = told(&boot("", &["--sched", "host", "--duration", "2s"]))?;
     check(code == 6 && record["end"] == "time-limit", || {
         format!("exit code {code}, {}: {console}", record["end"])
     })?;

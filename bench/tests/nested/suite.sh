@@ -89,7 +89,7 @@ package=haltkick
 tests=linux
 options=(--memory 1536 --file "$kernel:/linux/vmlinuz" --file "$work/initrd.cpio:/linux/initrd")
 for ((i = 1; i <= linux_shards; i++)); do
-    shard "shard $i of $linux_shards, a Linux guest" 300 HALTKICK_LINUX=/linux "HALTKICK_SHARD=$i/$linux_shards"
+    shard "shard $i of $linux_shards, a Linux guest" 400 HALTKICK_LINUX=/linux "HALTKICK_SHARD=$i/$linux_shards"
 done
 
 list() { (($#)) && printf '%s, ' "$@" | sed 's/, $//' || echo none; }
