@@ -49,7 +49,7 @@ pub(crate) struct LinuxRecord {
     config: Config,
     /// Where it ran, in short.
     host: Host,
-    /// "power-off"; "reset", which is what a panic comes to; "time-limit"; "failed".
+    /// "power-off", "reset", "panic", "time-limit" or "failed".
     end: &'static str,
     /// Whether the guest switched itself off.
     clean: bool,
@@ -217,9 +217,11 @@ fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit>
         LinuxEnd::PowerOff => Ok(Exit::Untrusted),
         LinuxEnd::Reset => failure(
             Exit::GuestFailed,
-            format!(
-                "the guest asked for a reset after {after}, as kernels do that panic: its console says why"
-            ),
+            format!("the guest asked for a reset after {after}, and not to be switched off"),
+        ),
+        LinuxEnd::Panic => failure(
+            Exit::GuestFailed,
+            format!("the guest's kernel panicked after {after}: its console says why"),
         ),
         LinuxEnd::TimeLimit => failure(
             Exit::NoProgress,
@@ -380,6 +382,7 @@ impl LinuxRecord {
         let (end, failure) = match &outcome.end {
             LinuxEnd::PowerOff => ("power-off", None),
             LinuxEnd::Reset => ("reset", None),
+            LinuxEnd::Panic => ("panic", None),
             LinuxEnd::TimeLimit => ("time-limit", None),
             LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
         };

@@ -113,10 +113,10 @@ fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
 fn panic_is_told() -> Check {
     let (code, record, console) =
         told(&boot("rdinit=/there/is/none root=none", &["--sched", "host", "--duration", "120s"]))?;
-    check(code == 5 && record["end"] == "reset" && record["clean"] == false, || {
+    check(code == 5 && record["end"] == "panic" && record["clean"] == false, || {
         format!("exit code {code}, {}: {console}", record["end"])
     })?;
-    check(console.contains("panic") && console.contains("asked for a reset"), || console)
+    check(console.contains("Kernel panic") && console.contains("kernel panicked after"), || console)
 }
 
 fn time_limit() -> Check {

@@ -21,6 +21,10 @@ use crate::guest_run::lock;
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;
 const KEYBOARD_RESET: u8 = 0xfe;
+/// Its state: ready for a command, for which Linux waits long before it asks for a reset; else as if nothing were there.
+const KEYBOARD_STATE: u8 = !(1 << 1);
+/// What a kernel says that panics.
+const PANIC: &str = "Kernel panic - not syncing";
 /// A line that grows longer is passed on as it is.
 const LONGEST_LINE: usize = 4096;
 
@@ -55,6 +59,7 @@ struct Console {
     line: Vec<u8>,
     marker: String,
     marker_seen: Option<Instant>,
+    panic_seen: Option<Instant>,
 }
 
 impl Console {
@@ -62,6 +67,9 @@ impl Console {
         let line = String::from_utf8_lossy(&self.line);
         if self.marker_seen.is_none() && line.contains(&self.marker) {
             self.marker_seen = Some(Instant::now());
+        }
+        if self.panic_seen.is_none() && line.contains(PANIC) {
+            self.panic_seen = Some(Instant::now());
         }
         (self.sink)(&line);
         self.line.clear();
@@ -94,7 +102,7 @@ impl Devices {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
-        let console = Console { sink, line: Vec::new(), marker, marker_seen: None };
+        let console = Console { sink, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
         Ok(Self {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
@@ -119,6 +127,11 @@ impl Devices {
     pub(crate) fn user_space(&self) -> Option<Duration> {
         let seen = lock(&self.serial).writer().marker_seen?;
         Some(seen.duration_since(*self.started.get()?))
+    }
+
+    /// Whether the kernel said that it panics, so long ago.
+    pub(crate) fn panicked_before(&self, length: Duration) -> bool {
+        lock(&self.serial).writer().panic_seen.is_some_and(|seen| seen.elapsed() >= length)
     }
 
     /// Passes on what is left of a line without an end.
@@ -154,6 +167,7 @@ impl Devices {
         match port {
             SERIAL_PORT..=0x3ff => *byte = lock(&self.serial).read((port - SERIAL_PORT) as u8),
             SLEEP_CONTROL_PORT | SLEEP_STATUS_PORT => *byte = 0,
+            KEYBOARD_PORT => *byte = KEYBOARD_STATE,
             _ => {}
         }
     }

@@ -46,6 +46,8 @@ pub const MAX_LINUX_VCPUS: u32 = 254;
 pub const MAX_LINUX_MEMORY: u64 = 3 << 30;
 /// How often the run's own thread looks.
 const POLL: Duration = Duration::from_millis(5);
+/// How long a kernel that panics may go on talking.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Takes the lines of the guest's console as they come.
 pub type ConsoleSink = Box<dyn Fn(&str) + Send + Sync>;
@@ -72,8 +74,10 @@ pub struct LinuxGuest {
 pub enum LinuxEnd {
     /// It switched itself off.
     PowerOff,
-    /// It asked for a reset, which is what a panic comes to.
+    /// It asked for a reset.
     Reset,
+    /// It said on its console that it panics. What it does then is its own choice, and may be nothing.
+    Panic,
     /// It was still there when its time was over.
     TimeLimit,
     /// It died.
@@ -245,6 +249,9 @@ fn wait_for_end(
     loop {
         if let Some(end) = devices.end() {
             return Some(end);
+        }
+        if devices.panicked_before(LAST_WORDS) {
+            return Some(LinuxEnd::Panic);
         }
         if guest.failed() || limit.is_some_and(|limit| start.elapsed() >= limit) {
             return Some(LinuxEnd::TimeLimit);
