@@ -84,7 +84,9 @@ fn injected_holders() -> Check {
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let window = config().window * 5;
-    let outcome = reported(&RunConfig { sched: Sched::Host, deschedule, window, ..mostly_holding() })?;
+    // A pCPU for everybody: hardly anybody is off but on purpose.
+    let vcpus = (config().cpus.len() as u32).max(2);
+    let outcome = reported(&RunConfig { sched: Sched::Host, vcpus, deschedule, window, ..mostly_holding() })?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
     let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
     let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
