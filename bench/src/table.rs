@@ -31,6 +31,9 @@ pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
     let _ = writeln!(text, "{}; +- and (low to high) are 95 % intervals\n", summary.extent());
     text += &figures(summary);
+    if summary.rows.iter().any(|row| row.jain.is_none()) {
+        text += "fairness -: too few sections per vCPU to tell\n";
+    }
     text += &further_comparisons(summary);
     text += &lock_costs(&summary.lock_costs);
     for trials in &summary.trials {
