@@ -38,7 +38,8 @@ use crate::signal::{self, Thread};
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
 
-/// Slices while a guest's vCPUs start: each needs a moment only, and those that have started would make the others wait.
+/// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
+/// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
 const START_SLICE_NS: u64 = 100_000;
 
 /// A vCPU and its books.
@@ -535,12 +536,12 @@ impl<'a> Runners<'a> {
         let (guest, id) = (task.guest, task.vcpu.id);
         task.account.resume(guest, id, start);
         guest.invalidations.runs_here(id);
-        let debt_ns = std::mem::take(&mut task.account.debt_ns);
-        pcpu.begin(
-            start,
-            if guest.is_starting() { self.slice_ns.saturating_sub(START_SLICE_NS) } else { debt_ns },
-            guest.halts_in_kernel.then(|| self.first_look_ns()),
-        );
+        let mut debt_ns = std::mem::take(&mut task.account.debt_ns);
+        if guest.is_starting() {
+            let start_slice_ns = START_SLICE_NS << task.account.preemptions.min(30);
+            debt_ns = self.slice_ns.saturating_sub(start_slice_ns);
+        }
+        pcpu.begin(start, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         Self::publish_slice_end(task, pcpu);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
         loop {
