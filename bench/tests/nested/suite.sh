@@ -4,8 +4,9 @@
 #
 # Under QEMU 7.2 about one emulated machine in six dies, or is wedged by an interrupt into a nested guest, its kernel included.
 # So the suite goes through several short-lived machines; one that dies or hangs says nothing about the tests, and its shard
-# starts over in a new one. Time in the machine is no time at all: a shard with a failed test gets up to three machines, and the
-# summary says so. What fails in each of them has failed. A shard that no machine lived through is reported as not tested.
+# starts over in a new one. Time in the machine is no time at all, and now and then a vCPU is reset without a reason: tests that
+# failed, and these alone, get up to three machines, and the summary says so. What fails in each of them has failed. A shard that
+# no machine lived through is reported as not tested.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../../.."
@@ -27,20 +28,22 @@ linux_shards=2
 deaths=0
 repeated=()
 untested=()
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 # shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell. What else it takes:
 package=haltkick-vmm
 tests=guests # the test program
 options=()   # more options for nested.sh
 shard() {
-    local name=$1 seconds=$2 code machines=6 failures=0
+    local name=$1 seconds=$2 code machines=6 failures=0 failed wanted=("${filter[@]}")
     shift 2
     # SECONDS since the suite began: a host on which every machine hangs would take hours.
     while ((machines-- && SECONDS < 3000)); do
         echo "test-nested: $name"
         code=0
         env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
-            cargo test --quiet --package "$package" --test "$tests" -- "${filter[@]}" || code=$?
+            cargo test --quiet --package "$package" --test "$tests" -- "${wanted[@]}" | tee "$work/output" || code=$?
         case $code in
             0) return ;;
             124 | 125) deaths=$((deaths + 1)) ;;
@@ -48,6 +51,8 @@ shard() {
                 failures=$((failures + 1))
                 if ((failures == 3)); then exit "$code"; fi
                 repeated+=("$name")
+                mapfile -t failed < <(sed -n 's/^test \([^ ]*\) *\.\.\. FAILED$/\1/p' "$work/output")
+                if ((${#failed[@]})); then wanted=(--exact "${failed[@]}"); fi
                 ;;
         esac
     done
@@ -78,8 +83,6 @@ done
 shard "QEMU with KVM" 180 "HALTKICK_QEMU=$qemu"
 
 # The machine's own kernel under haltkick in the machine, with a user space of one static program.
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/initrd/{bin,dev,proc}
 cp "$(command -v busybox)" "$work/initrd/bin/busybox"
 cp "$here/linux-init" "$work/initrd/init"
