@@ -449,3 +449,26 @@ fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
         kicks: vcpu.kicks,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jain(acquisitions: &[u64]) -> (Option<f64>, Why) {
+        let of = |&acquisitions| VcpuOutcome { acquisitions, ..VcpuOutcome::default() };
+        let mut why = Why::default();
+        let vcpus: Vec<_> = acquisitions.iter().map(of).collect();
+        (fairness(&vcpus, &mut why).jain, why)
+    }
+
+    #[test]
+    fn fairness_is_told_from_two_sections_per_vcpu_on_and_null_with_a_reason_below() {
+        assert_eq!(jain(&[2, 2]).0, Some(1.0));
+        assert_eq!(jain(&[4, 0]).0, Some(0.5));
+        for too_few in [&[1, 2][..], &[0, 0]] {
+            let (jain, why) = jain(too_few);
+            assert_eq!(jain, None, "{too_few:?}");
+            assert!(why["fairness.jain"].contains("sections among 2 vCPUs"), "{why:?}");
+        }
+    }
+}
