@@ -1,0 +1,166 @@
+//! Experiment files: found, read, printed, overridden; in which order, and for how long, their cells run.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{
+    an_allowed_cpu, code, finished, haltkick, json, refusal, scratch, stderr, stdout, usable_kvm,
+};
+use crate::tiny::{CELLS_PER_BLOCK, TINY, records, runs, tiny};
+
+#[test]
+fn an_unknown_experiment_is_refused_with_the_nearest_name() {
+    let message = refusal(&["bench", "overcomit"]);
+    assert!(message.contains("unknown experiment 'overcomit': did you mean 'overcommit'?"), "{message}");
+}
+
+#[test]
+fn a_bad_experiment_file_ends_with_3_and_names_line_and_column() {
+    let path = scratch("bad-experiment").join("mine.toml");
+    for (rest, complaint) in [
+        (
+            "[[arm]]\nname = \"a\"\nlock = \"tikcet\"\n",
+            "6:1: arm 'a': lock: unknown lock 'tikcet': did you mean 'ticket'?",
+        ),
+        (
+            "[settings]\ndeschedule = \"waiter\"\n[[arm]]\nname = \"a\"\nworkload = \"compute\"\n",
+            "5:1: arm 'a': deschedule: nobody holds or awaits a lock in workload 'compute': deschedule random vCPUs, \
+             or use one of critical-section",
+        ),
+    ] {
+        std::fs::write(&path, format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{rest}")).unwrap();
+        let output = haltkick(&["bench", path.to_str().unwrap()]);
+        assert_eq!(code(&output), 3);
+        let expected = format!("haltkick: {}:{complaint}", path.display());
+        let stderr = stderr(&output);
+        assert!(stderr.starts_with(&expected) && stderr.lines().count() == 1, "{stderr}");
+    }
+}
+
+#[test]
+fn an_override_that_makes_cells_impossible_is_a_usage_error() {
+    let message = refusal(&["bench", "overcommit", "--ratios", "1,4096"]);
+    assert!(message.contains("ratio: 4096 is out of range"), "{message}");
+    let message = refusal(&["bench", "overcommit", "--set", "hodl=1us"]);
+    assert!(message.contains("unknown setting 'hodl': did you mean 'hold'?"), "{message}");
+}
+
+#[test]
+fn a_printed_experiment_can_be_run_from_the_copy() {
+    let printed = haltkick(&["bench", "overcommit", "--print"]);
+    assert_eq!(code(&printed), 0);
+    let copy = scratch("print").join("copy.toml");
+    std::fs::write(&copy, stdout(&printed)).unwrap();
+    let again = haltkick(&["bench", copy.to_str().unwrap(), "--print"]);
+    assert_eq!(stdout(&again), stdout(&printed));
+    assert!(stdout(&printed).contains("[[arm]]"));
+}
+
+#[test]
+fn the_tutorials_experiment_can_be_run_as_it_stands() {
+    let tutorial = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md");
+    let text = std::fs::read_to_string(tutorial).unwrap();
+    let experiment = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let path = scratch("tutorial").join("slice.toml");
+    std::fs::write(&path, experiment).unwrap();
+    let output = haltkick(&["bench", path.to_str().unwrap(), "--cpus", &an_allowed_cpu(), "--list-cells"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    // Seven blocks of ten settings with two arms and a lock-free cell each, and the A/A pair.
+    assert_eq!(stdout(&output).lines().count(), 7 * (10 * 3 + 1));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_order_and_another_seed_another() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, _) = tiny("order");
+    let list = |seed: &str| {
+        String::from_utf8(haltkick(&["bench", &experiment, "--list-cells", "--seed", seed]).stdout).unwrap()
+    };
+    let without_seed = |text: String| {
+        text.lines().map(|line| line.split("--cell=").nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = without_seed(list("1"));
+    assert_eq!(first.len(), 3 * CELLS_PER_BLOCK);
+    assert_eq!(first, without_seed(list("1")));
+    assert_ne!(first, without_seed(list("2")));
+    let one_block = |i: usize| {
+        first[i * CELLS_PER_BLOCK..(i + 1) * CELLS_PER_BLOCK]
+            .iter()
+            .map(|id| id.split("_block").next().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert!(one_block(0) != one_block(1) || one_block(1) != one_block(2), "every block has the same order");
+}
+
+#[test]
+fn precision_and_time_decide_the_number_of_blocks() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("stopping");
+    let blocks = |results: &Path| runs(results).into_keys().map(|(_, block)| block + 1).max().unwrap();
+    let patient = path.join("patient");
+    finished(&["bench", &experiment, "--target-precision", "999%", "--output", patient.to_str().unwrap()]);
+    assert!((6..=60).contains(&blocks(&patient)), "{} blocks", blocks(&patient));
+    let hurried = path.join("hurried");
+    finished(&["bench", &experiment, "--max-time", "1ms", "--output", hurried.to_str().unwrap()]);
+    assert_eq!(blocks(&hurried), 1);
+}
+
+#[test]
+fn blocks_beyond_the_planned_ones_hold_only_what_is_not_known_well_enough() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("vague");
+    let vague = TINY.replace("blocks = 3", "blocks = 1\ntarget-precision = \"0.001%\"");
+    fs::write(&experiment, vague).unwrap();
+    let results = path.join("results");
+    finished(&["bench", &experiment, "--output", results.to_str().unwrap()]);
+    let whole = runs(&results);
+    let cells = |block: u64| whole.keys().filter(|(_, of)| *of == block).count();
+    assert!((0..6).all(|block| cells(block) == CELLS_PER_BLOCK), "an interval needs six blocks: {whole:?}");
+    assert!((6..20).all(|block| cells(block) == CELLS_PER_BLOCK - 1), "all but the A/A pair: {whole:?}");
+    assert_eq!(cells(20), 0, "a target out of reach ends at twenty times the plan");
+
+    let file = results.join("runs.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let kept: Vec<&str> = text.lines().take(6 * CELLS_PER_BLOCK + 8).collect();
+    fs::write(&file, kept.join("\n") + "\n").unwrap();
+    finished(&["bench", "--resume", results.to_str().unwrap()]);
+    let resumed = runs(&results);
+    assert_eq!(resumed.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>());
+
+    let counted = path.join("counted");
+    finished(&["bench", &experiment, "--blocks", "1", "--output", counted.to_str().unwrap()]);
+    assert_eq!(runs(&counted).len(), CELLS_PER_BLOCK, "who asks for one block gets one");
+}
+
+#[test]
+fn guests_of_an_experiment_have_a_row_each_and_one_run_id() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("beside");
+    let beside = TINY.replace("lock = \"tas\"", "vm = \"lock=tas; name=second,lock=ticket\"");
+    let beside = beside.replace("baseline = \"tas\"", "baseline = \"tas / second\"");
+    fs::write(&experiment, beside.replace("blocks = 3", "blocks = 1")).unwrap();
+    let results = path.join("results");
+    finished(&["bench", &experiment, "--output", results.to_str().unwrap()]);
+    let records = records(&results);
+    let of = |arm: &str| -> Vec<&Value> {
+        records
+            .iter()
+            .filter(|record| record["place"]["arm"] == arm)
+            .map(|record| &record["run_id"])
+            .collect()
+    };
+    assert_eq!((of("tas").len(), of("tas")), (2, of("tas / second")));
+    let summary = json(&results.join("summary.json"));
+    assert!(summary["rows"].as_array().unwrap().iter().any(|row| row["arm"] == "tas / second"));
+    assert_eq!(summary["comparisons"].as_array().unwrap().len(), 2, "{}", summary["comparisons"]);
+}

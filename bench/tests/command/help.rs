@@ -1,0 +1,85 @@
+//! What the command says of itself: help, lists, completions, pages; what it says of the host.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{assert_valid, code, haltkick, scratch, stderr, stdout};
+
+#[test]
+fn lists_name_what_there_is() {
+    let locks = stdout(&haltkick(&["list", "locks"]));
+    for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
+        assert!(locks.lines().any(|line| line.starts_with(lock)), "{lock} is not in:\n{locks}");
+    }
+    let layouts: Vec<_> = locks.lines().filter(|line| line.starts_with("mutex")).collect();
+    assert_eq!(layouts.len(), 1, "a lock in several layouts is listed once:\n{locks}");
+    assert!(layouts[0].ends_with("--layout packed, split, cached, prev-cpu"), "{layouts:?}");
+    assert!(stdout(&haltkick(&["list", "workloads"])).contains("critical-section"));
+    assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
+}
+
+#[test]
+fn help_documents_every_exit_code() {
+    let help = stdout(&haltkick(&["--help"]));
+    for code in [
+        "0  done",
+        "2  usage",
+        "3  bad experiment",
+        "4  the host",
+        "5  the guest",
+        "6  no progress",
+        "7  finished",
+        "8  compare",
+        "130  interrupted",
+    ] {
+        assert!(help.contains(code), "{code} is not in:\n{help}");
+    }
+}
+
+#[test]
+fn every_line_of_help_fits_100_columns() {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["bench", "--help"],
+        &["doctor", "--help"],
+        &["list", "--help"],
+    ] {
+        let help = stdout(&haltkick(arguments));
+        let long = help.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(long, None, "in the help of {arguments:?}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_same_definitions() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&haltkick(&["completions", shell])).contains("preempted-hint"), "{shell}");
+    }
+    let directory = scratch("man");
+    assert_eq!(code(&haltkick(&["man", "--dir", directory.to_str().unwrap()])), 0);
+    let page = std::fs::read_to_string(directory.join("haltkick-run.1")).unwrap();
+    assert!(page.contains("spin\\-threshold"), "{page}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let shell =
+        format!("{} completions bash | head -1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_haltkick"));
+    let output = Command::new("bash").args(["-c", &shell]).output().expect("bash can be started");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+}
+
+#[test]
+fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
+    let output = haltkick(&["doctor", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_valid("doctor", &value);
+    let findings = value["findings"].as_array().unwrap();
+    assert!(findings.len() >= 15, "{} findings", findings.len());
+    for finding in findings {
+        assert!(!finding["why"].as_str().unwrap().is_empty(), "{finding}");
+        assert!(finding["value"].is_string() || finding["level"] == "unknown", "{finding}");
+    }
+}

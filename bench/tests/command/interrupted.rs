@@ -1,0 +1,95 @@
+//! Experiments that are interrupted, killed or cut off lose nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{command, finished, json, usable_kvm};
+use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs, tiny};
+
+/// Waits until `runs.jsonl` has as many lines, at most a minute.
+fn wait_for_records(results: &Path, lines: usize) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let count = || fs::read_to_string(results.join("runs.jsonl")).map_or(0, |text| text.lines().count());
+    while count() < lines {
+        assert!(Instant::now() < deadline, "no {lines} records within a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).expect("the child is ours");
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_shows_its_table() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("ctrl-c");
+    let results = path.join("results");
+    let child = command(&["bench", &experiment, "--blocks", "1000", "--output", results.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("haltkick can be started");
+    wait_for_records(&results, CELLS_PER_BLOCK + 3);
+    signal(&child, rustix::process::Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("qspinlock") || table.contains("pv"), "{table}");
+    let kept = records(&results).len();
+    assert!(kept >= CELLS_PER_BLOCK + 3);
+    assert_eq!(json(&results.join("summary.json"))["runs"], kept);
+}
+
+#[test]
+fn an_experiment_killed_again_and_again_is_completed_without_loss() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("killed");
+    let results = path.join("results");
+    let directory = results.to_str().unwrap().to_owned();
+    let mut seen = BTreeSet::new();
+    for kill in 0..8u64 {
+        let mut begin = match kill {
+            0 => command(&["bench", &experiment, "--output", &directory]),
+            _ => command(&["bench", "--resume", &directory]),
+        };
+        let mut child = begin.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        if kill == 0 {
+            wait_for_records(&results, 1);
+        }
+        std::thread::sleep(Duration::from_millis(kill * 29 % 97));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let now: BTreeSet<_> = runs(&results).into_keys().collect();
+        assert!(now.is_superset(&seen), "records were lost");
+        seen = now;
+    }
+    finished(&["bench", "--resume", &directory]);
+    let complete = runs(&results);
+    assert_eq!(complete.len(), 3 * CELLS_PER_BLOCK);
+    let repeated: Vec<_> =
+        complete.iter().filter(|(cell, count)| **count > 1 && !cell.0.starts_with("lock-free")).collect();
+    assert!(repeated.is_empty(), "{repeated:?}");
+}
+
+#[test]
+fn half_a_line_at_the_end_is_cut_off_and_its_cell_run_again() {
+    if !usable_kvm() {
+        return;
+    }
+    let results = run_tiny("half-a-line");
+    let path = results.join("runs.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() - 100]).unwrap();
+    finished(&["bench", "--resume", results.to_str().unwrap()]);
+    assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
+    assert!(records(&results).len() <= 3 * CELLS_PER_BLOCK + 1);
+}

@@ -1,0 +1,71 @@
+//! Linux guests that cannot be booted.
+
+use std::path::Path;
+
+use crate::support::{refusal, scratch};
+
+/// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs.
+fn pretended_kernel(directory: &Path, bytes: u64) -> String {
+    const LOADED_AT: u64 = 16 << 20;
+    let header = |words: &[(usize, u64)]| {
+        let mut header = vec![0_u8; 64 + 56];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        for (offset, word) in words {
+            header[*offset..offset + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        header
+    };
+    // Type and machine; version; entry; program headers at 64; one of 56 bytes. Segment: loadable, from 0, to there, this long.
+    let at = [(16, 1 << 32 | 62 << 16 | 2), (24, LOADED_AT), (32, 64), (52, 1 << 32 | 56 << 16 | 64)];
+    let segment = [(64, 7 << 32 | 1), (72, 0), (80, LOADED_AT), (88, LOADED_AT), (96, 120), (104, bytes)];
+    let path = directory.join("vmlinux");
+    std::fs::write(&path, header(&[&at[..], &segment].concat())).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
+    let directory = scratch("linux");
+    let file = |name: &str, bytes: u64| {
+        let path = directory.join(name);
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
+        path.display().to_string()
+    };
+    let (text, huge) = (file("zeroes", 100_000), file("huge", 1 << 30));
+    let kernel = pretended_kernel(&directory, 4 << 20);
+    for (arguments, expected) in [
+        (&["--kernel", "/no/such/kernel"][..], "/no/such/kernel: No such file"),
+        (&["--kernel", "/"], "/: it is no file"),
+        (&["--kernel", &text], "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage"),
+        (&["--kernel", &kernel, "--initrd", "/no/such/initrd"], "/no/such/initrd: No such file"),
+        (
+            &["--kernel", &kernel, "--initrd", &huge],
+            "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",
+        ),
+        (&["--kernel", &kernel, "--memory", "16MiB"], "cannot be loaded into 16 MiB"),
+        (&["--kernel", &kernel, "--memory", "18MiB"], "unpacked it takes 20 MiB, and the guest has 18"),
+        (
+            &["--kernel", &kernel, "--memory", "1MiB"],
+            "no Linux kernel runs in less than 16 MiB: use --memory",
+        ),
+        (&["--kernel", &kernel, "--memory", "4GiB"], "3072 MiB of memory at most, not 4096"),
+        (&["--kernel", &kernel, "--vcpus", "255"], "254 at most"),
+        (&["--kernel", &kernel, "--append", &"x".repeat(3000)], "--append: the command line has 3023 bytes"),
+        (&["--kernel", &kernel, "--lock", "ticket"], "--lock is for our own guest"),
+        (&["--kernel", &kernel, "--engine", "threads"], "--engine is for our own guest"),
+        (&["--kernel", &kernel, "--trace", "x.pftrace"], "--trace is for our own guest"),
+        (
+            &["--kernel", &kernel, "--deschedule", "holder"],
+            "nobody knows what a vCPU of a Linux guest is doing",
+        ),
+    ] {
+        let mut all = vec!["run"];
+        all.extend(arguments);
+        let message = refusal(&all);
+        assert!(message.contains(expected) && message.lines().count() == 1, "{arguments:?}: {message}");
+    }
+    for alone in ["--initrd", "--append", "--marker"] {
+        let message = refusal(&["run", alone, "x"]);
+        assert!(message.contains("--kernel <FILE>"), "{message}");
+    }
+}

@@ -1,0 +1,106 @@
+//! QEMU: absent, too old, silent, emulating.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{code, haltkick, refusal, scratch, stderr, stdout};
+
+/// A program that says it is QEMU and then does what `script` says.
+fn pretended_qemu(name: &str, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = scratch(name).join("qemu");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    program
+}
+
+/// `haltkick run --engine qemu` with that program.
+fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
+    command.args(["run", "--engine", "qemu", "--accel", "tcg", "--no-ideal"]).args(arguments);
+    command.env("HALTKICK_QEMU", program);
+    command
+}
+
+#[test]
+fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
+    let old = pretended_qemu("old-qemu", "echo 'QEMU emulator version 4.2.1'");
+    for (program, reason) in [(Path::new("/no/such/qemu"), "cannot be run"), (old.as_path(), "5.0 is needed")]
+    {
+        let output = with_qemu(program, &[]).output().unwrap();
+        let message = stderr(&output);
+        assert_eq!((code(&output), message.lines().count()), (4, 1), "{message}");
+        assert!(message.contains(reason) && message.contains("apt install qemu-system-x86"), "{message}");
+        assert_eq!(stdout(&output), "");
+    }
+    let message = refusal(&["run", "--accel", "tcg"]);
+    assert!(message.contains("use engine qemu"), "{message}");
+}
+
+#[test]
+fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
+    let directory = scratch("silent-qemu-pid");
+    let pid_file = directory.join("pid");
+    let silent = pretended_qemu(
+        "silent-qemu",
+        &format!(
+            "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit\n\
+             echo $$ > {0}.new && mv {0}.new {0}\nexec sleep 1000",
+            pid_file.display()
+        ),
+    );
+    let started = || loop {
+        match std::fs::read_to_string(&pid_file) {
+            Ok(pid) => break pid.trim().to_owned(),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    // A process that was killed and is nobody's child any more may still be on its way out.
+    let ends = |pid: &str| {
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.chars().next()
+        };
+        while state().is_some_and(|state| state != 'Z') {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+
+    let output = with_qemu(&silent, &["--watchdog", "200ms", "--duration", "20ms"]).output().unwrap();
+    assert_eq!(code(&output), 6, "{}", stderr(&output));
+    assert!(stderr(&output).contains("no progress: QEMU's guest has not ended"), "{}", stderr(&output));
+    ends(&started());
+
+    use rustix::process::Signal;
+    for (signal, expected) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+        std::fs::remove_file(&pid_file).unwrap();
+        let mut run = with_qemu(&silent, &[]).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let pid = started();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&run), signal).unwrap();
+        assert_eq!(run.wait().unwrap().code(), expected);
+        ends(&pid);
+    }
+}
+
+#[test]
+fn the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing() {
+    if haltkick_vmm::find_qemu().is_err() {
+        eprintln!("skipped: there is no qemu-system-x86_64");
+        return;
+    }
+    let program = Path::new("qemu-system-x86_64");
+    let arguments = ["--vcpus", "4", "--lock", "qspinlock", "--pv", "on", "--duration", "50ms"];
+    let output = with_qemu(program, &[&arguments[..], &["--format", "json"]].concat()).output().unwrap();
+    assert_eq!(code(&output), 7, "{}", stderr(&output));
+    let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let schema: serde_json::Value =
+        serde_json::from_str(&stdout(&haltkick(&["schema", "run"]))).expect("a schema");
+    let problems: Vec<_> =
+        jsonschema::validator_for(&schema).unwrap().iter_errors(&record).map(|e| e.to_string()).collect();
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(record["config"]["engine"], "qemu-tcg");
+    assert_eq!(record["trusted"], false);
+    assert!(record["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == "emulated"));
+    let table = with_qemu(program, &arguments).output().unwrap();
+    assert!(stdout(&table).contains("emulated, not comparable"), "{}", stdout(&table));
+}

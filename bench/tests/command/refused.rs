@@ -1,0 +1,144 @@
+//! Runs that cannot be: one line, exit code 2, nothing done.
+
+use crate::support::{haltkick, refusal, scratch};
+
+#[test]
+fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
+    for (arguments, expected) in [
+        (&["--vcpus", "0"][..], "haltkick: --vcpus: 0 is out of range: 1 to 1024\n"),
+        (&["--ratio", "0"], "haltkick: --ratio: 0 is out of range: 1 to 1024\n"),
+        (&["--vcpus", "1025"], "haltkick: --vcpus: 1025 is out of range: 1 to 1024\n"),
+        (&["--lock", "tikcet"], "haltkick: --lock: unknown lock 'tikcet': did you mean 'ticket'?\n"),
+        (
+            &["--workload", "critical"],
+            "haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?\n",
+        ),
+        (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
+        (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
+        (
+            &["--vm", "name=a", "--vm", "name=a"],
+            "haltkick: two guests are called `a`: give each a name of its own\n",
+        ),
+        (
+            &["--vm", "vcpus=600", "--vm", "vcpus=600"],
+            "haltkick: the guests have 1200 vCPUs together, and a run has 1024 at most: use fewer\n",
+        ),
+        (
+            &["--work", "1s"],
+            "haltkick: --work: workload 'critical-section' has no such thing: use workload mixed\n",
+        ),
+        (
+            &["--workload", "mixed", "--nested-one-in", "2"],
+            "haltkick: --nested-one-in: nested sections need a second lock: use locks 2 or more\n",
+        ),
+        (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
+        (
+            &["--lock", "none", "--deschedule", "holder"],
+            "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
+        ),
+        (
+            &["--workload", "hand-off", "--pv", "on", "--deschedule", "holder"],
+            "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
+             or use one of critical-section, mixed, copy-256, copy-1024, copy-4096, grant-single, grant-split, \
+             grant-cleaned, grant-lists, grant-per-cpu, grant-fair, rwlock-unfair, rwlock-fair, rwlock-per-cpu, \
+             rwlock-per-cpu-fair, fault-map-touch, fault-many, fault-read-mostly, fault-private\n",
+        ),
+        (&["--grace", "2ms"], "haltkick: --grace: 2ms is out of range: a slice, 1ms, at most\n"),
+        (
+            &["--grace", "50us", "--sched", "host"],
+            "haltkick: --grace: only the VMM's own scheduler can grant it: use --sched vmm\n",
+        ),
+        (&["--deschedule", "random,for=1m"], "haltkick: --deschedule: for=60s is out of range: 1us to 10s\n"),
+        (
+            &["--deschedule", "holder,at=handed-over"],
+            "haltkick: --deschedule: lock 'qspinlock' has no points: use qspinlock-points, ticket-points, owner-yield-points\n",
+        ),
+        (
+            &["--lock", "qspinlock-points", "--deschedule", "waiter,at=handed-over"],
+            "haltkick: --deschedule: no waiter passes 'handed-over': use holder or random, or another point\n",
+        ),
+        (&["--lock", "mutx"], "haltkick: --lock: unknown lock 'mutx': did you mean 'mutex'?\n"),
+        (
+            &["--lock", "mutex", "--layout", "flat"],
+            "haltkick: --layout: lock 'mutex' has no layout 'flat': it has packed, split, cached, prev-cpu\n",
+        ),
+        (
+            &["--lock", "tas", "--layout", "packed"],
+            "haltkick: --layout: lock 'tas' has no layouts to choose from: leave it out, or take another lock\n",
+        ),
+        (
+            &["--lock", "tsa", "--layout", "packed"],
+            "haltkick: --lock: unknown lock 'tsa': did you mean 'tas'?\n",
+        ),
+    ] {
+        let mut all = vec!["run"];
+        all.extend(arguments);
+        assert_eq!(refusal(&all), expected);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
+    let message = refusal(&["run", "--cpus", "1000"]);
+    assert!(
+        message.contains("CPU 1000 does not exist or is not allowed here: this process may use "),
+        "{message}"
+    );
+}
+
+#[test]
+fn values_that_cannot_be_read_are_refused_with_a_hint() {
+    for (arguments, hint) in [
+        (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
+        (&["run", "--hold", "5 lightyears"], "unknown unit 'lightyears'"),
+        (&["run", "--cpus", "0-"], "'0-' is no CPU list: write it as 0,2-3"),
+        (&["run", "--deschedule", "owner"], "unknown policy 'owner': there is holder, head, waiter, random"),
+        (
+            &["run", "--lock", "qspinlock-points", "--deschedule", "head,at=handed"],
+            "unknown point 'handed': there is node-claimed, tail-published, pending-set, halted-published, handed-over,",
+        ),
+        (&["run", "--pv", "maybe"], "invalid value 'maybe'"),
+        (&["run", "--vcpus", "4", "--ratio", "2"], "cannot be used with"),
+        (&["bench", "overcommit", "--set", "hold"], "write KEY=VALUE"),
+    ] {
+        let message = refusal(arguments);
+        assert!(message.contains(hint), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn an_unreadable_or_foreign_guest_is_refused() {
+    let directory = scratch("foreign-guest");
+    let foreign = directory.join("foreign");
+    std::fs::write(&foreign, "no ELF at all").unwrap();
+    for path in [foreign.to_str().unwrap(), "/does/not/exist"] {
+        let message = refusal(&["run", "--guest", path]);
+        assert!(message.starts_with(&format!("haltkick: guest image {path}: ")), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
+    let message = refusal(&["run", "--lock", "tas", "--pv", "on"]);
+    let start =
+        "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or one of ticket, qspinlock, ";
+    assert!(message.starts_with(start) && message.lines().count() == 1, "{message}");
+    let message = refusal(&["run", "--lock", "qspinlock-v16", "--pv", "off"]);
+    assert!(message.contains("no native form: use pv on, or one of none, tas, "), "{message}");
+}
+
+#[test]
+fn a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts() {
+    let output = haltkick(&["run", "--trace", "/nonexistent/run.pftrace"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("--trace: /nonexistent/run.pftrace: ") && message.lines().count() == 1,
+        "{message}"
+    );
+    let output = haltkick(&["run", "--profile=1us"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert_eq!(message, "haltkick: --profile: a period of 1us is out of range: 100us to 100ms\n");
+}

@@ -1,0 +1,79 @@
+//! The report, in a browser; and the table of published figures.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{assert_valid, finished, json, usable_kvm};
+use crate::tiny::{run_tiny, runs, tiny};
+
+#[test]
+fn the_report_needs_no_network_and_renders_without_errors() {
+    if !usable_kvm() {
+        return;
+    }
+    let results = run_tiny("report");
+    let report = results.join("report.html");
+    let html = fs::read_to_string(&report).unwrap();
+    assert!(html.len() < 3 << 20, "{} bytes", html.len());
+    let addresses: Vec<&str> =
+        html.match_indices("http").map(|(at, _)| &html[at..(at + 26).min(html.len())]).collect();
+    assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
+    assert!(!html.contains("<script") && !html.contains("@import") && !html.contains("src="));
+    let rendered = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
+        .arg(format!("file://{}", report.display()))
+        .output();
+    let Ok(rendered) = rendered else {
+        eprintln!("skipped: no chromium to render the report with (apt-get install chromium)");
+        return;
+    };
+    let dom = String::from_utf8_lossy(&rendered.stdout);
+    assert_eq!(dom.matches("<section").count(), html.matches("<section").count());
+    assert_eq!(dom.matches("<svg").count(), html.matches("<svg").count());
+    let log = String::from_utf8_lossy(&rendered.stderr);
+    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn published_figures_stand_beside_ours() {
+    if !usable_kvm() {
+        return;
+    }
+    let (_, path) = tiny("reproduce");
+    let results = path.join("results");
+    let arguments = [
+        "reproduce",
+        "qspinlock",
+        "--blocks=2",
+        "--ratios=1,4",
+        "--window=20ms",
+        "--set=warmup=5ms",
+        "--set=work=5ms",
+        "--set=think=5us",
+    ];
+    let output = ["--format=json", "--output", results.to_str().unwrap()];
+    let arguments = [&arguments[..], &output].concat();
+    let reproduction: Value = serde_json::from_slice(&finished(&arguments).stdout).expect("JSON");
+    assert_valid("reproduction", &reproduction);
+    assert_eq!(reproduction, json(&results.join("reproduction.json")));
+    let row = &reproduction["rows"][0];
+    assert!(row["published"].as_f64().unwrap() > 2.0, "{row}");
+    let summary = json(&results.join("qspinlock/summary.json"));
+    let comparison = |sched: &str, ratio: &str| {
+        let mut comparisons = summary["comparisons"].as_array().unwrap().iter();
+        let is_it = |it: &&Value| {
+            let point = &it["setting"];
+            it["name"] == "PV/PV ticket" && point["sched"] == sched && point["ratio"] == ratio
+        };
+        comparisons.find(is_it).expect("the comparison was made")["ratio"].clone()
+    };
+    assert_eq!((&row["ours"], &row["control"]), (&comparison("host", "4"), &comparison("vmm", "1")));
+    assert_eq!(row["setting"]["ratio"], "4", "{row}");
+    // The same again: the records are there, so that nothing needs to be run.
+    let runs = runs(&results.join("qspinlock"));
+    finished(&arguments);
+    assert_eq!(self::runs(&results.join("qspinlock")), runs);
+}

@@ -1,0 +1,93 @@
+//! What an experiment leaves in its directory, and what is refused there.
+
+use std::fs;
+
+use crate::support::{assert_valid, haltkick, json, nulls_without_reason, refusal, scratch, usable_kvm};
+use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs};
+
+#[test]
+fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
+    let file = scratch("in-the-way").join("file");
+    std::fs::write(&file, "").unwrap();
+    for path in [file.to_str().unwrap(), "/proc/haltkick"] {
+        let message = refusal(&["bench", "overcommit", "--output", path]);
+        assert!(message.contains(&format!("output directory {path}: ")), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
+}
+
+#[test]
+fn a_directory_that_holds_an_experiment_is_not_overwritten() {
+    let directory = scratch("taken");
+    std::fs::write(directory.join("manifest.json"), "precious").unwrap();
+    let message = refusal(&["bench", "overcommit", "--output", directory.to_str().unwrap()]);
+    assert!(message.contains("already holds an experiment"), "{message}");
+    assert_eq!(std::fs::read_to_string(directory.join("manifest.json")).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+}
+
+#[test]
+fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
+    if !usable_kvm() {
+        return;
+    }
+    let results = run_tiny("complete");
+    assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
+    assert!(runs(&results).values().all(|count| *count == 1));
+    for record in records(&results) {
+        assert_valid("run", &record);
+        assert_eq!(nulls_without_reason(&record), [""; 0], "{}", record["why"]);
+    }
+    assert_valid("manifest", &json(&results.join("manifest.json")));
+    assert_valid("summary", &json(&results.join("summary.json")));
+    for name in [
+        "summary.csv",
+        "runs.csv",
+        "report.html",
+        "throughput.svg",
+        "efficiency.svg",
+        "waits.svg",
+        "fairness.svg",
+        "time.svg",
+    ] {
+        assert!(results.join(name).metadata().is_ok_and(|file| file.len() > 0), "{name} is missing");
+    }
+    let left_over: Vec<_> = fs::read_dir(&results)
+        .unwrap()
+        .flatten()
+        .filter(|file| file.file_name().to_string_lossy().contains("partial"))
+        .collect();
+    assert!(left_over.is_empty(), "{left_over:?}");
+}
+
+#[test]
+fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
+    if !usable_kvm() {
+        return;
+    }
+    let results = run_tiny("broken");
+    let path = results.join("runs.jsonl");
+    let good = fs::read_to_string(&path).unwrap();
+    for (replacement, expected) in [
+        ("garbage".to_owned(), "no JSON"),
+        (
+            "{\"schema\":\"somebody.else\",\"schema_version\":1}".to_owned(),
+            "schema is 'somebody.else', not 'haltkick.run'",
+        ),
+        (
+            good.lines().nth(1).unwrap().replace("\"schema_version\":1", "\"schema_version\":9"),
+            "a record of version 9, where this haltkick reads version 1",
+        ),
+        ("{\"schema\":\"haltkick.run\",\"schema_version\":1}".to_owned(), "a broken record"),
+    ] {
+        let mut lines: Vec<&str> = good.lines().collect();
+        lines[1] = &replacement;
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let output = haltkick(&["report", results.to_str().unwrap()]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(&format!("{}:2: {expected}", path.display())), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Single runs, their records, and how they fail.
+
+use serde_json::Value;
+
+use crate::support::{
+    an_allowed_cpu, assert_valid, code, finished, haltkick, nulls_without_reason, refusal, stderr, stdout,
+    usable_kvm,
+};
+
+#[test]
+fn threads_need_no_kvm_and_the_record_names_the_engine() {
+    let output =
+        haltkick(&["run", "--engine", "threads", "--duration", "20ms", "--no-ideal", "--format", "json"]);
+    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+    let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(record["config"]["engine"], "threads");
+    assert_eq!(record["config"]["ring"], 3);
+    let message = refusal(&["run", "--perf-map"]);
+    assert!(message.contains("only --engine threads"), "{message}");
+}
+
+#[test]
+fn a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told() {
+    let cpu = an_allowed_cpu();
+    let fixed =
+        ["run", "--engine", "threads", "--vcpus", "4", "--cpus", &cpu, "--slice", "2ms", "--no-ideal"];
+    let window_ns = |more: &[&str]| {
+        let output = haltkick(&[&fixed, more, &["--format", "json"]].concat());
+        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        record["config"]["window_ns"].as_u64()
+    };
+    assert_eq!(window_ns(&["--duration", "10ms", "--min-turns", "5"]), Some(4 * 2 * 5 * 1_000_000));
+    assert_eq!(window_ns(&["--duration", "50ms", "--min-turns", "5"]), Some(50_000_000));
+}
+
+#[test]
+fn a_record_without_a_value_says_why() {
+    if !usable_kvm() {
+        return;
+    }
+    let output = finished(&[
+        "run",
+        "--lock",
+        "none",
+        "--vcpus",
+        "2",
+        "--duration",
+        "5ms",
+        "--sched",
+        "host",
+        "--format",
+        "json",
+    ]);
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_valid("run", &record);
+    assert_eq!(nulls_without_reason(&record), [""; 0], "{}", record["why"]);
+    for (path, pointer) in
+        [("config.slice_ns", "/config/slice_ns"), ("totals.lost_updates", "/totals/lost_updates")]
+    {
+        assert_eq!(record.pointer(pointer), Some(&Value::Null), "{path}");
+        assert!(record["why"][path].as_str().is_some_and(|why| !why.is_empty()), "{path}: {}", record["why"]);
+    }
+}
+
+#[test]
+fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() {
+    if !usable_kvm() {
+        return;
+    }
+    for (workload, code, expected, cause, at_fault) in [
+        ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
+        ("selftest-exception", 5, "guest exception on vCPU 3: #PF", "exception", Some(3)),
+        ("selftest-exclusion", 5, "mutual exclusion violated", "exclusion-broken", None),
+        ("selftest-hang", 6, "no progress", "holder-runs", Some(0)),
+    ] {
+        let output = haltkick(&[
+            "run",
+            "--vcpus",
+            "4",
+            "--duration",
+            "5s",
+            "--watchdog",
+            "500ms",
+            "--lock",
+            "tas",
+            "--workload",
+            workload,
+            "--format",
+            "json",
+        ]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{workload}: {message}");
+        let last = message.lines().last().unwrap();
+        assert!(last.starts_with("haltkick: ") && last.contains(expected), "{workload}: {message}");
+        let record: Value = serde_json::from_slice(&output.stdout).expect("a record of the failure");
+        assert_valid("failure", &record);
+        let verdict = &record["explanation"]["verdict"];
+        assert_eq!(
+            (&verdict["cause"], verdict["vcpu"].as_u64()),
+            (&Value::from(cause), at_fault),
+            "{workload}"
+        );
+        assert!(message.contains(verdict["text"].as_str().unwrap()), "{workload}: {message}");
+        assert_eq!(record["exit_code"], code, "{workload}");
+        let console = record["console"].as_str().unwrap();
+        assert!(message.contains(console.trim_end()), "{workload}: {console}");
+    }
+}
+
+#[test]
+fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() {
+    if !usable_kvm() {
+        return;
+    }
+    let arguments =
+        ["run", "--vcpus=4", "--duration=50ms", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
+    let output = haltkick(&[&arguments[..], &["--vm=name=other,lock=tas"]].concat());
+    assert_eq!(output.status.code(), Some(5));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("haltkick: guest `doomed`: guest panicked"), "{words}");
+    let record: Value = serde_json::from_slice(&output.stdout).expect("one record");
+    assert_valid("run", &record);
+    assert_eq!((&record["config"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
+    assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
+}

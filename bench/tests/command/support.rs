@@ -1,0 +1,115 @@
+//! What all these tests start with.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
+    command.args(arguments);
+    command
+}
+
+pub(crate) fn haltkick(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("haltkick can be started")
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().expect("haltkick ends by itself")
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("standard output is text")
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("standard error is text")
+}
+
+/// A directory of this test's own, empty.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a scratch directory");
+    path
+}
+
+/// The one line on stderr with which the command refuses `arguments`, exit code 2.
+pub(crate) fn refusal(arguments: &[&str]) -> String {
+    let output = haltkick(arguments);
+    assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "", "{arguments:?} wrote data");
+    stderr(&output)
+}
+
+pub(crate) fn usable_kvm() -> bool {
+    let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    if let Err(error) = &usable {
+        eprintln!("skipped: /dev/kvm: {error}");
+    }
+    usable.is_ok()
+}
+
+/// Exit codes of a run that came to its end; 7 because the machine that runs tests need not be quiet.
+pub(crate) const FINISHED: [i32; 2] = [0, 7];
+
+/// Runs `arguments` to the end, which is good or at least an end.
+pub(crate) fn finished(arguments: &[&str]) -> Output {
+    let output = haltkick(arguments);
+    let code = output.status.code().expect("haltkick ends by itself");
+    assert!(
+        FINISHED.contains(&code),
+        "{arguments:?} ended with {code}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+pub(crate) fn schema(of: &str) -> Value {
+    serde_json::from_slice(&haltkick(&["schema", of]).stdout).expect("a schema is JSON")
+}
+
+pub(crate) fn assert_valid(of: &str, value: &Value) {
+    let validator = jsonschema::validator_for(&schema(of)).expect("a schema is a schema");
+    let errors: Vec<String> =
+        validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{of}: {errors:#?}");
+}
+
+pub(crate) fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("the file is there")).expect("the file is JSON")
+}
+
+/// Paths of nulls for which `why` has nothing, neither for them nor for what they are part of.
+pub(crate) fn nulls_without_reason(record: &Value) -> Vec<String> {
+    fn collect(value: &Value, path: &str, nulls: &mut BTreeSet<String>) {
+        match value {
+            Value::Null => {
+                nulls.insert(path.to_owned());
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, path, nulls)),
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(value, &path, nulls);
+            }),
+            _ => {}
+        }
+    }
+    let mut nulls = BTreeSet::new();
+    collect(record, "", &mut nulls);
+    let explained = |path: &String| {
+        let group = path.split('.').next().unwrap_or_default();
+        record["why"].get(path).or(record["why"].get(group)).is_some_and(|why| why.as_str() != Some(""))
+    };
+    nulls.into_iter().filter(|path| path != "place" && !explained(path)).collect()
+}
+
+/// The first CPU that the tests may use.
+pub(crate) fn an_allowed_cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    list.trim().split([',', '-']).next().unwrap().to_owned()
+}
