@@ -2,9 +2,13 @@
 
 pub(crate) mod affinity;
 mod fair_queue;
+mod halts;
 mod host;
+mod pcpu;
+mod queue;
 mod runners;
 mod shares;
+mod sleepers;
 mod slice;
 
 use std::thread::Scope;

@@ -1,24 +1,11 @@
 //! `--sched vmm`: one pinned runner thread per pCPU multiplexes the vCPUs.
 //!
-//! A vCPU is a [`Task`] that exactly one place owns at any time: the ready queue, a runner's hands, its slot while
-//! it sleeps, or the list of those that left. Ownership is what keeps two runners from entering one vCPU.
+//! A vCPU is a [`Task`] that exactly one place owns at any time: the [`Queue`], a runner's hands, or its slot among the
+//! [`Sleepers`]. Ownership is what keeps two runners from entering one vCPU.
 //!
-//! Sleep and kick meet in the vCPU's slot, under its mutex:
-//! 1. The kick comes first: it finds no sleeper, sets the latch; the sleep finds the latch and does not happen.
-//! 2. The sleep comes first: the kick finds the sleeper and moves it to the ready queue.
-//!
-//! No third order exists, so no kick is lost.
-//!
-//! A vCPU that is descheduled on purpose lies aside until its time is over. Then it is ready, and late: it is next.
-//!
-//! A vCPU of a guest that halts in KVM's hands (a Linux guest) would keep its pCPU until something wakes it. So the runner
-//! looks whether it has halted, each time after as long as it has looked away: unnoticed, it keeps the pCPU for no longer than
-//! it has run. It dozes then, and as nobody says when something has come for it, runners look for that too, between turns.
-//!
-//! One queue for all runners keeps every pCPU busy while any vCPU is ready; `shares` and `fair_queue` say who is next.
+//! Its turn on a pCPU ends in one of the ways of [`Turn`], each of which has a place for it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
@@ -31,7 +18,11 @@ use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::{GuestRun, lock};
 use crate::observe::Observer;
+use crate::sched::halts::LookCost;
+use crate::sched::pcpu::Pcpu;
+use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
+use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, Place, affinity};
 use crate::signal::{self, Thread};
@@ -41,160 +32,6 @@ use crate::vcpu::Vcpu;
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
 const START_SLICE_NS: u64 = 100_000;
-
-/// A vCPU and its books.
-struct Task<'a> {
-    guest: &'a GuestRun<'a>,
-    vcpu: Vcpu,
-    account: Account,
-    /// The pCPU that it ran on last. It is run there again where that is fair: its caches are warm there, and before
-    /// Linux 6.13 a vCPU that changes threads waits for an RCU grace period.
-    last_pcpu: Option<u32>,
-    /// The end of the run took it off its pCPU.
-    stopped: bool,
-}
-
-impl Task<'_> {
-    /// Number among the vCPUs of all guests.
-    fn number(&self) -> u32 {
-        self.guest.number_of(self.vcpu.id)
-    }
-}
-
-/// Where a sleeping vCPU lies, and where a kick waits for one that does not sleep yet.
-#[derive(Default)]
-struct Slot<'a> {
-    latched: bool,
-    asleep: Option<Box<Task<'a>>>,
-}
-
-/// Tasks are boxed wherever they lie: they change places thousands of times a second.
-#[expect(clippy::vec_box, reason = "they come out of the other places boxed")]
-struct Queue<'a> {
-    ready: Shares<Box<Task<'a>>>,
-    /// Descheduled on purpose: until when, and which.
-    aside: BTreeMap<(u64, u32), Box<Task<'a>>>,
-    /// Halted in KVM's hands: when to look next, and which.
-    dozing: BTreeMap<(u64, u32), Box<Task<'a>>>,
-    /// Not started until vCPU 0 says so.
-    unborn: Vec<Box<Task<'a>>>,
-    /// Done, or failed.
-    left: Vec<Box<Task<'a>>>,
-    /// Of guests that failed while others go on.
-    retired: Vec<Box<Task<'a>>>,
-    idle_runners: usize,
-}
-
-impl<'a> Queue<'a> {
-    /// Those whose time aside is over are ready.
-    fn take_back(&mut self, now_ns: u64) {
-        while let Some(entry) = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns) {
-            let task = entry.remove();
-            self.push_after_sleep(task);
-        }
-    }
-
-    /// A vCPU that dozes and that nobody has looked at since it was due at `now_ns`: one of `pcpu`'s own, or anyone's if there
-    /// is nothing else to do.
-    fn take_dozing(&mut self, now_ns: u64, pcpu: u32) -> Option<Box<Task<'a>>> {
-        let nothing_else = self.ready.is_empty();
-        let mut due = self.dozing.iter().take_while(|((look_ns, _), _)| *look_ns <= now_ns);
-        let (&key, _) = due.find(|(_, task)| nothing_else || task.last_pcpu == Some(pcpu))?;
-        self.dozing.remove(&key)
-    }
-
-    /// Lays a halted vCPU to rest. The longer it has slept the less often it is looked at, so that it is found at most a
-    /// quarter of that late; an idle guest must not keep its pCPUs busy.
-    fn doze(&mut self, now_ns: u64, first_look_ns: u64, task: Box<Task<'a>>) {
-        let slept_ns = now_ns.saturating_sub(task.account.off_since_ns());
-        let look_ns = (slept_ns / 4).clamp(first_look_ns, first_look_ns.max(LONGEST_LOOK_NS));
-        self.dozing.insert((now_ns + look_ns, task.number()), task);
-    }
-
-    fn push_ready(&mut self, task: Box<Task<'a>>) {
-        self.ready.push(task.guest.index, task.number(), task.account.virtual_ns, task);
-    }
-
-    fn push_after_sleep(&mut self, mut task: Box<Task<'a>>) {
-        task.account.virtual_ns = self.ready.after_sleep(task.guest.index, task.account.virtual_ns);
-        self.push_ready(task);
-    }
-
-    /// The vCPU that is next on `pcpu`. Those of guests that are over are laid away.
-    fn pop(&mut self, pcpu: Option<u32>) -> Option<Box<Task<'a>>> {
-        loop {
-            let task = self.ready.pop(|task| task.last_pcpu == pcpu)?;
-            if !task.guest.stopping() {
-                return Some(task);
-            }
-            self.retired.push(task);
-        }
-    }
-}
-
-/// How long the first look at whether a vCPU has halted, or has been woken, waits: so long at least, and so many times what a look
-/// has taken lately. On hardware the former is more; emulated, a look may take a millisecond.
-const LOOK_NS: u64 = 100_000;
-const LOOK_COSTS: u64 = 16;
-/// The longest that anyone waits for the next look after a wake-up: less than a tick of most kernels.
-const LONGEST_LOOK_NS: u64 = 2_000_000;
-
-/// When to look whether the vCPU on a pCPU has halted.
-struct Look {
-    began_ns: u64,
-    at_ns: u64,
-}
-
-/// What a runner has of its own.
-struct Pcpu<'a> {
-    number: u32,
-    slice: SliceTimer,
-    injector: Option<Injector>,
-    /// While the turn is in its grace: since when.
-    grace: Option<u64>,
-    /// In turns of vCPUs that halt in KVM's hands.
-    look: Option<Look>,
-    observer: Observer<'a>,
-}
-
-impl Pcpu<'_> {
-    /// A turn begins.
-    fn begin(&mut self, now_ns: u64, debt_ns: u64, first_look_ns: Option<u64>) {
-        self.slice.begin(now_ns, debt_ns);
-        self.look = first_look_ns.map(|look_ns| Look { began_ns: now_ns, at_ns: now_ns + look_ns });
-        self.set_alarm();
-    }
-
-    /// The vCPU has not halted.
-    fn looked(&mut self, now_ns: u64) {
-        if let Some(look) = self.look.as_mut().filter(|look| look.at_ns <= now_ns) {
-            look.at_ns = now_ns + (now_ns - look.began_ns);
-            self.set_alarm();
-        }
-    }
-
-    /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
-    fn takes(&mut self, activity: impl FnOnce() -> Activity, now_ns: u64) -> Option<u64> {
-        let injector = self.injector.as_mut()?;
-        let length_ns = injector.takes(activity(), now_ns).then(|| injector.length_ns());
-        self.set_alarm();
-        length_ns
-    }
-
-    /// The vCPU is at `point`: the same.
-    fn takes_at(&mut self, point: u32, activity: Activity) -> Option<u64> {
-        let injector = self.injector.as_mut()?;
-        injector.takes_at(point, activity, now_ns()).then(|| injector.length_ns())
-    }
-
-    fn set_alarm(&mut self) {
-        let look_ns = self.look.as_ref().map(|look| look.at_ns);
-        let injection_ns = self.injector.as_ref().and_then(Injector::alarm);
-        if let Some(at_ns) = look_ns.into_iter().chain(injection_ns).min() {
-            self.slice.also_at(at_ns);
-        }
-    }
-}
 
 /// Why a vCPU's turn ended.
 enum Turn<'a> {
@@ -222,16 +59,14 @@ pub(crate) struct Runners<'a> {
     queue: Mutex<Queue<'a>>,
     /// Signalled when a vCPU becomes ready while a runner is idle, and when the run stops.
     work: Condvar,
-    /// One per vCPU of all guests.
-    slots: Vec<Mutex<Slot<'a>>>,
+    sleepers: Sleepers<Box<Task<'a>>>,
     runners: usize,
     slice_ns: u64,
     grace_ns: u64,
     kick_yields: bool,
     plan: Option<Plan>,
     threads: Mutex<Vec<Thread>>,
-    /// What a look at a vCPU that is halted in KVM's hands has taken lately.
-    look_cost_ns: AtomicU64,
+    look_cost: LookCost,
     /// A runner is missing.
     broken: AtomicBool,
 }
@@ -246,11 +81,8 @@ impl<'a> Runners<'a> {
     ) -> Self {
         let slice_ns = config.slice.as_nanos() as u64;
         let now = now_ns();
-        let slots: Vec<_> = vcpus.iter().flatten().map(|_| Mutex::default()).collect();
-        let ready = Shares::new(config.share, guests.len(), slots.len(), slice_ns);
-        let (aside, dozing) = (BTreeMap::new(), BTreeMap::new());
-        let (unborn, left, retired) = (Vec::new(), Vec::new(), Vec::new());
-        let mut queue = Queue { ready, aside, dozing, unborn, left, retired, idle_runners: 0 };
+        let count = vcpus.iter().map(Vec::len).sum();
+        let mut queue = Queue::new(Shares::new(config.share, guests.len(), count, slice_ns));
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
                 let account = Account::new(now);
@@ -265,14 +97,14 @@ impl<'a> Runners<'a> {
             guests,
             queue: Mutex::new(queue),
             work: Condvar::new(),
-            slots,
+            sleepers: Sleepers::new(count),
             runners: config.cpus.len(),
             slice_ns,
             grace_ns: config.grace.as_nanos() as u64,
             kick_yields: config.kick_yields,
             plan,
             threads: Mutex::default(),
-            look_cost_ns: AtomicU64::new(0),
+            look_cost: LookCost::default(),
             broken: AtomicBool::new(false),
         }
     }
@@ -321,12 +153,8 @@ impl<'a> Runners<'a> {
     pub(crate) fn finish(self) -> Vec<Finished> {
         let now = now_ns();
         let queue = self.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let asleep = self
-            .slots
-            .into_iter()
-            .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep);
         let off = queue.ready.into_vcpus().chain(queue.aside.into_values());
-        let off = off.chain(queue.dozing.into_values()).chain(asleep);
+        let off = off.chain(queue.dozing.into_values()).chain(self.sleepers.into_sleepers());
         let off = off.chain(queue.retired).map(|mut task| {
             task.account.end_while_off(task.guest, task.vcpu.id, now);
             let place = if task.stopped { Place::Running } else { task.account.place() };
@@ -357,7 +185,7 @@ impl<'a> Runners<'a> {
         let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
         let observer =
             Observer::new(self.guests[0].watch, runner).map_err(system("create a sampling timer"))?;
-        let mut pcpu = Pcpu { number: cpu, slice, injector, grace: None, look: None, observer };
+        let mut pcpu = Pcpu::new(cpu, slice, injector, observer);
         lock(&self.threads).push(Thread::current());
         let mut next = None;
         while let Some(mut task) = match next.take() {
@@ -405,11 +233,8 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// When to look first at a vCPU that has got a pCPU, or has gone to sleep; within a slice in any case.
     fn first_look_ns(&self) -> u64 {
-        // Relaxed: an estimate.
-        let costs_ns = self.look_cost_ns.load(Ordering::Relaxed) * LOOK_COSTS;
-        costs_ns.min(self.slice_ns / 2).max(LOOK_NS)
+        self.look_cost.first_look_ns(self.slice_ns)
     }
 
     /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready.
@@ -423,9 +248,7 @@ impl<'a> Runners<'a> {
             let start_ns = now_ns();
             let woken = task.vcpu.has_woken();
             let end_ns = now_ns();
-            let lately_ns = self.look_cost_ns.load(Ordering::Relaxed);
-            // Relaxed: an estimate; one that is lost by two at once is as good.
-            self.look_cost_ns.store((lately_ns * 7 + (end_ns - start_ns)) / 8, Ordering::Relaxed);
+            self.look_cost.note(end_ns - start_ns);
             match woken {
                 Ok(true) => self.make_ready(task),
                 Ok(false) => lock(&self.queue).doze(end_ns, self.first_look_ns(), task),
@@ -499,7 +322,9 @@ impl<'a> Runners<'a> {
             }
             Ok(Turn::Waits) => {
                 task.account.sleep(guest, id, now);
-                self.put_to_sleep(task);
+                if let Some(kicked) = self.sleepers.put(task.number(), task) {
+                    self.make_ready(kicked);
+                }
             }
             Ok(Turn::Halts) => {
                 task.account.sleep(guest, id, now);
@@ -532,83 +357,104 @@ impl<'a> Runners<'a> {
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, start: u64) -> Result<Turn<'a>, RunError> {
-        let (guest, id) = (task.guest, task.vcpu.id);
-        task.account.resume(guest, id, start);
-        guest.invalidations.runs_here(id);
-        let mut debt_ns = std::mem::take(&mut task.account.debt_ns);
-        if guest.is_starting() {
-            let start_slice_ns = START_SLICE_NS << task.account.preemptions.min(30);
-            debt_ns = self.slice_ns.saturating_sub(start_slice_ns);
-        }
-        pcpu.begin(start, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
-        Self::publish_slice_end(task, pcpu);
-        pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start);
+    fn run_turn(
+        &self,
+        task: &mut Task<'a>,
+        pcpu: &mut Pcpu<'a>,
+        began_ns: u64,
+    ) -> Result<Turn<'a>, RunError> {
+        let guest = task.guest;
+        self.begin_turn(task, pcpu, began_ns);
         loop {
             if guest.stopping() {
                 return Ok(Turn::Stopped);
             }
             pcpu.observer.enters();
             let entered = guest.enter(&mut task.vcpu);
-            match entered.map_err(|source| RunError::System { what: format!("run vCPU {id}"), source })? {
-                Exit::Interrupted => {
-                    // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the
-                    // one that ends the run, the flag does, which was set before it.
-                    signal::take_kick();
-                    let now = now_ns();
-                    pcpu.observer.interrupted(guest, &task.vcpu, now);
-                    if guest.halts_in_kernel && task.vcpu.is_halted() {
-                        return Ok(Turn::Halts);
-                    }
-                    pcpu.looked(now);
-                    if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, id), now) {
-                        return Ok(Turn::Injected(length_ns));
-                    }
-                    if pcpu.slice.ended(now) {
-                        self.look_at_dozing(pcpu.number)?;
-                        if self.somebody_is_ready() && !self.grants_grace(task, pcpu, now) {
-                            self.settle_grace(task, pcpu, true, now);
-                            return Ok(Turn::SliceEnded);
-                        }
-                        Self::publish_slice_end(task, pcpu);
-                    }
-                }
-                Exit::Wait if self.take_latch(task) => {}
-                Exit::Wait => return Ok(Turn::Waits),
+            let what = || format!("run vCPU {}", task.vcpu.id);
+            let exit = entered.map_err(|source| RunError::System { what: what(), source })?;
+            let ended = match exit {
+                Exit::Interrupted => self.interrupted(task, pcpu)?,
+                Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
                 Exit::Kick(vcpu) => {
-                    if let Some(next) = pcpu.observer.kicks(guest, id, vcpu, || self.kick(guest, vcpu)) {
-                        return Ok(Turn::HandsOver(next));
-                    }
+                    let kick = || self.kick(guest, vcpu);
+                    pcpu.observer.kicks(guest, task.vcpu.id, vcpu, kick).map(Turn::HandsOver)
                 }
-                Exit::Invalidate => guest.invalidations.ring(guest.memory),
-                Exit::Yield(_) if pcpu.grace.is_some() => {
-                    self.settle_grace(task, pcpu, false, now_ns());
-                    return Ok(Turn::SliceEnded);
+                Exit::Yield(to) => self.yields(task, pcpu, to),
+                Exit::Invalidate => {
+                    guest.invalidations.ring(guest.memory);
+                    None
                 }
-                Exit::Yield(Some(to)) => {
-                    if let Some(next) = self.take_ready(guest, to) {
-                        return Ok(Turn::HandsOver(next));
-                    }
-                }
-                Exit::Yield(None) if self.somebody_is_ready() => return Ok(Turn::Yields),
-                Exit::Yield(None) => {}
                 Exit::Point(point) => {
-                    let activity = Activity::of(guest.area(id));
-                    if let Some(length_ns) = pcpu.takes_at(point, activity) {
-                        return Ok(Turn::Injected(length_ns));
-                    }
+                    let activity = Activity::of(guest.area(task.vcpu.id));
+                    pcpu.takes_at(point, activity).map(Turn::Injected)
                 }
                 Exit::Booted => {
                     guest.tsc.compare(guest.memory.control().booted_tsc.load(Ordering::Relaxed));
                     self.start_the_others(guest);
+                    None
                 }
-                Exit::Left => return Ok(Turn::Left),
-                exit => {
-                    if !guest.serve(&task.vcpu, exit) {
-                        return Ok(Turn::Left);
-                    }
-                }
+                Exit::Left => Some(Turn::Left),
+                exit => (!guest.serve(&task.vcpu, exit)).then_some(Turn::Left),
+            };
+            if let Some(turn) = ended {
+                return Ok(turn);
             }
+        }
+    }
+
+    /// The timer is set first: that may take 8 us, which the vCPU does not run.
+    fn begin_turn(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, began_ns: u64) {
+        let (guest, id) = (task.guest, task.vcpu.id);
+        let mut debt_ns = std::mem::take(&mut task.account.debt_ns);
+        if guest.is_starting() {
+            let start_slice_ns = START_SLICE_NS << task.account.preemptions.min(30);
+            debt_ns = self.slice_ns.saturating_sub(start_slice_ns);
+        }
+        pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
+        let start_ns = now_ns();
+        task.account.resume(guest, id, start_ns);
+        guest.invalidations.runs_here(id);
+        Self::publish_slice_end(task, pcpu);
+        pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
+    }
+
+    /// A signal got the vCPU out: the slice timer's, a look's, the experiment's, or that of the run's end. `Some` if its turn is
+    /// over.
+    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>) -> Result<Option<Turn<'a>>, RunError> {
+        let guest = task.guest;
+        // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the one that ends the run,
+        // the flag does, which was set before it.
+        signal::take_kick();
+        let now = now_ns();
+        pcpu.observer.interrupted(guest, &task.vcpu, now);
+        if guest.halts_in_kernel && task.vcpu.is_halted() {
+            return Ok(Some(Turn::Halts));
+        }
+        pcpu.looked(now);
+        if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, task.vcpu.id), now) {
+            return Ok(Some(Turn::Injected(length_ns)));
+        }
+        if pcpu.slice.ended(now) {
+            self.look_at_dozing(pcpu.number)?;
+            if self.somebody_is_ready() && !self.grants_grace(task, pcpu, now) {
+                self.settle_grace(task, pcpu, true, now);
+                return Ok(Some(Turn::SliceEnded));
+            }
+            Self::publish_slice_end(task, pcpu);
+        }
+        Ok(None)
+    }
+
+    /// The vCPU gives up its slice: to vCPU `to` of its guest, or to anyone. `Some` if its turn is over.
+    fn yields(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a>, to: Option<u32>) -> Option<Turn<'a>> {
+        if pcpu.grace.is_some() {
+            self.settle_grace(task, pcpu, false, now_ns());
+            return Some(Turn::SliceEnded);
+        }
+        match to {
+            Some(to) => self.take_ready(task.guest, to).map(Turn::HandsOver),
+            None => self.somebody_is_ready().then_some(Turn::Yields),
         }
     }
 
@@ -681,33 +527,13 @@ impl<'a> Runners<'a> {
         self.work.notify_all();
     }
 
-    /// Case 1 without the way through the queue: the vCPU goes on at once.
-    fn take_latch(&self, task: &Task<'a>) -> bool {
-        std::mem::take(&mut lock(&self.slots[task.number() as usize]).latched)
-    }
-
-    fn put_to_sleep(&self, task: Box<Task<'a>>) {
-        let mut slot = lock(&self.slots[task.number() as usize]);
-        if std::mem::take(&mut slot.latched) {
-            drop(slot);
-            self.make_ready(task);
-        } else {
-            slot.asleep = Some(task);
-        }
-    }
-
     /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
     /// this guest is the guest's mistake and kicks nobody.
     fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
         if vcpu >= guest.memory.vcpus() {
             return (None, None);
         }
-        let mut slot = lock(&self.slots[guest.number_of(vcpu) as usize]);
-        let Some(mut task) = slot.asleep.take() else {
-            slot.latched = true;
-            return (Some(false), None);
-        };
-        drop(slot);
+        let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
         task.account.kicks += 1;
         if !self.kick_yields {
             self.make_ready(task);

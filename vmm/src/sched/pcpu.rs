@@ -1,0 +1,74 @@
+//! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
+
+use crate::account::Activity;
+use crate::clock::now_ns;
+use crate::deschedule::Injector;
+use crate::observe::Observer;
+use crate::sched::slice::SliceTimer;
+
+/// When to look whether the vCPU on a pCPU has halted.
+struct Look {
+    began_ns: u64,
+    at_ns: u64,
+}
+
+/// What a runner has of its own.
+pub(super) struct Pcpu<'a> {
+    pub(super) number: u32,
+    pub(super) slice: SliceTimer,
+    injector: Option<Injector>,
+    /// While the turn is in its grace: since when.
+    pub(super) grace: Option<u64>,
+    /// In turns of vCPUs that halt in KVM's hands.
+    look: Option<Look>,
+    pub(super) observer: Observer<'a>,
+}
+
+impl<'a> Pcpu<'a> {
+    /// The pCPU `number`, of the calling thread.
+    pub(super) fn new(
+        number: u32,
+        slice: SliceTimer,
+        injector: Option<Injector>,
+        observer: Observer<'a>,
+    ) -> Self {
+        Self { number, slice, injector, grace: None, look: None, observer }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64, first_look_ns: Option<u64>) {
+        self.slice.begin(now_ns, debt_ns);
+        self.look = first_look_ns.map(|look_ns| Look { began_ns: now_ns, at_ns: now_ns + look_ns });
+        self.set_alarm();
+    }
+
+    /// The vCPU has not halted.
+    pub(super) fn looked(&mut self, now_ns: u64) {
+        if let Some(look) = self.look.as_mut().filter(|look| look.at_ns <= now_ns) {
+            look.at_ns = now_ns + (now_ns - look.began_ns);
+            self.set_alarm();
+        }
+    }
+
+    /// The vCPU is out: for how long it is to stay out, if that is what the experiment wants.
+    pub(super) fn takes(&mut self, activity: impl FnOnce() -> Activity, now_ns: u64) -> Option<u64> {
+        let injector = self.injector.as_mut()?;
+        let length_ns = injector.takes(activity(), now_ns).then(|| injector.length_ns());
+        self.set_alarm();
+        length_ns
+    }
+
+    /// The vCPU is at `point`: the same.
+    pub(super) fn takes_at(&mut self, point: u32, activity: Activity) -> Option<u64> {
+        let injector = self.injector.as_mut()?;
+        injector.takes_at(point, activity, now_ns()).then(|| injector.length_ns())
+    }
+
+    fn set_alarm(&mut self) {
+        let look_ns = self.look.as_ref().map(|look| look.at_ns);
+        let injection_ns = self.injector.as_ref().and_then(Injector::alarm);
+        if let Some(at_ns) = look_ns.into_iter().chain(injection_ns).min() {
+            self.slice.also_at(at_ns);
+        }
+    }
+}
