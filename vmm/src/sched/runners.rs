@@ -261,9 +261,10 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will.
+    /// Only a running vCPU can kick another, so if none runs and none is ready, none ever will. Unless a guest is over: whoever
+    /// was ready then is out of the queue.
     fn nobody_can_run(&self, queue: &MutexGuard<'_, Queue<'a>>) {
-        for guest in self.guests.iter().filter(|guest| !guest.failed()) {
+        for guest in self.guests.iter().filter(|guest| !guest.failed() && !guest.stopping()) {
             let of_guest =
                 |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
             let left = of_guest(&queue.left);
