@@ -3,8 +3,9 @@
 //! Comparisons are made on logarithms of ratios within blocks. The interval is the one that inverts Wilcoxon's
 //! signed-rank test, around the Hodges-Lehmann estimate: exact whatever the shape of the noise as long as it is
 //! symmetric, which the difference of two shuffled, exchangeable runs is. It needs six values to reach 95 %;
-//! below that Student's t takes its place. Groups that are not paired get the interval that inverts the rank-sum test. Percentile bootstraps miss far more often than they say with so few
-//! values (`coverage_is_what_the_interval_promises` has the simulation), so there is none here and nothing to seed.
+//! below that Student's t takes its place. Groups that are not paired get the interval that inverts the rank-sum test.
+//! Percentile bootstraps miss far more often than they say with so few values (`coverage_is_what_the_interval_promises` has
+//! the simulation), so there is none here and nothing to seed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
