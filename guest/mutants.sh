@@ -93,7 +93,7 @@ rwsem-relaxed-read          loom     sleeping::rwsem_is_handed
 rwsem-relaxed-read-unlock   loom     sleeping::rwsem_is_handed
 rwsem-relaxed-write         loom     sleeping::rwsem_with_two_writers_that_sleep
 rwsem-relaxed-write-unlock  loom     sleeping::rwsem_with_two_writers_that_sleep
-rwsem-ignore-thief          loom     sleeping::rwsem_with_a_reader_and_two_writers
+rwsem-ignore-thief          shuttle  rwsem_with_six
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
 futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex
