@@ -2,6 +2,7 @@
 
 mod capability;
 mod quiet;
+mod wake_ups;
 
 use std::fmt::Write as _;
 

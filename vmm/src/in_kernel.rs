@@ -230,7 +230,7 @@ fn features(cpuid: &CpuId) -> u32 {
 }
 
 /// Whether hypercalls are VMMCALL. KVM rewrites the other vendor's, but a guest should not need that.
-fn is_amd(cpuid: &CpuId) -> bool {
+pub(crate) fn is_amd(cpuid: &CpuId) -> bool {
     let vendor = leaf(cpuid, 0).map(|leaf| [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat());
     vendor.is_some_and(|vendor| vendor == b"AuthenticAMD" || vendor == b"HygonGenuine")
 }
@@ -245,9 +245,17 @@ const STEP_LIMITS: [Duration; 2] = [Duration::from_millis(150), Duration::from_m
 /// `mov dx, PORT_BOOTED; out dx, eax`, at its start, after HLT, and again: three bytes of it in each.
 const REPORT: [u8; 5] = [0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef];
 /// `mov ecx, 0x80f; mov eax, 0x1ff; xor edx, edx; wrmsr`: the APIC accepts interrupts.
-const ACCEPT_INTERRUPTS: [u8; 14] = [0xb9, 0x0f, 0x08, 0, 0, 0xb8, 0xff, 0x01, 0, 0, 0x31, 0xd2, 0x0f, 0x30];
+pub(crate) const ACCEPT_INTERRUPTS: [u8; 14] =
+    [0xb9, 0x0f, 0x08, 0, 0, 0xb8, 0xff, 0x01, 0, 0, 0x31, 0xd2, 0x0f, 0x30];
 /// `mov dx, PORT_KICK; out dx, eax`.
 const ANSWER: [u8; 5] = [0x66, 0xba, PORT_KICK as u8, (PORT_KICK >> 8) as u8, 0xef];
+
+/// VMCALL, and VMMCALL for AMD.
+pub(crate) const HYPERCALL: [[u8; 3]; 2] = [[0x0f, 0x01, 0xc1], [0x0f, 0x01, 0xd9]];
+/// Arguments: flags (0) and APIC id.
+pub(crate) const KVM_HC_KICK_CPU: u32 = 5;
+/// The x2APIC's interrupt command.
+pub(crate) const X2APIC_ICR: u32 = 0x830;
 
 /// Says that it is there, then halts and reports, for ever.
 fn sleeper(backend: PvBackend) -> Vec<u8> {
@@ -265,7 +273,6 @@ fn sleeper(backend: PvBackend) -> Vec<u8> {
 
 /// Wakes vCPU 1 and answers with what came of it, for ever. Registers are set from outside each time.
 fn waker(backend: PvBackend, amd: bool) -> Vec<u8> {
-    const HYPERCALL: [[u8; 3]; 2] = [[0x0f, 0x01, 0xc1], [0x0f, 0x01, 0xd9]];
     let mut code = match backend {
         PvBackend::Ipi => vec![0x0f, 0x30, 0x31, 0xc0], // wrmsr; xor eax, eax
         _ => HYPERCALL[usize::from(amd)].to_vec(),
@@ -353,21 +360,20 @@ fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Result<(), String> {
 
 /// The arguments of a kick of vCPU 1: KVM_HC_KICK_CPU(flags 0, APIC id 1), or the x2APIC's interrupt command.
 fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Result<(), String> {
-    const KVM_HC_KICK_CPU: u64 = 5;
-    const X2APIC_ICR: u64 = 0x830;
     set_start(memory, vcpu, WAKER_CODE)?;
     let mut registers = vcpu.fd.get_regs().map_err(|error| format!("registers cannot be read: {error}"))?;
     match backend {
         PvBackend::Ipi => {
-            (registers.rax, registers.rcx, registers.rdx) = (u64::from(WAKE_VECTOR), X2APIC_ICR, 1);
+            (registers.rax, registers.rcx, registers.rdx) =
+                (u64::from(WAKE_VECTOR), u64::from(X2APIC_ICR), 1);
         }
-        _ => (registers.rax, registers.rbx, registers.rcx) = (KVM_HC_KICK_CPU, 0, 1),
+        _ => (registers.rax, registers.rbx, registers.rcx) = (u64::from(KVM_HC_KICK_CPU), 0, 1),
     }
     vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}"))
 }
 
 /// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
-fn expect(
+pub(crate) fn expect(
     vcpu: &mut KvmVcpu,
     wanted: Exit,
     limit: Duration,

@@ -4,7 +4,7 @@
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
 //! ring runs natively), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and what stands in for it where
 //! there is no KVM), `exits` (why it came back), `in_kernel` (sleeping in KVM's hands),
-//! `kvm_stats` (what KVM counts), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
+//! `round_trip` (what a wake-up costs), `kvm_stats` (what KVM counts), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
 //! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
 //! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
 //! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten). [`run_linux`] and
@@ -41,6 +41,7 @@ mod profile;
 mod qemu;
 mod readings;
 mod ring;
+mod round_trip;
 mod run;
 mod sched;
 mod signal;
@@ -77,6 +78,7 @@ pub use probe::{Probe, probe};
 pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use qemu::find_qemu;
 pub use readings::{Instruments, Readings};
+pub use round_trip::RoundTrip;
 pub use run::{Ended, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;
 pub use symbols::{Frame, Lines, Symbol, Symbols};

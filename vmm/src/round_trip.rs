@@ -1,0 +1,232 @@
+//! What it costs to wake a sleeper and be woken by it: `pv_kick`, the wake-up, `pv_wait`, and the same on the way back.
+//!
+//! Two vCPUs on one pCPU pass a token to and fro, each asleep until it comes. Timed twice, in turns: in a run as any other, with
+//! all that a guest and its VMM do around an exit, and bare: the same exits of a guest of ten instructions, whose VMM is two
+//! threads that park and unpark each other. The difference is what Haltkick itself costs.
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
+use kvm_bindings::kvm_regs;
+
+use crate::boot;
+use crate::config::{PvBackend, Ring, RunConfig};
+use crate::error::{RunError, system};
+use crate::exits::Exit;
+use crate::image::Image;
+use crate::in_kernel;
+use crate::machine::ProbeMachine;
+use crate::memory::{Memory, PROBE_CODE};
+use crate::run::run;
+use crate::sched::affinity;
+use crate::signal;
+use crate::vcpu::KvmVcpu;
+
+/// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
+const WARM: u64 = 32;
+const WARMUP: Duration = Duration::from_millis(200);
+
+/// Time for a vCPU to start, a thousand times what it takes.
+const START_LIMIT: Duration = Duration::from_millis(500);
+
+/// How long a round trip takes, two measurements one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTrip {
+    /// How vCPUs slept and were woken.
+    pub backend: PvBackend,
+    /// Through a run as any other.
+    pub through: Duration,
+    /// By the same exits and wake-ups alone.
+    pub bare: Duration,
+}
+
+impl RoundTrip {
+    /// Times it through the scheduler and the back end of `config`, on its first pCPU, and bare.
+    ///
+    /// # Errors
+    /// As [`run`]; [`RunError::NoProgress`] if the token did not come back in time.
+    pub fn measure(config: &RunConfig, image: &Image) -> Result<Self, RunError> {
+        let config = RunConfig {
+            vcpus: 2,
+            cpus: config.cpus[..1].to_vec(),
+            lock: "none".into(),
+            pv: false,
+            workload: "hand-off".into(),
+            attribution: false,
+            preempted_hint: false,
+            ..config.clone()
+        };
+        let outcome = run(&config, image, &AtomicBool::new(false))?;
+        // Each way counts as one.
+        let ways: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+        let through = duration_of_one(outcome.window, ways / 2)?;
+        let bare =
+            Bare::new(image, outcome.pv_backend, outcome.ring)?.measure(&config.cpus, config.window)?;
+        Ok(Self { backend: outcome.pv_backend, through, bare })
+    }
+}
+
+fn duration_of_one(all: Duration, count: u64) -> Result<Duration, RunError> {
+    match u32::try_from(count) {
+        Ok(0) | Err(_) => {
+            Err(RunError::NoProgress("the token of two vCPUs that wake each other did not come back".into()))
+        }
+        Ok(count) => Ok(all / count),
+    }
+}
+
+/// The guest of ten instructions.
+struct Bare {
+    machine: ProbeMachine,
+}
+
+/// What a thread is known by to the other one, and to who ends it.
+struct Peer {
+    thread: thread::Thread,
+    kick: signal::Thread,
+}
+
+impl Bare {
+    fn new(image: &Image, backend: PvBackend, ring: Ring) -> Result<Self, RunError> {
+        let in_kernel = matches!(backend, PvBackend::Kvm | PvBackend::Ipi);
+        let machine = ProbeMachine::new(image, 2, in_kernel)?;
+        let amd = in_kernel::is_amd(&machine.cpuid);
+        for vcpu in &machine.vcpus {
+            let address = PROBE_CODE + u64::from(vcpu.id) * 0x100;
+            machine.memory.write(address, &code(backend, amd, vcpu.id));
+            let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
+            boot::set_system_registers(&mut sregs, ring, vcpu.id, machine.memory.area_address(vcpu.id));
+            if in_kernel {
+                in_kernel::set_x2apic(&mut sregs);
+            }
+            vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+            let registers = kvm_regs {
+                rip: address,
+                rdi: machine.memory.area_address(vcpu.id).0 + COUNT,
+                rsp: machine.memory.stack_top(vcpu.id),
+                rflags: boot::START_FLAGS,
+                ..Default::default()
+            };
+            vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
+        }
+        Ok(Self { machine })
+    }
+
+    /// Time for a round trip on `cpus`, measured for `window`.
+    fn measure(&mut self, cpus: &[u32], window: Duration) -> Result<Duration, RunError> {
+        let (memory, vcpus) = (&self.machine.memory, &mut self.machine.vcpus);
+        let stop = AtomicBool::new(false);
+        let peers: [OnceLock<Peer>; 2] = Default::default();
+        let start = Barrier::new(vcpus.len() + 1);
+        thread::scope(|scope| {
+            let (stop, peers, start) = (&stop, &peers, &start);
+            let threads: Vec<_> = vcpus
+                .iter_mut()
+                .map(|vcpu| {
+                    scope.spawn(move || {
+                        let (me, other) = (vcpu.id as usize, 1 - vcpu.id as usize);
+                        signal::block_all();
+                        let ready = affinity::pin_to(cpus).and_then(|()| get_ready(vcpu));
+                        _ = peers[me]
+                            .set(Peer { thread: thread::current(), kick: signal::Thread::current() });
+                        start.wait();
+                        let other = peers[other].get().expect("both are there behind the barrier");
+                        ready.and_then(|()| serve(vcpu, &other.thread, stop))
+                    })
+                })
+                .collect();
+            start.wait();
+            let started = Instant::now();
+            while count(memory) < WARM && started.elapsed() < WARMUP {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (before, begun) = (count(memory), Instant::now());
+            thread::sleep(window);
+            let (after, took) = (count(memory), begun.elapsed());
+            // Release pairs with the acquire in `serve`: whoever is kicked out sees it.
+            stop.store(true, Ordering::Release);
+            for peer in peers.iter().filter_map(OnceLock::get) {
+                peer.kick.kick();
+                peer.thread.unpark();
+            }
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().expect("a thread that only serves exits does not panic")
+            })?;
+            duration_of_one(took, after - before)
+        })
+    }
+}
+
+/// Runs `vcpu` to where the other one may wake it.
+fn get_ready(vcpu: &mut KvmVcpu) -> Result<(), RunError> {
+    let otherwise = || "two vCPUs that wake each other do not start".into();
+    in_kernel::expect(vcpu, Exit::Booted, START_LIMIT, otherwise).map_err(RunError::HostLacks)
+}
+
+/// Runs `vcpu` until `stop`: `other` is whom it wakes.
+fn serve(vcpu: &mut KvmVcpu, other: &thread::Thread, stop: &AtomicBool) -> Result<(), RunError> {
+    while !stop.load(Ordering::Acquire) {
+        match vcpu.run().map_err(system("run a vCPU of two that wake each other"))? {
+            Exit::Wait => thread::park(),
+            Exit::Kick(_) => other.unpark(),
+            Exit::Interrupted => signal::take_kick(),
+            exit => {
+                let reason = format!("two vCPUs that wake each other ended with {exit:?}");
+                return Err(RunError::GuestFailed { vcpu: vcpu.id, reason });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where vCPU 0 counts.
+const COUNT: u64 = (offset_of!(VcpuArea, results) + offset_of!(Results, acquisitions)) as u64;
+
+/// Round trips so far.
+fn count(memory: &Memory) -> u64 {
+    // Relaxed: a count, of which a moment's value is wanted.
+    memory.area(0).results.acquisitions.load(Ordering::Relaxed)
+}
+
+/// Says that it is there; then wakes the other, sleeps, counts, for ever. vCPU 0 has the token: the other one begins with
+/// the sleep.
+fn code(backend: PvBackend, amd: bool, me: u32) -> Vec<u8> {
+    const OUT_DX_EAX: &[u8] = &[0xef];
+    const STI_HLT_CLI: &[u8] = &[0xfb, 0xf4, 0xfa];
+    const HLT: &[u8] = &[0xf4];
+    const WRMSR: &[u8] = &[0x0f, 0x30];
+    const XOR_EBX_EBX: &[u8] = &[0x31, 0xdb];
+    const INC_AT_RDI: &[u8] = &[0x48, 0xff, 0x07];
+    const JMP: u8 = 0xeb;
+    let mov = |opcode: u8, value: u32| [&[opcode][..], &value.to_le_bytes()].concat();
+    let (eax, ecx, edx) = (|v| mov(0xb8, v), |v| mov(0xb9, v), |v| mov(0xba, v));
+    let other = 1 - me;
+    let ring_at = |port: u16| [edx(port.into()), OUT_DX_EAX.into()].concat();
+    let (accept, wake, sleep) = match backend {
+        PvBackend::Vmm | PvBackend::Auto => {
+            (&[][..], [eax(other), ring_at(PORT_KICK)].concat(), ring_at(PORT_WAIT))
+        }
+        PvBackend::Kvm => {
+            let hypercall = &in_kernel::HYPERCALL[usize::from(amd)][..];
+            let kick = [&eax(in_kernel::KVM_HC_KICK_CPU), XOR_EBX_EBX, &ecx(other), hypercall].concat();
+            (&in_kernel::ACCEPT_INTERRUPTS[..], kick, HLT.into())
+        }
+        PvBackend::Ipi => {
+            let send =
+                [eax(WAKE_VECTOR.into()), ecx(in_kernel::X2APIC_ICR), edx(other), WRMSR.into()].concat();
+            (&in_kernel::ACCEPT_INTERRUPTS[..], send, STI_HLT_CLI.into())
+        }
+    };
+    let mut code = [accept, &ring_at(PORT_BOOTED)].concat();
+    if me != 0 {
+        code.extend([JMP, wake.len() as u8]);
+    }
+    let round = [&wake, &sleep, INC_AT_RDI].concat();
+    code.extend(&round);
+    code.extend([JMP, (round.len() as u8 + 2).wrapping_neg()]);
+    code
+}
