@@ -12,6 +12,7 @@ use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment::{Experiment, Source, slug};
 use crate::facts;
+use crate::guest_image;
 use crate::host::Host;
 use crate::interrupt;
 use crate::manifest::{self, Manifest, ManifestSource};
@@ -24,7 +25,6 @@ use crate::results;
 use crate::run::{self, Engine};
 use crate::session::{Calibration, Rule, Session};
 use crate::settings::Supply;
-use crate::single;
 use crate::summary::Summary;
 use crate::timestamp;
 
@@ -62,7 +62,7 @@ impl Job {
     fn new(source: Source, overrides: &Overrides, guest: Option<&Path>) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
         experiment.apply(overrides)?;
-        let image = single::load(guest)?;
+        let image = guest_image::load(guest)?;
         let allowed: CpuList = cpulist::allowed()?;
         let pcpus = experiment.settings.settings.cpus.as_ref().unwrap_or(&allowed).0.len();
         let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
@@ -278,7 +278,7 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     session.run_single(cell, block)?;
     for record in &session.records[before..] {
         if args.format == crate::cli::Format::Json {
-            output::data(&format!("{}\n", single::to_json(record)?))?;
+            output::data(&format!("{}\n", output::to_json(record)?))?;
         }
     }
     let trusted = session.records[before..].iter().all(|record| record.trusted);

@@ -6,12 +6,12 @@ use haltkick_vmm::{Disassembler, Edit, Form, Image, Line, Operation};
 
 use crate::cli::DisasmArgs;
 use crate::exit::{Exit, Failure, Result};
+use crate::guest_image;
 use crate::output;
 use crate::settings::Settings;
-use crate::single;
 
 pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
-    let image = single::load(args.guest.as_deref())?;
+    let image = guest_image::load(args.guest.as_deref())?;
     let settings = Settings { lock: Some(args.lock.clone()), pv: args.pv, ..Settings::default() };
     let (name, pv) = settings.lock_form(&image.locks).map_err(|wrong| Failure::usage(wrong.message))?;
     let lock = image.locks.iter().position(|lock| lock.name == name).expect("lock_form found it");

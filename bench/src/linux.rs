@@ -24,7 +24,6 @@ use crate::quantity::{count, significant, time_ns};
 use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
 use crate::run;
 use crate::settings::{DescheduleChoice, EngineChoice, Settings, Supply, Switch};
-use crate::single;
 
 /// Enough for a distribution's kernel and a small initramfs.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
@@ -204,7 +203,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
 
 fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit> {
     match format {
-        Format::Json => output::data(&format!("{}\n", single::to_json(record)?)),
+        Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
         Format::Table => output::data(&record.table()),
     }?;
     for warning in &record.warnings {

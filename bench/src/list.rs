@@ -7,9 +7,9 @@ use haltkick_vmm::Target;
 use crate::cli::{ListArgs, Listed};
 use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
+use crate::guest_image;
 use crate::output;
 use crate::settings::layouts;
-use crate::single;
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
     let mut text = String::new();
@@ -20,7 +20,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
             }
         }
         Listed::Locks => {
-            let locks = &single::load(args.guest.as_deref())?.locks;
+            let locks = &guest_image::load(args.guest.as_deref())?.locks;
             for lock in locks {
                 let forms = match (lock.has_native(), lock.has_paravirt()) {
                     (true, true) => "pv on, off",
@@ -41,13 +41,13 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
             }
         }
         Listed::Points => {
-            for point in &single::load(args.guest.as_deref())?.points {
+            for point in &guest_image::load(args.guest.as_deref())?.points {
                 let who = point.target().map_or("", Target::name);
                 let _ = writeln!(text, "{:<18} {:<11} {}", point.name, who, point.summary);
             }
         }
         Listed::Workloads => {
-            let workloads = &single::load(args.guest.as_deref())?.workloads;
+            let workloads = &guest_image::load(args.guest.as_deref())?.workloads;
             let width = workloads.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
             for workload in workloads {
                 let _ = writeln!(text, "{:<width$} {}", workload.name, workload.summary);

@@ -14,8 +14,10 @@ mod exit;
 mod experiment;
 mod facts;
 mod failure;
+mod guest_image;
 mod host;
 mod interrupt;
+mod launch;
 mod linux;
 mod list;
 mod manifest;
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<Exit> {
     match command {
-        Command::Run(args) => single::run(&args),
+        Command::Run(args) => launch::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Report(args) => results::again(&args),

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
+use serde::Serialize;
+
 use crate::exit::{Failure, Result};
 
 /// Writes data to stdout.
@@ -23,4 +25,9 @@ pub(crate) fn talk(line: &str) {
 /// Whether a person watches stderr.
 pub(crate) fn is_watched() -> bool {
     std::io::stderr().is_terminal()
+}
+
+/// The record as one line of JSON.
+pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
+    serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }

@@ -62,7 +62,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for record in &records {
-        directory.append(&crate::single::to_json(record)?)?;
+        directory.append(&crate::output::to_json(record)?)?;
     }
     conclude(&directory, &manifest, &records, args.format)
 }

@@ -9,11 +9,11 @@ use crate::directory::Directory;
 use crate::exit::{Failure, Result};
 use crate::experiment::BESIDE;
 use crate::host::Host;
+use crate::output::to_json;
 use crate::plan::{Cell, Plan};
 use crate::progress::{Position, Progress};
 use crate::record::{Record, Role};
 use crate::run::{self, Engine};
-use crate::single::to_json;
 use crate::summary::Summary;
 
 /// What the first runs found out and all later ones are given.

@@ -1,44 +1,23 @@
-//! `haltkick run`: one cell, its lock-free companion, one record.
+//! One guest: a run, its lock-free companion, one record.
 
 use std::cell::RefCell;
-use std::path::Path;
 
 use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunConfig};
-use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
-use crate::cpulist;
 use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
-use crate::experiment;
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
-use crate::linux;
 use crate::output;
 use crate::print;
 use crate::profile;
 use crate::record::Record;
 use crate::run::{self, Engine};
-use crate::settings::{Settings, Supply};
-use crate::several;
 use crate::trace::TraceFile;
 
-pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    if let Some(kernel) = &args.kernel {
-        return linux::run(args, kernel);
-    }
-    let image = load(args.guest.as_deref())?;
-    let allowed = cpulist::allowed()?;
-    let config = settings(args)?
-        .resolve(Supply { image: &image, allowed: &allowed })
-        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
-    if args.perf_map {
-        write_perf_map(&config, &image)?;
-    }
-    if !config.beside.is_empty() {
-        return several::run(args, &config, &image);
-    }
+pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
     let instruments = instruments(args)?;
     let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let stop = interrupt::catch()?;
@@ -48,11 +27,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         // Only the run that was asked for is looked at, not the lock-free one that follows.
         let first = readings.borrow().is_none();
         let instruments = if first { instruments.clone() } else { Instruments::default() };
-        let result = run::kvm_with_readings(config, &image, &stop, &instruments, &mut read);
+        let result = run::kvm_with_readings(config, image, &stop, &instruments, &mut read);
         readings.borrow_mut().get_or_insert(read);
         result
     };
-    let measured = measure(&engine, &config, &image, args.no_ideal);
+    let measured = measure(&engine, config, image, args.no_ideal);
     let readings = readings.take().unwrap_or_default();
     let traced = match (trace_file, &readings.trace) {
         (Some(file), Some(trace)) => Some(file.write(trace)?),
@@ -65,9 +44,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         Ok(record) => conclude(Record { trace: traced, ..record }, readings.profile.as_ref(), args.format),
         Err(failure) => {
             if args.format == Format::Json
-                && let Some(record) = FailureRecord::new(&config, &failure, readings)
+                && let Some(record) = FailureRecord::new(config, &failure, readings)
             {
-                output::data(&format!("{}\n", to_json(&record)?))?;
+                output::data(&format!("{}\n", output::to_json(&record)?))?;
             }
             Err(failure)
         }
@@ -102,30 +81,6 @@ pub(crate) fn conclude(mut record: Record, profile: Option<&Profile>, format: Fo
     Ok(if record.trusted { Exit::Done } else { Exit::Untrusted })
 }
 
-/// What the flags say, over what the guest set says.
-fn settings(args: &RunArgs) -> Result<Settings> {
-    let Some(path) = &args.guest_set else { return Ok(args.settings.clone()) };
-    if !args.settings.vm.is_empty() {
-        return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
-    }
-    Ok(args.settings.clone().over(&experiment::guest_set(path)?))
-}
-
-/// The image to run: a file, or the one that was built with this program.
-pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {
-    Ok(guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?)
-}
-
-/// Where `perf` looks for the symbols of code that no file holds.
-fn write_perf_map(config: &RunConfig, image: &Image) -> Result<()> {
-    if config.engine != haltkick_vmm::Engine::Threads {
-        return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));
-    }
-    let path = format!("/tmp/perf-{}.map", std::process::id());
-    std::fs::write(&path, image.symbols().perf_map())
-        .map_err(|error| Failure::internal(format!("{path}: {error}")))
-}
-
 fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool) -> Result<Record> {
     let entry = |entries: &[haltkick_vmm::Entry], name: &str| {
         entries.iter().find(|entry| entry.name == name).cloned()
@@ -146,16 +101,11 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
 
 fn show(record: &Record, format: Format) -> Result<()> {
     match format {
-        Format::Json => output::data(&format!("{}\n", to_json(record)?)),
+        Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
         Format::Table => output::data(&print::record(record)),
     }?;
     for warning in &record.warnings {
         output::talk(&format!("haltkick: not to be trusted: {}", warning.message));
     }
     Ok(())
-}
-
-/// The record as one line of JSON.
-pub(crate) fn to_json(record: &impl Serialize) -> Result<String> {
-    serde_json::to_string(record).map_err(|error| Failure::internal(format!("the record as JSON: {error}")))
 }

@@ -1,0 +1,51 @@
+//! `haltkick run`: one guest, several, or Linux.
+
+use haltkick_vmm::{Image, RunConfig};
+
+use crate::cli::RunArgs;
+use crate::cpulist;
+use crate::exit::{Exit, Failure, Result};
+use crate::experiment;
+use crate::guest_image;
+use crate::linux;
+use crate::settings::{Settings, Supply};
+use crate::several;
+use crate::single;
+
+pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
+    if let Some(kernel) = &args.kernel {
+        return linux::run(args, kernel);
+    }
+    let image = guest_image::load(args.guest.as_deref())?;
+    let allowed = cpulist::allowed()?;
+    let config = settings(args)?
+        .resolve(Supply { image: &image, allowed: &allowed })
+        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    if args.perf_map {
+        write_perf_map(&config, &image)?;
+    }
+    if config.beside.is_empty() {
+        single::run(args, &config, &image)
+    } else {
+        several::run(args, &config, &image)
+    }
+}
+
+/// What the flags say, over what the guest set says.
+fn settings(args: &RunArgs) -> Result<Settings> {
+    let Some(path) = &args.guest_set else { return Ok(args.settings.clone()) };
+    if !args.settings.vm.is_empty() {
+        return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
+    }
+    Ok(args.settings.clone().over(&experiment::guest_set(path)?))
+}
+
+/// Where `perf` looks for the symbols of code that no file holds.
+fn write_perf_map(config: &RunConfig, image: &Image) -> Result<()> {
+    if config.engine != haltkick_vmm::Engine::Threads {
+        return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));
+    }
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    std::fs::write(&path, image.symbols().perf_map())
+        .map_err(|error| Failure::internal(format!("{path}: {error}")))
+}
