@@ -8,11 +8,16 @@
 #   nested.sh available    exit 0 if `run` can work here, else say why in one line and exit 4
 #   nested.sh run [OPTION...] PROGRAM [ARG...] [-- PROGRAM [ARG...]]...
 #       --smp N               CPUs of the machine (2)
+#       --emulator THREADS    one thread for all of them (single), or one each (multi) (single; see below)
 #       --memory MB           its memory, which also holds the programs (1024)
 #       --timeout SECONDS     for everything, boot included (600)
 #       --modparam 'M P=V'    parameters for a module, as in --modparam 'kvm_amd npt=0'; repeatable
 #       --file SRC[:DST]      copy a file or directory too, to DST or to its own absolute path; repeatable
 #       --kernel-log FILE     keep the log of the machine's kernel
+#
+# QEMU 7.2 now and then leaves a CPU standing inside a nested guest until another CPU interrupts it. With one thread for all
+# CPUs that is over within seconds, and costs a test at most; with a thread each it may never be, and the machine hangs.
+# Where nested guests wake each other by interrupts the former happens so often that the latter is better.
 #
 # Programs run one after the other as root, each at its own absolute path with the shared libraries that it
 # needs, in the caller's working directory (created empty). Variables HALTKICK_*, RUST_*,
@@ -120,13 +125,14 @@ add_module() {
 # --- run --------------------------------------------------------------------------------------------------
 
 run() {
-    local smp=2 memory=1024 timeout=600 kernel_log=
+    local smp=2 emulator=single memory=1024 timeout=600 kernel_log=
     local modparams=() files=()
     while [[ ${1-} == -* ]]; do
         [[ $1 != -- ]] || { shift; break; }
         (($# >= 2)) || usage "$1 needs a value"
         case $1 in
             --smp) smp=$2 ;;
+            --emulator) emulator=$2 ;;
             --memory) memory=$2 ;;
             --timeout) timeout=$2 ;;
             --modparam) modparams+=("$2") ;;
@@ -140,6 +146,7 @@ run() {
     for number in "$smp" "$memory" "$timeout"; do
         [[ $number =~ ^[1-9][0-9]*$ ]] || usage "'$number' is no positive number"
     done
+    [[ $emulator == single || $emulator == multi ]] || usage "--emulator is single or multi, not '$emulator'"
     (($# >= 1)) || usage "which program?"
     available
 
@@ -159,12 +166,14 @@ run() {
     # Serial ports, in this order: the kernel's console, what the programs print, one line per exit code.
     # tsc=reliable: the emulated TSC is good, but the kernel cannot know and would use a slow clock.
     # no_timer_check: on a busy host the timer would seem to be broken.
+    # panic_on_rcu_stall: a CPU of the machine that gets no interrupts any more never will; better dead than hung.
     timeout --kill-after=5 "$timeout" qemu-system-x86_64 \
-        -accel tcg,thread=multi -cpu max,+svm -smp "$smp" -m "$memory" \
+        -accel tcg,thread="$emulator" -cpu max,+svm -smp "$smp" -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
         -append "console=ttyS0 loglevel=4 panic=-1 oops=panic tsc=reliable no_timer_check \
-            mitigations=off cryptomgr.notests" \
+            mitigations=off cryptomgr.notests \
+            rcupdate.rcu_cpu_stall_timeout=15 sysctl.kernel.panic_on_rcu_stall=1" \
         -serial "file:$work/kernel.log" -serial stdio -serial "file:$work/codes" </dev/null &
     qemu=$!
     local code=0
