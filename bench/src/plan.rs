@@ -149,10 +149,6 @@ impl Plan {
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.points.iter().flat_map(|point| point.ideals.iter().chain(&point.arms))
     }
-
-    pub(crate) fn cells_per_block(&self) -> usize {
-        self.cells().count()
-    }
 }
 
 impl Cell {

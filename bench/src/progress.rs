@@ -3,12 +3,13 @@
 //! It draws between cells only. A bar that ticks while a cell runs would take CPU time from the vCPUs that are
 //! being measured.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::output;
 use crate::quantity::patience;
 
-/// What a cell costs beside its warm-up and window, until that has been measured.
+/// What a cell costs beside its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
 
 /// How far an experiment is.
@@ -17,28 +18,39 @@ pub(crate) struct Progress {
     on_terminal: bool,
     started: Instant,
     done: usize,
-    /// Warm-up and window of the cells that are done.
-    measured: Duration,
+    /// How long each cell took when it was run last. A window may end early, when a fixed amount of work is done, or double.
+    took: HashMap<String, Duration>,
+}
+
+/// A cell, as far as its length is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned<'a> {
+    pub(crate) id: &'a str,
+    /// Warm-up and window.
+    pub(crate) length: Duration,
+    /// The window is a limit, and ends when some work is done.
+    pub(crate) is_limit: bool,
 }
 
 impl Progress {
     pub(crate) fn start() -> Self {
-        Self { on_terminal: output::is_watched(), started: Instant::now(), done: 0, measured: Duration::ZERO }
+        Self { on_terminal: output::is_watched(), started: Instant::now(), done: 0, took: HashMap::new() }
     }
 
-    /// A cell with this much warm-up and window is done.
-    pub(crate) fn cell_done(&mut self, measured: Duration) {
+    /// The cell `id` is done, and took so long.
+    pub(crate) fn cell_done(&mut self, id: &str, took: Duration) {
         self.done += 1;
-        self.measured += measured;
+        self.took.insert(id.to_owned(), took);
     }
 
-    /// Time that `cells` more cells with together `measured` of warm-up and window will take.
-    pub(crate) fn estimate(&self, cells: usize, measured: Duration) -> Duration {
-        let overhead = match u32::try_from(self.done) {
-            Ok(done) if done > 0 => self.started.elapsed().saturating_sub(self.measured) / done,
-            _ => OVERHEAD_GUESS,
-        };
-        measured + overhead * u32::try_from(cells).unwrap_or(u32::MAX)
+    /// Time that a cell will take.
+    pub(crate) fn estimate(&self, cell: Planned<'_>) -> Duration {
+        let known = u32::try_from(self.took.len()).unwrap_or(u32::MAX);
+        match self.took.get(cell.id) {
+            Some(took) => *took,
+            None if cell.is_limit && known > 0 => self.took.values().sum::<Duration>() / known,
+            None => cell.length + OVERHEAD_GUESS,
+        }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -120,12 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_costs_its_window_and_the_overhead_seen_so_far() {
+    fn a_cell_costs_what_it_cost_last_time_and_its_window_before_that() {
+        let second = Duration::from_secs(1);
+        let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit };
         let mut progress = Progress::start();
-        assert_eq!(progress.estimate(10, Duration::from_secs(1)), Duration::from_millis(1600));
-        progress.started = Instant::now() - Duration::from_secs(4);
-        progress.cell_done(Duration::from_secs(2));
-        let estimate = progress.estimate(1, Duration::from_secs(2));
-        assert!((3.9..4.2).contains(&estimate.as_secs_f64()), "{estimate:?}");
+        assert_eq!(progress.estimate(planned("work", true)), 60 * second + OVERHEAD_GUESS);
+        progress.cell_done("work", 2 * second);
+        progress.cell_done("more work", 4 * second);
+        assert_eq!(progress.estimate(planned("work", true)), 2 * second);
+        assert_eq!(progress.estimate(planned("new work", true)), 3 * second);
+        assert_eq!(progress.estimate(planned("new", false)), 60 * second + OVERHEAD_GUESS);
     }
 }

@@ -1,7 +1,7 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Mix, Ring, RunConfig, RunError};
 
@@ -11,7 +11,7 @@ use crate::experiment::BESIDE;
 use crate::host::Host;
 use crate::output::to_json;
 use crate::plan::{Cell, Plan};
-use crate::progress::{Position, Progress};
+use crate::progress::{Planned, Position, Progress};
 use crate::record::{Record, Role};
 use crate::run::{self, Engine};
 use crate::summary::Summary;
@@ -214,6 +214,7 @@ impl<'a> Session<'a> {
         order_index: u64,
         ideals: &mut BTreeMap<String, Vec<f64>>,
     ) -> Result<()> {
+        let begun = Instant::now();
         let place = cell.place(&self.plan.outline.experiment, block, order_index);
         let config = self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)));
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
@@ -238,17 +239,21 @@ impl<'a> Session<'a> {
             self.directory.append(&to_json(&record)?)?;
             self.records.push(record);
         }
-        self.progress.cell_done(config.warmup + config.window);
+        self.progress.cell_done(&cell.id, begun.elapsed());
         Ok(())
     }
 
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
-        let length = |cell: &Cell| cell.config.warmup + cell.config.window;
-        let block: Duration = self.plan.cells().map(length).sum();
-        let rest_measured: Duration = rest.iter().map(|cell| length(cell)).sum();
-        let cells = rest.len() + self.plan.cells_per_block() * blocks as usize;
-        self.progress.estimate(cells, rest_measured + block * blocks)
+        let estimate = |cell: &Cell| {
+            self.progress.estimate(Planned {
+                id: &cell.id,
+                length: cell.config.warmup + cell.config.window,
+                is_limit: cell.config.mix.work_sections.is_some(),
+            })
+        };
+        let block: Duration = self.plan.cells().map(estimate).sum();
+        rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks
     }
 }
 
