@@ -166,14 +166,12 @@ run() {
     # Serial ports, in this order: the kernel's console, what the programs print, one line per exit code.
     # tsc=reliable: the emulated TSC is good, but the kernel cannot know and would use a slow clock.
     # no_timer_check: on a busy host the timer would seem to be broken.
-    # panic_on_rcu_stall: a CPU of the machine that gets no interrupts any more never will; better dead than hung.
     timeout --kill-after=5 "$timeout" qemu-system-x86_64 \
         -accel tcg,thread="$emulator" -cpu max,+svm -smp "$smp" -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$kernel/vmlinuz" -initrd "$work/initramfs" \
         -append "console=ttyS0 loglevel=4 panic=-1 oops=panic tsc=reliable no_timer_check \
-            mitigations=off cryptomgr.notests \
-            rcupdate.rcu_cpu_stall_timeout=15 sysctl.kernel.panic_on_rcu_stall=1" \
+            mitigations=off cryptomgr.notests" \
         -serial "file:$work/kernel.log" -serial stdio -serial "file:$work/codes" </dev/null &
     qemu=$!
     local code=0

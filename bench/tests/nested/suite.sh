@@ -83,7 +83,8 @@ for directory in $("$qemu" -L help); do
 done
 shard "QEMU with KVM" 180 "HALTKICK_QEMU=$qemu"
 
-# The machine's own kernel under haltkick in the machine, with a user space of one static program.
+# The machine's own kernel under haltkick in the machine, with a user space of one static program. Such a kernel's own IPIs
+# need a thread for each of the emulator's CPUs, too.
 mkdir -p "$work"/initrd/{bin,dev,proc}
 cp "$(command -v busybox)" "$work/initrd/bin/busybox"
 cp "$here/linux-init" "$work/initrd/init"
@@ -91,7 +92,7 @@ cp "$here/linux-init" "$work/initrd/init"
 kernel=$(realpath "${CARGO_TARGET_DIR:-target}")/nested/kernel/vmlinuz
 package=haltkick
 tests=linux
-options=(--memory 1536 --file "$kernel:/linux/vmlinuz" --file "$work/initrd.cpio:/linux/initrd")
+options=(--emulator multi --memory 1536 --file "$kernel:/linux/vmlinuz" --file "$work/initrd.cpio:/linux/initrd")
 for ((i = 1; i <= linux_shards; i++)); do
     shard "shard $i of $linux_shards, a Linux guest" 400 HALTKICK_LINUX=/linux "HALTKICK_SHARD=$i/$linux_shards"
 done
