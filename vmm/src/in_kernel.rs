@@ -36,33 +36,23 @@ const PV_UNHALT: u32 = 1 << 7;
 /// KVM_FEATURE_PV_SCHED_YIELD.
 const PV_SCHED_YIELD: u32 = 1 << 13;
 
-/// What this host's KVM has for vCPUs that halt in its hands.
-#[derive(Clone, Debug)]
-pub(crate) struct InKernel {
-    /// Why HLT and KVM_HC_KICK_CPU cannot be used, if they cannot.
-    pub(crate) kvm: Result<(), String>,
-    /// Why HLT and an interrupt cannot be used, if they cannot.
-    pub(crate) ipi: Result<(), String>,
-}
-
-impl InKernel {
-    /// Tries them, once in a process.
-    pub(crate) fn probe(image: &Image) -> Result<&'static Self, RunError> {
-        static PROBED: OnceLock<InKernel> = OnceLock::new();
-        if let Some(probed) = PROBED.get() {
-            return Ok(probed);
-        }
-        let probed =
-            Self { kvm: try_patiently(image, PvBackend::Kvm)?, ipi: try_patiently(image, PvBackend::Ipi)? };
-        Ok(PROBED.get_or_init(|| probed))
+/// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, if it cannot: tried once in a process.
+pub(crate) fn probe(image: &Image, backend: PvBackend) -> Result<&'static Result<(), String>, RunError> {
+    static KVM: OnceLock<Result<(), String>> = OnceLock::new();
+    static IPI: OnceLock<Result<(), String>> = OnceLock::new();
+    let probed = if backend == PvBackend::Kvm { &KVM } else { &IPI };
+    if let Some(verdict) = probed.get() {
+        return Ok(verdict);
     }
+    let verdict = try_patiently(image, backend)?;
+    Ok(probed.get_or_init(|| verdict))
 }
 
 /// Picks the back end for `config`, and says why.
 pub(crate) fn choose(
     config: &RunConfig,
     (ring, ring_reason): (Ring, &str),
-    probe: impl FnOnce() -> Result<&'static InKernel, RunError>,
+    probe: impl Fn(PvBackend) -> Result<&'static Result<(), String>, RunError>,
 ) -> Result<(PvBackend, String), RunError> {
     let asked = config.pv_backend;
     let obstacle = if config.sched == Sched::Vmm {
@@ -91,30 +81,33 @@ pub(crate) fn choose(
         }
         (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}
     }
-    let works = probe()?;
-    match asked {
-        PvBackend::Auto => Ok(match (&works.kvm, &works.ipi) {
-            (Ok(()), _) if config.hlt_exits => {
-                (PvBackend::Kvm, "a kick by hypercall woke a halted vCPU".into())
-            }
-            (Err(kvm), Ok(())) => (PvBackend::Ipi, format!("{kvm}; an interrupt woke a halted vCPU")),
-            (Ok(()), Ok(())) => (PvBackend::Ipi, "kicks by hypercall need exits at HLT".into()),
-            (Ok(()), Err(ipi)) | (Err(_), Err(ipi)) => (PvBackend::Vmm, ipi.clone()),
-        }),
-        PvBackend::Kvm if !config.hlt_exits => Err(RunError::Usage(
+    if asked == PvBackend::Kvm && !config.hlt_exits {
+        return Err(RunError::Usage(
             "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
-        )),
-        _ => {
-            let verdict = if asked == PvBackend::Kvm { &works.kvm } else { &works.ipi };
-            match verdict {
-                Ok(()) => Ok((asked, "asked for".into())),
-                Err(reason) => Err(RunError::HostLacks(format!(
-                    "--pv-backend {}: {reason}; use --pv-backend vmm",
-                    asked.name()
-                ))),
-            }
-        }
+        ));
     }
+    if asked != PvBackend::Auto {
+        return match probe(asked)? {
+            Ok(()) => Ok((asked, "asked for".into())),
+            Err(reason) => Err(RunError::HostLacks(format!(
+                "--pv-backend {}: {reason}; use --pv-backend vmm",
+                asked.name()
+            ))),
+        };
+    }
+    // A trial takes two vCPUs of another VM: one that would decide nothing is left out.
+    let obstacle = if config.hlt_exits {
+        match probe(PvBackend::Kvm)? {
+            Ok(()) => return Ok((PvBackend::Kvm, "a kick by hypercall woke a halted vCPU".into())),
+            Err(reason) => reason.as_str(),
+        }
+    } else {
+        "kicks by hypercall need exits at HLT"
+    };
+    Ok(match probe(PvBackend::Ipi)? {
+        Ok(()) => (PvBackend::Ipi, format!("{obstacle}; an interrupt woke a halted vCPU")),
+        Err(reason) => (PvBackend::Vmm, format!("{obstacle}; {reason}")),
+    })
 }
 
 /// Gives a VM without vCPUs an interrupt controller in the kernel: local APICs only, with 32-bit ids.

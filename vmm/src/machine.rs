@@ -149,7 +149,7 @@ impl Machine {
         let pool_bytes = pool_bytes(config, image, chosen);
         let (ring, ring_reason) = choose_ring(config, image)?;
         let (pv_backend, pv_backend_reason) =
-            in_kernel::choose(config, (ring, &ring_reason), || in_kernel::InKernel::probe(image))?;
+            in_kernel::choose(config, (ring, &ring_reason), |backend| in_kernel::probe(image, backend))?;
         let irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         if !irqchip && (config.halt_poll.is_some() || !config.hlt_exits) {
             return Err(RunError::Usage(format!(

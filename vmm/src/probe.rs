@@ -1,6 +1,6 @@
 //! What this host's KVM can do, measured: for `doctor`.
 
-use crate::config::Ring;
+use crate::config::{PvBackend, Ring};
 use crate::error::RunError;
 use crate::image::Image;
 use crate::in_kernel;
@@ -38,7 +38,7 @@ pub fn probe() -> Result<Probe, RunError> {
     let mut machine = ProbeMachine::new(&image, 1, false)?;
     let ring0 = machine.rate(Ring::Ring0, ring::precise_instructions_per_second)?;
     let ring3 = machine.rate(Ring::Ring3, ring::precise_instructions_per_second)?;
-    let in_kernel = in_kernel::InKernel::probe(&image)?.clone();
+    let works = |backend| in_kernel::probe(&image, backend).cloned();
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,
@@ -46,7 +46,7 @@ pub fn probe() -> Result<Probe, RunError> {
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
         tsc_khz: machine.tsc_khz,
-        kick_by_hypercall: in_kernel.kvm,
-        kick_by_interrupt: in_kernel.ipi,
+        kick_by_hypercall: works(PvBackend::Kvm)?,
+        kick_by_interrupt: works(PvBackend::Ipi)?,
     })
 }
