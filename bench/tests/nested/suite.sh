@@ -31,34 +31,56 @@ untested=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell. What else it takes:
+# What a shard takes beside its arguments:
 package=haltkick-vmm
 tests=guests # the test program
 options=()   # more options for nested.sh
+
+# shard NAME SECONDS VARIABLE=VALUE...: runs what the variables select until a machine has lived to tell, and what failed there
+# again, test by test (the program takes one name at a time).
 shard() {
-    local name=$1 seconds=$2 code machines=6 failures=0 failed wanted=("${filter[@]}")
-    shift 2
+    local name=$1 seconds=$2 variables=("${@:3}") code failed test
+    in_machines "${filter[@]}"
+    case $code in
+        0) return ;;
+        "$no_machine") untested+=("$name"); return ;;
+    esac
+    mapfile -t failed < <(sed -n 's/^---- \(.*\) ----$/\1/p' "$work/output")
+    # Without a test that failed it is the program itself.
+    if ((${#failed[@]} == 0)); then exit "$code"; fi
+    repeated+=("$name")
+    for test in "${failed[@]}"; do
+        for _ in 1 2; do
+            in_machines --exact "$test"
+            if ((code == 0 || code == no_machine)); then break; fi
+        done
+        case $code in
+            0) ;;
+            "$no_machine") untested+=("$name: $test") ;;
+            *) exit "$code" ;;
+        esac
+    done
+}
+
+# in_machines ARGUMENT...: runs the test program with these in one machine after the other, until one has lived to tell. Sets
+# `code` of the shard to what the program ended with, and leaves what it printed.
+no_machine=125
+in_machines() {
+    local machines=6
     # SECONDS since the suite began: a host on which every machine hangs would take hours.
     while ((machines-- && SECONDS < 3000)); do
         echo "test-nested: $name"
         code=0
-        env "$@" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
-            cargo test --quiet --package "$package" --test "$tests" -- "${wanted[@]}" | tee "$work/output" || code=$?
+        env "${variables[@]}" \
+            CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$here/nested.sh run --timeout $seconds ${options[*]}" \
+            cargo test --quiet --package "$package" --test "$tests" -- "$@" | tee "$work/output" || code=$?
         case $code in
-            0) return ;;
             124 | 125) deaths=$((deaths + 1)) ;;
-            *)
-                failures=$((failures + 1))
-                if ((failures == 3)); then exit "$code"; fi
-                repeated+=("$name")
-                mapfile -t failed < <(sed -n 's/^test \([^ ]*\) *\.\.\. FAILED$/\1/p' "$work/output")
-                if ((${#failed[@]})); then wanted=(--exact "${failed[@]}"); fi
-                ;;
+            *) return ;;
         esac
     done
-    if ((failures)); then exit 101; fi
-    echo "test-nested: $name: not tested: no machine lived through it"
-    untested+=("$name")
+    code=$no_machine
+    echo "test-nested: $name: no machine lived through it"
 }
 
 filter=("$@")
