@@ -36,10 +36,10 @@ pub(crate) fn run(cpu: u32) -> ! {
         boot_vcpu_only(form);
     }
     let workload = form.workloads[boot.workload as usize];
-    if cpu == 0 {
+    // Relaxed: the VMM reads the time after the run, and the count as a hint.
+    if percpu::control().started.fetch_add(1, Ordering::Relaxed) == 0 {
         percpu::control().workload_tsc.store(time::now(), Ordering::Relaxed);
     }
-    percpu::control().started.fetch_add(1, Ordering::Relaxed);
     workload();
     hypercall::exit()
 }

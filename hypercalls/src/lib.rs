@@ -284,7 +284,7 @@ pub struct Control {
     _pad1: [u8; 124],
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: iterations of the work loop per 2^20 ns.
     pub work_rate: AtomicU64,
-    /// Guest-written: TSC at which vCPU 0 began its workload, and so took its first lock.
+    /// Guest-written: TSC at which the first vCPU began its workload, and so took its first lock.
     pub workload_tsc: AtomicU64,
     /// Guest-written: vCPUs that have reached their workload.
     pub started: AtomicU32,

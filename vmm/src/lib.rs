@@ -2,17 +2,19 @@
 //!
 //! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
 //! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
-//! ring runs natively), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and what stands in for it where
-//! there is no KVM), `exits` (why it came back), `in_kernel` (sleeping in KVM's hands),
-//! `round_trip` (what a wake-up costs), `kvm_stats` (what KVM counts), `sched/` (who runs when), `deschedule` (whom to stop on purpose),
-//! `account` (what happened to each vCPU, and what the guest may know of it), `loss` (what that cost the others),
-//! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the outcome);
-//! `symbols` and `disassemble` (what code lies at an address); `patch` (the lock's call sites, rewritten). [`run_linux`] and
+//! ring runs natively), `vm` (KVM's part of a guest), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and
+//! what stands in for it where there is no KVM), `exits` (why it came back), `in_kernel/` (sleeping in KVM's hands),
+//! `irqchip` and `capabilities` (what that takes), `round_trip` (what a wake-up costs), `kvm_stats` (what KVM counts),
+//! `sched/` (who runs when), `deschedule` (whom to stop on purpose), `account` (what happened to each vCPU, and what
+//! the guest may know of it), `loss` (what that cost the others), `invalidate` (who must drop cached translations),
+//! `supervise` (the window and the watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies at
+//! an address); `patch` (the lock's call sites, rewritten). [`run_linux`] and
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
 mod account;
 mod beside;
 mod boot;
+mod capabilities;
 mod clock;
 mod collect;
 mod config;
@@ -27,6 +29,7 @@ mod identity;
 mod image;
 mod in_kernel;
 mod invalidate;
+mod irqchip;
 mod kvm_stats;
 mod linux;
 mod loss;
@@ -52,6 +55,7 @@ mod switches;
 mod symbols;
 mod trace;
 mod vcpu;
+mod vm;
 
 pub use config::{
     Accelerator, Engine, MAX_WINDOWS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,

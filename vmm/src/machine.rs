@@ -1,19 +1,14 @@
 //! A guest that is ready to start: memory, vCPUs in their start state, one clock. KVM's, or this process's own.
 
-use std::io;
-use std::os::fd::AsRawFd as _;
-use std::sync::OnceLock;
-
 use haltkick_hypercalls::{
     ABI_VERSION, BOOT_GO_ON, BOOT_GRACE, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress,
     USES_MEMORY,
 };
-use kvm_bindings::{
-    CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_userspace_memory_region,
-};
-use kvm_ioctls::{Kvm, VmFd};
+use kvm_bindings::{Msrs, kvm_msr_entry};
+use kvm_ioctls::VmFd;
 
 use crate::boot;
+use crate::capabilities;
 use crate::clock::{self, read_tsc};
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::error::{RunError, system};
@@ -24,6 +19,7 @@ use crate::memory::Memory;
 use crate::patch;
 use crate::ring;
 use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
+use crate::vm::{Vm, open_kvm};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
@@ -62,70 +58,6 @@ pub(crate) struct Machine {
     pub(crate) patched_sites: usize,
 }
 
-/// A small guest whose registers are set by whoever probes it.
-pub(crate) struct ProbeMachine {
-    pub(crate) vcpus: Vec<KvmVcpu>,
-    _vm: VmFd,
-    // After the VM, so that it outlives it while the struct is dropped.
-    pub(crate) memory: Memory,
-    /// The CPUID that KVM offers.
-    pub(crate) cpuid: CpuId,
-    pub(crate) tsc_khz: u64,
-}
-
-/// Opens `/dev/kvm`.
-pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
-    let kvm = Kvm::new().map_err(|error| {
-        let advice = match io::Error::from(error).kind() {
-            io::ErrorKind::NotFound => {
-                "it does not exist: enable virtualization in the firmware, load kvm_intel or kvm_amd, pass the device through, or use --engine threads"
-            }
-            io::ErrorKind::PermissionDenied => "permission denied: add yourself to the group `kvm` and log in again",
-            _ => "see `haltkick doctor`",
-        };
-        RunError::HostLacks(format!("/dev/kvm cannot be opened: {advice} ({error})"))
-    })?;
-    match kvm.get_api_version() {
-        version if version == KVM_API_VERSION as i32 => Ok(kvm),
-        version => Err(RunError::HostLacks(format!(
-            "/dev/kvm speaks API version {version}, not {KVM_API_VERSION}: this kernel is too old"
-        ))),
-    }
-}
-
-impl ProbeMachine {
-    /// One of `count` vCPUs, with KVM's interrupt controller or without. The image is there, for its interrupt handlers.
-    pub(crate) fn new(image: &Image, count: u32, irqchip: bool) -> Result<Self, RunError> {
-        let kvm = open_kvm()?;
-        let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        if irqchip {
-            in_kernel::create_irqchip(&vm)?;
-        }
-        let memory = Memory::new(image.end, count, 0, 0)?;
-        map_memory(&vm, &memory)?;
-        load(&memory, image);
-        boot::write_tables(&memory, image);
-        let cpuid = offered_cpuid(&kvm)?;
-        let vcpus = create_vcpus(&kvm, &vm, count, &cpuid, irqchip)?;
-        vcpus.iter().for_each(|vcpu| boot::write_task_state(&memory, vcpu.id));
-        let tsc_khz = tsc_khz(&vcpus[0])?;
-        Ok(Self { vcpus, _vm: vm, memory, cpuid, tsc_khz })
-    }
-
-    /// Instructions a second in `ring`, by `measure`.
-    pub(crate) fn rate(
-        &mut self,
-        ring: Ring,
-        measure: fn(&Memory, &mut KvmVcpu) -> Result<f64, RunError>,
-    ) -> Result<f64, RunError> {
-        let vcpu = &mut self.vcpus[0];
-        let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
-        boot::set_system_registers(&mut sregs, ring, 0, self.memory.area_address(0));
-        vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-        measure(&self.memory, vcpu)
-    }
-}
-
 impl Machine {
     /// Builds the guest that `config` asks for, with lock and workload by their indices. Nothing runs yet.
     pub(crate) fn new(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
@@ -147,51 +79,30 @@ impl Machine {
             )));
         }
         let pool_bytes = pool_bytes(config, image, chosen);
-        let (ring, ring_reason) = choose_ring(config, image)?;
-        let (pv_backend, pv_backend_reason) =
-            in_kernel::choose(config, (ring, &ring_reason), |backend| in_kernel::probe(image, backend))?;
-        let irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
-        if !irqchip && (config.halt_poll.is_some() || !config.hlt_exits) {
+        let draft = |has_irqchip: bool| {
+            let memory = Memory::new(image.end, config.vcpus, pool_bytes, chosen.trace_sections)?;
+            let vm = Vm::new(&kvm, image, memory, has_irqchip)?;
+            capabilities::configure(&vm.fd, config)?;
+            Ok(vm)
+        };
+        let Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason } = decide(config, image, draft)?;
+        if !vm.has_irqchip && (config.halt_poll.is_some() || !config.hlt_exits) {
             return Err(RunError::Usage(format!(
                 "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel; here the VMM puts them to sleep \
                  ({pv_backend_reason})"
             )));
         }
-        let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        in_kernel::configure(&vm, config)?;
-        if irqchip {
-            in_kernel::create_irqchip(&vm)?;
-        }
-        let memory = Memory::new(image.end, config.vcpus, pool_bytes, chosen.trace_sections)?;
-        map_memory(&vm, &memory)?;
-
-        load(&memory, image);
-        let patched_sites = patch_sites(config, image, chosen, &memory)?;
-        boot::write_tables(&memory, image);
-        let cpuid = offered_cpuid(&kvm)?;
-        let vcpus = create_vcpus(&kvm, &vm, config.vcpus, &cpuid, irqchip)?;
-        let tsc_khz = tsc_khz(&vcpus[0])?;
-        let tsc_offset = tsc_offset(&vcpus[0]);
+        let patched_sites = patch_sites(config, image, chosen, &vm.memory)?;
+        let tsc_khz = vm.tsc_khz()?;
+        let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot_block(config, chosen, tsc_khz);
-        boot.flags |= in_kernel::boot_flags(pv_backend, &cpuid);
-        let boot_block = memory.write_boot_block(boot);
-
-        let mut steal_time_refused = None;
-        for vcpu in &vcpus {
-            boot::write_task_state(&memory, vcpu.id);
-            // Each vCPU's own: the APIC base says which one is the first.
-            let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
-            boot::set_system_registers(&mut sregs, ring, vcpu.id, memory.area_address(vcpu.id));
-            if irqchip {
-                in_kernel::set_x2apic(&mut sregs);
-            }
-            vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
-            let registers = boot::registers(&memory, image, vcpu.id, boot_block);
-            vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
-            if config.sched == Sched::Host && steal_time_refused.is_none() {
-                steal_time_refused = enable_steal_time(vcpu, memory.area_address(vcpu.id)).err();
-            }
-        }
+        boot.flags |= in_kernel::boot_flags(pv_backend, &vm.cpuid);
+        set_start_state(&vm, image, ring, boot)?;
+        let steal_time_refused = match config.sched {
+            Sched::Host => enable_steal_time(&vm).err(),
+            Sched::Vmm => None,
+        };
+        let Vm { vcpus, fd, memory, .. } = vm;
         let mut watcher = Watcher::new(config, &memory);
         let hints = match config.sched {
             Sched::Vmm => Hints::Nobody("the VMM's own scheduler writes the flag".into()),
@@ -202,7 +113,7 @@ impl Machine {
         let vcpus = vcpus.into_iter().map(Vcpu::from).collect();
         Ok(Self {
             vcpus,
-            _vm: Some(vm),
+            _vm: Some(fd),
             memory,
             ring,
             ring_reason,
@@ -240,7 +151,7 @@ impl Machine {
             )));
         }
         let memory = Memory::at_its_own_addresses(image.end, config.vcpus, chosen.trace_sections)?;
-        load(&memory, image);
+        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
         let patched_sites = patch_sites(config, image, chosen, &memory)?;
         for code in image.segments.iter().filter(|segment| segment.executable) {
             memory.make_executable(code.address..code.address + code.bytes.len() as u64)?;
@@ -278,10 +189,6 @@ fn patch_sites(
     memory: &Memory,
 ) -> Result<usize, RunError> {
     if config.patch { patch::apply(image, chosen.lock as usize, config.pv, memory) } else { Ok(0) }
-}
-
-fn tsc_khz(vcpu: &KvmVcpu) -> Result<u64, RunError> {
-    vcpu.fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
 }
 
 /// Guest TSC minus the host's; 0 where KVM does not tell, as if they were one.
@@ -336,121 +243,67 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     }
 }
 
-fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: memory.size(),
-        userspace_addr: memory.host_base() as u64,
-    };
-    #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
-    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`Machine` holds both).
-    unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
-}
-
-/// Makes room for a file descriptor per vCPU.
-pub(crate) fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = u64::from(vcpus) + 128;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    let maximum = limit.maximum.map(|maximum| maximum.max(needed));
-    setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).map_err(|error| {
-        RunError::HostLacks(format!(
-            "{vcpus} vCPUs need {needed} open files, and the limit cannot be raised to that ({error}): see `ulimit -Hn`"
-        ))
-    })
-}
-
-pub(crate) fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
-    kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(system("ask for the CPUID that KVM offers"))
-}
-
 /// Memory for the guest's memory manager, if the workload has one.
 pub(crate) fn pool_bytes(config: &RunConfig, image: &Image, chosen: Chosen) -> u64 {
     let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
     if uses_memory { config.memory_bytes } else { 0 }
 }
 
-/// Loads the image.
-fn load(memory: &Memory, image: &Image) {
-    image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
+/// A run's VM, and what was found out on it before its guest starts.
+struct Decided {
+    vm: Vm,
+    ring: Ring,
+    ring_reason: String,
+    pv_backend: PvBackend,
+    pv_backend_reason: String,
 }
 
-/// The ring to run in, and why.
-fn choose_ring(config: &RunConfig, image: &Image) -> Result<(Ring, String), RunError> {
-    let rate = if config.ring == Ring::Auto { Some(ring0_rate(image)?) } else { None };
-    Ok(ring::choose(config.ring, rate))
-}
-
-/// Instructions a second in ring 0, measured once in a process.
-pub(crate) fn ring0_rate(image: &Image) -> Result<f64, RunError> {
-    static RING0_RATE: OnceLock<f64> = OnceLock::new();
-    if let Some(rate) = RING0_RATE.get() {
-        return Ok(*rate);
-    }
-    let rate = ProbeMachine::new(image, 1, false)?.rate(Ring::Ring0, ring::instructions_per_second)?;
-    Ok(*RING0_RATE.get_or_init(|| rate))
-}
-
-fn create_vcpus(
-    kvm: &Kvm,
-    vm: &VmFd,
-    count: u32,
-    cpuid: &CpuId,
-    irqchip: bool,
-) -> Result<Vec<KvmVcpu>, RunError> {
-    allow_open_files(count)?;
-    let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
-    (0..count)
-        .map(|id| {
-            let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
-            share_the_hosts_clock(&fd);
-            let vcpu = KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))?;
-            if irqchip {
-                in_kernel::prepare(&vcpu, cpuid)?;
-            } else {
-                vcpu.fd.set_cpuid2(cpuid).map_err(system("set CPUID"))?;
-            }
-            Ok(vcpu)
-        })
-        .collect()
-}
-
-/// Makes the guest's TSC the host's. KVM starts a vCPU's at 0; with an offset of 0 both sides read one clock. Where
-/// KVM cannot do that, only the figures that compare the two clocks suffer (start-up time; traces check for it).
-pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
-    let offset = 0_u64;
-    let attribute = kvm_bindings::kvm_device_attr {
-        group: kvm_bindings::KVM_VCPU_TSC_CTRL,
-        attr: u64::from(kvm_bindings::KVM_VCPU_TSC_OFFSET),
-        addr: (&raw const offset) as u64,
-        flags: 0,
+/// Picks the ring and the back end by trying them on the VM that the guest will have: to make another one, and to get rid
+/// of it, takes longer than all else. `draft` makes it, without vCPUs, with KVM's interrupt controller or without; again if
+/// the first one turns out to be of the wrong kind.
+fn decide(
+    config: &RunConfig,
+    image: &Image,
+    draft: impl Fn(bool) -> Result<Vm, RunError>,
+) -> Result<Decided, RunError> {
+    let mut vm = match draft(in_kernel::may_be_chosen(config)) {
+        Err(RunError::System { .. }) => draft(false)?,
+        drafted => drafted?,
     };
-    vmm_sys_util::ioctl_iow_nr!(
-        KVM_SET_DEVICE_ATTR,
-        kvm_bindings::KVMIO,
-        0xe1,
-        kvm_bindings::kvm_device_attr
-    );
-    #[expect(unsafe_code, reason = "kvm-ioctls has this attribute for devices only, not for vCPUs")]
-    // SAFETY: the ioctl reads `attribute` and the eight bytes at `addr`, both of which live until it returns.
-    unsafe {
-        libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR(), &raw const attribute)
-    };
+    vm.create_vcpus(config.vcpus.min(in_kernel::TRIAL_VCPUS))?;
+    let rate = if config.ring == Ring::Auto { Some(ring::ring0_rate(&mut vm)?) } else { None };
+    let (ring, ring_reason) = ring::choose(config.ring, rate);
+    let (pv_backend, pv_backend_reason) = in_kernel::choose(config, (ring, &ring_reason), |backend| {
+        in_kernel::probe(image, Some(&mut vm), backend)
+    })?;
+    let has_irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+    if vm.is_spoilt || vm.has_irqchip != has_irqchip {
+        vm = draft(has_irqchip)?;
+    }
+    vm.vcpus.iter_mut().for_each(KvmVcpu::count_from_here);
+    vm.create_vcpus(config.vcpus)?;
+    Ok(Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason })
 }
 
-/// Asks KVM to keep vCPU's steal-time record in its shared area.
-fn enable_steal_time(vcpu: &KvmVcpu, area: GuestAddress) -> Result<(), String> {
-    let entry =
-        kvm_msr_entry { index: MSR_KVM_STEAL_TIME, data: area.0 | STEAL_TIME_ENABLE, ..Default::default() };
-    let msrs = Msrs::from_entries(&[entry]).expect("one entry fits");
-    match vcpu.fd.set_msrs(&msrs) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err("KVM refuses the steal-time MSR".into()),
-        Err(error) => Err(format!("KVM refuses the steal-time MSR: {error}")),
-    }
+/// Puts all vCPUs where the guest begins, with `boot` to read.
+fn set_start_state(vm: &Vm, image: &Image, ring: Ring, boot: BootBlock) -> Result<(), RunError> {
+    let boot_block = vm.memory.write_boot_block(boot);
+    vm.vcpus.iter().try_for_each(|vcpu| {
+        vm.set_system_registers(vcpu, ring)?;
+        let registers = boot::registers(&vm.memory, image, vcpu.id, boot_block);
+        vcpu.fd.set_regs(&registers).map_err(system("set registers"))
+    })
+}
+
+/// Asks KVM to keep the steal-time records of all vCPUs in their shared areas.
+fn enable_steal_time(vm: &Vm) -> Result<(), String> {
+    vm.vcpus.iter().try_for_each(|vcpu| {
+        let data = vm.memory.area_address(vcpu.id).0 | STEAL_TIME_ENABLE;
+        let entry = kvm_msr_entry { index: MSR_KVM_STEAL_TIME, data, ..Default::default() };
+        match vcpu.fd.set_msrs(&Msrs::from_entries(&[entry]).expect("one entry fits")) {
+            Ok(1) => Ok(()),
+            Ok(_) => Err("KVM refuses the steal-time MSR".into()),
+            Err(error) => Err(format!("KVM refuses the steal-time MSR: {error}")),
+        }
+    })
 }

@@ -4,8 +4,8 @@ use crate::config::{PvBackend, Ring};
 use crate::error::RunError;
 use crate::image::Image;
 use crate::in_kernel;
-use crate::machine::{ProbeMachine, open_kvm};
 use crate::ring;
+use crate::vm::{Vm, open_kvm};
 
 /// What this host's KVM can do.
 #[derive(Clone, Debug)]
@@ -35,17 +35,17 @@ pub struct Probe {
 pub fn probe() -> Result<Probe, RunError> {
     let kvm = open_kvm()?;
     let image = Image::embedded();
-    let mut machine = ProbeMachine::new(&image, 1, false)?;
-    let ring0 = machine.rate(Ring::Ring0, ring::precise_instructions_per_second)?;
-    let ring3 = machine.rate(Ring::Ring3, ring::precise_instructions_per_second)?;
-    let works = |backend| in_kernel::probe(&image, backend).cloned();
+    let mut vm = Vm::small(&image, 1, false)?;
+    let ring0 = ring::precise_instructions_per_second(&mut vm, Ring::Ring0)?;
+    let ring3 = ring::precise_instructions_per_second(&mut vm, Ring::Ring3)?;
+    let works = |backend| in_kernel::probe(&image, None, backend).cloned();
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,
         ring0_native: ring::is_native(ring0),
         max_vcpus: kvm.get_max_vcpus(),
         recommended_vcpus: kvm.get_nr_vcpus(),
-        tsc_khz: machine.tsc_khz,
+        tsc_khz: vm.tsc_khz()?,
         kick_by_hypercall: works(PvBackend::Kvm)?,
         kick_by_interrupt: works(PvBackend::Ipi)?,
     })

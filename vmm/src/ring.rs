@@ -4,6 +4,7 @@
 //! instructions a second. A loop of known length with one exit at its end tells them apart; the cost of the exit is
 //! taken off by a second loop of another length.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::PORT_BOOTED;
@@ -17,6 +18,7 @@ use crate::exits::Exit;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::signal::{self, KickTimer};
 use crate::vcpu::KvmVcpu;
+use crate::vm::Vm;
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;
@@ -28,18 +30,34 @@ const LOOKS: u32 = 3;
 /// times the fastest interpreter.
 const NATIVE_AT_LEAST: f64 = 10e6;
 
+static RING0_RATE: OnceLock<f64> = OnceLock::new();
+
 /// `dec rcx; jnz -5; mov dx, PORT_BOOTED; out dx, eax; jmp -3`
 const CODE: [u8; 12] =
     [0x48, 0xff, 0xc9, 0x75, 0xfb, 0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef, 0xeb, 0xfd];
 
-/// Instructions a second in the ring that the vCPU's system registers are set to. Leaves its registers changed.
-pub(crate) fn instructions_per_second(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
-    memory.write(PROBE_CODE, &CODE);
+/// Instructions a second in ring 0, measured once in a process, by `vm`'s first vCPU. Leaves its registers changed.
+pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
+    match RING0_RATE.get() {
+        Some(rate) => Ok(*rate),
+        None => instructions_per_second(vm, Ring::Ring0).map(|rate| *RING0_RATE.get_or_init(|| rate)),
+    }
+}
+
+/// Whether ring 0 is already known to be interpreted.
+pub(crate) fn is_known_to_interpret() -> bool {
+    RING0_RATE.get().is_some_and(|&rate| !is_native(rate))
+}
+
+/// Instructions a second in `ring`.
+fn instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
+    vm.set_system_registers(&vm.vcpus[0], ring)?;
+    vm.memory.write(PROBE_CODE, &CODE);
     signal::block_kick();
     // A probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
     let limit = KickTimer::new().map_err(system("create a timer for the ring probe"))?;
     limit.set(now_ns() + TIME_LIMIT.as_nanos() as u64, TIME_LIMIT.as_nanos() as u64);
-    let rate = measure(memory, vcpu);
+    let rate = measure(&vm.memory, &mut vm.vcpus[0]);
     drop(limit);
     signal::take_kick();
     rate
@@ -62,15 +80,15 @@ fn measure(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
 }
 
 /// The same from loops long enough for the clock, for rings that turn out to be native.
-pub(crate) fn precise_instructions_per_second(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
+pub(crate) fn precise_instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
     const NATIVE_ROUNDS: u64 = 1_000_000;
-    let rough = instructions_per_second(memory, vcpu)?;
+    let rough = instructions_per_second(vm, ring)?;
     if !is_native(rough) {
         return Ok(rough);
     }
     let mut best = Duration::MAX;
     for _ in 0..LOOKS {
-        best = best.min(timed(memory, vcpu, NATIVE_ROUNDS)?);
+        best = best.min(timed(&vm.memory, &mut vm.vcpus[0], NATIVE_ROUNDS)?);
     }
     Ok(2.0 * NATIVE_ROUNDS as f64 / best.as_secs_f64())
 }

@@ -19,12 +19,12 @@ use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::image::Image;
 use crate::in_kernel;
-use crate::machine::ProbeMachine;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::run::run;
 use crate::sched::affinity;
 use crate::signal;
 use crate::vcpu::KvmVcpu;
+use crate::vm::Vm;
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;
@@ -81,7 +81,7 @@ fn duration_of_one(all: Duration, count: u64) -> Result<Duration, RunError> {
 
 /// The guest of ten instructions.
 struct Bare {
-    machine: ProbeMachine,
+    vm: Vm,
 }
 
 /// What a thread is known by to the other one, and to who ends it.
@@ -93,32 +93,27 @@ struct Peer {
 impl Bare {
     fn new(image: &Image, backend: PvBackend, ring: Ring) -> Result<Self, RunError> {
         let in_kernel = matches!(backend, PvBackend::Kvm | PvBackend::Ipi);
-        let machine = ProbeMachine::new(image, 2, in_kernel)?;
-        let amd = in_kernel::is_amd(&machine.cpuid);
-        for vcpu in &machine.vcpus {
+        let vm = Vm::small(image, 2, in_kernel)?;
+        let amd = in_kernel::is_amd(&vm.cpuid);
+        for vcpu in &vm.vcpus {
             let address = PROBE_CODE + u64::from(vcpu.id) * 0x100;
-            machine.memory.write(address, &code(backend, amd, vcpu.id));
-            let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
-            boot::set_system_registers(&mut sregs, ring, vcpu.id, machine.memory.area_address(vcpu.id));
-            if in_kernel {
-                in_kernel::set_x2apic(&mut sregs);
-            }
-            vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))?;
+            vm.memory.write(address, &code(backend, amd, vcpu.id));
+            vm.set_system_registers(vcpu, ring)?;
             let registers = kvm_regs {
                 rip: address,
-                rdi: machine.memory.area_address(vcpu.id).0 + COUNT,
-                rsp: machine.memory.stack_top(vcpu.id),
+                rdi: vm.memory.area_address(vcpu.id).0 + COUNT,
+                rsp: vm.memory.stack_top(vcpu.id),
                 rflags: boot::START_FLAGS,
                 ..Default::default()
             };
             vcpu.fd.set_regs(&registers).map_err(system("set registers"))?;
         }
-        Ok(Self { machine })
+        Ok(Self { vm })
     }
 
     /// Time for a round trip on `cpus`, measured for `window`.
     fn measure(&mut self, cpus: &[u32], window: Duration) -> Result<Duration, RunError> {
-        let (memory, vcpus) = (&self.machine.memory, &mut self.machine.vcpus);
+        let (memory, vcpus) = (&self.vm.memory, &mut self.vm.vcpus);
         let stop = AtomicBool::new(false);
         let peers: [OnceLock<Peer>; 2] = Default::default();
         let start = Barrier::new(vcpus.len() + 1);

@@ -29,13 +29,13 @@ use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::image::Image;
-use crate::machine::{self, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::memory::Memory;
 use crate::observe::Watch;
 use crate::readings::Instruments;
 use crate::sched::{Finished, SchedStat, Scheduler};
 use crate::vcpu::{KvmVcpu, Vcpu};
-use crate::{collect, in_kernel, ring};
+use crate::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
+use crate::{capabilities, collect, irqchip, ring};
 
 pub(crate) use devices::Devices;
 use load::LinuxMemory;
@@ -151,7 +151,7 @@ pub fn run_linux(
     let image = Image::embedded();
     let books = Memory::new(image.end, config.vcpus, 0, 0)?;
     let mut machine = LinuxMachine::new(config, linux, console)?;
-    let rate = machine::ring0_rate(&image)?;
+    let rate = ring::ring0_rate(&mut Vm::small(&image, 1, false)?)?;
     let obstacle = (!ring::is_native(rate))
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6));
     if let Some(obstacle) = &obstacle {
@@ -312,11 +312,11 @@ impl LinuxMachine {
         let loaded = memory.load(linux, &acpi::tables(config.vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        in_kernel::configure(&vm, config)?;
-        in_kernel::create_full_irqchip(&vm)?;
+        capabilities::configure(&vm, config)?;
+        irqchip::create_full(&vm)?;
         if config.sched == Sched::Vmm && config.halt_poll.is_none() {
             // The runner must learn of a halt, not wait for its end.
-            in_kernel::set_halt_poll(&vm, Duration::ZERO);
+            capabilities::set_halt_poll(&vm, Duration::ZERO);
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);

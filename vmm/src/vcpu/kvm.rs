@@ -22,6 +22,7 @@ use kvm_bindings::{
 use kvm_ioctls::VcpuFd;
 
 use crate::exits::Exit;
+use crate::kvm_stats;
 use crate::linux::Devices;
 use crate::signal;
 
@@ -38,6 +39,8 @@ pub(crate) struct KvmVcpu {
     pub(crate) devices: Option<Arc<Devices>>,
     run: NonNull<kvm_run>,
     run_bytes: usize,
+    /// What KVM had counted before the guest's own first instruction.
+    stats_before: Vec<(String, u64)>,
 }
 
 // SAFETY: `run` points to a mapping that this struct owns and unmaps; nothing about it is bound to a thread.
@@ -61,7 +64,7 @@ impl KvmVcpu {
             return Err(io::Error::last_os_error());
         }
         let run = NonNull::new(page.cast()).expect("mmap does not place anything at 0");
-        let vcpu = Self { id, fd, devices: None, run, run_bytes };
+        let vcpu = Self { id, fd, devices: None, run, run_bytes, stats_before: Vec::new() };
         vcpu.open_kick_signal()?;
         Ok(vcpu)
     }
@@ -82,6 +85,21 @@ impl KvmVcpu {
         // SAFETY: the ioctl reads `len` and as many bytes after it, which `Mask` has.
         let result = unsafe { libc::ioctl(self.raw_fd(), KVM_SET_SIGNAL_MASK(), &raw const mask) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// What KVM has counted since it was created, or since [`Self::count_from_here`].
+    pub(crate) fn stats(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut stats = kvm_stats::read(&self.fd)?;
+        for (name, value) in &mut stats {
+            let before = self.stats_before.iter().find(|(known, _)| known == name);
+            *value -= before.map_or(0, |&(_, before)| before.min(*value));
+        }
+        Ok(stats)
+    }
+
+    /// What was counted so far is none of the guest's. Where nothing is counted there is nothing to leave out.
+    pub(crate) fn count_from_here(&mut self) {
+        self.stats_before = kvm_stats::read(&self.fd).unwrap_or_default();
     }
 
     /// Enters the guest until something needs the VMM.

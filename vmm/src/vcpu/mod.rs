@@ -8,7 +8,6 @@ use std::io;
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::exits::Exit;
-use crate::kvm_stats;
 use crate::signal::{self, Thread};
 
 pub(crate) use kvm::{KvmVcpu, reason_name};
@@ -59,7 +58,7 @@ impl Vcpu {
     /// Where there is no KVM, or one before Linux 5.14.
     pub(crate) fn kvm_stats(&self) -> io::Result<Vec<(String, u64)>> {
         match &self.body {
-            Body::Kvm(vcpu) => kvm_stats::read(&vcpu.fd),
+            Body::Kvm(vcpu) => vcpu.stats(),
             Body::Native(_) => Err(io::Error::other("threads run without KVM")),
         }
     }

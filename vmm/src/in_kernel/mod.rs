@@ -1,0 +1,149 @@
+//! Back ends in which KVM itself puts vCPUs to sleep: which of them work on this host, and what they need of a VM.
+//!
+//! A guest in ring 0 halts (`pv_wait`) and wakes others by KVM_HC_KICK_CPU, or by an ordinary interrupt the way a
+//! hypervisor without that hypercall has it done. Both need KVM's interrupt controller. Offered is not working: PVM offers the
+//! hypercall and never returns from it; KVM answers 0 to a kick that wakes nobody while the target's local APIC is off.
+//! So each is tried, on two vCPUs of the very VM that is to run the guest if it has them, with a time limit.
+
+mod trial;
+
+use std::sync::OnceLock;
+
+use kvm_bindings::CpuId;
+
+use crate::config::{PvBackend, Ring, RunConfig, Sched};
+use crate::error::RunError;
+use crate::image::Image;
+use crate::ring;
+use crate::vm::Vm;
+
+pub(crate) use trial::{ACCEPT_INTERRUPTS, HYPERCALL, KVM_HC_KICK_CPU, TRIAL_VCPUS, X2APIC_ICR, expect};
+
+/// KVM's first CPUID leaf: the signature. The next one holds the features.
+const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
+const KVM_FEATURES_LEAF: u32 = 0x4000_0001;
+/// KVM_FEATURE_PV_UNHALT: a kick ends a HLT even with interrupts off.
+const PV_UNHALT: u32 = 1 << 7;
+/// KVM_FEATURE_PV_SCHED_YIELD.
+const PV_SCHED_YIELD: u32 = 1 << 13;
+
+/// Whether such a run may come to a back end of this kind, as far as is known before anything was tried.
+pub(crate) fn may_be_chosen(config: &RunConfig) -> bool {
+    config.sched == Sched::Host
+        && config.pv_backend != PvBackend::Vmm
+        && config.ring != Ring::Ring3
+        && !(config.ring == Ring::Auto && ring::is_known_to_interpret())
+}
+
+/// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, if it cannot: tried once in a process, on
+/// `vm` if it is fit for that.
+pub(crate) fn probe(
+    image: &Image,
+    vm: Option<&mut Vm>,
+    backend: PvBackend,
+) -> Result<&'static Result<(), String>, RunError> {
+    static KVM: OnceLock<Result<(), String>> = OnceLock::new();
+    static IPI: OnceLock<Result<(), String>> = OnceLock::new();
+    let probed = if backend == PvBackend::Kvm { &KVM } else { &IPI };
+    if let Some(verdict) = probed.get() {
+        return Ok(verdict);
+    }
+    let verdict = trial::run_patiently(image, vm, backend)?;
+    Ok(probed.get_or_init(|| verdict))
+}
+
+/// Picks the back end for `config`, and says why.
+pub(crate) fn choose(
+    config: &RunConfig,
+    (ring, ring_reason): (Ring, &str),
+    mut probe: impl FnMut(PvBackend) -> Result<&'static Result<(), String>, RunError>,
+) -> Result<(PvBackend, String), RunError> {
+    let asked = config.pv_backend;
+    let obstacle = if config.sched == Sched::Vmm {
+        Some(
+            "the VMM's scheduler must see every sleep: a vCPU that halts in the kernel would keep its pCPU"
+                .to_owned(),
+        )
+    } else if ring == Ring::Ring3 {
+        Some(format!("HLT is for ring 0, and this guest runs in ring 3: {ring_reason}"))
+    } else {
+        None
+    };
+    match (asked, obstacle) {
+        (PvBackend::Vmm, _) => return Ok((asked, "asked for".into())),
+        (PvBackend::Auto, Some(obstacle)) => return Ok((PvBackend::Vmm, obstacle)),
+        (PvBackend::Kvm | PvBackend::Ipi, Some(obstacle)) => {
+            let text = format!("--pv-backend {}: {obstacle}", asked.name());
+            let advice = if config.sched == Sched::Vmm { "use --sched host" } else { "use --pv-backend vmm" };
+            let text = format!("{text}; {advice}");
+            // A ring that the user did not choose is the host's doing.
+            return Err(if config.sched == Sched::Host && config.ring == Ring::Auto {
+                RunError::HostLacks(text)
+            } else {
+                RunError::Usage(text)
+            });
+        }
+        (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}
+    }
+    if asked == PvBackend::Kvm && !config.hlt_exits {
+        return Err(RunError::Usage(
+            "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
+        ));
+    }
+    if asked != PvBackend::Auto {
+        return match probe(asked)? {
+            Ok(()) => Ok((asked, "asked for".into())),
+            Err(reason) => Err(RunError::HostLacks(format!(
+                "--pv-backend {}: {reason}; use --pv-backend vmm",
+                asked.name()
+            ))),
+        };
+    }
+    // A trial takes time: one that would decide nothing is left out.
+    let obstacle = if config.hlt_exits {
+        match probe(PvBackend::Kvm)? {
+            Ok(()) => return Ok((PvBackend::Kvm, "a kick by hypercall woke a halted vCPU".into())),
+            Err(reason) => reason.as_str(),
+        }
+    } else {
+        "kicks by hypercall need exits at HLT"
+    };
+    Ok(match probe(PvBackend::Ipi)? {
+        Ok(()) => (PvBackend::Ipi, format!("{obstacle}; an interrupt woke a halted vCPU")),
+        Err(reason) => (PvBackend::Vmm, format!("{obstacle}; {reason}")),
+    })
+}
+
+/// The `BOOT_*` flags for a guest whose vCPUs halt.
+pub(crate) fn boot_flags(backend: PvBackend, cpuid: &CpuId) -> u32 {
+    use haltkick_hypercalls::{BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL};
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    match backend {
+        PvBackend::Kvm | PvBackend::Ipi => {
+            let kvm = backend == PvBackend::Kvm;
+            BOOT_HALT
+                | flag(kvm, BOOT_KICK_HYPERCALL)
+                | flag(kvm && features(cpuid) & PV_SCHED_YIELD != 0, BOOT_YIELD_HYPERCALL)
+                | flag(is_amd(cpuid), BOOT_VMMCALL)
+        }
+        PvBackend::Vmm | PvBackend::Auto => 0,
+    }
+}
+
+fn leaf(cpuid: &CpuId, function: u32) -> Option<&kvm_bindings::kvm_cpuid_entry2> {
+    cpuid.as_slice().iter().find(|entry| entry.function == function)
+}
+
+/// KVM's paravirtual features, by its own leaves.
+fn features(cpuid: &CpuId) -> u32 {
+    const SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x4d];
+    let signed =
+        leaf(cpuid, KVM_SIGNATURE_LEAF).is_some_and(|leaf| [leaf.ebx, leaf.ecx, leaf.edx] == SIGNATURE);
+    if signed { leaf(cpuid, KVM_FEATURES_LEAF).map_or(0, |leaf| leaf.eax) } else { 0 }
+}
+
+/// Whether hypercalls are VMMCALL. KVM rewrites the other vendor's, but a guest should not need that.
+pub(crate) fn is_amd(cpuid: &CpuId) -> bool {
+    let vendor = leaf(cpuid, 0).map(|leaf| [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat());
+    vendor.is_some_and(|vendor| vendor == b"AuthenticAMD" || vendor == b"HygonGenuine")
+}

@@ -1,0 +1,213 @@
+//! The trial of a back end: vCPU 0 wakes vCPU 1, once before it halts and once after.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
+use kvm_bindings::kvm_regs;
+
+use super::{PV_UNHALT, features, is_amd};
+use crate::boot;
+use crate::clock::now_ns;
+use crate::config::{PvBackend, Ring};
+use crate::error::RunError;
+use crate::exits::Exit;
+use crate::image::Image;
+use crate::memory::{Memory, PROBE_CODE};
+use crate::signal::{self, KickTimer};
+use crate::vcpu::KvmVcpu;
+use crate::vm::Vm;
+
+/// vCPUs that a trial takes.
+pub(crate) const TRIAL_VCPUS: u32 = 2;
+
+/// Time for a step: a thousand times what a slow host takes. A host that was busy with other things meanwhile gets another
+/// chance; what does not work ends at its first step, so that both chances are over within a second.
+const STEP_LIMITS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(500)];
+
+/// `mov dx, PORT_BOOTED; out dx, eax`, at its start, after HLT, and again: three bytes of it in each.
+const REPORT: [u8; 5] = [0x66, 0xba, PORT_BOOTED as u8, (PORT_BOOTED >> 8) as u8, 0xef];
+/// `mov ecx, 0x80f; mov eax, 0x1ff; xor edx, edx; wrmsr`: the APIC accepts interrupts.
+pub(crate) const ACCEPT_INTERRUPTS: [u8; 14] =
+    [0xb9, 0x0f, 0x08, 0, 0, 0xb8, 0xff, 0x01, 0, 0, 0x31, 0xd2, 0x0f, 0x30];
+/// `mov dx, PORT_KICK; out dx, eax`.
+const ANSWER: [u8; 5] = [0x66, 0xba, PORT_KICK as u8, (PORT_KICK >> 8) as u8, 0xef];
+
+/// VMCALL, and VMMCALL for AMD.
+pub(crate) const HYPERCALL: [[u8; 3]; 2] = [[0x0f, 0x01, 0xc1], [0x0f, 0x01, 0xd9]];
+/// Arguments: flags (0) and APIC id.
+pub(crate) const KVM_HC_KICK_CPU: u32 = 5;
+/// The x2APIC's interrupt command.
+pub(crate) const X2APIC_ICR: u32 = 0x830;
+
+/// Says that it is there, then halts and reports, for ever.
+fn sleeper(backend: PvBackend) -> Vec<u8> {
+    let mut code = if backend == PvBackend::Ipi { ACCEPT_INTERRUPTS.to_vec() } else { vec![] };
+    code.extend(REPORT);
+    let (sti, hlt, cli, jmp) = (0xfb, 0xf4, 0xfa, 0xeb);
+    let round: Vec<u8> = match backend {
+        PvBackend::Ipi => [sti, hlt, cli].into_iter().chain(REPORT).collect(),
+        _ => [hlt].into_iter().chain(REPORT).collect(),
+    };
+    code.extend(&round);
+    code.extend([jmp, (round.len() as u8 + 2).wrapping_neg()]);
+    code
+}
+
+/// Wakes vCPU 1 and answers with what came of it, for ever. Registers are set from outside each time.
+fn waker(backend: PvBackend, amd: bool) -> Vec<u8> {
+    let mut code = match backend {
+        PvBackend::Ipi => vec![0x0f, 0x30, 0x31, 0xc0], // wrmsr; xor eax, eax
+        _ => HYPERCALL[usize::from(amd)].to_vec(),
+    };
+    code.extend(ANSWER);
+    code
+}
+
+const SLEEPER_CODE: u64 = PROBE_CODE;
+const WAKER_CODE: u64 = PROBE_CODE + 0x100;
+
+/// Whether `backend` works here; the reason if not. On `vm` if it has what that takes; a second try is on another one.
+pub(super) fn run_patiently(
+    image: &Image,
+    vm: Option<&mut Vm>,
+    backend: PvBackend,
+) -> Result<Result<(), String>, RunError> {
+    let [first, last] = STEP_LIMITS;
+    let on_its_own = |limit| match Vm::small(image, TRIAL_VCPUS, true) {
+        Ok(mut vm) => run(&mut vm, backend, limit),
+        Err(error @ RunError::System { .. }) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    };
+    let verdict =
+        match vm.filter(|vm| vm.has_irqchip && !vm.is_spoilt && vm.vcpus.len() >= TRIAL_VCPUS as usize) {
+            Some(vm) => run(vm, backend, first),
+            None => on_its_own(first),
+        };
+    match verdict? {
+        Ok(()) => Ok(Ok(())),
+        Err(_) => on_its_own(last),
+    }
+}
+
+fn run(vm: &mut Vm, backend: PvBackend, limit: Duration) -> Result<Result<(), String>, RunError> {
+    if backend == PvBackend::Kvm && features(&vm.cpuid) & PV_UNHALT == 0 {
+        return Ok(Err("this KVM does not offer to wake a halted vCPU (PV_UNHALT)".into()));
+    }
+    vm.memory.write(SLEEPER_CODE, &sleeper(backend));
+    vm.memory.write(WAKER_CODE, &waker(backend, is_amd(&vm.cpuid)));
+    for vcpu in &vm.vcpus {
+        vm.set_system_registers(vcpu, Ring::Ring0)?;
+    }
+    let [waker, sleeper, ..] = vm.vcpus.as_mut_slice() else { unreachable!("a trial has two vCPUs") };
+    let verdict = wake_twice(&vm.memory, sleeper, waker, backend, limit);
+    vm.is_spoilt = verdict.is_err();
+    Ok(verdict)
+}
+
+/// The sleeper stays in one thread: before Linux 6.13 a vCPU that changes threads waits for an RCU grace period.
+fn wake_twice(
+    memory: &Memory,
+    sleeper: &mut KvmVcpu,
+    waker: &mut KvmVcpu,
+    backend: PvBackend,
+    limit: Duration,
+) -> Result<(), String> {
+    let kick = match backend {
+        PvBackend::Ipi => "an interrupt",
+        _ => "KVM_HC_KICK_CPU",
+    };
+    // Whoever finds the other one gone leaves it to that one to say why.
+    let (ready, is_ready) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let sleep = move || {
+        set_start(memory, sleeper, SLEEPER_CODE)?;
+        expect(sleeper, Exit::Booted, limit, || {
+            "a vCPU does not run in ring 0 with KVM's interrupt controller".into()
+        })?;
+        if ready.send(()).is_err() || may_go.recv().is_err() {
+            return Ok(());
+        }
+        expect(sleeper, Exit::Booted, limit, || format!("{kick} before a HLT does not end it"))?;
+        if ready.send(()).is_err() {
+            return Ok(());
+        }
+        expect(sleeper, Exit::Booted, limit, || format!("{kick} does not wake a halted vCPU"))
+    };
+    let mut wake = move || {
+        let mut wake = || {
+            set_wake(memory, waker, backend)?;
+            expect(waker, Exit::Kick(0), limit, || format!("{kick} does not return"))
+        };
+        if is_ready.recv().is_err() {
+            return Ok(());
+        }
+        // The wake-up comes first: it must be latched.
+        wake()?;
+        if go.send(()).is_err() || is_ready.recv().is_err() {
+            return Ok(());
+        }
+        // The HLT comes first, if a quiet moment is enough for it; if not, this is the first case again.
+        thread::sleep(Duration::from_millis(2));
+        wake()
+    };
+    thread::scope(|scope| {
+        let asleep = scope.spawn(sleep);
+        let sent = wake();
+        // With its ends of the channels, so that the sleeper does not wait for what will not come.
+        drop(wake);
+        let woken = asleep.join().unwrap_or_else(|_| Err("the probe's thread panicked".into()));
+        sent.and(woken)
+    })
+}
+
+fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Result<(), String> {
+    let registers = kvm_regs {
+        rip: code,
+        rsp: memory.stack_top(vcpu.id),
+        rflags: boot::START_FLAGS,
+        ..Default::default()
+    };
+    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}"))
+}
+
+/// The arguments of a kick of vCPU 1: KVM_HC_KICK_CPU(flags 0, APIC id 1), or the x2APIC's interrupt command.
+fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Result<(), String> {
+    set_start(memory, vcpu, WAKER_CODE)?;
+    let mut registers = vcpu.fd.get_regs().map_err(|error| format!("registers cannot be read: {error}"))?;
+    match backend {
+        PvBackend::Ipi => {
+            (registers.rax, registers.rcx, registers.rdx) =
+                (u64::from(WAKE_VECTOR), u64::from(X2APIC_ICR), 1);
+        }
+        _ => (registers.rax, registers.rbx, registers.rcx) = (u64::from(KVM_HC_KICK_CPU), 0, 1),
+    }
+    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}"))
+}
+
+/// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
+pub(crate) fn expect(
+    vcpu: &mut KvmVcpu,
+    wanted: Exit,
+    limit: Duration,
+    otherwise: impl Fn() -> String,
+) -> Result<(), String> {
+    signal::block_kick();
+    let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
+    let start = Instant::now();
+    let limit_ns = limit.as_nanos() as u64;
+    timer.set(now_ns() + limit_ns, limit_ns);
+    let verdict = loop {
+        match vcpu.run() {
+            Ok(exit) if exit == wanted => break Ok(()),
+            Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
+            Ok(Exit::Interrupted) => break Err(otherwise()),
+            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise())),
+            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise())),
+        }
+    };
+    drop(timer);
+    signal::take_kick();
+    verdict
+}

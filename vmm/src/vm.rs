@@ -1,0 +1,166 @@
+//! A VM of KVM with the image in its memory and nothing running yet: a run's own, or a small one that something is tried on.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
+use kvm_ioctls::{Kvm, VmFd};
+
+use crate::boot;
+use crate::config::Ring;
+use crate::error::{RunError, system};
+use crate::image::Image;
+use crate::irqchip;
+use crate::memory::Memory;
+use crate::vcpu::KvmVcpu;
+
+/// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
+pub(crate) struct Vm {
+    /// In order of their index.
+    pub(crate) vcpus: Vec<KvmVcpu>,
+    pub(crate) fd: VmFd,
+    // After the VM, so that it outlives it while the struct is dropped.
+    pub(crate) memory: Memory,
+    /// The CPUID that KVM offers.
+    pub(crate) cpuid: CpuId,
+    /// Whether it has KVM's interrupt controller.
+    pub(crate) has_irqchip: bool,
+    /// Whether a trial failed on it: nobody knows the state of its vCPUs then.
+    pub(crate) is_spoilt: bool,
+    /// Bytes of `kvm_run`.
+    run_bytes: usize,
+}
+
+/// Opens `/dev/kvm`.
+pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
+    let kvm = Kvm::new().map_err(|error| {
+        let advice = match io::Error::from(error).kind() {
+            io::ErrorKind::NotFound => {
+                "it does not exist: enable virtualization in the firmware, load kvm_intel or kvm_amd, pass the device through, or use --engine threads"
+            }
+            io::ErrorKind::PermissionDenied => "permission denied: add yourself to the group `kvm` and log in again",
+            _ => "see `haltkick doctor`",
+        };
+        RunError::HostLacks(format!("/dev/kvm cannot be opened: {advice} ({error})"))
+    })?;
+    match kvm.get_api_version() {
+        version if version == KVM_API_VERSION as i32 => Ok(kvm),
+        version => Err(RunError::HostLacks(format!(
+            "/dev/kvm speaks API version {version}, not {KVM_API_VERSION}: this kernel is too old"
+        ))),
+    }
+}
+
+impl Vm {
+    /// One without vCPUs, with KVM's interrupt controller or without.
+    pub(crate) fn new(kvm: &Kvm, image: &Image, memory: Memory, has_irqchip: bool) -> Result<Self, RunError> {
+        let fd = kvm.create_vm().map_err(system("create a virtual machine"))?;
+        if has_irqchip {
+            irqchip::create(&fd)?;
+        }
+        map_memory(&fd, &memory)?;
+        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
+        boot::write_tables(&memory, image);
+        let cpuid = offered_cpuid(kvm)?;
+        let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
+        Ok(Self { vcpus: Vec::new(), fd, memory, cpuid, has_irqchip, is_spoilt: false, run_bytes })
+    }
+
+    /// One of `vcpus` vCPUs for a trial, with no more memory than those need.
+    pub(crate) fn small(image: &Image, vcpus: u32, has_irqchip: bool) -> Result<Self, RunError> {
+        let memory = Memory::new(image.end, vcpus, 0, 0)?;
+        let mut vm = Self::new(&open_kvm()?, image, memory, has_irqchip)?;
+        vm.create_vcpus(vcpus)?;
+        Ok(vm)
+    }
+
+    /// Creates what is missing of the first `count` vCPUs.
+    pub(crate) fn create_vcpus(&mut self, count: u32) -> Result<(), RunError> {
+        allow_open_files(count)?;
+        for id in self.vcpus.len() as u32..count {
+            let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
+            share_the_hosts_clock(&fd);
+            let vcpu = KvmVcpu::new(id, fd, self.run_bytes).map_err(system("map kvm_run"))?;
+            if self.has_irqchip {
+                irqchip::prepare(&vcpu, &self.cpuid)?;
+            } else {
+                vcpu.fd.set_cpuid2(&self.cpuid).map_err(system("set CPUID"))?;
+            }
+            boot::write_task_state(&self.memory, id);
+            self.vcpus.push(vcpu);
+        }
+        Ok(())
+    }
+
+    /// Puts a vCPU into the start state of `ring`, but for its general registers.
+    pub(crate) fn set_system_registers(&self, vcpu: &KvmVcpu, ring: Ring) -> Result<(), RunError> {
+        // Each vCPU's own: the APIC base says which one is the first.
+        let mut sregs = vcpu.fd.get_sregs().map_err(system("read the reset state"))?;
+        boot::set_system_registers(&mut sregs, ring, vcpu.id, self.memory.area_address(vcpu.id));
+        if self.has_irqchip {
+            irqchip::set_x2apic(&mut sregs);
+        }
+        vcpu.fd.set_sregs(&sregs).map_err(system("set system registers"))
+    }
+
+    /// Frequency of the TSC of its vCPUs, of which there is one at least.
+    pub(crate) fn tsc_khz(&self) -> Result<u64, RunError> {
+        self.vcpus[0].fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
+    }
+}
+
+fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        flags: 0,
+        guest_phys_addr: 0,
+        memory_size: memory.size(),
+        userspace_addr: memory.host_base() as u64,
+    };
+    #[expect(unsafe_code, reason = "KVM must be told of the memory by its address")]
+    // SAFETY: the region is the mapping that `memory` owns, which lives as long as the VM (`Vm` holds both, and `Machine` after it).
+    unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
+}
+
+/// Makes room for a file descriptor per vCPU.
+pub(crate) fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = u64::from(vcpus) + 128;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let maximum = limit.maximum.map(|maximum| maximum.max(needed));
+    setrlimit(Resource::Nofile, Rlimit { current: maximum.or(Some(needed)), maximum }).map_err(|error| {
+        RunError::HostLacks(format!(
+            "{vcpus} vCPUs need {needed} open files, and the limit cannot be raised to that ({error}): see `ulimit -Hn`"
+        ))
+    })
+}
+
+pub(crate) fn offered_cpuid(kvm: &Kvm) -> Result<CpuId, RunError> {
+    kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(system("ask for the CPUID that KVM offers"))
+}
+
+/// Makes the guest's TSC the host's. KVM starts a vCPU's at 0; with an offset of 0 both sides read one clock. Where
+/// KVM cannot do that, only the figures that compare the two clocks suffer (start-up time; traces check for it).
+pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
+    let offset = 0_u64;
+    let attribute = kvm_bindings::kvm_device_attr {
+        group: kvm_bindings::KVM_VCPU_TSC_CTRL,
+        attr: u64::from(kvm_bindings::KVM_VCPU_TSC_OFFSET),
+        addr: (&raw const offset) as u64,
+        flags: 0,
+    };
+    vmm_sys_util::ioctl_iow_nr!(
+        KVM_SET_DEVICE_ATTR,
+        kvm_bindings::KVMIO,
+        0xe1,
+        kvm_bindings::kvm_device_attr
+    );
+    #[expect(unsafe_code, reason = "kvm-ioctls has this attribute for devices only, not for vCPUs")]
+    // SAFETY: the ioctl reads `attribute` and the eight bytes at `addr`, both of which live until it returns.
+    unsafe {
+        libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR(), &raw const attribute)
+    };
+}
