@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Descriptor, EVENTS_SECTION, HAS_NATIVE,
@@ -116,7 +116,8 @@ pub struct Image {
     pub(crate) sites: Vec<Site>,
     /// What they call: native and paravirtual form of each lock.
     pub(crate) calls: Vec<[Calls; 2]>,
-    pub(crate) symbols: Arc<Symbols>,
+    /// Read when somebody asks: to make names of a thousand symbols takes as long as to make a guest.
+    symbols: OnceLock<Arc<Symbols>>,
     elf: Cow<'static, [u8]>,
 }
 
@@ -155,7 +156,13 @@ impl Image {
     /// Names of its functions and variables.
     #[must_use]
     pub fn symbols(&self) -> &Symbols {
-        &self.symbols
+        self.shared_symbols()
+    }
+
+    /// The same, to keep.
+    pub(crate) fn shared_symbols(&self) -> &Arc<Symbols> {
+        let read = || object::File::parse(&*self.elf).map(|file| Symbols::of(&file)).unwrap_or_default();
+        self.symbols.get_or_init(|| Arc::new(read()))
     }
 
     /// Source lines of its code; `None` when it was built without.
@@ -230,7 +237,7 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
         vector_stubs: note.vector_stubs,
         vector_stub_bytes: stub_bytes,
         segments,
-        symbols: Arc::new(Symbols::of(&file)),
+        symbols: OnceLock::new(),
         elf,
     })
 }

@@ -47,7 +47,7 @@ pub(crate) const FLAG_BYTES: usize = size_of::<StealTime>();
 /// Length of the ring per pCPU, and of the shortest and longest. A pCPU that switches 50 000 times a second fills 200
 /// KB in the 20 ms between two looks.
 const RING_BYTES_PER_PCPU: usize = 1 << 20;
-const RING_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
+const RING_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
 
 /// Where in [`Doing`] the reports that did not fit are counted: behind the vCPUs.
 const DROPPED: usize = MAX_VCPUS;
