@@ -3,7 +3,7 @@
 # that. Reads what the tests noted in the file $HALTKICK_RAN_ON (vmm/tests/ran_on).
 set -euo pipefail
 
-names=(kvm "/dev/kvm" qemu-tcg "QEMU with TCG" threads "threads of the host" nested "KVM with hardware semantics, emulated")
+names=(kvm "/dev/kvm" qemu-kvm "QEMU with KVM" qemu-tcg "QEMU with TCG" threads "threads of the host" nested "KVM with hardware semantics, emulated")
 ran="ran on"
 for ((i = 0; i < ${#names[@]}; i += 2)); do
     engine=${names[i]} name=${names[i + 1]}

@@ -22,6 +22,7 @@ use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::image::Image;
+use crate::in_kernel;
 use crate::machine::Chosen;
 use crate::memory::Memory;
 use crate::observe::Watch;
@@ -78,8 +79,9 @@ pub(crate) fn run(
     let memory = Memory::new(image.end, config.vcpus, 0, 0)?;
     let tsc_khz = clock::tsc_khz();
     let kernel = kernel_file(image)?;
+    let cpu = Cpu::choose(config, image, accelerator)?;
     let start = Instant::now();
-    let mut qemu = Running(spawn(&program, config, accelerator, &kernel, tsc_khz)?);
+    let mut qemu = Running(spawn(&program, config, &cpu, &kernel, tsc_khz)?);
     let said = listen(&mut qemu.0, &memory, config, start, stop)?;
     let watch = Watch::new(&Instruments::default(), config, config.vcpus);
     let watcher = Watcher::nothing(NOT_OURS.into());
@@ -87,7 +89,7 @@ pub(crate) fn run(
     if let Some((panic, vcpu)) = said.failed {
         return Err(if panic { guest.panic_report(vcpu) } else { guest.exception_report(vcpu) });
     }
-    let outcome = outcome(config, image, chosen, accelerator, &guest, &said)?;
+    let outcome = outcome(config, image, chosen, &cpu, &guest, &said)?;
     Ok((outcome, Readings { console: said.console, ..Readings::default() }))
 }
 
@@ -182,23 +184,30 @@ fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
 fn spawn(
     program: &str,
     config: &RunConfig,
-    accelerator: Accelerator,
+    cpu: &Cpu,
     kernel: &std::fs::File,
     tsc_khz: u64,
 ) -> Result<Child, RunError> {
-    let (accel, cpu) = match accelerator {
-        Accelerator::Tcg => ("tcg,thread=multi", "max"),
-        Accelerator::Kvm => ("kvm", "host,+kvm-pv-unhalt"),
+    let accel = match cpu.accelerator {
+        Accelerator::Tcg => "tcg,thread=multi",
+        Accelerator::Kvm => "kvm",
     };
     let mut command = Command::new(program);
     command
-        .args(["-machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off", "-accel", accel, "-cpu", cpu])
+        .args([
+            "-machine",
+            "microvm,rtc=off,pit=off,pic=off,isa-serial=off",
+            "-accel",
+            accel,
+            "-cpu",
+            cpu.model,
+        ])
         // The boot CPU is none of the vCPUs.
         .args(["-smp", &(config.vcpus + 1).to_string()])
         .args(["-m", &memory_mib(config).to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
-        .args(["-append", &command_line(config, accelerator, tsc_khz)])
+        .args(["-append", &command_line(config, cpu.accelerator, tsc_khz)])
         .args(["-debugcon", "stdio"])
         .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")])
         .stdin(Stdio::null())
@@ -218,6 +227,39 @@ fn spawn(
         command.pre_exec(prepare)
     };
     command.spawn().map_err(|source| RunError::System { what: format!("start {program}"), source })
+}
+
+/// The CPUs that QEMU is asked for.
+struct Cpu {
+    accelerator: Accelerator,
+    model: &'static str,
+    /// Why vCPUs there are woken as they are.
+    kick_reason: String,
+}
+
+impl Cpu {
+    /// The guest believes CPUID: a kick by hypercall is offered only where one was seen to wake a vCPU.
+    ///
+    /// None of KVM's has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
+    /// to set it, and QEMU gives up then.
+    fn choose(config: &RunConfig, image: &Image, accelerator: Accelerator) -> Result<Self, RunError> {
+        const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
+        const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
+        let cpu = |model, kick_reason| Ok(Self { accelerator, model, kick_reason });
+        if accelerator == Accelerator::Tcg {
+            return cpu("max", "QEMU's emulator offers no hypercalls".into());
+        }
+        if config.pv_backend == PvBackend::Ipi {
+            return cpu(WITHHELD, "asked for".into());
+        }
+        match in_kernel::probe(image, None, PvBackend::Kvm)? {
+            Ok(()) => cpu(OFFERED, "a kick by hypercall woke a halted vCPU".into()),
+            Err(reason) if config.pv_backend == PvBackend::Kvm => {
+                Err(RunError::HostLacks(format!("--pv-backend kvm: {reason}; use --pv-backend ipi")))
+            }
+            Err(reason) => cpu(WITHHELD, format!("{reason}; the guest sends interrupts")),
+        }
+    }
 }
 
 /// The image, 32 KiB for each vCPU, and what a PC has besides.
@@ -385,7 +427,7 @@ fn outcome(
     config: &RunConfig,
     image: &Image,
     chosen: Chosen,
-    accelerator: Accelerator,
+    cpu: &Cpu,
     guest: &GuestRun<'_>,
     said: &Said,
 ) -> Result<Outcome, RunError> {
@@ -407,7 +449,7 @@ fn outcome(
         ring: Ring::Ring0,
         ring_reason: "QEMU starts the guest in ring 0".into(),
         pv_backend: if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi },
-        pv_backend_reason: "the guest looked at its CPUID".into(),
+        pv_backend_reason: cpu.kick_reason.clone(),
         tsc_khz: said.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
         memory_bytes: 0,
@@ -434,7 +476,7 @@ fn outcome(
         handed: None,
         injected: None,
         switches: Err(NOT_OURS.into()),
-        preempted_source: match (accelerator, said.preempted_seen) {
+        preempted_source: match (cpu.accelerator, said.preempted_seen) {
             (_, true) => PreemptedSource::Kvm,
             (Accelerator::Tcg, false) => {
                 PreemptedSource::Unavailable("QEMU's emulator has no such flag".into())
