@@ -36,6 +36,7 @@ bench-hand-off *ARGS: setup
 # Slices that end inside critical sections, and ways to avoid them: grace, slice end, directed yields.
 bench-hostile *ARGS: setup
     @{{ haltkick }} bench hostile {{ ARGS }}
+
 # Grant tables under one lock or many: 24 streaming disks, a hostile guest, occasional writers.
 bench-grant *ARGS: setup
     @{{ haltkick }} bench grant {{ ARGS }}

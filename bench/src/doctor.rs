@@ -2,6 +2,7 @@
 
 mod capability;
 mod quiet;
+mod start_up;
 mod wake_ups;
 
 use std::fmt::Write as _;

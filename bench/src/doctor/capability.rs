@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
-use super::{Finding, Level, wake_ups};
+use super::{Finding, Level, start_up, wake_ups};
 use crate::cpulist;
 use crate::host;
 use crate::probe;
@@ -93,11 +93,17 @@ fn measured() -> Vec<Finding> {
     let backends = Finding::of_fact("pv back ends", backends, why, |value| {
         (if value.starts_with("kvm") { Level::Good } else { Level::Note }, None)
     });
-    let wake_ups = wake_ups::finding(&probe);
+    let (start_up, wake_ups) = (start_up::finding(&probe), wake_ups::finding(&probe));
     let limits =
         probe.map(|probe| format!("{} ({} recommended by KVM)", probe.max_vcpus, probe.recommended_vcpus));
     let why = "beyond this KVM makes no more; what it recommends matters to production guests only";
-    vec![ring, backends, wake_ups, Finding::of_fact("most vCPUs", limits, why, |_| (Level::Good, None))]
+    vec![
+        ring,
+        backends,
+        start_up,
+        wake_ups,
+        Finding::of_fact("most vCPUs", limits, why, |_| (Level::Good, None)),
+    ]
 }
 
 fn preempted_hint() -> Finding {
