@@ -42,7 +42,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
         }
         Listed::Points => {
             for point in &guest_image::load(args.guest.as_deref())?.points {
-                let who = point.target().map_or("", Target::name);
+                let who = Target::of_point(point).map_or("", Target::name);
                 let _ = writeln!(text, "{:<18} {:<11} {}", point.name, who, point.summary);
             }
         }

@@ -2,81 +2,30 @@
 //!
 //! Also writes what the guest may know of this: the `preempted` flag, its generation and the stolen time.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
-
+use crate::activity::{Activity, ByActivity};
 use crate::clock::read_tsc;
 use crate::guest_run::GuestRun;
-use crate::outcome::{ByActivity, Graces};
-use crate::sched::Place;
+use crate::outcome::Graces;
 
-/// What a vCPU was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Activity {
-    Holder,
-    Head,
-    Waiter,
-    Other,
-}
-
-impl Activity {
-    /// What the vCPU of `area` says it is doing. A guest that lies spoils its own figures.
-    pub(crate) fn of(area: &VcpuArea) -> Self {
-        Self::said(area.activity.state.load(Ordering::Relaxed))
-    }
-
-    /// What the word for it means. A guest may write anything there.
-    pub(crate) fn said(state: u32) -> Self {
-        match state {
-            ACTIVITY_HOLDER => Self::Holder,
-            ACTIVITY_HEAD => Self::Head,
-            ACTIVITY_WAITER => Self::Waiter,
-            _ => Self::Other,
-        }
-    }
-
-    /// Its name in records.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Holder => "holder",
-            Self::Head => "head",
-            Self::Waiter => "waiter",
-            Self::Other => "other",
-        }
-    }
-
-    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Self::of`], which
-    /// is what descheduling is attributed by: where the two differ, the guest announces too early or too late.
-    pub(crate) fn checked(guest: &GuestRun<'_>, vcpu: u32) -> Self {
-        match (guest.losses.is_inside(vcpu), Self::of(guest.area(vcpu))) {
-            (Some(true), _) => Self::Holder,
-            (Some(false), Self::Holder) => Self::Other,
-            (_, said) => said,
-        }
-    }
-}
-
-impl<T> ByActivity<T> {
-    pub(crate) fn of(&mut self, activity: Activity) -> &mut T {
-        match activity {
-            Activity::Holder => &mut self.holder,
-            Activity::Head => &mut self.head,
-            Activity::Waiter => &mut self.waiter,
-            Activity::Other => &mut self.other,
-        }
-    }
-}
-
-impl ByActivity<u64> {
-    /// Adds another vCPU's.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.holder += other.holder;
-        self.head += other.head;
-        self.waiter += other.waiter;
-        self.halted += other.halted;
-        self.other += other.other;
-    }
+/// Where a vCPU was when the run ended; since when, in host time, where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The boot vCPU had not let it start.
+    NotStarted,
+    /// On a pCPU; under the host's scheduler: not asleep, and so on one or waiting for one.
+    Running,
+    /// Taken off while it ran.
+    Preempted { since_ns: u64 },
+    /// Waiting for a pCPU: new, kicked awake, or it gave up its slice.
+    Ready { since_ns: u64 },
+    /// Asleep.
+    Halted { since_ns: u64 },
+    /// Asleep in KVM's hands, which does not say since when.
+    HaltedInKernel,
+    /// Done, or failed.
+    Left,
 }
 
 /// Who takes a vCPU off.
@@ -339,33 +288,6 @@ impl Account {
 /// Sections that `vcpu` says it has entered.
 fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
     guest.area(vcpu).results.entered.load(Ordering::Relaxed)
-}
-
-/// What the VMM has told by a vCPU's flag, for comparison with what others have read.
-#[derive(Debug, Default)]
-pub(crate) struct Mark {
-    /// TSC since when it has told what it tells; `u64::MAX` while that changes.
-    since_tsc: AtomicU64,
-    set: AtomicBool,
-}
-
-impl Mark {
-    /// Does `write`, which makes the flag say `set`. One thread at a time: the one that has the vCPU.
-    fn change(&self, set: bool, write: impl FnOnce()) {
-        // SeqCst: in this order, to every reader. Partner: `at`.
-        self.since_tsc.store(u64::MAX, Ordering::SeqCst);
-        write();
-        self.set.store(set, Ordering::SeqCst);
-        self.since_tsc.store(read_tsc(), Ordering::SeqCst);
-    }
-
-    /// What the flag has said from `tsc` until now, if it was the same all the time.
-    fn at(&self, tsc: u64) -> Option<bool> {
-        // SeqCst: partner of `change`. If `since_tsc` is the same before and after, `set` belongs to it.
-        let since_tsc = self.since_tsc.load(Ordering::SeqCst);
-        let set = self.set.load(Ordering::SeqCst);
-        (since_tsc < tsc && self.since_tsc.load(Ordering::SeqCst) == since_tsc).then_some(set)
-    }
 }
 
 /// Sets the flag and moves the generation. The generation first: whoever sees the flag sees it counted.

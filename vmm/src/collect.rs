@@ -7,6 +7,7 @@ use haltkick_hypercalls::{
     HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
 };
 
+use crate::activity::ByActivity;
 use crate::config::{PvBackend, RunConfig, Sched};
 use crate::error::RunError;
 use crate::exits::Exit;
@@ -15,8 +16,7 @@ use crate::hints::Hints;
 use crate::image::Image;
 use crate::machine::Machine;
 use crate::outcome::{
-    ByActivity, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
-    VcpuOutcome,
+    Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
 };
 use crate::pmu::Pmu;
 use crate::sched::Finished;

@@ -10,7 +10,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::account::Activity;
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
+
+use crate::activity::Activity;
 use crate::image::{Entry, Image};
 
 /// Whom to take off.
@@ -35,6 +37,17 @@ impl Target {
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, target)| *target == self).map_or("", |(name, _)| name)
+    }
+
+    /// What a vCPU does that passes `point`, if the point tells.
+    #[must_use]
+    pub fn of_point(point: &Entry) -> Option<Self> {
+        match point.flags {
+            ACTIVITY_HOLDER => Some(Self::Holder),
+            ACTIVITY_HEAD => Some(Self::Head),
+            ACTIVITY_WAITER => Some(Self::Waiter),
+            _ => None,
+        }
     }
 
     pub(crate) fn fits(self, activity: Activity) -> bool {
@@ -120,7 +133,7 @@ impl Deschedule {
             let with = image.locks.iter().filter(|lock| lock.has_points()).collect();
             return Err(format!("lock '{}' has no points: use {}", lock.name, names(with)));
         }
-        match point.target() {
+        match Target::of_point(point) {
             Some(doing) if self.target != Target::Random && self.target != doing => {
                 let (wanted, doing) = (self.target.name(), doing.name());
                 Err(format!("no {wanted} passes '{at}': use {doing} or random, or another point"))

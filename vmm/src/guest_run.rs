@@ -1,11 +1,11 @@
 //! What the threads of one run share, and what any vCPU's exit means to the run as a whole.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::account::Mark;
+use crate::activity::Activity;
 use crate::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::config::{RunConfig, Sched};
 use crate::error::RunError;
@@ -14,9 +14,11 @@ use crate::hints::Watcher;
 use crate::image::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
+use crate::mark::Mark;
 use crate::memory::Memory;
-use crate::observe::Watch;
+use crate::mutex::lock;
 use crate::vcpu::{Vcpu, reason_name};
+use crate::watch::Watch;
 
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
@@ -137,6 +139,16 @@ impl<'a> GuestRun<'a> {
         lock(&self.console).clone()
     }
 
+    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Activity::of`], which
+    /// is what descheduling is attributed by: where the two differ, the guest announces too early or too late.
+    pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
+        match (self.losses.is_inside(vcpu), Activity::of(self.area(vcpu))) {
+            (Some(true), _) => Activity::Holder,
+            (Some(false), Activity::Holder) => Activity::Other,
+            (_, said) => said,
+        }
+    }
+
     /// KVM_RUN, with what other vCPUs asked of this one meanwhile.
     pub(crate) fn enter(&self, vcpu: &mut Vcpu) -> std::io::Result<Exit> {
         let area = self.area(vcpu.id);
@@ -233,11 +245,6 @@ impl<'a> GuestRun<'a> {
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
     }
-}
-
-/// A mutex whose data stays usable after a panic of another thread: the run is over then anyway.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use haltkick_hypercalls::{
-    ABI_VERSION, ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, Descriptor, EVENTS_SECTION, HAS_NATIVE,
-    HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST, ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER,
-    NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION, TAKES_NO_LOCK, WORKLOADS_SECTION,
+    ABI_VERSION, Descriptor, EVENTS_SECTION, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST,
+    ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION,
+    TAKES_NO_LOCK, WORKLOADS_SECTION,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-use crate::deschedule::Target;
 use crate::error::RunError;
 use crate::memory::IMAGE_BASE;
-use crate::patch::{self, Calls, Site};
+use crate::segment::Segment;
+use crate::sites::{self, Calls, Site};
 use crate::symbols::{Lines, Symbols};
 
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
@@ -51,17 +51,6 @@ impl Entry {
         self.flags & HAS_POINTS != 0
     }
 
-    /// What a vCPU does that passes this point, if the point tells.
-    #[must_use]
-    pub fn target(&self) -> Option<Target> {
-        match self.flags {
-            ACTIVITY_HOLDER => Some(Target::Holder),
-            ACTIVITY_HEAD => Some(Target::Head),
-            ACTIVITY_WAITER => Some(Target::Waiter),
-            _ => None,
-        }
-    }
-
     /// The lock excludes nobody.
     #[must_use]
     pub fn is_lock_free(&self) -> bool {
@@ -84,14 +73,6 @@ impl Entry {
     pub fn is_selftest(&self) -> bool {
         self.flags & IS_SELFTEST != 0
     }
-}
-
-/// A part of the image that goes to guest memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Segment {
-    pub(crate) address: u64,
-    pub(crate) executable: bool,
-    pub(crate) bytes: Vec<u8>,
 }
 
 /// A parsed and checked guest image.
@@ -178,13 +159,6 @@ impl Image {
     }
 }
 
-impl Segment {
-    pub(crate) fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
-        let start = usize::try_from(address.checked_sub(self.address)?).ok()?;
-        self.bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)
-    }
-}
-
 fn image_error(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::Image { path: path.to_owned(), reason: reason.into() }
 }
@@ -226,8 +200,8 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
     let locks = descriptors(path, &file, LOCKS_SECTION)?;
     Ok(Image {
         path: path.to_owned(),
-        sites: patch::sites(&file, &segments, end).map_err(|reason| image_error(path, reason))?,
-        calls: patch::calls(&file, &segments, locks.len()).map_err(|reason| image_error(path, reason))?,
+        sites: sites::sites(&file, &segments, end).map_err(|reason| image_error(path, reason))?,
+        calls: sites::calls(&file, &segments, locks.len()).map_err(|reason| image_error(path, reason))?,
         locks,
         workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
         points: descriptors(path, &file, POINTS_SECTION)?,

@@ -12,6 +12,7 @@
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
 mod account;
+mod activity;
 mod beside;
 mod boot;
 mod capabilities;
@@ -28,13 +29,16 @@ mod hints;
 mod identity;
 mod image;
 mod in_kernel;
+mod instruments;
 mod invalidate;
 mod irqchip;
 mod kvm_stats;
 mod linux;
 mod loss;
 mod machine;
+mod mark;
 mod memory;
+mod mutex;
 mod observe;
 mod outcome;
 mod patch;
@@ -47,7 +51,9 @@ mod ring;
 mod round_trip;
 mod run;
 mod sched;
+mod segment;
 mod signal;
+mod sites;
 mod supervise;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 mod switch_probe;
@@ -56,7 +62,9 @@ mod symbols;
 mod trace;
 mod vcpu;
 mod vm;
+mod watch;
 
+pub use activity::ByActivity;
 pub use config::{
     Accelerator, Engine, MAX_WINDOWS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,
 };
@@ -70,20 +78,22 @@ pub use explain::{
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use image::{Entry, Image};
+pub use instruments::Instruments;
 pub use linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
 pub use outcome::{
-    ByActivity, CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports,
-    TicksHistogram, VcpuOutcome,
+    CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
+    VcpuOutcome,
 };
-pub use patch::{Calls, Edit, Form, Operation};
+pub use patch::{Edit, Form};
 pub use probe::{Probe, probe};
 pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use qemu::find_qemu;
-pub use readings::{Instruments, Readings};
+pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;
+pub use sites::{Calls, Operation};
 pub use symbols::{Frame, Lines, Symbol, Symbols};
 pub use trace::Trace;

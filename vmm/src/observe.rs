@@ -3,61 +3,13 @@
 
 use std::io;
 
-use crate::account::Activity;
+use crate::activity::Activity;
 use crate::clock::now_ns;
-use crate::config::{RunConfig, Sched};
 use crate::guest_run::GuestRun;
-use crate::image::Image;
-use crate::memory::Memory;
-use crate::profile::{Profile, Sampler, Samples};
-use crate::readings::Instruments;
-use crate::trace::{About, Collector, Recorder, Trace, What, Why};
+use crate::profile::Sampler;
+use crate::trace::{Recorder, What, Why};
 use crate::vcpu::Vcpu;
-
-/// Where the threads of a run hand in what they noted, of all its guests.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    samples: Option<Samples>,
-    trace: Option<Collector>,
-}
-
-impl Watch {
-    /// For a run of `config`, with so many vCPUs in all its guests.
-    pub(crate) fn new(instruments: &Instruments, config: &RunConfig, vcpus: u32) -> Self {
-        let (threads, watched_guests) = match config.sched {
-            Sched::Vmm => (config.cpus.len(), 0),
-            Sched::Host => (vcpus as usize, 1 + config.beside.len()),
-        };
-        Self {
-            samples: instruments.profile.map(|period| Samples::new(period, config.seed)),
-            trace: instruments.trace.then(|| Collector::new(threads, watched_guests)),
-        }
-    }
-
-    /// A recorder for the switches of a guest's vCPUs, if there is to be a trace.
-    pub(crate) fn switch_recorder(&self) -> Option<Recorder> {
-        self.trace.as_ref().map(Collector::switch_recorder)
-    }
-
-    /// Takes that recorder back.
-    pub(crate) fn hand_in(&self, recorder: Recorder) {
-        if let Some(trace) = &self.trace {
-            trace.hand_in(recorder);
-        }
-    }
-
-    /// Everything, once all threads have ended.
-    pub(crate) fn finish(
-        self,
-        image: &Image,
-        memories: &[&Memory],
-        tsc_offsets: &[u64],
-        about: About,
-    ) -> (Option<Profile>, Option<Trace>) {
-        let profile = self.samples.map(|samples| samples.finish(image));
-        (profile, self.trace.map(|trace| trace.finish(memories, tsc_offsets, about)))
-    }
-}
+use crate::watch::Watch;
 
 /// The instruments of one thread.
 pub(crate) struct Observer<'a> {
@@ -69,8 +21,7 @@ pub(crate) struct Observer<'a> {
 impl<'a> Observer<'a> {
     /// For the calling thread, the run's `number`th.
     pub(crate) fn new(watch: &'a Watch, number: u32) -> io::Result<Self> {
-        let sampler = watch.samples.as_ref().map(|samples| samples.sampler(number)).transpose()?;
-        Ok(Self { watch, sampler, recorder: watch.trace.as_ref().map(Collector::recorder) })
+        Ok(Self { watch, sampler: watch.sampler(number)?, recorder: watch.recorder() })
     }
 
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
@@ -139,11 +90,11 @@ impl<'a> Observer<'a> {
 impl Drop for Observer<'_> {
     /// Hands everything in, however the thread ends.
     fn drop(&mut self) {
-        if let (Some(samples), Some(sampler)) = (&self.watch.samples, self.sampler.take()) {
-            samples.hand_in(sampler);
+        if let Some(sampler) = self.sampler.take() {
+            self.watch.hand_in_samples(sampler);
         }
-        if let (Some(trace), Some(recorder)) = (&self.watch.trace, self.recorder.take()) {
-            trace.hand_in(recorder);
+        if let Some(recorder) = self.recorder.take() {
+            self.watch.hand_in(recorder);
         }
     }
 }

@@ -2,23 +2,9 @@
 
 use std::time::Duration;
 
+use crate::activity::ByActivity;
 use crate::config::{PvBackend, Ring};
-use crate::patch::Calls;
-
-/// One value per thing that a vCPU can be doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByActivity<T> {
-    /// Held a lock.
-    pub holder: T,
-    /// First in a lock's queue.
-    pub head: T,
-    /// Waiting elsewhere.
-    pub waiter: T,
-    /// Asleep in `pv_wait`: it took itself off.
-    pub halted: T,
-    /// Neither.
-    pub other: T,
-}
+use crate::sites::Calls;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,59 +8,12 @@
 //! that it says it calls through. When it is rewritten, what is written is decoded again and must be what was meant; and
 //! memory must still hold what was decoded first.
 
-use std::fmt;
-
-use haltkick_hypercalls::{
-    CALLS_SECTION, CallSite, LockCalls, OPERATION_LOCK, OPERATION_UNLOCK, SITES_SECTION,
-};
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register,
-};
-use object::{Object as _, ObjectSection as _};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use crate::error::RunError;
-use crate::image::{Image, Segment};
-use crate::memory::{IMAGE_BASE, Memory};
-
-/// What a site does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// Takes a lock.
-    Lock,
-    /// Releases it.
-    Unlock,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lock => "lock",
-            Self::Unlock => "unlock",
-        })
-    }
-}
-
-/// One place that calls through the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
-    pub(crate) address: u64,
-    bytes: u64,
-    slot: u64,
-    operation: Operation,
-}
-
-/// How one form of a lock is called, and what memory it takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Address of the function that a lock site calls; `None` when no site can call this form.
-    pub lock: Option<u64>,
-    /// Address of the function that an unlock site calls.
-    pub unlock: Option<u64>,
-    /// Bytes of one lock.
-    pub lock_bytes: u32,
-    /// Bytes that each vCPU needs for all locks of this kind.
-    pub cpu_bytes: u32,
-}
+use crate::image::Image;
+use crate::memory::Memory;
+use crate::sites::{Calls, Operation, Site};
 
 /// What is in the place of a site's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,126 +37,6 @@ pub struct Edit {
     pub before: Vec<u8>,
     /// The code that replaces it, of the same length.
     pub after: Vec<u8>,
-}
-
-/// Reads and checks the sites of an image. An image without the section has none.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence that begins with the image's name.
-pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> Result<Vec<Site>, String> {
-    let mut sites: Vec<Site> = Vec::new();
-    for (index, record) in records(file, SITES_SECTION, size_of::<CallSite>())?.iter().enumerate() {
-        let wrong = |what: &str| format!("has a call site (number {index} of {SITES_SECTION}) {what}");
-        let (long, short) = (|at| word(record, at, 8), |at| word(record, at, 4));
-        let operation = match short(20) as u32 {
-            OPERATION_LOCK => Operation::Lock,
-            OPERATION_UNLOCK => Operation::Unlock,
-            other => return Err(wrong(&format!("of unknown operation {other}"))),
-        };
-        let site = Site { address: long(0), slot: long(8), bytes: short(16), operation };
-        let place = format!("at {:#x}, {} bytes long,", site.address, site.bytes);
-        let code = code(segments, site.address, site.bytes)
-            .filter(|code| !code.is_empty())
-            .ok_or_else(|| wrong(&format!("{place} that is not within its code")))?;
-        if site.slot < IMAGE_BASE || site.slot.checked_add(8).is_none_or(|last| last > end) {
-            return Err(wrong(&format!("whose slot at {:#x} is outside its memory", site.slot)));
-        }
-        if let Some(same) = sites.iter().find(|same| same.operation == operation && same.slot != site.slot) {
-            return Err(wrong(&format!(
-                "that calls through {:#x}, where another {operation} site calls through {:#x}",
-                site.slot, same.slot
-            )));
-        }
-        calls_through(code, &site).map_err(|found| {
-            wrong(&format!("{place} that is no call through {:#x}, but {found}", site.slot))
-        })?;
-        sites.push(site);
-    }
-    sites.sort_by_key(|site| site.address);
-    for pair in sites.windows(2) {
-        if pair[0].address + pair[0].bytes > pair[1].address {
-            let [first, second] = [pair[0].address, pair[1].address];
-            return Err(format!("has call sites that overlap: at {first:#x} and at {second:#x}"));
-        }
-    }
-    Ok(sites)
-}
-
-/// `length` bytes of code as they are in the file.
-fn code(segments: &[Segment], address: u64, length: u64) -> Option<&[u8]> {
-    segments.iter().filter(|segment| segment.executable).find_map(|segment| segment.bytes_at(address, length))
-}
-
-/// Reads and checks how the locks are called: native and paravirtual form of each. Empty for an image without the
-/// section.
-///
-/// # Errors
-/// As for [`sites`].
-pub(crate) fn calls(
-    file: &object::File<'_>,
-    segments: &[Segment],
-    locks: usize,
-) -> Result<Vec<[Calls; 2]>, String> {
-    let records = records(file, CALLS_SECTION, size_of::<LockCalls>())?;
-    if !records.is_empty() && records.len() != 2 * locks {
-        return Err(format!(
-            "has {} records in {CALLS_SECTION} for {locks} locks: two for each",
-            records.len()
-        ));
-    }
-    let function = |address: u64| match address {
-        0 => Ok(None),
-        _ if code(segments, address, 1).is_some() => Ok(Some(address)),
-        _ => Err(format!("has a lock function at {address:#x} in {CALLS_SECTION}, outside its code")),
-    };
-    let parsed: Result<Vec<Calls>, String> = records
-        .iter()
-        .map(|record| {
-            let (lock, unlock) = (function(word(record, 0, 8))?, function(word(record, 8, 8))?);
-            if lock.is_some() != unlock.is_some() {
-                return Err(format!(
-                    "has a lock in {CALLS_SECTION} that can be taken and not released, or the reverse"
-                ));
-            }
-            let (lock_bytes, cpu_bytes) = (word(record, 16, 4) as u32, word(record, 20, 4) as u32);
-            Ok(Calls { lock, unlock, lock_bytes, cpu_bytes })
-        })
-        .collect();
-    Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())
-}
-
-/// The records of a section that an image may lack.
-fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&'a [u8]>, String> {
-    let Some(section) = file.section_by_name(name) else { return Ok(vec![]) };
-    let data = section.data().map_err(|_| format!("is cut short: section {name} is missing"))?;
-    if data.len() % size != 0 {
-        return Err(format!("has a section {name} of {} bytes, not of {size}-byte records", data.len()));
-    }
-    Ok(data.chunks_exact(size).collect())
-}
-
-/// A little-endian number of `bytes` bytes at `at` of a record that is long enough.
-fn word(record: &[u8], at: usize, bytes: usize) -> u64 {
-    record[at..at + bytes].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
-}
-
-/// Checks that `code` is one call through the slot of `site` and nothing else; the error says what it is.
-fn calls_through(code: &[u8], site: &Site) -> Result<(), String> {
-    let mut decoder = Decoder::with_ip(64, code, site.address, DecoderOptions::NONE);
-    let call = decoder.decode();
-    let through_memory = call.code() == Code::Call_rm64 && call.op0_kind() == OpKind::Memory;
-    let direct = call.is_ip_rel_memory_operand()
-        || (call.memory_base() == Register::None && call.memory_index() == Register::None);
-    if call.is_invalid() || call.len() as u64 != site.bytes {
-        return Err("something of another length".into());
-    }
-    if !through_memory || !direct || call.memory_segment() != Register::DS {
-        return Err("another instruction".into());
-    }
-    match call.memory_displacement64() {
-        slot if slot == site.slot => Ok(()),
-        other => Err(format!("a call through {other:#x}")),
-    }
 }
 
 impl Image {
@@ -351,6 +184,8 @@ pub(crate) fn apply(image: &Image, lock: usize, pv: bool, memory: &Memory) -> Re
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::OpKind;
+
     use super::*;
 
     fn lock(image: &Image, name: &str) -> usize {

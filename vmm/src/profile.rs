@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::account::Activity;
+use crate::activity::Activity;
 use crate::clock::now_ns;
-use crate::guest_run::lock;
 use crate::image::Image;
+use crate::mutex::lock;
 use crate::signal::KickTimer;
 use crate::vcpu::Vcpu;
 

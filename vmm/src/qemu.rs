@@ -23,12 +23,13 @@ use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::image::Image;
 use crate::in_kernel;
+use crate::instruments::Instruments;
 use crate::machine::Chosen;
 use crate::memory::Memory;
-use crate::observe::Watch;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
-use crate::readings::{Instruments, Readings};
+use crate::readings::Readings;
 use crate::sched::affinity;
+use crate::watch::Watch;
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";

@@ -1,19 +1,8 @@
 //! What a run shows besides its outcome, and shows even if it has none.
 
-use std::time::Duration;
-
 use crate::explain::Explanation;
 use crate::profile::Profile;
 use crate::trace::Trace;
-
-/// What a run is asked to show.
-#[derive(Clone, Debug, Default)]
-pub struct Instruments {
-    /// Sample instruction pointers, at this mean distance on each pCPU.
-    pub profile: Option<Duration>,
-    /// Note who ran where, who waited and held what, and who kicked whom.
-    pub trace: bool,
-}
 
 /// What was seen of a run, however it ended.
 #[derive(Debug, Default)]

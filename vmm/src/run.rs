@@ -6,6 +6,7 @@ use haltkick_hypercalls::{
     FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, IS_PART, MAX_LOCKS, NEEDS_PARTS, SERVES_FAULTS,
 };
 
+use crate::account::Place;
 use crate::beside;
 use crate::clock::{GuestTsc, now_ns, read_tsc};
 use crate::collect::{self, Facts};
@@ -15,15 +16,16 @@ use crate::error::RunError;
 use crate::explain::{self, Scene};
 use crate::guest_run::GuestRun;
 use crate::image::{Entry, Image};
+use crate::instruments::Instruments;
 use crate::machine::{Chosen, Machine, pool_bytes};
-use crate::observe::Watch;
 use crate::outcome::Outcome;
 use crate::pmu::Pmu;
 use crate::qemu;
-use crate::readings::{Instruments, Readings};
-use crate::sched::{Place, Scheduler, affinity};
+use crate::readings::Readings;
+use crate::sched::{Scheduler, affinity};
 use crate::supervise::Supervisor;
 use crate::trace::{self, About};
+use crate::watch::Watch;
 
 /// Runs one guest to the end of its window.
 ///

@@ -9,12 +9,12 @@ use crate::clock::{now_ns, process_cpu_time};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
-use crate::observe::Watch;
 use crate::pmu::Pmu;
 use crate::sched::{SchedStat, Scheduler};
 use crate::switch_probe::SwitchProbe;
 use crate::switches::{Books, Frame, Switched};
 use crate::trace::{self, Recorder};
+use crate::watch::Watch;
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);

@@ -10,10 +10,9 @@
 //! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no
 //! end, and is left out. How many got lost is counted.
 
-use crate::account::Activity;
+use crate::activity::{Activity, ByActivity};
 use crate::clock::WindowTimes;
 use crate::loss::Watch;
-use crate::outcome::ByActivity;
 use crate::trace::{Instant, What, Why};
 
 /// What the program saw. The layout is the program's, too.

@@ -14,11 +14,12 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use self::queues::{Locks, Nodes};
-use crate::account::Activity;
+use crate::account::Place;
+use crate::activity::Activity;
 use crate::disassemble::{Disassembler, around};
 use crate::image::Image;
 use crate::machine::Machine;
-use crate::sched::{Finished, Place};
+use crate::sched::Finished;
 use crate::symbols::{Frame, Lines};
 use crate::{Line, RunError};
 

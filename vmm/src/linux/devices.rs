@@ -16,7 +16,7 @@ use super::acpi::{
 };
 use super::{ConsoleSink, LinuxEnd};
 use crate::error::{RunError, system};
-use crate::guest_run::lock;
+use crate::mutex::lock;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;

@@ -29,12 +29,12 @@ use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::image::Image;
+use crate::instruments::Instruments;
 use crate::memory::Memory;
-use crate::observe::Watch;
-use crate::readings::Instruments;
 use crate::sched::{Finished, SchedStat, Scheduler};
 use crate::vcpu::{KvmVcpu, Vcpu};
 use crate::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
+use crate::watch::Watch;
 use crate::{capabilities, collect, irqchip, ring};
 
 pub(crate) use devices::Devices;

@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
-use crate::account::{Account, Activity, By};
+use crate::account::{Account, By, Place};
+use crate::activity::Activity;
 use crate::clock::now_ns;
 use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
-use crate::guest_run::{GuestRun, lock};
+use crate::guest_run::GuestRun;
+use crate::mutex::lock;
 use crate::observe::Observer;
-use crate::sched::{Finished, Place, SchedStat, affinity};
+use crate::sched::{Finished, SchedStat, affinity};
 use crate::signal::{self, KickTimer, Thread};
 use crate::switches::ThreadDoes;
 use crate::trace::Why;
@@ -194,7 +196,7 @@ impl<'a> HostThreads<'a> {
                     signal::take_kick();
                     observer.interrupted(self.run, vcpu, now_ns());
                     if let Some(descheduler) = &mut descheduler {
-                        let activity = Activity::checked(self.run, vcpu.id);
+                        let activity = self.run.checked_activity(vcpu.id);
                         if descheduler.injector.takes(activity, now_ns()) {
                             self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
                         }

@@ -13,7 +13,7 @@ mod slice;
 
 use std::thread::Scope;
 
-use crate::account::Account;
+use crate::account::{Account, Place};
 use crate::config::{RunConfig, Sched};
 use crate::deschedule::Plan;
 use crate::guest_run::GuestRun;
@@ -31,25 +31,6 @@ pub(crate) struct Finished {
     pub(crate) account: Account,
     /// Where it was when the run ended.
     pub(crate) place: Place,
-}
-
-/// Where a vCPU was when the run ended; since when, in host time, where that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The boot vCPU had not let it start.
-    NotStarted,
-    /// On a pCPU; under the host's scheduler: not asleep, and so on one or waiting for one.
-    Running,
-    /// Taken off while it ran.
-    Preempted { since_ns: u64 },
-    /// Waiting for a pCPU: new, kicked awake, or it gave up its slice.
-    Ready { since_ns: u64 },
-    /// Asleep.
-    Halted { since_ns: u64 },
-    /// Asleep in KVM's hands, which does not say since when.
-    HaltedInKernel,
-    /// Done, or failed.
-    Left,
 }
 
 /// What the kernel tells of one vCPU's thread, in nanoseconds since it started.

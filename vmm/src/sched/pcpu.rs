@@ -1,6 +1,6 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
-use crate::account::Activity;
+use crate::activity::Activity;
 use crate::clock::now_ns;
 use crate::deschedule::Injector;
 use crate::observe::Observer;

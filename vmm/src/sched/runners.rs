@@ -10,13 +10,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
-use crate::account::{Account, Activity, By};
+use crate::account::{Account, By, Place};
+use crate::activity::Activity;
 use crate::clock::now_ns;
 use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
 use crate::error::{RunError, system};
 use crate::exits::Exit;
-use crate::guest_run::{GuestRun, lock};
+use crate::guest_run::GuestRun;
+use crate::mutex::lock;
 use crate::observe::Observer;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
@@ -24,7 +26,7 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
-use crate::sched::{Finished, Place, affinity};
+use crate::sched::{Finished, affinity};
 use crate::signal::{self, Thread};
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
@@ -433,7 +435,7 @@ impl<'a> Runners<'a> {
             return Ok(Some(Turn::Halts));
         }
         pcpu.looked(now);
-        if let Some(length_ns) = pcpu.takes(|| Activity::checked(guest, task.vcpu.id), now) {
+        if let Some(length_ns) = pcpu.takes(|| guest.checked_activity(task.vcpu.id), now) {
             return Ok(Some(Turn::Injected(length_ns)));
         }
         if pcpu.slice.ended(now) {

@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::guest_run::lock;
+use crate::mutex::lock;
 
 /// One slot for each vCPU of all guests; a vCPU that sleeps is a `T`.
 pub(super) struct Sleepers<T>(Vec<Mutex<Slot<T>>>);

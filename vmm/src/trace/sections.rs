@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use haltkick_hypercalls::{TRACE_SECTION_BYTES, TRACE_SECTIONS_OFFSET};
 
 use super::Clock;
-use crate::account::Activity;
+use crate::activity::Activity;
 use crate::memory::Memory;
 
 /// One critical section, in host time.

@@ -1,6 +1,7 @@
 //! Back ends in which vCPUs halt in the kernel. Where one does not work its tests are skipped, with the reason; on the
 //! emulated hardware of `just test-nested` it has to.
 
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use haltkick_vmm::{
@@ -16,6 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         Trial::test("a_back_end_in_the_kernel_is_refused_where_it_cannot_be", in_kernel_refused),
         Trial::test("a_token_passed_by_doorbells_comes_back_under_both_schedulers", round_trips_by_doorbell),
+        Trial::test("what_is_tried_on_the_vm_of_a_run_leaves_no_trace_in_it", tried_on_its_own_vm),
     ];
     if let Ok(probe) = probe() {
         for (backend, works) in
@@ -25,6 +27,51 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// Set in a process that runs a guest in this ring and tells what came of it, instead of all tests.
+pub(crate) const FRESH_PROCESS: &str = "HALTKICK_FRESH_PROCESS";
+
+/// No lock, so that nobody ever sleeps: what KVM counts of sleeping is then what was tried before.
+pub(crate) fn run_in_a_fresh_process() -> ExitCode {
+    let ring = match std::env::var(FRESH_PROCESS).as_deref() {
+        Ok("0") => Ring::Ring0,
+        _ => Ring::Auto,
+    };
+    let (sched, pv_backend) = (Sched::Host, PvBackend::Auto);
+    let config = RunConfig { ring, sched, pv_backend, lock: "none".into(), pv: false, ..config() };
+    match start(&config) {
+        Ok(outcome) => {
+            let slept: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.waits).sum();
+            let worked = outcome.acquisitions() > 0;
+            println!("{} worked={worked} slept={slept}", outcome.pv_backend.name());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ring and back end are tried once in a process, and this one has done so. So a new one, for either path: where what was
+/// asked for works, and where the VM has to be made again.
+fn tried_on_its_own_vm() -> Check {
+    let probe = probe()?;
+    let myself = std::env::current_exe().map_err(|error| error.to_string())?;
+    for (ring, halts) in [("auto", probe.ring0_native), ("0", true)] {
+        let best = match (halts, &probe.kick_by_hypercall, &probe.kick_by_interrupt) {
+            (true, Ok(()), _) => PvBackend::Kvm,
+            (true, Err(_), Ok(())) => PvBackend::Ipi,
+            _ => PvBackend::Vmm,
+        };
+        let output =
+            Command::new(&myself).env(FRESH_PROCESS, ring).output().map_err(|error| error.to_string())?;
+        let told = String::from_utf8_lossy(&output.stdout);
+        let expected = format!("{} worked=true slept=0", best.name());
+        check(told.trim() == expected, || format!("--ring {ring}: {told}, not {expected}"))?;
+    }
+    Ok(())
 }
 
 /// Tests of a back end in which vCPUs halt in the kernel. Where it does not work they are skipped, with the reason; on the

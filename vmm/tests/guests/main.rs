@@ -23,6 +23,9 @@ use haltkick_vmm::probe;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
+    if std::env::var_os(in_kernel::FRESH_PROCESS).is_some() {
+        return in_kernel::run_in_a_fresh_process();
+    }
     let mut arguments = Arguments::from_args();
     // A guest takes all pCPUs: tests in parallel would only measure each other.
     arguments.test_threads.get_or_insert(1);

@@ -59,7 +59,8 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
         }
     };
     let image = Image::embedded();
-    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?.target();
+    let doing = image.points.iter().find(|entry| entry.name == point).ok_or("no such point")?;
+    let doing = Target::of_point(doing);
     let as_told = match doing {
         Some(Target::Holder) => injected.holder,
         Some(Target::Head) => injected.head,

@@ -1,0 +1,78 @@
+//! What a vCPU was doing when something befell it: what descheduling is attributed to.
+
+use std::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
+
+/// What a vCPU was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Activity {
+    Holder,
+    Head,
+    Waiter,
+    Other,
+}
+
+impl Activity {
+    /// What the vCPU of `area` says it is doing. A guest that lies spoils its own figures.
+    pub(crate) fn of(area: &VcpuArea) -> Self {
+        Self::said(area.activity.state.load(Ordering::Relaxed))
+    }
+
+    /// What the word for it means. A guest may write anything there.
+    pub(crate) fn said(state: u32) -> Self {
+        match state {
+            ACTIVITY_HOLDER => Self::Holder,
+            ACTIVITY_HEAD => Self::Head,
+            ACTIVITY_WAITER => Self::Waiter,
+            _ => Self::Other,
+        }
+    }
+
+    /// Its name in records.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Holder => "holder",
+            Self::Head => "head",
+            Self::Waiter => "waiter",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// One value per thing that a vCPU can be doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByActivity<T> {
+    /// Held a lock.
+    pub holder: T,
+    /// First in a lock's queue.
+    pub head: T,
+    /// Waiting elsewhere.
+    pub waiter: T,
+    /// Asleep in `pv_wait`: it took itself off.
+    pub halted: T,
+    /// Neither.
+    pub other: T,
+}
+
+impl<T> ByActivity<T> {
+    pub(crate) fn of(&mut self, activity: Activity) -> &mut T {
+        match activity {
+            Activity::Holder => &mut self.holder,
+            Activity::Head => &mut self.head,
+            Activity::Waiter => &mut self.waiter,
+            Activity::Other => &mut self.other,
+        }
+    }
+}
+
+impl ByActivity<u64> {
+    /// Adds another vCPU's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.holder += other.holder;
+        self.head += other.head;
+        self.waiter += other.waiter;
+        self.halted += other.halted;
+        self.other += other.other;
+    }
+}

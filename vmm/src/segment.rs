@@ -1,0 +1,16 @@
+//! The parts of an image that go to guest memory.
+
+/// A part of the image that goes to guest memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) executable: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Segment {
+    pub(crate) fn bytes_at(&self, address: u64, len: u64) -> Option<&[u8]> {
+        let start = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        self.bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the threads of a run hand in what they noted, for `profile` and `trace`.
+
+use std::io;
+
+use crate::config::{RunConfig, Sched};
+use crate::image::Image;
+use crate::instruments::Instruments;
+use crate::memory::Memory;
+use crate::profile::{Profile, Sampler, Samples};
+use crate::trace::{About, Collector, Recorder, Trace};
+
+/// Where the threads of a run hand in what they noted, of all its guests.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    samples: Option<Samples>,
+    trace: Option<Collector>,
+}
+
+impl Watch {
+    /// For a run of `config`, with so many vCPUs in all its guests.
+    pub(crate) fn new(instruments: &Instruments, config: &RunConfig, vcpus: u32) -> Self {
+        let (threads, watched_guests) = match config.sched {
+            Sched::Vmm => (config.cpus.len(), 0),
+            Sched::Host => (vcpus as usize, 1 + config.beside.len()),
+        };
+        Self {
+            samples: instruments.profile.map(|period| Samples::new(period, config.seed)),
+            trace: instruments.trace.then(|| Collector::new(threads, watched_guests)),
+        }
+    }
+
+    /// A recorder for the switches of a guest's vCPUs, if there is to be a trace.
+    pub(crate) fn switch_recorder(&self) -> Option<Recorder> {
+        self.trace.as_ref().map(Collector::switch_recorder)
+    }
+
+    /// Takes a recorder back.
+    pub(crate) fn hand_in(&self, recorder: Recorder) {
+        if let Some(trace) = &self.trace {
+            trace.hand_in(recorder);
+        }
+    }
+
+    /// A sampler for the calling thread, the run's `number`th, if there is to be a profile.
+    pub(crate) fn sampler(&self, number: u32) -> io::Result<Option<Sampler>> {
+        self.samples.as_ref().map(|samples| samples.sampler(number)).transpose()
+    }
+
+    /// A recorder for a thread, if there is to be a trace.
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        self.trace.as_ref().map(Collector::recorder)
+    }
+
+    /// Takes a sampler back.
+    pub(crate) fn hand_in_samples(&self, sampler: Sampler) {
+        if let Some(samples) = &self.samples {
+            samples.hand_in(sampler);
+        }
+    }
+
+    /// Everything, once all threads have ended.
+    pub(crate) fn finish(
+        self,
+        image: &Image,
+        memories: &[&Memory],
+        tsc_offsets: &[u64],
+        about: About,
+    ) -> (Option<Profile>, Option<Trace>) {
+        let profile = self.samples.map(|samples| samples.finish(image));
+        (profile, self.trace.map(|trace| trace.finish(memories, tsc_offsets, about)))
+    }
+}
