@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "privileged instructions, and registers in memory")]
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+use haltkick_hypercalls::MAX_VCPUS;
 
 /// Registers, by their offset in the xAPIC's page; the x2APIC's MSR is `0x800 + offset / 16`.
 const SPURIOUS_VECTOR: u32 = 0xf0;
@@ -18,8 +20,27 @@ const TIMER_DIVIDE: u32 = 0x3e0;
 /// Physical address of the xAPIC's page.
 pub(crate) const PAGE: u64 = 0xfee0_0000;
 
+/// What the host's page of the APIC is mapped as: a large page, not cached.
+pub(crate) const fn page_entry() -> u64 {
+    const PRESENT_WRITABLE_UNCACHED_LARGE: u64 = 0x9b;
+    PAGE & !0x1f_ffff | PRESENT_WRITABLE_UNCACHED_LARGE
+}
+
 /// The registers lie in memory. Set before any other CPU runs; the stub of the wake-up vector reads it too.
 pub(crate) static IN_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// APIC id of each vCPU, entered by itself, where the monitor gave them out. Under our VMM it is the vCPU's index.
+static IDS: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
+
+/// The calling CPU, vCPU `cpu`, enters its id. It is not kicked before that.
+pub(crate) fn enter_id(cpu: u32) {
+    IDS[cpu as usize].store(id(), Ordering::Relaxed);
+}
+
+/// The id that vCPU `cpu` has entered.
+pub(crate) fn id_of(cpu: u32) -> u32 {
+    IDS[cpu as usize].load(Ordering::Relaxed)
+}
 
 /// Lets the calling CPU's APIC accept interrupts.
 pub(crate) fn accept_interrupts() {

@@ -14,8 +14,8 @@ use haltkick_hypercalls::{
     BOOT_BARE, BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL, WAKE_VECTOR,
 };
 
+use crate::apic;
 use crate::percpu::boot;
-use crate::{apic, bare};
 
 /// KVM_HC_KICK_CPU: flags (0) and APIC id.
 const KICK_CPU: u64 = 5;
@@ -95,7 +95,7 @@ pub(crate) fn kick(cpu: u32) {
 
 /// Under our VMM the APIC id is the index.
 fn apic_id(cpu: u32) -> u32 {
-    if boot().flags & BOOT_BARE != 0 { bare::apic_id(cpu) } else { cpu }
+    if boot().flags & BOOT_BARE != 0 { apic::id_of(cpu) } else { cpu }
 }
 
 /// Gives the slice to vCPU `cpu`, if the host will.

@@ -10,7 +10,7 @@ use haltkick_mm::{Scheme, Sharing as _};
 
 use crate::foreign::Foreign;
 use crate::memory::Semaphore;
-use crate::platform::{Guest, Instrumented};
+use crate::platform::{Guest, Instrumented, LINES};
 use crate::relax::{Halt, Hook as _, Pause, YieldSlice};
 
 /// Most locks that a run may ask for.
@@ -189,9 +189,6 @@ macro_rules! readers_lock {
         }
     };
 }
-
-/// Enough lines for one sleeping queue head per vCPU and nesting level.
-pub(crate) const LINES: usize = MAX_VCPUS;
 
 type QspinDomain = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 

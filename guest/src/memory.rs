@@ -18,11 +18,10 @@ use haltkick_mm::{
     USER_END, USER_START, Vma,
 };
 
+use crate::events::MEMORY_EVENTS;
 use crate::faults::{self, Access, Verdict};
-use crate::locks::LINES;
 use crate::percpu::{add, boot, cpu, this};
-use crate::platform::Guest;
-use crate::registry::MEMORY_EVENTS;
+use crate::platform::{Guest, LINES};
 use crate::user::Signal;
 use crate::{hypercall, mmu, oracle};
 

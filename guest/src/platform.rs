@@ -4,11 +4,14 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_hypercalls::{
-    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT,
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT, MAX_VCPUS,
 };
 use haltkick_locks::{Activity, Event, Platform, Point};
 
 use crate::{hypercall, percpu, time};
+
+/// Lines for the queue spinlocks' table of sleeping heads: enough for one of each vCPU.
+pub(crate) const LINES: usize = MAX_VCPUS;
 
 static KICKS_ARE_LOST: AtomicBool = AtomicBool::new(false);
 

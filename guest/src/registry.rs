@@ -4,16 +4,16 @@
 //! descriptor's position is the index by which the VMM asks for it.
 #![expect(unsafe_code, reason = "places statics into sections that the VMM reads from the file")]
 
-use haltkick_grants::Counter;
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_ANY, CHECKS_AT_REST, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT,
-    HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LOCK_EVENTS, LockCalls, NEEDS_PARTS,
-    NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, SERVES_FAULTS, TAKES_NO_LOCK, USES_MEMORY,
+    HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LockCalls, NEEDS_PARTS, NOTE_OWNER, NOTE_TYPE,
+    NOTES_SECTIONS, SERVES_FAULTS, TAKES_NO_LOCK, USES_MEMORY,
 };
-use haltkick_locks::{Event, Point};
+use haltkick_locks::Point;
 use haltkick_mm::Scheme;
 
 use crate::calls::{Called, LockFunction, Sites, UnlockFunction};
+use crate::field::padded;
 use crate::locks::{GuestLock, Kind, Scoped};
 use crate::percpu::boot;
 use crate::workloads::{
@@ -91,17 +91,6 @@ struct Calls {
 }
 
 const _: () = assert!(size_of::<Calls>() == size_of::<LockCalls>());
-
-const fn padded<const N: usize>(text: &str) -> [u8; N] {
-    let (mut field, text) = ([0; N], text.as_bytes());
-    assert!(text.len() < N, "a table entry's text is too long");
-    let mut i = 0;
-    while i < text.len() {
-        field[i] = text[i];
-        i += 1;
-    }
-    field
-}
 
 const fn descriptor(name: &str, summary: &str, flags: u32) -> Descriptor {
     Descriptor { name: padded(name), summary: padded(summary), flags, reserved: 0 }
@@ -333,44 +322,12 @@ locks! {
         native -, paravirt Futex;
 }
 
-/// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
-/// tables count.
-const EVENT_COUNT: usize = GRANT_EVENTS + Counter::ALL.len();
-
-/// Slot of the memory manager's first event.
-pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
-
-/// Slot of the grant tables' first counter.
-pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT;
-
-const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
-    let mut names = [[0; 32]; EVENT_COUNT];
-    let mut i = 0;
-    while i < EVENT_COUNT {
-        names[i] = padded(if i < MEMORY_EVENTS {
-            Event::NAMES[i]
-        } else if i < GRANT_EVENTS {
-            haltkick_mm::Event::ALL[i - MEMORY_EVENTS].name()
-        } else {
-            Counter::ALL[i - GRANT_EVENTS].name()
-        });
-        i += 1;
-    }
-    names
-}
-
 /// Name of the lock that this run asks for.
 pub(crate) fn lock_name() -> &'static str {
     let name = &LOCKS[boot().lock as usize].name;
     let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     core::str::from_utf8(&name[..length]).expect("the names above are text")
 }
-
-const _: () = assert!(EVENT_COUNT <= LOCK_EVENTS);
-
-#[used]
-#[unsafe(link_section = ".haltkick.events")]
-static EVENTS: [[u8; 32]; EVENT_COUNT] = event_names();
 
 const fn points() -> [Descriptor; Point::ALL.len()] {
     let mut points = [descriptor("", "", 0); Point::ALL.len()];

@@ -22,7 +22,6 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{BOOT_KICK_HYPERCALL, BootBlock, Control, Oracle, VcpuArea};
 
-use super::settings::Word;
 use crate::percpu;
 
 /// Where bytes go: QEMU's debug console, unless the command line says otherwise (a serial port takes them too).
@@ -40,31 +39,6 @@ static SENDING: AtomicBool = AtomicBool::new(false);
 /// Exit codes, of which QEMU makes `2 * code + 1`.
 pub(super) const DONE: u32 = 0x10;
 pub(super) const FAILED: u32 = 0x11;
-
-/// Why there is no run.
-pub(super) enum Failure {
-    NotPvh,
-    Value(Word),
-    Memory { needed: u64, there: u64 },
-    Cpus { there: u32, asked: u32 },
-    NoKvm,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPvh => f.write_str("the monitor left no PVH start info with a command line"),
-            Self::Value(key) => write!(f, "the command line has no usable value for '{key}'"),
-            Self::Memory { needed, there } => {
-                write!(f, "{} MiB of memory are needed, there are {}", needed.div_ceil(1 << 20), there >> 20)
-            }
-            Self::Cpus { there, asked } => {
-                write!(f, "{there} of {asked} vCPUs came up: the machine needs one CPU more than vCPUs")
-            }
-            Self::NoKvm => f.write_str("pv_backend=kvm: CPUID does not offer KVM_FEATURE_PV_UNHALT"),
-        }
-    }
-}
 
 /// Sets the port of the console, or of the exit.
 pub(super) fn set_port(console: bool, port: u16) {

@@ -2,11 +2,10 @@
 //! words of their own.
 #![expect(unsafe_code, reason = "reads what the monitor left in memory, by address")]
 
-use core::fmt;
-
 use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 
-use super::record::{self, Failure};
+use super::failure::{Failure, Word};
+use super::record;
 use crate::registry;
 
 /// How vCPUs are woken.
@@ -178,22 +177,4 @@ fn memory_end(info: &StartInfo) -> u64 {
         entry.kind == RAM && entry.address <= IMAGE && IMAGE - entry.address < entry.size
     };
     map.iter().find(holds).map_or(0, |entry| (entry.address + entry.size).min(MAPPED))
-}
-
-/// A key, kept for a message.
-pub(super) struct Word([u8; 24]);
-
-impl Word {
-    fn of(text: &str) -> Self {
-        let mut word = [0; 24];
-        word.iter_mut().zip(text.bytes()).for_each(|(cell, byte)| *cell = byte);
-        Self(word)
-    }
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let used = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
-        f.write_str(core::str::from_utf8(&self.0[..used]).unwrap_or("?"))
-    }
 }

@@ -8,7 +8,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::apic_page_entry;
+use crate::apic;
 
 /// Where the trampoline is copied to: any page of the first 640 KiB.
 pub(super) const TRAMPOLINE: u64 = 0x8000;
@@ -148,14 +148,14 @@ global_asm!(
     ".zero {stack_bytes}",
     "haltkick_boot_stack_top:",
     ".popsection",
-    boot = sym super::boot,
-    other = sym super::other,
+    boot = sym super::boot::boot,
+    other = sym super::boot::other,
     numbers = sym NUMBERS,
     expected = sym EXPECTED,
     stacks = sym STACKS,
     stack_bytes = const STACK_BYTES,
     trampoline = const TRAMPOLINE,
-    apic = const apic_page_entry(),
+    apic = const apic::page_entry(),
     options(att_syntax),
 );
 

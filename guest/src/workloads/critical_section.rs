@@ -7,9 +7,9 @@ use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW
 use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
+use crate::random::Random;
 use crate::time::{iterations, now, work};
 use crate::trace::Ring;
-use crate::workloads::mixed::Random;
 use crate::{grace, oracle};
 
 /// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.

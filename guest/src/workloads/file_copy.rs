@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW_OPEN};
 
-use super::mixed::Random;
 use crate::histogram::record;
 use crate::locks::{GuestLock, INSTANCES};
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
+use crate::random::Random;
 use crate::time::{iterations, now, work};
 use crate::trace::Ring;
 

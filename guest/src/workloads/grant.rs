@@ -15,12 +15,12 @@ use haltkick_grants::{
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::arena::{self, ARENA};
+use crate::events::GRANT_EVENTS;
 use crate::histogram::record;
 use crate::locks::GuestLock;
 use crate::oracle;
 use crate::parts::{OfNothing, Part, by_part};
 use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::GRANT_EVENTS;
 use crate::time::{iterations, now, work};
 use crate::workloads::at_rest;
 
