@@ -14,10 +14,10 @@ use toml::de::DeTable;
 use crate::cli::{Overrides, percent};
 use crate::duration::Span;
 use crate::exit::{Failure, Result};
+use crate::measure::Measure;
 use crate::nearest;
-use crate::rate::Measure;
 use crate::settings::Settings;
-use crate::vm::{self, Vm};
+use crate::settings::vm::{self, Vm};
 
 use reader::Reader;
 

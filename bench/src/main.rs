@@ -21,6 +21,7 @@ mod launch;
 mod linux;
 mod list;
 mod manifest;
+mod measure;
 mod memory_size;
 mod merge;
 mod nearest;
@@ -52,7 +53,6 @@ mod table;
 mod text;
 mod timestamp;
 mod trace;
-mod vm;
 
 use std::process::ExitCode;
 

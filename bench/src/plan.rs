@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
 use crate::experiment::{Arm, Experiment, slug};
-use crate::rate::Measure;
+use crate::measure::Measure;
 use crate::record::{Place, Role};
 use crate::run::lock_free;
 use crate::settings::{Impossible, Settings, Supply};

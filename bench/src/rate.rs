@@ -5,47 +5,11 @@
 //! that could have been seen; estimates are by rank, so that a few such runs do not move them. Where they are half
 //! of all or more, there is no figure.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+use crate::measure::Measure;
 use crate::record::Record;
 use crate::statistics::Estimate;
 
-/// What a comparison compares. Above 1, the arm does better than the baseline.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Measure {
-    /// Sections per second: for a fixed amount of work, how much sooner it is done.
-    #[default]
-    Throughput,
-    /// Sections per CPU time that goes into acquiring and releasing locks.
-    LockCpu,
-}
-
-impl Measure {
-    /// Its name in files.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
-            Self::LockCpu => "lock-cpu",
-        }
-    }
-
-    /// It for one run; `None` where the run does not tell.
-    pub(crate) fn rate(self, record: &Record) -> Option<Rate> {
-        match self {
-            Self::Throughput => Some(Rate::of(record)),
-            Self::LockCpu => {
-                let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
-                let acquisitions = record.totals.acquisitions;
-                let is_floor = acquisitions == 0;
-                Some(Rate { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor })
-            }
-        }
-    }
-}
-
-/// Sections per second.
+/// Sections per second of the window, or of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_second: f64,
@@ -54,6 +18,19 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
+    /// What `measure` measures, in one run; `None` where the run does not tell.
+    pub(crate) fn by(measure: Measure, record: &Record) -> Option<Self> {
+        match measure {
+            Measure::Throughput => Some(Self::of(record)),
+            Measure::LockCpu => {
+                let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
+                let acquisitions = record.totals.acquisitions;
+                let is_floor = acquisitions == 0;
+                Some(Self { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor })
+            }
+        }
+    }
+
     pub(crate) fn of(record: &Record) -> Self {
         let window_s = record.timing.window_ns as f64 / 1e9;
         match record.totals.acquisitions {

@@ -3,6 +3,7 @@
 
 mod choices;
 mod resolve;
+pub(crate) mod vm;
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -14,13 +15,13 @@ use crate::cpulist::CpuList;
 use crate::duration::Span;
 use crate::memory_size::MemorySize;
 use crate::nearest;
-use crate::vm::{self, Vm};
 
 pub(crate) use choices::{
     AccelChoice, AfterWork, DescheduleChoice, EngineChoice, PreemptedChoice, PvBackendChoice, RingChoice,
     SchedChoice, ShareChoice, Switch,
 };
 pub(crate) use resolve::layouts;
+use vm::Vm;
 
 /// Settings of one cell, as far as somebody gave them.
 #[derive(Args, Clone, Debug, Default, PartialEq)]

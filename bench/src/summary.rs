@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::measure::Measure;
 use crate::plan::{LOCK_FREE, Outline};
 use crate::quantity::significant;
-use crate::rate::{self, Measure, Rate};
+use crate::rate::{self, Rate};
 use crate::record::{LockCost, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
 
@@ -228,7 +229,7 @@ impl<'a> Placed<'a> {
     ) -> Vec<Rate> {
         let rates = |(arm, control)| {
             let records = self.of(setting, arm, control);
-            records.filter_map(|(block, record)| Some((block, measure.rate(record)?)))
+            records.filter_map(|(block, record)| Some((block, Rate::by(measure, record)?)))
         };
         let below: BTreeMap<u32, Rate> = rates(baseline).collect();
         rates(arm).filter_map(|(block, above)| Some(above.over(*below.get(&block)?))).collect()

@@ -7,10 +7,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Arm, At, Axis, Comparison, Control, FORMAT, Patch, PointValues, Quick, Source};
 use crate::exit::{Failure, Result};
+use crate::measure::Measure;
 use crate::nearest;
-use crate::rate::Measure;
+use crate::settings::vm::Vm;
 use crate::settings::{KEYS, Settings};
-use crate::vm::Vm;
 
 /// One table of the file, with complaints that know where it is.
 pub(super) struct Reader<'a> {
@@ -212,10 +212,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn measure(&self) -> Result<Measure> {
         let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
-        let measures = [Measure::Throughput, Measure::LockCpu];
-        measures.into_iter().find(|measure| measure.word() == word).ok_or_else(|| {
+        Measure::ALL.into_iter().find(|measure| measure.word() == word).ok_or_else(|| {
             let at = self.get("of").map_or(self.at.clone(), Spanned::span);
-            self.complain(&at, nearest::unknown("measure", &word, &measures.map(Measure::word)))
+            self.complain(&at, nearest::unknown("measure", &word, &Measure::ALL.map(Measure::word)))
         })
     }
 

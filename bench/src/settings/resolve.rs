@@ -15,7 +15,7 @@ use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
 use crate::duration::Span;
 use crate::nearest;
-use crate::vm::{self, Vm};
+use crate::settings::vm::{self, Vm};
 
 /// Most vCPUs in one guest.
 const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;
