@@ -28,6 +28,9 @@ fn main() -> ExitCode {
         Trial::test("a_minute_of_random_descheduling_under_the_hosts_scheduler_with_pv_on", || {
             survives("host", "on", 60)
         }),
+        Trial::test("a_minute_of_random_descheduling_under_the_hosts_scheduler_with_pv_off", || {
+            survives("host", "off", 60)
+        }),
         Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_on", || survives("vmm", "on", 10)),
         Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || {
             survives("vmm", "off", 10)
