@@ -20,7 +20,7 @@ const TIMER_DIVIDE: u32 = 0x3e0;
 /// Physical address of the xAPIC's page.
 pub(crate) const PAGE: u64 = 0xfee0_0000;
 
-/// What the host's page of the APIC is mapped as: a large page, not cached.
+/// The entry of a page directory that maps the APIC: a large page, not cached.
 pub(crate) const fn page_entry() -> u64 {
     const PRESENT_WRITABLE_UNCACHED_LARGE: u64 = 0x9b;
     PAGE & !0x1f_ffff | PRESENT_WRITABLE_UNCACHED_LARGE
@@ -32,13 +32,15 @@ pub(crate) static IN_MEMORY: AtomicBool = AtomicBool::new(false);
 /// APIC id of each vCPU, entered by itself, where the monitor gave them out. Under our VMM it is the vCPU's index.
 static IDS: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
 
-/// The calling CPU, vCPU `cpu`, enters its id. It is not kicked before that.
+/// The calling CPU, vCPU `cpu`, enters its id. Nobody kicks it before it has said by other means that it is there.
 pub(crate) fn enter_id(cpu: u32) {
+    // Relaxed: those other means order it.
     IDS[cpu as usize].store(id(), Ordering::Relaxed);
 }
 
 /// The id that vCPU `cpu` has entered.
 pub(crate) fn id_of(cpu: u32) -> u32 {
+    // Relaxed: as above; not written again.
     IDS[cpu as usize].load(Ordering::Relaxed)
 }
 
@@ -57,13 +59,15 @@ pub(crate) fn enable_x2apic() {
 
 /// Sends an interrupt: `command` is the low half of the interrupt command register.
 pub(crate) fn send(apic_id: u32, command: u32) {
-    // What this CPU has written before must be visible to the one that is interrupted: a write to an x2APIC register,
-    // unlike one to memory, waits for nothing (Intel SDM vol. 3, 11.12.3).
-    fence(Ordering::SeqCst);
+    // What this CPU has written before must be visible to the one that is interrupted.
     if IN_MEMORY.load(Ordering::Relaxed) {
+        fence(Ordering::SeqCst);
         write(INTERRUPT_COMMAND_HIGH, apic_id << 24);
         write(INTERRUPT_COMMAND, command);
     } else {
+        // SAFETY: touches nothing. A write to an x2APIC register, unlike one to memory, waits for nothing, not even for a
+        // fence of stores: it takes both (Intel SDM vol. 3, 11.12.3).
+        unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
         write_msr(msr(INTERRUPT_COMMAND), u64::from(apic_id) << 32 | u64::from(command));
     }
 }

@@ -51,7 +51,7 @@ pub struct ByActivity<T> {
     pub waiter: T,
     /// Asleep in `pv_wait`: it took itself off.
     pub halted: T,
-    /// Neither.
+    /// None of these.
     pub other: T,
 }
 

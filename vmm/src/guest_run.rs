@@ -32,14 +32,14 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) invalidations: Invalidations,
     /// What watches the host's scheduler.
     pub(crate) watcher: &'a Watcher,
-    /// Whether the VMM is the one who writes that flag.
+    /// Whether the VMM is the one who writes the `preempted` flags.
     pub(crate) keeps_books: bool,
     /// Whether vCPUs sleep in KVM's hands; no, unless the caller says so.
     pub(crate) halts_in_kernel: bool,
     /// Whether it is a Linux guest: a kernel that starts its vCPUs itself, and of which nothing is known; no, unless the caller
     /// says so.
     pub(crate) runs_linux: bool,
-    /// What the VMM has told of each vCPU by that flag.
+    /// What the VMM has told of each vCPU by its `preempted` flag.
     pub(crate) marks: Vec<Mark>,
     /// Whether descheduling is attributed to what the vCPU was doing.
     pub(crate) attribution: bool,
@@ -232,6 +232,9 @@ impl<'a> GuestRun<'a> {
     }
 
     fn surprise(&self, vcpu: &Vcpu, exit: Exit) -> RunError {
+        /// Where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
+        /// KVM resets it.
+        const RESET_VECTOR: u64 = 0xfff0;
         let what = match exit {
             Exit::Halt => "HLT, which this guest never does".to_owned(),
             Exit::Shutdown => "triple fault".to_owned(),
@@ -239,6 +242,9 @@ impl<'a> GuestRun<'a> {
             other => format!("{other:?}"),
         };
         let at = match vcpu.instruction_pointer() {
+            Ok(RESET_VECTOR) if exit == Exit::Shutdown => {
+                "a place that nobody knows: KVM has reset the vCPU".into()
+            }
             Ok(address) if self.runs_linux => format!("{address:#x}"),
             Ok(address) => self.image.symbols().describe(address),
             Err(error) => format!("an unknown place ({error})"),

@@ -5,10 +5,12 @@
 //! ring runs natively), `vm` (KVM's part of a guest), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and
 //! what stands in for it where there is no KVM), `exits` (why it came back), `in_kernel/` (sleeping in KVM's hands),
 //! `irqchip` and `capabilities` (what that takes), `round_trip` (what a wake-up costs), `kvm_stats` (what KVM counts),
-//! `sched/` (who runs when), `deschedule` (whom to stop on purpose), `account` (what happened to each vCPU, and what
-//! the guest may know of it), `loss` (what that cost the others), `invalidate` (who must drop cached translations),
-//! `supervise` (the window and the watchdog), `collect` (the outcome); `symbols` and `disassemble` (what code lies at
-//! an address); `patch` (the lock's call sites, rewritten). [`run_linux`] and
+//! `sched/` (who runs when), `deschedule` (whom to stop on purpose), `activity` and `account` (what each vCPU was
+//! doing, what happened to it), `mark` (what the guest was told of that), `loss` (what that cost the others),
+//! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the
+//! outcome); `symbols` and `disassemble` (what code lies at an address); `segment` and `sites` (an image's parts, and
+//! the places that call a lock, read and checked), `patch` (those rewritten); `instruments`, `watch` and `observe`
+//! (what a profile and a trace note). [`run_linux`] and
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
 mod account;

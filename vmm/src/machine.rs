@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// On `/dev/kvm`, where probes of the ring and of the back ends may run before.
+    /// On `/dev/kvm`, in a VM on which ring and back end are tried first.
     fn on_kvm(config: &RunConfig, image: &Image, chosen: Chosen) -> Result<Self, RunError> {
         let kvm = open_kvm()?;
         let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
@@ -78,6 +78,7 @@ impl Machine {
                 config.vcpus
             )));
         }
+        in_kernel::check(config)?;
         let pool_bytes = pool_bytes(config, image, chosen);
         let draft = |has_irqchip: bool| {
             let memory = Memory::new(image.end, config.vcpus, pool_bytes, chosen.trace_sections)?;
@@ -266,15 +267,28 @@ fn decide(
     image: &Image,
     draft: impl Fn(bool) -> Result<Vm, RunError>,
 ) -> Result<Decided, RunError> {
-    let mut vm = match draft(in_kernel::may_be_chosen(config)) {
-        Err(RunError::System { .. }) => draft(false)?,
-        drafted => drafted?,
+    let prepared = |has_irqchip| {
+        let mut vm = draft(has_irqchip)?;
+        vm.create_vcpus(config.vcpus.min(in_kernel::TRIAL_VCPUS))?;
+        let rate = if config.ring == Ring::Auto { Some(ring::ring0_rate(&mut vm)?) } else { None };
+        Ok((vm, rate))
     };
-    vm.create_vcpus(config.vcpus.min(in_kernel::TRIAL_VCPUS))?;
-    let rate = if config.ring == Ring::Auto { Some(ring::ring0_rate(&mut vm)?) } else { None };
+    let (mut vm, rate) = match prepared(in_kernel::may_be_chosen(config)) {
+        // A KVM that fails with its interrupt controller may do without.
+        Err(error) => prepared(false).map_err(|_: RunError| error)?,
+        Ok(prepared) => prepared,
+    };
     let (ring, ring_reason) = ring::choose(config.ring, rate);
+    let another = || {
+        if config.vcpus < in_kernel::TRIAL_VCPUS {
+            return Vm::small(image, in_kernel::TRIAL_VCPUS, true);
+        }
+        let mut vm = draft(true)?;
+        vm.create_vcpus(in_kernel::TRIAL_VCPUS)?;
+        Ok(vm)
+    };
     let (pv_backend, pv_backend_reason) = in_kernel::choose(config, (ring, &ring_reason), |backend| {
-        in_kernel::probe(image, Some(&mut vm), backend)
+        in_kernel::probe(backend, config.hlt_exits, Some(&mut vm), another)
     })?;
     let has_irqchip = matches!(pv_backend, PvBackend::Kvm | PvBackend::Ipi);
     if vm.is_spoilt || vm.has_irqchip != has_irqchip {

@@ -301,7 +301,7 @@ impl Memory {
 
     /// Puts the memory of `areas`, one [`VcpuArea`] for each vCPU, in the place of the guest's own, and that of `oracles`,
     /// one for each of `locks`, which both go on with what was there. Before the guest runs, and before anybody refers to
-    /// either.
+    /// either. A vCPU that something was tried on has run: KVM drops its translations when the process's mapping changes.
     pub(crate) fn share_with(
         &self,
         [areas, oracles]: [BorrowedFd<'_>; 2],

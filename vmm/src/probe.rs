@@ -38,7 +38,9 @@ pub fn probe() -> Result<Probe, RunError> {
     let mut vm = Vm::small(&image, 1, false)?;
     let ring0 = ring::precise_instructions_per_second(&mut vm, Ring::Ring0)?;
     let ring3 = ring::precise_instructions_per_second(&mut vm, Ring::Ring3)?;
-    let works = |backend| in_kernel::probe(&image, None, backend).cloned();
+    let works = |backend| {
+        in_kernel::probe(backend, true, None, || Vm::small(&image, in_kernel::TRIAL_VCPUS, true)).cloned()
+    };
     Ok(Probe {
         ring0_instructions_per_second: ring0,
         ring3_instructions_per_second: ring3,

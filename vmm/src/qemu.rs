@@ -29,6 +29,7 @@ use crate::memory::Memory;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
 use crate::sched::affinity;
+use crate::vm::Vm;
 use crate::watch::Watch;
 
 /// The program, unless `HALTKICK_QEMU` names another.
@@ -247,15 +248,18 @@ impl Cpu {
         const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
         const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
         let cpu = |model, kick_reason| Ok(Self { accelerator, model, kick_reason });
+        let asked = config.pv_backend != PvBackend::Auto;
+        let because = |reason: &str| if asked { "asked for".to_owned() } else { reason.to_owned() };
         if accelerator == Accelerator::Tcg {
-            return cpu("max", "QEMU's emulator offers no hypercalls".into());
+            return cpu("max", because("QEMU's emulator offers no hypercalls"));
         }
         if config.pv_backend == PvBackend::Ipi {
             return cpu(WITHHELD, "asked for".into());
         }
-        match in_kernel::probe(image, None, PvBackend::Kvm)? {
-            Ok(()) => cpu(OFFERED, "a kick by hypercall woke a halted vCPU".into()),
-            Err(reason) if config.pv_backend == PvBackend::Kvm => {
+        let small = || Vm::small(image, in_kernel::TRIAL_VCPUS, true);
+        match in_kernel::probe(PvBackend::Kvm, true, None, small)? {
+            Ok(()) => cpu(OFFERED, because("a kick by hypercall woke a halted vCPU")),
+            Err(reason) if asked => {
                 Err(RunError::HostLacks(format!("--pv-backend kvm: {reason}; use --pv-backend ipi")))
             }
             Err(reason) => cpu(WITHHELD, format!("{reason}; the guest sends interrupts")),

@@ -38,29 +38,33 @@ const CODE: [u8; 12] =
 
 /// Instructions a second in ring 0, measured once in a process, by `vm`'s first vCPU. Leaves its registers changed.
 pub(crate) fn ring0_rate(vm: &mut Vm) -> Result<f64, RunError> {
-    match RING0_RATE.get() {
-        Some(rate) => Ok(*rate),
+    match known_ring0_rate() {
+        Some(rate) => Ok(rate),
         None => instructions_per_second(vm, Ring::Ring0).map(|rate| *RING0_RATE.get_or_init(|| rate)),
     }
 }
 
-/// Whether ring 0 is already known to be interpreted.
-pub(crate) fn is_known_to_interpret() -> bool {
-    RING0_RATE.get().is_some_and(|&rate| !is_native(rate))
+/// The same, if it has been measured.
+pub(crate) fn known_ring0_rate() -> Option<f64> {
+    RING0_RATE.get().copied()
 }
 
 /// Instructions a second in `ring`.
 fn instructions_per_second(vm: &mut Vm, ring: Ring) -> Result<f64, RunError> {
     vm.set_system_registers(&vm.vcpus[0], ring)?;
     vm.memory.write(PROBE_CODE, &CODE);
+    called_out(|| measure(&vm.memory, &mut vm.vcpus[0]))
+}
+
+/// Does `work` under a timer: a probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
+fn called_out<T>(work: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     signal::block_kick();
-    // A probe that does not come back (a KVM that makes its exit fault for ever) must not hang the VMM.
     let limit = KickTimer::new().map_err(system("create a timer for the ring probe"))?;
     limit.set(now_ns() + TIME_LIMIT.as_nanos() as u64, TIME_LIMIT.as_nanos() as u64);
-    let rate = measure(&vm.memory, &mut vm.vcpus[0]);
+    let done = work();
     drop(limit);
     signal::take_kick();
-    rate
+    done
 }
 
 fn measure(memory: &Memory, vcpu: &mut KvmVcpu) -> Result<f64, RunError> {
@@ -86,11 +90,13 @@ pub(crate) fn precise_instructions_per_second(vm: &mut Vm, ring: Ring) -> Result
     if !is_native(rough) {
         return Ok(rough);
     }
-    let mut best = Duration::MAX;
-    for _ in 0..LOOKS {
-        best = best.min(timed(&vm.memory, &mut vm.vcpus[0], NATIVE_ROUNDS)?);
-    }
-    Ok(2.0 * NATIVE_ROUNDS as f64 / best.as_secs_f64())
+    called_out(|| {
+        let mut best = Duration::MAX;
+        for _ in 0..LOOKS {
+            best = best.min(timed(&vm.memory, &mut vm.vcpus[0], NATIVE_ROUNDS)?);
+        }
+        Ok(2.0 * NATIVE_ROUNDS as f64 / best.as_secs_f64())
+    })
 }
 
 /// Whether a ring of this many instructions a second runs natively.

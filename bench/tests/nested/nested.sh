@@ -11,7 +11,7 @@
 #       --emulator THREADS    one thread for all of them (single), or one each (multi) (single; see below)
 #       --memory MB           its memory, which also holds the programs (1024)
 #       --timeout SECONDS     for everything, boot included (600)
-#       --modparam 'M P=V'    parameters for a module, as in --modparam 'kvm_amd npt=0'; repeatable
+#       --modparam M.P=V      a parameter for a module, as in --modparam kvm_amd.npt=0; repeatable
 #       --file SRC[:DST]      copy a file or directory too, to DST or to its own absolute path; repeatable
 #       --kernel-log FILE     keep the log of the machine's kernel
 #
@@ -196,16 +196,15 @@ pack() {
     # What `init` sources: first the modules, then the environment, then the programs.
     exec 3>"$root/nested/job"
     for modparam in "${modparams[@]}"; do
-        name=${modparam%% *}
+        name=${modparam%%.*}
         grep -qx "${name//_/-}" "$kernel/modules" || usage "no module $name here, only $(xargs <"$kernel/modules")"
     done
     while read -r module; do
         cp "$kernel/$module.ko" "$root/nested/"
         local parameters=()
         for modparam in "${modparams[@]}"; do
-            name=${modparam%% *}
-            # shellcheck disable=SC2206  # words
-            if [[ ${name//_/-} == "$module" ]]; then parameters+=(${modparam#"$name"}); fi
+            name=${modparam%%.*}
+            if [[ ${name//_/-} == "$module" ]]; then parameters+=("${modparam#"$name".}"); fi
         done
         quote insmod "/nested/$module.ko" "${parameters[@]}" >&3
     done <"$kernel/modules"

@@ -35,6 +35,7 @@ static ORACLES: Zeroed<[Oracle; MAX_LOCKS as usize]> = Zeroed(UnsafeCell::new(Ma
 const EXCEPTION_STACK_BYTES: u64 = 4096;
 /// vCPUs that can be kicked.
 static PRESENT: AtomicU32 = AtomicU32::new(0);
+
 /// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `start` says; `start_info` is PVH's.
 pub(super) extern "C" fn boot(start_info: u32) -> ! {
     let settings = Settings::from_start_info(start_info).unwrap_or_else(|failure| fail(failure));

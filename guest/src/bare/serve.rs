@@ -9,7 +9,8 @@ use haltkick_hypercalls::{PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, 
 use super::record::{self, leave};
 use crate::{halt, percpu};
 
-/// vCPU 0 may begin; the others.
+/// vCPU 0 may begin; the others. Released by who lets them, acquired in `boot::other`: what vCPU 0 relies on is laid out, and
+/// what the others rely on has been measured.
 pub(super) static FIRST_MAY_BEGIN: AtomicBool = AtomicBool::new(false);
 pub(super) static ALL_MAY_BEGIN: AtomicBool = AtomicBool::new(false);
 

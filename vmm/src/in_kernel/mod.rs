@@ -13,7 +13,6 @@ use kvm_bindings::CpuId;
 
 use crate::config::{PvBackend, Ring, RunConfig, Sched};
 use crate::error::RunError;
-use crate::image::Image;
 use crate::ring;
 use crate::vm::Vm;
 
@@ -27,29 +26,49 @@ const PV_UNHALT: u32 = 1 << 7;
 /// KVM_FEATURE_PV_SCHED_YIELD.
 const PV_SCHED_YIELD: u32 = 1 << 13;
 
-/// Whether such a run may come to a back end of this kind, as far as is known before anything was tried.
-pub(crate) fn may_be_chosen(config: &RunConfig) -> bool {
-    config.sched == Sched::Host
-        && config.pv_backend != PvBackend::Vmm
-        && config.ring != Ring::Ring3
-        && !(config.ring == Ring::Auto && ring::is_known_to_interpret())
+/// Whether `config` leaves it open that vCPUs halt in the kernel.
+fn may_halt(config: &RunConfig) -> bool {
+    config.sched == Sched::Host && config.pv_backend != PvBackend::Vmm && config.ring != Ring::Ring3
 }
 
-/// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, if it cannot: tried once in a process, on
-/// `vm` if it is fit for that.
+/// Refuses settings of halts for vCPUs that do not halt.
+pub(crate) fn check(config: &RunConfig) -> Result<(), RunError> {
+    if !may_halt(config) && (config.halt_poll.is_some() || !config.hlt_exits) {
+        return Err(RunError::Usage(
+            "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel: use --sched host, without --pv-backend vmm \
+             and --ring 3"
+                .into(),
+        ));
+    }
+    if config.pv_backend == PvBackend::Kvm && !config.hlt_exits {
+        return Err(RunError::Usage(
+            "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether such a run may come to a back end of this kind, as far as is known before anything was tried.
+pub(crate) fn may_be_chosen(config: &RunConfig) -> bool {
+    may_halt(config)
+        && !(config.ring == Ring::Auto && ring::known_ring0_rate().is_some_and(|rate| !ring::is_native(rate)))
+}
+
+/// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:
+/// tried once in a process, on `vm` if it is fit for that, and with more patience on `another`.
 pub(crate) fn probe(
-    image: &Image,
-    vm: Option<&mut Vm>,
     backend: PvBackend,
+    hlt_exits: bool,
+    vm: Option<&mut Vm>,
+    another: impl Fn() -> Result<Vm, RunError>,
 ) -> Result<&'static Result<(), String>, RunError> {
-    static KVM: OnceLock<Result<(), String>> = OnceLock::new();
-    static IPI: OnceLock<Result<(), String>> = OnceLock::new();
-    let probed = if backend == PvBackend::Kvm { &KVM } else { &IPI };
-    if let Some(verdict) = probed.get() {
+    static VERDICTS: [[OnceLock<Result<(), String>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
+    let verdict = &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)];
+    if let Some(verdict) = verdict.get() {
         return Ok(verdict);
     }
-    let verdict = trial::run_patiently(image, vm, backend)?;
-    Ok(probed.get_or_init(|| verdict))
+    let tried = trial::run_patiently(backend, vm, another)?;
+    Ok(verdict.get_or_init(|| tried))
 }
 
 /// Picks the back end for `config`, and says why.
@@ -84,11 +103,6 @@ pub(crate) fn choose(
             });
         }
         (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}
-    }
-    if asked == PvBackend::Kvm && !config.hlt_exits {
-        return Err(RunError::Usage(
-            "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
-        ));
     }
     if asked != PvBackend::Auto {
         return match probe(asked)? {

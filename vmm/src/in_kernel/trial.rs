@@ -13,7 +13,6 @@ use crate::clock::now_ns;
 use crate::config::{PvBackend, Ring};
 use crate::error::RunError;
 use crate::exits::Exit;
-use crate::image::Image;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::signal::{self, KickTimer};
 use crate::vcpu::KvmVcpu;
@@ -68,26 +67,27 @@ fn waker(backend: PvBackend, amd: bool) -> Vec<u8> {
 const SLEEPER_CODE: u64 = PROBE_CODE;
 const WAKER_CODE: u64 = PROBE_CODE + 0x100;
 
-/// Whether `backend` works here; the reason if not. On `vm` if it has what that takes; a second try is on another one.
+/// Whether `backend` works here; the reason if not. On `vm` if it has what that takes, else on `another`, where a second try is
+/// too.
 pub(super) fn run_patiently(
-    image: &Image,
-    vm: Option<&mut Vm>,
     backend: PvBackend,
+    vm: Option<&mut Vm>,
+    another: impl Fn() -> Result<Vm, RunError>,
 ) -> Result<Result<(), String>, RunError> {
     let [first, last] = STEP_LIMITS;
-    let on_its_own = |limit| match Vm::small(image, TRIAL_VCPUS, true) {
+    let on_another = |limit| match another() {
         Ok(mut vm) => run(&mut vm, backend, limit),
         Err(error @ RunError::System { .. }) => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     };
-    let verdict =
-        match vm.filter(|vm| vm.has_irqchip && !vm.is_spoilt && vm.vcpus.len() >= TRIAL_VCPUS as usize) {
-            Some(vm) => run(vm, backend, first),
-            None => on_its_own(first),
-        };
+    let fit = |vm: &&mut Vm| vm.has_irqchip && !vm.is_spoilt && vm.vcpus.len() >= TRIAL_VCPUS as usize;
+    let verdict = match vm.filter(fit) {
+        Some(vm) => run(vm, backend, first),
+        None => on_another(first),
+    };
     match verdict? {
         Ok(()) => Ok(Ok(())),
-        Err(_) => on_its_own(last),
+        Err(_) => on_another(last),
     }
 }
 

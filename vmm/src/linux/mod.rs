@@ -151,7 +151,10 @@ pub fn run_linux(
     let image = Image::embedded();
     let books = Memory::new(image.end, config.vcpus, 0, 0)?;
     let mut machine = LinuxMachine::new(config, linux, console)?;
-    let rate = ring::ring0_rate(&mut Vm::small(&image, 1, false)?)?;
+    let rate = match ring::known_ring0_rate() {
+        Some(rate) => rate,
+        None => ring::ring0_rate(&mut Vm::small(&image, 1, false)?)?,
+    };
     let obstacle = (!ring::is_native(rate))
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6));
     if let Some(obstacle) = &obstacle {

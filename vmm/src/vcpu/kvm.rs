@@ -4,7 +4,7 @@
 //! for the time inside KVM_RUN. A signal that arrives before the ioctl stays pending and ends it at once, so none is
 //! lost and nobody needs to write `kvm_run.immediate_exit` while the vCPU runs (which kvm-ioctls' `&mut` interface
 //! cannot do soundly: rust-vmm/kvm issue 373). No handler runs; the signal is taken off the queue by whoever acts
-//! on it (see `timer`).
+//! on it (see `signal`).
 //!
 //! `kvm_run` is a page that the kernel writes during the ioctl. It is held as a raw pointer and read by volatile
 //! loads after the ioctl has returned.
