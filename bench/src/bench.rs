@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use haltkick_vmm::Image;
+use haltkick_vmm::{Image, RunError};
 
 use crate::cli::{BenchArgs, Overrides};
 use crate::cpulist::{self, CpuList};
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::results;
 use crate::run::{self, Engine};
-use crate::session::{Calibration, Rule, Session};
+use crate::session::{CALIBRATION_BOOTS, Calibration, Rule, Session};
 use crate::settings::Supply;
 use crate::summary::Summary;
 use crate::timestamp;
@@ -161,7 +161,7 @@ fn start<'a>(
 ) -> Result<Session<'a>> {
     let calibration = match records.first() {
         Some(record) => Calibration::of_record(record),
-        None => match Calibration::measure(engine, &job.plan) {
+        None => match calibrate(engine, job) {
             Ok(calibration) => calibration,
             Err(error) => {
                 directory.discard();
@@ -182,6 +182,11 @@ fn start<'a>(
         records,
         progress: Progress::start(),
     })
+}
+
+fn calibrate(engine: Engine<'_>, job: &Job) -> std::result::Result<Calibration, RunError> {
+    let cell = job.plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
+    Calibration::measure(engine, &cell.config, &job.image, CALIBRATION_BOOTS)
 }
 
 /// Completes what a directory holds.

@@ -7,7 +7,10 @@ use crate::cpulist;
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment;
 use crate::guest_image;
+use crate::interrupt;
 use crate::linux;
+use crate::run;
+use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
 use crate::several;
 use crate::single;
@@ -21,6 +24,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let config = settings(args)?
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    let config = calibrated(config, &image)?;
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
@@ -29,6 +33,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     } else {
         several::run(args, &config, &image)
     }
+}
+
+/// The same with the work rate of this host, unless one was given.
+fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
+    if run::guests(&config).all(|guest| guest.work_rate.is_some()) {
+        return Ok(config);
+    }
+    let stop = interrupt::catch()?;
+    let engine = |config: &RunConfig| haltkick_vmm::run(config, image, &stop);
+    let rate = Calibration::measure(&engine, &config, image, 1)?.work_rate;
+    let with_rate = |guest: RunConfig| RunConfig { work_rate: guest.work_rate.or(Some(rate)), ..guest };
+    let beside = config.beside.iter().cloned().map(with_rate).collect();
+    Ok(RunConfig { beside, ..with_rate(config) })
 }
 
 /// What the flags say, over what the guest set says.

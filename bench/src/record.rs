@@ -5,6 +5,7 @@
 //! under the field's path in `why`; it is never 0.
 
 mod fill;
+mod times;
 
 use std::collections::BTreeMap;
 
@@ -260,10 +261,27 @@ pub(crate) struct Timing {
     pub(crate) completion_ns: Option<u64>,
     /// TSC frequency.
     pub(crate) tsc_khz: u64,
-    /// Iterations of the work loop per 2^20 ns.
+    /// Iterations of the work loop per 2^20 ns, as calibrated.
     pub(crate) work_rate: u64,
+    /// How fast the work really went; null where too little of it was timed, and in records older than the field.
+    #[serde(default)]
+    pub(crate) work_speed: Option<WorkSpeed>,
     /// Who wrote the `preempted` flag: "vmm", "kvm" or "bpf"; null where nobody does.
     pub(crate) preempted_flag: Option<String>,
+}
+
+/// How fast the calibrated work really went: each vCPU times one piece of it in 61. As shares of the promised speed: 1 means
+/// that a section of 1 us took 1 us of its vCPU's time on a pCPU.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct WorkSpeed {
+    /// Median over the vCPUs of the median of their last 30 pieces.
+    pub(crate) over_promised: f64,
+    /// The least of the vCPUs' medians.
+    pub(crate) slowest_vcpu: f64,
+    /// The largest.
+    pub(crate) fastest_vcpu: f64,
+    /// Pieces that were timed.
+    pub(crate) pieces: u64,
 }
 
 /// What the lock costs when nobody contends for it, and the memory that it takes. Cycles of the TSC per pair of lock and
@@ -291,6 +309,9 @@ pub(crate) struct Totals {
     pub(crate) acquisitions: u64,
     /// Sections completed per second of window.
     pub(crate) acquisitions_per_second: f64,
+    /// Sections per second of the same cell with no lock at all.
+    #[serde(default)]
+    pub(crate) lock_free_per_second: Option<f64>,
     /// min(the same cell with no lock at all, locks / hold): no cost of locking, nobody preempted while others wait.
     pub(crate) ideal_per_second: Option<f64>,
     /// `acquisitions_per_second` / `ideal_per_second`.
@@ -312,20 +333,24 @@ pub(crate) struct Totals {
 pub(crate) struct Fairness {
     /// Jain's index: 1 when all vCPUs did the same, 1/n when one did all; null when too little was done to tell.
     pub(crate) jain: Option<f64>,
+    /// vCPUs that completed no section inside the window; null in records older than the field.
+    #[serde(default)]
+    pub(crate) starved_vcpus: Option<u32>,
     /// Fewest acquisitions of a vCPU.
     pub(crate) min_per_vcpu: u64,
     /// Most acquisitions of a vCPU.
     pub(crate) max_per_vcpu: u64,
 }
 
-/// A distribution of times.
+/// A distribution of times. Quantiles count each value once, so that they are made by the vCPUs that get many sections;
+/// `half_of_time` and `longest` tell what the others bear.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Distribution {
-    /// Values seen.
+    /// Values that came to their end inside the window.
     pub(crate) count: u64,
-    /// Arithmetic mean.
+    /// Arithmetic mean of those.
     pub(crate) mean: Option<f64>,
-    /// Median.
+    /// Median of those and of the pending ones; so the other quantiles. Null with fewer values than can tell.
     pub(crate) p50: Option<f64>,
     /// 90th percentile.
     pub(crate) p90: Option<f64>,
@@ -333,8 +358,20 @@ pub(crate) struct Distribution {
     pub(crate) p99: Option<f64>,
     /// 99.9th percentile.
     pub(crate) p999: Option<f64>,
-    /// Largest.
+    /// Largest of those that came to their end.
     pub(crate) max: Option<f64>,
+    /// Values that had not come to their end when the window closed; null where nobody knows.
+    #[serde(default)]
+    pub(crate) pending: Option<u64>,
+    /// Largest, the pending ones included.
+    #[serde(default)]
+    pub(crate) longest: Option<f64>,
+    /// Half of the sum of all values, the pending ones included, is made of values at least as large as this.
+    #[serde(default)]
+    pub(crate) half_of_time: Option<f64>,
+    /// Names of those figures above that are lower bounds, since pending values decide them.
+    #[serde(default)]
+    pub(crate) at_least: Vec<String>,
     /// Pairs of a bucket's lower bound and the number of values in it, empty buckets left out.
     pub(crate) buckets: Vec<(f64, u64)>,
 }
@@ -443,6 +480,15 @@ impl Config {
 }
 
 impl Record {
+    /// Work done per pCPU without a lock, over what the pCPU can do in that time: at most 1, but for the error of the
+    /// calibration. Where an operation is known to be a section and a pause.
+    pub(crate) fn lock_free_level(&self) -> Option<f64> {
+        let is_section = matches!(self.config.workload.as_str(), "critical-section" | "mixed");
+        let work_ns = Some(self.config.section_ns()).filter(|ns| *ns > 0 && is_section)?;
+        let pcpus = self.config.cpus.len().min(self.config.vcpus as usize) as f64;
+        Some(self.totals.lock_free_per_second? * work_ns as f64 / 1e9 / pcpus)
+    }
+
     /// Pairs of what the run needed and did not get become warnings.
     pub(crate) fn warn(&mut self, code: &str, message: String) {
         self.trusted = false;

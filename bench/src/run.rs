@@ -15,7 +15,7 @@ use crate::memory_size::MemorySize;
 use crate::noise::Watch;
 use crate::output;
 use crate::quantity;
-use crate::record::{Noise, Origin, Place, Record, Warning};
+use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
 
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
@@ -54,6 +54,10 @@ const OTHERS_SHARE_LIMIT: f64 = 0.05;
 const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
+/// The work may be off its promised speed by this share, and further ahead of it than this nobody can be.
+const WORK_TOLERANCE: f64 = 0.03;
+/// The vCPUs' work may go at speeds that differ by this share.
+const SPREAD_TOLERANCE: f64 = 0.05;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
 
@@ -173,6 +177,35 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
     warnings
 }
 
+/// Compares the work that was done with the work that was promised: a section of 1 us that takes 0.2 us makes another lock.
+fn judge_work(record: &mut Record) {
+    if let Some(WorkSpeed { over_promised, slowest_vcpu, fastest_vcpu, .. }) = record.timing.work_speed {
+        if (over_promised - 1.0).abs() > WORK_TOLERANCE {
+            let message = format!(
+                "the work went at {} of its promised speed, so that holds and pauses are not as long as the settings say: the \
+                 CPUs' clock changed since it was calibrated (turbo, power saving?)",
+                percent(over_promised)
+            );
+            record.warn("work-off", message);
+        } else if fastest_vcpu - slowest_vcpu > SPREAD_TOLERANCE {
+            let message = format!(
+                "the work of some vCPUs went at {} of its promised speed and that of others at {}: the CPUs differ, or \
+                 their clocks do",
+                percent(slowest_vcpu),
+                percent(fastest_vcpu)
+            );
+            record.warn("work-uneven", message);
+        }
+    }
+    if let Some(level) = record.lock_free_level().filter(|level| *level > 1.0 + WORK_TOLERANCE) {
+        let message = format!(
+            "without a lock, {} of the work was done that the pCPUs can do: the work was not as long as the settings say",
+            percent(level)
+        );
+        record.warn("work-off", message);
+    }
+}
+
 /// Writes down what speaks against the run.
 pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
     if config.engine == Kind::Qemu(Accelerator::Tcg) {
@@ -184,6 +217,7 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
     {
         record.warn(&code, message);
     }
+    judge_work(record);
     let asked = config.window * outcome.windows;
     let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
     if outcome.completion.is_none() && off.abs() > WINDOW_TOLERANCE {

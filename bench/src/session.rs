@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Mix, Ring, RunConfig, RunError};
+use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
 
 use crate::directory::Directory;
 use crate::exit::{Failure, Result};
@@ -14,6 +14,7 @@ use crate::plan::{Cell, Plan};
 use crate::progress::{Planned, Position, Progress};
 use crate::record::{Record, Role};
 use crate::run::{self, Engine};
+use crate::statistics::median;
 use crate::summary::Summary;
 
 /// What the first runs found out and all later ones are given.
@@ -25,28 +26,55 @@ pub(crate) struct Calibration {
     ring_reason: String,
 }
 
-/// Boots whose measured work rates the calibration takes the middle of.
-const CALIBRATION_BOOTS: usize = 3;
+/// Runs whose work rates the calibration of an experiment takes the middle of.
+pub(crate) const CALIBRATION_BOOTS: usize = 3;
+/// Length of a section, and of a pause, while the work is calibrated.
+const CALIBRATION_WORK: Duration = Duration::from_micros(2);
+/// Shortest slice while the work is calibrated.
+const CALIBRATION_SLICE: Duration = Duration::from_millis(1);
 
 impl Calibration {
-    /// Boots the guest a few times without a lock and with one vCPU per pCPU.
-    pub(crate) fn measure(engine: Engine<'_>, plan: &Plan) -> std::result::Result<Self, RunError> {
-        let cell = plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
-        let config = RunConfig {
-            vcpus: cell.config.cpus.len() as u32,
+    /// Runs the guest `boots` times without a lock, one vCPU on each of the pCPUs of `config`, so that the work is timed
+    /// as experiments do it: on all pCPUs at once. A processor that is alone is often faster than one in company.
+    pub(crate) fn measure(
+        engine: Engine<'_>,
+        config: &RunConfig,
+        image: &Image,
+        boots: usize,
+    ) -> std::result::Result<Self, RunError> {
+        let plain = RunConfig {
+            vcpus: config.cpus.len() as u32,
             work_rate: None,
+            workload: "critical-section".into(),
+            hold: CALIBRATION_WORK,
+            think: CALIBRATION_WORK,
+            lock_count: 1,
+            // Nobody waits for a pCPU, but a slice that ends still interrupts.
+            slice: config.slice.max(CALIBRATION_SLICE),
+            grace: Duration::ZERO,
             warmup: Duration::from_millis(1),
-            window: Duration::from_millis(5),
-            min_sections: 0,
+            window: Duration::from_millis(20),
             beside: vec![],
             mix: Mix::default(),
-            ..cell.config.clone()
+            ..config.clone()
         };
-        let boots = (0..CALIBRATION_BOOTS).map(|_| engine(&config));
-        let mut boots = boots.collect::<std::result::Result<Vec<_>, _>>()?;
-        boots.sort_by_key(|outcome| outcome.work_rate);
-        let middle = boots.swap_remove(CALIBRATION_BOOTS / 2);
-        Ok(Self { work_rate: middle.work_rate, ring: middle.ring, ring_reason: middle.ring_reason })
+        let config = run::lock_free(&plain, image).unwrap_or(plain);
+        let boots = (0..boots).map(|_| engine(&config)).map(|outcome| Ok(Self::of_outcome(&outcome?)));
+        let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
+        boots.sort_by_key(|calibration| calibration.work_rate);
+        let middle = boots.len() / 2;
+        Ok(boots.swap_remove(middle))
+    }
+
+    /// The rate that was measured at boot, by how far off it the work then went.
+    fn of_outcome(outcome: &Outcome) -> Self {
+        let speeds: Vec<f64> = outcome.work.iter().flatten().map(|speed| speed.over_promised).collect();
+        let speed = if speeds.is_empty() { 1.0 } else { median(&speeds) };
+        Self {
+            work_rate: (outcome.work_rate as f64 * speed).round() as u64,
+            ring: outcome.ring,
+            ring_reason: outcome.ring_reason.clone(),
+        }
     }
 
     /// That of earlier runs, so that a resumed experiment does the same work.

@@ -7,7 +7,7 @@
 use haltkick_hypercalls::{
     ABI_VERSION, ACTIVITY_ANY, CHECKS_AT_REST, Descriptor, FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT,
     HAS_POINTS, IS_LOCK_FREE, IS_PART, IS_SELFTEST, ImageNote, LockCalls, NEEDS_PARTS, NOTE_OWNER, NOTE_TYPE,
-    NOTES_SECTIONS, SERVES_FAULTS, TAKES_NO_LOCK, USES_MEMORY,
+    NOTES_SECTIONS, NOTES_WAITS, SERVES_FAULTS, TAKES_NO_LOCK, USES_MEMORY,
 };
 use haltkick_locks::Point;
 use haltkick_mm::Scheme;
@@ -132,20 +132,21 @@ macro_rules! workloads {
     };
 }
 
+const MEASURES_WAITS: u32 = NOTES_SECTIONS | NOTES_WAITS;
 const PARTS: u32 = CHECKS_AT_REST | NEEDS_PARTS;
 const LOCKLESS_SELFTEST: u32 = IS_SELFTEST | TAKES_NO_LOCK;
 const FAULTS: u32 = USES_MEMORY | FAULTS_PAGES | CHECKS_AT_REST;
 
 workloads! {
-    "critical-section", "lock, work for --hold, unlock, work for --think", NOTES_SECTIONS, critical_section::run;
-    "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", NOTES_SECTIONS,
+    "critical-section", "lock, work for --hold, unlock, work for --think", MEASURES_WAITS, critical_section::run;
+    "mixed", "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)", MEASURES_WAITS,
         mixed::run;
     "hand-off", "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs", TAKES_NO_LOCK,
         hand_off::run;
-    "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", NOTES_SECTIONS,
+    "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock", MEASURES_WAITS,
         file_copy::blocks_of_256;
-    "copy-1024", "the same with blocks of 1024 bytes", NOTES_SECTIONS, file_copy::blocks_of_1024;
-    "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", NOTES_SECTIONS, file_copy::blocks_of_4096;
+    "copy-1024", "the same with blocks of 1024 bytes", MEASURES_WAITS, file_copy::blocks_of_1024;
+    "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn", MEASURES_WAITS, file_copy::blocks_of_4096;
     "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ", TAKES_NO_LOCK,
         compute::run;
     "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", PARTS, grant::single;

@@ -7,6 +7,8 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
+use haltkick_hypercalls::{WORK_PROBE_ITERATIONS, WORK_PROBES};
+
 use crate::percpu::{boot, control, this};
 
 /// Ticks of the time stamp counter.
@@ -32,12 +34,80 @@ pub(crate) fn on_cpu() -> u64 {
     }
 }
 
-/// Does `iterations` rounds of the reference loop: four dependent multiplications each, 12 cycles on most CPUs.
+/// The same, not before everything that comes earlier in the program has been executed.
+///
+/// A processor runs ahead of a loop that is bound by latency by all that its window holds, some hundred cycles of [`work`],
+/// so that an unordered reading after it is early by as much.
+#[inline(always)]
+pub(crate) fn now_in_order() -> u64 {
+    // SAFETY: a fence touches no memory; `now` is safe. LFENCE is dispatch-serializing on Intel's processors, and on AMD's as
+    // every kernel since 2018 sets them up (AMD APM vol. 2, 7.6.4).
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    now()
+}
+
+/// Does `iterations` rounds of the work loop. One call of [`PROBE_PERIOD`] is timed, so that every run can say how fast
+/// its work really went.
+#[inline]
+pub(crate) fn work(iterations: u64) {
+    // Relaxed: this vCPU's own.
+    let until_next = &this().work.until_next;
+    match until_next.load(Ordering::Relaxed) {
+        0 if iterations >= PROBE_LEAST_ITERATIONS => timed_work(iterations),
+        0 => rounds(iterations),
+        left => {
+            until_next.store(left - 1, Ordering::Relaxed);
+            rounds(iterations);
+        }
+    }
+}
+
+/// Calls of [`work`] from one that is timed to the next. Odd, so that where sections and pauses alternate both are timed.
+const PROBE_PERIOD: u32 = 61;
+/// Shorter pieces, 50 ns or so, are not timed: an error of some cycles would be a large part of them.
+const PROBE_LEAST_ITERATIONS: u64 = 10;
+
+/// Does the work and notes how long it took, less what it costs to read the counter.
+#[cold]
+#[inline(never)]
+fn timed_work(iterations: u64) {
+    let Timed { reading, working } = timed(iterations);
+    let probes = &this().work;
+    // Relaxed, here and below: the VMM reads them when this vCPU has stopped.
+    probes.until_next.store(PROBE_PERIOD - 1, Ordering::Relaxed);
+    if reading >= working / 2 {
+        return; // Interrupted between the first two readings.
+    }
+    let taken = probes.taken.load(Ordering::Relaxed);
+    let ticks = u128::from(working - reading);
+    let per_probe = ticks * u128::from(WORK_PROBE_ITERATIONS) / u128::from(iterations);
+    let slot = &probes.ticks[taken as usize % WORK_PROBES];
+    slot.store(u32::try_from(per_probe).unwrap_or(u32::MAX), Ordering::Relaxed);
+    probes.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Ticks from one reading of the counter to the next.
+struct Timed {
+    /// With nothing between them.
+    reading: u64,
+    /// With the work between them.
+    working: u64,
+}
+
+fn timed(iterations: u64) -> Timed {
+    let before = now_in_order();
+    let start = now_in_order();
+    rounds(iterations);
+    let end = now_in_order();
+    Timed { reading: start.saturating_sub(before), working: end.saturating_sub(start) }
+}
+
+/// `iterations` rounds of the reference loop: four dependent multiplications each, 12 cycles on most CPUs.
 ///
 /// Bound by latency, so that it leaves the core's units to an SMT sibling and does not slow down when that one works
 /// too. (A loop of one decrement a round, bound by one taken branch a cycle, ran at half its speed then.)
 #[inline(never)]
-pub(crate) fn work(iterations: u64) {
+fn rounds(iterations: u64) {
     if iterations == 0 {
         return;
     }
@@ -65,28 +135,29 @@ pub(crate) fn iterations(nanoseconds: u64) -> u64 {
     ((u128::from(nanoseconds) * u128::from(rate)) >> 20) as u64
 }
 
-/// Iterations of the work loop per 2^20 ns: the best of several short runs, since anything that disturbs one
+/// Iterations of the work loop per 2^20 ns: the best of many short probes, since anything that disturbs one
 /// (an exit, a slice that ends) only makes it slower.
+///
+/// A probe must fit between two interruptions with room to spare. Slices are 50 us and more, and on some hosts the
+/// interruption itself takes 20 us of one, so that a probe of 50 us never fits; one of 4 us nearly always does.
 pub(crate) fn measure_work_rate() -> u64 {
-    const RUNS: usize = 9;
-    const PROBE_ITERATIONS: u64 = 1_000;
-    const RUN_NS: u64 = 50_000;
+    const ROUGH_ITERATIONS: u64 = 300;
+    const ROUGH_PROBES: usize = 20;
+    const PROBES: usize = 100;
+    const PROBE_NS: u64 = 4_000;
 
-    let best = |iterations: u64, runs: usize| {
-        (0..runs)
-            .map(|_| {
-                let start = now();
-                work(iterations);
-                (now() - start).max(1)
-            })
-            .min()
-            .unwrap_or(1)
+    // The best of each by itself: an interruption of the first would make the difference too small.
+    let best = |iterations: u64, probes: usize| {
+        let least = (0..probes).map(|_| timed(iterations)).fold((u64::MAX, u64::MAX), |least, timed| {
+            (least.0.min(timed.reading), least.1.min(timed.working))
+        });
+        least.1.saturating_sub(least.0).max(1)
     };
     let rate = |iterations: u64, ticks: u64| {
         // iterations / (ticks / tsc_khz * 1e6 ns) * 2^20 ns
         ((u128::from(iterations) << 20) * u128::from(boot().tsc_khz) / (u128::from(ticks) * 1_000_000)) as u64
     };
-    let rough = rate(PROBE_ITERATIONS, best(PROBE_ITERATIONS, 3)).max(1);
-    let run_iterations = ((RUN_NS * rough) >> 20).max(1);
-    rate(run_iterations, best(run_iterations, RUNS)).max(1)
+    let rough = rate(ROUGH_ITERATIONS, best(ROUGH_ITERATIONS, ROUGH_PROBES)).max(1);
+    let iterations = ((PROBE_NS * rough) >> 20).max(1);
+    rate(iterations, best(iterations, PROBES)).max(1)
 }

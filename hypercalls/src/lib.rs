@@ -139,6 +139,8 @@ pub const CHECKS_AT_REST: u32 = 1 << 10;
 pub const NOTES_SECTIONS: u32 = 1 << 11;
 /// Nobody ever holds or awaits a lock in the workload, whichever lock it is given.
 pub const TAKES_NO_LOCK: u32 = 1 << 12;
+/// The workload keeps [`Activity::awaited_since_tsc`], so that waits which have not ended when the window closes are known.
+pub const NOTES_WAITS: u32 = 1 << 13;
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
@@ -460,7 +462,10 @@ pub struct Activity {
     pub lock: AtomicU32,
     /// TSC at the last change of `state` to waiting.
     pub since_tsc: AtomicU64,
-    _pad: [u8; 112],
+    /// TSC at which the vCPU asked for the lock that it still waits for; 0: it waits for none. Kept by workloads with
+    /// [`NOTES_WAITS`].
+    pub awaited_since_tsc: AtomicU64,
+    _pad: [u8; 104],
 }
 
 /// What this vCPU saw of the `preempted` flags of others, in the workload that checks them. Guest-written.
@@ -491,6 +496,22 @@ pub struct Invalidation {
     pub stale: AtomicU64,
     _pad: [u8; 112],
 }
+
+/// How fast the calibrated work really goes on this vCPU: now and then a piece of work is timed. Guest-written.
+#[repr(C, align(128))]
+pub struct WorkProbes {
+    /// Pieces of work until the next one is timed.
+    pub until_next: AtomicU32,
+    /// Pieces that were timed; the last [`WORK_PROBES`] of them are kept, number n in place n modulo [`WORK_PROBES`].
+    pub taken: AtomicU32,
+    /// TSC ticks per [`WORK_PROBE_ITERATIONS`] iterations of the work loop, as each timed piece took them.
+    pub ticks: [AtomicU32; WORK_PROBES],
+}
+
+/// Timed pieces of work that are kept per vCPU.
+pub const WORK_PROBES: usize = 30;
+/// What [`WorkProbes::ticks`] counts ticks for.
+pub const WORK_PROBE_ITERATIONS: u64 = 1024;
 
 /// In [`Invalidation::stale`]: everything.
 pub const STALE_ALL: u64 = 1;
@@ -575,6 +596,8 @@ pub struct VcpuArea {
     pub hint: HintSamples,
     /// Guest-written.
     pub report: Report,
+    /// Guest-written.
+    pub work: WorkProbes,
     /// Guest-written.
     pub results: Results,
 }
@@ -666,6 +689,8 @@ const _: () = {
     assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
     assert!(size_of::<VcpuArea>() == 8192);
     assert!(align_of::<VcpuArea>() == 4096);
+    assert!(size_of::<WorkProbes>() == 128);
+    assert!(offset_of!(VcpuArea, work).is_multiple_of(128));
     assert!(size_of::<Control>() == 512);
     assert!(size_of::<Queues>() == 128);
     assert!(offset_of!(Control, work_rate) == 256);

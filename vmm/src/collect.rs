@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::{
-    HISTOGRAM_BUCKETS, Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
+    Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
+    WORK_PROBE_ITERATIONS, WORK_PROBES,
 };
 
 use crate::activity::ByActivity;
@@ -17,6 +18,7 @@ use crate::image::Image;
 use crate::machine::Machine;
 use crate::outcome::{
     Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
+    WorkSpeed,
 };
 use crate::pmu::Pmu;
 use crate::sched::Finished;
@@ -93,7 +95,9 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         cpu_time: facts.observed.cpu_time,
         lost_updates,
         wait: sum_histograms(&seen, |results| &results.wait),
+        pending_waits: facts.observed.pending_waits.clone().unwrap_or(Err("the window did not close".into())),
         hold: sum_histograms(&seen, |results| &results.hold),
+        work: work_speeds(&seen, facts.machine.tsc_khz),
         lock_events: lock_events(&seen),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
@@ -184,7 +188,7 @@ fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
 }
 
 pub(crate) fn sum_histograms(seen: &Seen<'_>, field: fn(&Results) -> &Histogram) -> TicksHistogram {
-    let mut sum = TicksHistogram { buckets: vec![0; HISTOGRAM_BUCKETS], max: 0, sum: 0 };
+    let mut sum = TicksHistogram::empty();
     for vcpu in 0..seen.config.vcpus {
         let histogram = field(&seen.guest.area(vcpu).results);
         for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
@@ -194,6 +198,30 @@ pub(crate) fn sum_histograms(seen: &Seen<'_>, field: fn(&Results) -> &Histogram)
         sum.sum = sum.sum.saturating_add(histogram.sum.load(Ordering::Relaxed));
     }
     sum
+}
+
+/// Fewest timed pieces of work from which a vCPU's speed is told: some of them are interrupted.
+const PIECES_NEEDED: usize = 5;
+
+/// How fast each vCPU's work went, by the pieces that it timed.
+pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed>> {
+    let rate = seen.guest.memory.control().work_rate.load(Ordering::Relaxed);
+    // The rate is in iterations per 2^20 ns, the clock's in ticks per 10^6 ns.
+    let promised =
+        WORK_PROBE_ITERATIONS as f64 * f64::from(1 << 20) / rate.max(1) as f64 * tsc_khz as f64 / 1e6;
+    let of = |vcpu| {
+        let probes = &seen.guest.area(vcpu).work;
+        let taken = probes.taken.load(Ordering::Relaxed);
+        let kept = (taken as usize).min(WORK_PROBES);
+        let mut ticks: Vec<u32> =
+            probes.ticks[..kept].iter().map(|ticks| ticks.load(Ordering::Relaxed)).collect();
+        ticks.sort_unstable();
+        (kept >= PIECES_NEEDED).then(|| WorkSpeed {
+            over_promised: promised / f64::from(ticks[kept / 2].max(1)),
+            pieces: taken,
+        })
+    };
+    (0..seen.config.vcpus).map(of).collect()
 }
 
 pub(crate) fn lock_events(seen: &Seen<'_>) -> Vec<(String, u64)> {

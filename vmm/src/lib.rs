@@ -86,7 +86,7 @@ pub use linux::{
 };
 pub use outcome::{
     CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
-    VcpuOutcome,
+    VcpuOutcome, WorkSpeed,
 };
 pub use patch::{Edit, Form};
 pub use probe::{Probe, probe};

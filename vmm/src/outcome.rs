@@ -84,6 +84,15 @@ pub struct VcpuOutcome {
     pub kicks: Option<u64>,
 }
 
+/// How fast the calibrated work of one vCPU really went, from pieces of it that were timed now and then in the run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkSpeed {
+    /// The middle piece: time that it was to take over the time that it took. 1: as promised; below 1: slower.
+    pub over_promised: f64,
+    /// Pieces that were timed.
+    pub pieces: u32,
+}
+
 /// What a lock costs when nobody contends for it, in TSC ticks per 1024 pairs of lock and unlock: the best of several
 /// short runs at boot. `None`: this lock cannot be called like that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,8 +145,12 @@ pub struct Outcome {
     pub lost_updates: Option<u64>,
     /// Time from asking for the lock to having it.
     pub wait: TicksHistogram,
+    /// The waits that had not ended when the window closed, in TSC ticks up to then; or why nobody knows them.
+    pub pending_waits: Result<Vec<u64>, String>,
     /// Time from having the lock to having released it.
     pub hold: TicksHistogram,
+    /// How fast each vCPU's work really went; `None` for one of which too few pieces were timed.
+    pub work: Vec<Option<WorkSpeed>>,
     /// Lock events of all vCPUs since boot, under the image's names, in the image's order.
     pub lock_events: Vec<(String, u64)>,
     /// Exits of all vCPUs, whole run, by reason.
@@ -185,24 +198,32 @@ impl Outcome {
 }
 
 impl TicksHistogram {
+    /// Of no values.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { buckets: vec![0; haltkick_hypercalls::HISTOGRAM_BUCKETS], max: 0, sum: 0 }
+    }
+
+    /// Counts `times` values of `ticks`.
+    pub fn count(&mut self, ticks: u64, times: u64) {
+        self.buckets[haltkick_hypercalls::histogram_bucket(ticks)] += times;
+        self.max = self.max.max(ticks);
+        self.sum = self.sum.saturating_add(ticks.saturating_mul(times));
+    }
+
     /// The buckets that are not empty: smallest value in TSC ticks, and count.
     pub fn occupied(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         buckets.map(|(bucket, &count)| (haltkick_hypercalls::histogram_lower_bound(bucket), count))
     }
 
-    /// The lower bound of the bucket that holds quantile `q` (0 to 1), in ticks; `None` when empty.
-    #[must_use]
-    pub fn quantile(&self, q: f64) -> Option<u64> {
-        let total: u64 = self.buckets.iter().sum();
-        let rank = ((total as f64 * q).ceil() as u64).max(1);
-        let mut seen = 0;
-        self.buckets
-            .iter()
-            .position(|count| {
-                seen += count;
-                seen >= rank && total > 0
-            })
-            .map(|bucket| haltkick_hypercalls::histogram_lower_bound(bucket).min(self.max))
+    /// The buckets that are not empty: the least and the largest value in TSC ticks that it can hold, and count. No
+    /// value is larger than the largest seen.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, &count)| {
+            let low = haltkick_hypercalls::histogram_lower_bound(bucket).min(self.max);
+            let high = haltkick_hypercalls::histogram_lower_bound(bucket + 1).saturating_sub(1);
+            (low, high.clamp(low, self.max.max(low)), count)
+        })
     }
 }

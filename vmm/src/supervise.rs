@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{CHECKS_AT_REST, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{CHECKS_AT_REST, NOTES_WAITS, WINDOW_CLOSED, WINDOW_OPEN};
 
-use crate::clock::{now_ns, process_cpu_time};
+use crate::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::error::RunError;
 use crate::guest_run::GuestRun;
@@ -46,6 +46,8 @@ pub(crate) struct Observed {
     pub(crate) at_close: Vec<Option<SchedStat>>,
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
+    /// Once the window has closed: how long those vCPUs had waited which still did, in TSC ticks; or why nobody knows.
+    pub(crate) pending_waits: Option<Result<Vec<u64>, String>>,
     /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
     /// What the switches of the vCPUs' threads come to, where they are reported.
@@ -88,6 +90,8 @@ struct Watched<'a> {
     guest: &'a GuestRun<'a>,
     /// The guest sets something up first, and looks at the end at what it has left.
     checks_at_rest: bool,
+    /// The guest says since when a vCPU waits.
+    notes_waits: bool,
     progress: u64,
     still: Duration,
     chances: Chances,
@@ -116,14 +120,15 @@ impl<'a, 's> Supervisor<'a, 's> {
         pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
-        let checks_at_rest = |config: &RunConfig, guest: &GuestRun<'_>| {
+        let has_flag = |config: &RunConfig, guest: &GuestRun<'_>, flag: u32| {
             let workload = guest.image.workloads.iter().find(|workload| workload.name == config.workload);
-            workload.is_some_and(|workload| workload.flags & CHECKS_AT_REST != 0)
+            workload.is_some_and(|workload| workload.flags & flag != 0)
         };
         let watched = configs.iter().zip(guests).map(|(config, guest)| Watched {
             config,
             guest,
-            checks_at_rest: checks_at_rest(config, guest),
+            checks_at_rest: has_flag(config, guest, CHECKS_AT_REST),
+            notes_waits: has_flag(config, guest, NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(),
@@ -304,10 +309,27 @@ impl Watched<'_> {
     }
 
     fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
+        let closed_tsc = self.guest.tsc.of_host(read_tsc());
         self.guest.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close();
+        self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
         self.observed.at_close = scheduler.sched_stats(self.guest.index);
+    }
+
+    /// The waits that have not ended at `closed_tsc` of the guest's clock, which is now. One that ends while they are looked
+    /// at is neither among them nor among those that ended in the window.
+    fn pending_waits(&self, closed_tsc: u64) -> Result<Vec<u64>, String> {
+        if !self.notes_waits {
+            return Err("this workload does not note since when a vCPU waits".into());
+        }
+        if self.config.mix.work_sections.is_some() {
+            return Err("the window closed with the work, before the VMM could look".into());
+        }
+        // Relaxed: one word, written by its vCPU alone. What the guest says is believed as far as its clock has come.
+        let since = |vcpu| self.guest.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
+        let pending = (0..self.config.vcpus).map(since).filter(|since| (1..closed_tsc).contains(since));
+        Ok(pending.map(|since| closed_tsc - since).collect())
     }
 
     /// Looks whether the guest moves, after a sleep of `slept`.

@@ -5,16 +5,18 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{
     Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched,
-    Share, SwitchReports, TicksHistogram, VcpuOutcome,
+    Share, SwitchReports, VcpuOutcome,
 };
 
+use super::times::distribution;
 use super::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, LockCost, Noise, PerVcpu, Place,
-    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals,
+    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
 use crate::deschedule::Policy;
 use crate::host::Host;
 use crate::run;
+use crate::statistics::median;
 use crate::timestamp;
 
 /// What the records of one run have in common.
@@ -92,8 +94,8 @@ impl Record {
             lock_cost: lock_cost(config, outcome, &mut why),
             totals,
             fairness: fairness(&outcome.vcpus, &mut why),
-            wait_ns: distribution("wait_ns", &outcome.wait, outcome.tsc_khz, &mut why),
-            hold_ns: distribution("hold_ns", &outcome.hold, outcome.tsc_khz, &mut why),
+            wait_ns: waits(outcome, &mut why),
+            hold_ns: holds(outcome, &mut why),
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: kvm_stats(outcome, &mut why),
@@ -232,8 +234,25 @@ fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
         completion_ns: outcome.completion.map(ns),
         tsc_khz: outcome.tsc_khz,
         work_rate: outcome.work_rate,
+        work_speed: work_speed(outcome, why),
         preempted_flag,
     }
+}
+
+fn work_speed(outcome: &Outcome, why: &mut Why) -> Option<WorkSpeed> {
+    let told: Vec<_> = outcome.work.iter().flatten().collect();
+    if told.is_empty() {
+        let reason = "too few pieces of work were long enough, or done, to be timed";
+        why.insert("timing.work_speed".into(), reason.into());
+        return None;
+    }
+    let speeds: Vec<f64> = told.iter().map(|speed| speed.over_promised).collect();
+    Some(WorkSpeed {
+        over_promised: median(&speeds),
+        slowest_vcpu: speeds.iter().copied().fold(f64::INFINITY, f64::min),
+        fastest_vcpu: speeds.iter().copied().fold(0.0, f64::max),
+        pieces: told.iter().map(|speed| u64::from(speed.pieces)).sum(),
+    })
 }
 
 fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
@@ -274,9 +293,11 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
         let none = || "the lock-free run completed no section inside its window".to_owned();
         if per_second > 0.0 { Ok(per_second) } else { Err(none()) }
     });
+    let lock_free_per_second = lock_free.as_ref().ok().copied();
     let ideal_per_second = match lock_free {
         Ok(lock_free) => Some(ideal(lock_free, config)),
         Err(reason) => {
+            why.insert("totals.lock_free_per_second".into(), reason.clone());
             why.insert("totals.ideal_per_second".into(), reason.clone());
             why.insert("totals.efficiency".into(), reason);
             None
@@ -299,6 +320,7 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
     Totals {
         acquisitions,
         acquisitions_per_second,
+        lock_free_per_second,
         ideal_per_second,
         efficiency: ideal_per_second.map(|ideal| acquisitions_per_second / ideal),
         cpu_ns: ns(outcome.cpu_time),
@@ -357,27 +379,18 @@ fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
             format!("{sum} sections among {} vCPUs do not tell: a longer --window does", vcpus.len());
         why.insert("fairness.jain".into(), reason);
     }
-    Fairness { jain, min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
+    let starved_vcpus = counts().filter(|count| *count == 0).count() as u32;
+    Fairness { jain, starved_vcpus: Some(starved_vcpus), min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
 }
 
-fn distribution(path: &str, histogram: &TicksHistogram, tsc_khz: u64, why: &mut Why) -> Distribution {
-    let count: u64 = histogram.buckets.iter().sum();
-    if count == 0 {
-        why.insert(path.to_owned(), "no section was completed inside the window".into());
-        return Distribution::default();
-    }
-    let to_ns = |ticks: u64| ticks as f64 * 1e6 / tsc_khz as f64;
-    let quantile = |q| histogram.quantile(q).map(to_ns);
-    Distribution {
-        count,
-        mean: Some(to_ns(histogram.sum) / count as f64),
-        p50: quantile(0.5),
-        p90: quantile(0.9),
-        p99: quantile(0.99),
-        p999: quantile(0.999),
-        max: Some(to_ns(histogram.max)),
-        buckets: histogram.occupied().map(|(ticks, count)| (to_ns(ticks), count)).collect(),
-    }
+fn waits(outcome: &Outcome, why: &mut Why) -> Distribution {
+    let pending = outcome.pending_waits.as_deref().map_err(String::as_str);
+    distribution("wait_ns", &outcome.wait, pending, outcome.tsc_khz, why)
+}
+
+/// A section that is not over when the window closes is one of very many: holders do not starve.
+fn holds(outcome: &Outcome, why: &mut Why) -> Distribution {
+    distribution("hold_ns", &outcome.hold, Err("only waits are looked at"), outcome.tsc_khz, why)
 }
 
 fn activities(

@@ -26,9 +26,11 @@ pub(crate) fn run<L: GuestLock>() {
         let asked = now();
         activity.lock.store(index as u32, Ordering::Relaxed);
         activity.since_tsc.store(asked, Ordering::Relaxed);
+        activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
         let mut had = 0;
         L::section(index, || {
             had = now();
+            activity.awaited_since_tsc.store(0, Ordering::Relaxed);
             if excludes {
                 // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
                 activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);

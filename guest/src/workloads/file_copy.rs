@@ -80,9 +80,11 @@ fn run<L: GuestLock, const WORDS: usize>() {
         block += 1;
         let asked = now();
         activity.since_tsc.store(asked, Ordering::Relaxed);
+        activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
         let mut had = 0;
         L::section(index, || {
             had = now();
+            activity.awaited_since_tsc.store(0, Ordering::Relaxed);
             hold_begins(excludes);
             if excludes {
                 oracle::enter(index);

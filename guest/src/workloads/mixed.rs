@@ -95,9 +95,11 @@ fn excluded<L: GuestLock>(section: &Section, counts: bool, trace: Ring) {
     // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
     activity.lock.store(section.index as u32, Ordering::Relaxed);
     activity.since_tsc.store(asked, Ordering::Relaxed);
+    activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
     let (mut had, mut lock_ticks, mut leaving_cpu) = (0, 0, 0);
     L::section(section.index, || {
         had = now();
+        activity.awaited_since_tsc.store(0, Ordering::Relaxed);
         lock_ticks += on_cpu().wrapping_sub(asked_cpu);
         activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
         oracle::enter(section.index);
