@@ -16,6 +16,7 @@ use crate::guest_image;
 use crate::host::Host;
 use crate::interrupt;
 use crate::manifest::{self, Manifest, ManifestSource};
+use crate::noise;
 use crate::origins;
 use crate::output;
 use crate::plan::{Cell, Plan};
@@ -176,6 +177,7 @@ fn start<'a>(
     Ok(Session {
         plan: &job.plan,
         engine,
+        watcher: &noise::around,
         host,
         calibration,
         directory,

@@ -49,6 +49,8 @@ mod single;
 mod statistics;
 mod summary;
 mod svg;
+#[cfg(test)]
+mod synthetic;
 mod table;
 mod text;
 mod timestamp;

@@ -10,6 +10,19 @@ use crate::record::Noise;
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Runs something and says what else ran on the CPUs meanwhile: the kernel's counts say it, or in tests what is tested.
+pub(crate) type Watcher<'a> = &'a dyn Fn(&[u32], &mut dyn FnMut()) -> Found;
+
+/// What else ran and the smallest share that can be told from none, or why that is not known.
+pub(crate) type Found = Result<(Noise, f64), String>;
+
+/// The [`Watcher`] that looks at this host.
+pub(crate) fn around(cpus: &[u32], run: &mut dyn FnMut()) -> Found {
+    let watch = Watch::start(cpus);
+    run();
+    watch.finish()
+}
+
 /// The moment before a run.
 pub(crate) struct Watch {
     start: Instant,
@@ -31,7 +44,7 @@ impl Watch {
     }
 
     /// What else ran since the start, and the smallest share that the ticks can tell from none.
-    pub(crate) fn finish(self) -> Result<(Noise, f64), String> {
+    pub(crate) fn finish(self) -> Found {
         let before = self.ticks?;
         let after = read(&self.cpus)?;
         let own = own_cpu_time().saturating_sub(self.own).as_secs_f64();

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::failure;
 use crate::host::Host;
 use crate::memory_size::MemorySize;
-use crate::noise::Watch;
+use crate::noise::Watcher;
 use crate::output;
 use crate::quantity;
 use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
@@ -65,15 +65,17 @@ const WINDOW_TOLERANCE: f64 = 0.05;
 /// afterwards, so that a single run can measure it then.
 pub(crate) fn run_cell(
     engine: Engine<'_>,
+    watcher: Watcher<'_>,
     config: &RunConfig,
     host: &Host,
     place: Option<&Place>,
     lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
 ) -> Result<Vec<Record>, RunError> {
     let started = SystemTime::now();
-    let watch = Watch::start(&config.cpus);
-    let outcome = engine(config)?;
-    let origin = Origin::new(started, host.clone(), watch.finish());
+    let mut outcome = None;
+    let noise = watcher(&config.cpus, &mut || outcome = Some(engine(config)));
+    let outcome = outcome.expect("a watcher runs what it watches")?;
+    let origin = Origin::new(started, host.clone(), noise);
     let lock_free = lock_free_per_second(&outcome);
     let outcomes = std::iter::once(&outcome).chain(&outcome.beside);
     let records = guests(config).zip(outcomes).enumerate().map(|(index, (config, outcome))| {

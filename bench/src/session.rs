@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::exit::{Failure, Result};
 use crate::experiment::BESIDE;
 use crate::host::Host;
+use crate::noise::Watcher;
 use crate::output::to_json;
 use crate::plan::{Cell, Plan};
 use crate::progress::{Planned, Position, Progress};
@@ -119,6 +120,7 @@ const MOST_TIMES_PLANNED: u32 = 20;
 pub(crate) struct Session<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) engine: Engine<'a>,
+    pub(crate) watcher: Watcher<'a>,
     pub(crate) host: Host,
     pub(crate) calibration: Calibration,
     pub(crate) directory: Directory,
@@ -246,12 +248,19 @@ impl<'a> Session<'a> {
         let place = cell.place(&self.plan.outline.experiment, block, order_index);
         let config = self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)));
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
-        let records = run::run_cell(self.engine, &config, &self.host, Some(&place), |outcome| match ideal {
-            Some((_, Some(lock_free))) => Ok(lock_free),
-            Some((id, None)) => Err(format!("cell {id} was not run in this block")),
-            None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
-            None => Err("the image has no lock-free lock".into()),
-        });
+        let records = run::run_cell(
+            self.engine,
+            self.watcher,
+            &config,
+            &self.host,
+            Some(&place),
+            |outcome| match ideal {
+                Some((_, Some(lock_free))) => Ok(lock_free),
+                Some((id, None)) => Err(format!("cell {id} was not run in this block")),
+                None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
+                None => Err("the image has no lock-free lock".into()),
+            },
+        );
         let records = records.map_err(|error| {
             self.progress.finish();
             in_cell(&cell.id, block, error)
@@ -298,4 +307,33 @@ fn in_cell(id: &str, block: u32, error: RunError) -> Failure {
         return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
     }
     Failure { message: format!("cell {id} in block {block}: {failure}"), ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Scratch, Sketch, World};
+
+    const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None };
+
+    #[test]
+    fn a_session_records_every_cell_of_every_block_once_and_goes_on_where_another_ended() {
+        let plan =
+            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").control("a").plan(4);
+        let (scratch, world) = (Scratch::new("session"), World::new(1));
+        let (engine, watcher) = (world.engine(), world.watcher());
+        let records = {
+            let directory = Directory::create(scratch.path()).unwrap();
+            let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+            session.run(Rule { blocks: 2, ..ONCE }).unwrap();
+            session.records
+        };
+        assert_eq!(crate::directory::read_records(scratch.path()).unwrap(), records);
+        let directory = Directory::reopen(scratch.path()).unwrap();
+        let mut session = world.session(&plan, &engine, &watcher, directory, records);
+        session.run(ONCE).unwrap();
+        let places = session.records.iter().map(|record| record.place.clone().unwrap());
+        let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
+        assert_eq!((runs.len(), session.records.len()), (4 * 7, 4 * 7));
+    }
 }

@@ -10,6 +10,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::interrupt;
+use crate::noise;
 use crate::output;
 use crate::print;
 use crate::profile;
@@ -86,7 +87,7 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
         entries.iter().find(|entry| entry.name == name).cloned()
     };
     let lock_free = entry(&image.locks, &config.lock).is_some_and(|lock| lock.is_lock_free());
-    let mut records = run::run_cell(engine, config, &Host::probe(), None, |outcome| {
+    let mut records = run::run_cell(engine, &noise::around, config, &Host::probe(), None, |outcome| {
         if lock_free {
             return Ok(run::per_second(outcome));
         }

@@ -492,3 +492,30 @@ fn calibration_warnings(calibration: &[f64]) -> Vec<String> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Shape, Sketch, World};
+
+    #[test]
+    fn a_known_difference_is_found_and_the_control_shows_none() {
+        let plan = Sketch::new()
+            .axis("ratio", &["1", "8"])
+            .arm("a", "tas")
+            .arm("b", "ticket")
+            .compare("b/a", "b", "a")
+            .control("a")
+            .plan(12);
+        let world = World::new(1)
+            .truth(|config| if config.lock == "tas" { 1e6 } else { 0.8e6 })
+            .shape(Shape::Normal(0.02));
+        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        for comparison in &summary.comparisons {
+            let interval = comparison.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
+            assert_eq!(comparison.verdict, Verdict::Slower);
+            assert!(interval.low < 0.8 && 0.8 < interval.high, "{comparison:?}");
+        }
+        assert_eq!(summary.control.unwrap().verdict, Verdict::NoDifferenceShown);
+    }
+}

@@ -1,0 +1,196 @@
+//! Runs whose truth is known, so that everything behind the engine can be tested without KVM.
+//!
+//! A [`Sketch`] writes an experiment file and plans it; a [`World`] stands for a host with its guests: it knows what each
+//! cell's throughput really is, how runs scatter around it, which runs are disturbed, and what the host cannot tell. From
+//! the two come whole records ([`World::records`]), or a session that runs on the world instead of the VMM
+//! ([`World::session`]); `Summary::new`, `run::judge`, `compare`, `merge`, tables and reports take it from there.
+//!
+//! ```text
+//! let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(10);
+//! let world = World::new(7).truth(|config| if config.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
+//! let summary = Summary::new(&plan.outline, &world.records(&plan));
+//! ```
+//!
+//! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
+
+mod outcome;
+mod scratch;
+mod shape;
+mod sketch;
+mod tests;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use haltkick_vmm::{Outcome, RunConfig, RunError};
+
+use crate::directory::Directory;
+use crate::host::Host;
+use crate::noise::{Found, Watcher};
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::record::{Noise, Record, Role};
+use crate::run::{self, Engine};
+use crate::session::{Calibration, Session};
+
+pub(crate) use scratch::Scratch;
+pub(crate) use shape::Shape;
+pub(crate) use sketch::Sketch;
+
+/// Whether somebody disturbs a run, by its configuration and number.
+type Disturbed = dyn Fn(&RunConfig, u64) -> bool;
+/// What becomes of an outcome.
+type Adjust = dyn Fn(&RunConfig, &mut Outcome);
+
+/// A host with its guests.
+pub(crate) struct World {
+    truth: Box<dyn Fn(&RunConfig) -> f64>,
+    shape: Shape,
+    host: Host,
+    work_rate: u64,
+    disturbed: Box<Disturbed>,
+    noise: Result<(), String>,
+    adjust: Box<Adjust>,
+    state: RefCell<State>,
+}
+
+/// What moves on with every run.
+struct State {
+    scatter: shape::Scatter,
+    /// Runs so far, those for calibration too.
+    runs: u64,
+    /// Whether the last run was disturbed.
+    disturbed: bool,
+}
+
+/// Share of the pCPUs that a disturber takes, and by which throughput falls.
+const DISTURBERS_SHARE: f64 = 0.4;
+
+impl World {
+    /// A quiet host on which every lock does a million sections a second, always.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            truth: Box::new(|_| 1e6),
+            shape: Shape::Exact,
+            host: Host { host_id: Some("host-a".into()), ..Host::default() },
+            work_rate: 1 << 20,
+            disturbed: Box::new(|_, _| false),
+            noise: Ok(()),
+            adjust: Box::new(|_, _| ()),
+            state: RefCell::new(State { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
+        }
+    }
+
+    /// Sections per second that a cell really does: the median of its runs. Of cells with a lock; those without do as much
+    /// as their work allows.
+    pub(crate) fn truth(self, per_second: impl Fn(&RunConfig) -> f64 + 'static) -> Self {
+        Self { truth: Box::new(per_second), ..self }
+    }
+
+    /// How runs scatter.
+    pub(crate) fn shape(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
+
+    /// Which host this is; `None` where it has no machine id.
+    pub(crate) fn host_id(self, id: Option<&str>) -> Self {
+        Self { host: Host { host_id: id.map(String::from), ..self.host }, ..self }
+    }
+
+    /// How fast its CPUs are, as the guest's calibration finds it.
+    pub(crate) fn work_rate(self, work_rate: u64) -> Self {
+        Self { work_rate, ..self }
+    }
+
+    /// Runs that somebody disturbs, chosen by their configuration and their number: they lose throughput and are not to be
+    /// trusted. The number counts all runs from 0, also the three for calibration that a session may begin with.
+    pub(crate) fn disturbed(self, disturbed: impl Fn(&RunConfig, u64) -> bool + 'static) -> Self {
+        Self { disturbed: Box::new(disturbed), ..self }
+    }
+
+    /// A host that does not tell what else ran.
+    pub(crate) fn without_noise(self, reason: &str) -> Self {
+        Self { noise: Err(reason.into()), ..self }
+    }
+
+    /// Changes outcomes last: fields that are missing, runs without sections, whatever a test needs.
+    pub(crate) fn adjust(self, adjust: impl Fn(&RunConfig, &mut Outcome) + 'static) -> Self {
+        Self { adjust: Box::new(adjust), ..self }
+    }
+
+    /// Runs so far.
+    pub(crate) fn runs(&self) -> u64 {
+        self.state.borrow().runs
+    }
+
+    /// What [`Session`] and [`run::run_cell`] run cells with.
+    pub(crate) fn engine(&self) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + '_ {
+        |config| Ok(self.run(config))
+    }
+
+    /// What tells them what else ran meanwhile.
+    pub(crate) fn watcher(&self) -> impl Fn(&[u32], &mut dyn FnMut()) -> Found + '_ {
+        |_, run| {
+            run();
+            self.noise.clone()?;
+            let others_share = if self.state.borrow().disturbed { DISTURBERS_SHARE } else { 0.0 };
+            Ok((Noise { others_share: Some(others_share), steal_share: Some(0.0) }, 0.0))
+        }
+    }
+
+    fn run(&self, config: &RunConfig) -> Outcome {
+        let disturbed = (self.disturbed)(config, self.runs());
+        let mut state = self.state.borrow_mut();
+        state.runs += 1;
+        state.disturbed = disturbed;
+        let slowed = if disturbed { 1.0 - DISTURBERS_SHARE } else { 1.0 };
+        let factor = state.scatter.next(self.shape) * slowed;
+        let mut outcome = self.outcome(config, factor);
+        outcome.beside = config.beside.iter().map(|guest| self.outcome(guest, factor)).collect();
+        outcome
+    }
+
+    fn outcome(&self, config: &RunConfig, factor: f64) -> Outcome {
+        let truth = if config.lock == "none" { outcome::lock_free(config) } else { (self.truth)(config) };
+        let mut outcome = outcome::of(config, truth * factor, self.work_rate);
+        (self.adjust)(config, &mut outcome);
+        outcome
+    }
+
+    /// All records of the plan's blocks, in the order in which a session would run them.
+    pub(crate) fn records(&self, plan: &Plan) -> Vec<Record> {
+        let (engine, watcher) = (self.engine(), self.watcher());
+        let mut records = Vec::new();
+        for block in 0..plan.outline.blocks {
+            let mut ideals: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+            for cell in plan.block(block) {
+                let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
+                let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
+                let lock_free = |outcome: &Outcome| Ok(ideal.unwrap_or_else(|| run::per_second(outcome)));
+                let of_cell =
+                    run::run_cell(&engine, &watcher, &cell.config, &self.host, Some(&place), lock_free);
+                let of_cell = of_cell.expect("a world runs whatever it is asked to");
+                if cell.role == Role::Ideal {
+                    let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);
+                    ideals.insert(&cell.id, per_second.collect());
+                }
+                records.extend(of_cell);
+            }
+        }
+        records
+    }
+
+    /// A session on this host that goes on with `records`; engine and watcher are those of this world.
+    pub(crate) fn session<'a>(
+        &self,
+        plan: &'a Plan,
+        engine: Engine<'a>,
+        watcher: Watcher<'a>,
+        directory: Directory,
+        records: Vec<Record>,
+    ) -> Session<'a> {
+        let calibration = Calibration::measure(engine, plan).expect("a world runs whatever it is asked to");
+        let host = self.host.clone();
+        Session { plan, engine, watcher, host, calibration, directory, records, progress: Progress::start() }
+    }
+}

@@ -1,0 +1,99 @@
+//! The outcome of a run that went as it should.
+
+use std::time::Duration;
+
+use haltkick_vmm::{
+    ByActivity, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, TicksHistogram, VcpuOutcome,
+};
+
+/// A tick is a nanosecond.
+const TSC_KHZ: u64 = 1_000_000;
+/// What most waits take; one in ten takes ten times as long.
+const WAIT_NS: u64 = 5_000;
+
+/// Sections per second without any lock: as many as the pCPUs have time for.
+pub(super) fn lock_free(config: &RunConfig) -> f64 {
+    let section = config.mix.mean_hold(config.hold) + config.think;
+    config.cpus.len().min(config.vcpus as usize) as f64 / section.max(Duration::from_nanos(1)).as_secs_f64()
+}
+
+pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome {
+    let of_work = config.mix.work_sections.map(|sections| {
+        (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
+    });
+    let (sections, window, completion) = match of_work {
+        Some((sections, took)) if took <= config.window => (sections, took, Some(took)),
+        _ => ((per_second * config.window.as_secs_f64()).round() as u64, config.window, None),
+    };
+    let vcpus = u64::from(config.vcpus);
+    let share = config.cpus.len() as f64 / config.vcpus as f64;
+    let run_ns = (window.as_nanos() as f64 * share.min(1.0)) as u64;
+    let vcpu = |index: u64| VcpuOutcome {
+        acquisitions: sections / vcpus + u64::from(index < sections % vcpus),
+        run_ns: Some(run_ns),
+        steal_ns: Some(window.as_nanos() as u64 - run_ns),
+        preemptions: 10,
+        switched_out_ready: None,
+        waits: Some(0),
+        kicks: Some(0),
+    };
+    Outcome {
+        ring: if config.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },
+        ring_reason: "as the test has it".into(),
+        pv_backend: PvBackend::Vmm,
+        pv_backend_reason: "as the test has it".into(),
+        tsc_khz: TSC_KHZ,
+        work_rate: config.work_rate.unwrap_or(work_rate),
+        memory_bytes: 0,
+        start_up: Duration::from_millis(1),
+        patched_sites: 0,
+        pair_ticks: PairTicks::default(),
+        calls: None,
+        window,
+        completion,
+        lock_cpu: None,
+        cpu_time: window * config.cpus.len() as u32,
+        lost_updates: (config.lock != "none").then_some(0),
+        wait: waits(sections),
+        hold: histogram(&[(config.hold.as_nanos() as u64, sections)]),
+        lock_events: vec![],
+        vm_exits: vec![],
+        kvm_stats: Err("no KVM in a test".into()),
+        pmu: Err("no PMU in a test".into()),
+        preemptions: Some(ByActivity { other: 10 * vcpus, ..ByActivity::default() }),
+        preempted_ns: Some(ByActivity { other: 1_000_000 * vcpus, ..ByActivity::default() }),
+        lost_ns: Some(ByActivity::default()),
+        hint: None,
+        graces: None,
+        handed: None,
+        injected: None,
+        switches: Err("no switches in a test".into()),
+        preempted_source: PreemptedSource::Vmm,
+        windows: 1,
+        pinning_lost: None,
+        beside: vec![],
+        vcpus: (0..vcpus).map(vcpu).collect(),
+        console: String::new(),
+    }
+}
+
+fn waits(sections: u64) -> TicksHistogram {
+    let long = sections / 10;
+    histogram(&[(WAIT_NS, sections - long), (10 * WAIT_NS, long)])
+}
+
+/// A histogram of values and how often each occurs.
+pub(super) fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
+    /// Buckets that hold values up to a minute.
+    const BUCKETS: usize = 36 * 16;
+    // One value in each bucket tells where each begins.
+    let whole = TicksHistogram { buckets: vec![1; BUCKETS], max: u64::MAX, sum: 0 };
+    let bounds: Vec<u64> = whole.occupied().map(|(low, _)| low).collect();
+    let mut histogram = TicksHistogram { buckets: vec![0; BUCKETS], max: 0, sum: 0 };
+    for (value, count) in values.iter().filter(|(_, count)| *count > 0) {
+        histogram.buckets[bounds.partition_point(|low| low <= value) - 1] += count;
+        histogram.max = histogram.max.max(*value);
+        histogram.sum += value * count;
+    }
+    histogram
+}

@@ -1,0 +1,78 @@
+//! Plans of small experiments, made from a file's text as real ones are.
+
+use haltkick_vmm::Image;
+
+use crate::cpulist::CpuList;
+use crate::experiment::{Experiment, Source};
+use crate::plan::Plan;
+use crate::settings::Supply;
+
+/// An experiment in the making, on CPUs 0 and 1 of a host that need not have them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sketch {
+    head: String,
+    grid: String,
+    arms: String,
+    control: String,
+}
+
+impl Sketch {
+    /// No arms yet; a window of 50 ms.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A line of the file's head, such as `trial-blocks = 10`.
+    pub(crate) fn head(mut self, line: &str) -> Self {
+        self.head += &format!("{line}\n");
+        self
+    }
+
+    /// A setting that varies.
+    pub(crate) fn axis(mut self, key: &str, values: &[&str]) -> Self {
+        self.grid += &format!("{key} = {values:?}\n");
+        self
+    }
+
+    /// An arm with its lock, which is paravirtual where it is called `LOCK pv`.
+    pub(crate) fn arm(self, name: &str, lock: &str) -> Self {
+        let (lock, pv) = lock.strip_suffix(" pv").map_or((lock, ""), |lock| (lock, "pv = \"on\"\n"));
+        self.arm_with(name, &format!("lock = {lock:?}\n{pv}"))
+    }
+
+    /// An arm with any settings.
+    pub(crate) fn arm_with(mut self, name: &str, settings: &str) -> Self {
+        self.arms += &format!("[[arm]]\nname = {name:?}\n{settings}\n");
+        self
+    }
+
+    /// A ratio to report.
+    pub(crate) fn compare(mut self, name: &str, arm: &str, baseline: &str) -> Self {
+        self.arms += &format!("[[compare]]\nname = {name:?}\narm = {arm:?}\nbaseline = {baseline:?}\n");
+        self
+    }
+
+    /// The A/A pair.
+    pub(crate) fn control(mut self, arm: &str) -> Self {
+        self.control = format!("[control]\narm = {arm:?}\n");
+        self
+    }
+
+    /// The file.
+    pub(crate) fn text(&self, blocks: u32) -> String {
+        let Self { head, grid, arms, control } = self;
+        format!(
+            "format = 1\nname = \"sketch\"\ntitle = \"A sketch\"\nblocks = {blocks}\n{head}[settings]\nwindow = \"50ms\"\n\
+             [grid]\n{grid}{arms}{control}"
+        )
+    }
+
+    /// The plan with so many blocks.
+    pub(crate) fn plan(&self, blocks: u32) -> Plan {
+        let source = Source { origin: "sketch.toml".into(), text: self.text(blocks) };
+        let experiment = Experiment::parse(source).expect("a sketch is a good file");
+        let allowed = CpuList(vec![0, 1]);
+        let image = Image::embedded();
+        Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).expect("a sketch is possible")
+    }
+}
