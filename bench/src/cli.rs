@@ -300,7 +300,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   haltkick compare before after --threshold 3%
-      all cells of two directories; ends with 8 if an arm lost more than 3 %
+      all cells of two directories; ends with 8 if an arm surely lost more than 3 %
   haltkick compare 'results:qspinlock pv off' 'results:qspinlock pv on'
       two arms of one directory, as ratios within its blocks";
 
@@ -313,9 +313,12 @@ pub(crate) struct CompareArgs {
     /// What to compare with it: a directory, or DIR:ARM
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
-    /// A slow-down beyond this is a regression
+    /// A slow-down that is surely greater than this, by the end of its interval, is a regression
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%")]
     pub(crate) threshold: f64,
+    /// Compare, with a warning, what was measured with other settings or on another host
+    #[arg(long)]
+    pub(crate) anyway: bool,
     /// How to print the comparison
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
@@ -344,6 +347,9 @@ pub(crate) struct MergeArgs {
     /// Directories of the same experiment
     #[arg(value_name = "DIR", required = true)]
     pub(crate) directories: Vec<PathBuf>,
+    /// Merge, with a warning, what was measured with other settings
+    #[arg(long)]
+    pub(crate) anyway: bool,
     /// Directory for all of their records, created if need be
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: PathBuf,

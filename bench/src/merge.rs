@@ -2,18 +2,22 @@
 //!
 //! Directories that hold different cells of the same blocks (`--cell`) are put together as they are. Directories
 //! that hold the same cells of the same blocks, such as two whole runs, are repetitions: the later one's blocks are
-//! renumbered to follow the earlier one's.
+//! renumbered to follow the earlier one's. Hosts may differ, since ratios are made of runs of one host only; settings may
+//! not.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::exit::{Failure, Result};
+use crate::likeness;
 use crate::manifest::Manifest;
+use crate::output;
 use crate::record::{Record, Role};
 
 pub(crate) fn merge(
     paths: &[PathBuf],
     parts: Vec<(Manifest, Vec<Record>)>,
+    anyway: bool,
 ) -> Result<(Manifest, Vec<Record>)> {
     let mut parts = parts.into_iter().zip(paths);
     let ((mut manifest, mut records), first_path) =
@@ -27,6 +31,16 @@ pub(crate) fn merge(
                 other.outline.experiment,
                 manifest.outline.experiment
             )));
+        }
+        let differences = likeness::of_settings(&records, &added);
+        if !differences.is_empty() {
+            let (path, differences) = (path.display(), differences.join("; "));
+            let message =
+                format!("{path} was measured with other settings than those before it: {differences}");
+            if !anyway {
+                return Err(Failure::usage(format!("{message}; --anyway merges them all the same")));
+            }
+            output::talk(&format!("warning: {message}"));
         }
         let known: BTreeSet<&str> = records.iter().map(|record| record.run_id.as_str()).collect();
         let mut added: Vec<Record> =
@@ -70,4 +84,58 @@ fn renumber(records: &[Record], added: &mut [Record]) {
 fn blocks(records: &[Record]) -> u32 {
     let places = records.iter().filter_map(|record| record.place.as_ref());
     places.map(|place| place.block + 1).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::Summary;
+    use crate::synthetic::{Sketch, World};
+
+    fn sketch() -> Sketch {
+        Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a")
+    }
+
+    fn part(world: &World, blocks: u32) -> (Manifest, Vec<Record>) {
+        let plan = sketch().plan(blocks);
+        (world.manifest(&plan), world.records(&plan))
+    }
+
+    fn paths() -> [PathBuf; 2] {
+        ["one", "two"].map(PathBuf::from)
+    }
+
+    #[test]
+    fn parts_with_other_settings_are_merged_only_if_that_is_insisted_on() {
+        let (first, mut second) = (part(&World::new(1), 2), part(&World::new(2), 2));
+        second.1.iter_mut().for_each(|record| record.config.slice_ns = Some(500_000));
+        let parts = || vec![first.clone(), second.clone()];
+        let refused = merge(&paths(), parts(), false).unwrap_err().message;
+        let expected = "two was measured with other settings than those before it: slice_ns 1000000 and 500000 in 3 cells";
+        assert!(refused.starts_with(expected) && refused.contains("--anyway"), "{refused}");
+        assert_eq!(merge(&paths(), parts(), true).unwrap().1.len(), 12);
+    }
+
+    #[test]
+    fn whole_runs_of_two_hosts_follow_each_other_and_cells_of_one_block_on_two_hosts_are_not_paired() {
+        let second_host = World::new(2).host_id(Some("host-b"));
+        let (first, second) = (part(&World::new(1), 3), part(&second_host, 3));
+        let (manifest, records) = merge(&paths(), vec![first.clone(), second.clone()], false).unwrap();
+        let summary = Summary::new(&manifest.outline, &records);
+        assert_eq!((summary.blocks, summary.comparisons[0].per_block.len()), (6, 6));
+
+        let of = |(manifest, records): &(Manifest, Vec<Record>), arm: &str| {
+            let of_arm = records.iter().filter(|record| record.place.as_ref().unwrap().arm == arm);
+            (manifest.clone(), of_arm.cloned().collect::<Vec<_>>())
+        };
+        let (manifest, records) = merge(&paths(), vec![of(&first, "a"), of(&second, "b")], false).unwrap();
+        assert_eq!(records.len(), 6);
+        let summary = Summary::new(&manifest.outline, &records);
+        assert!(summary.comparisons.is_empty(), "{:?}", summary.comparisons);
+        assert!(
+            summary.warnings.iter().any(|warning| warning.contains("on different hosts")),
+            "{:?}",
+            summary.warnings
+        );
+    }
 }

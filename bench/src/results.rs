@@ -58,7 +58,7 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
 /// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let (manifest, records) = merge::merge(&args.directories, parts)?;
+    let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for record in &records {

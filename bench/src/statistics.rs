@@ -206,7 +206,7 @@ fn signed_rank_cut(n: usize) -> Option<usize> {
 }
 
 /// Probability of each rank sum, 0 to n(n+1)/2, if every rank has either sign with equal chance.
-fn signed_rank_distribution(n: usize) -> Vec<f64> {
+pub(crate) fn signed_rank_distribution(n: usize) -> Vec<f64> {
     let mut probability = vec![0.0; n * (n + 1) / 2 + 1];
     probability[0] = 1.0;
     for rank in 1..=n {
@@ -239,7 +239,7 @@ fn rank_sum_cut(m: usize, n: usize) -> Option<usize> {
 /// Probability of each value, 0 to m n, of the number of pairs in which the first group's value is the larger.
 ///
 /// If the largest of all values is of the first group it beats all n of the second; else it beats nobody.
-fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
+pub(crate) fn rank_sum_distribution(m: usize, n: usize) -> Vec<f64> {
     let mut shorter: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
     for i in 1..=m {
         let mut longer: Vec<Vec<f64>> = vec![vec![1.0]];
@@ -270,7 +270,7 @@ fn student_t_interval(values: &[f64]) -> Interval {
 }
 
 /// Means of all pairs, each value with itself included.
-fn walsh_averages(values: &[f64]) -> Vec<f64> {
+pub(crate) fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(move |b| (a, b)));
     pairs.map(|(a, b)| f64::midpoint(*a, *b)).collect()
 }

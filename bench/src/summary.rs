@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::consistency;
+use crate::likeness;
 use crate::measure::Measure;
 use crate::plan::{LOCK_FREE, Outline};
 use crate::quantity::significant;
@@ -219,7 +221,7 @@ impl<'a> Placed<'a> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// Throughput of `arm` over `baseline` in each block that has both.
+    /// Throughput of `arm` over `baseline` in each block that has both, on one host.
     fn ratios(
         &self,
         measure: Measure,
@@ -229,10 +231,11 @@ impl<'a> Placed<'a> {
     ) -> Vec<Rate> {
         let rates = |(arm, control)| {
             let records = self.of(setting, arm, control);
-            records.filter_map(|(block, record)| Some((block, Rate::by(measure, record)?)))
+            let pass = |block, record: &Record| (block, likeness::identity(&record.host));
+            records.filter_map(move |(block, record)| Some((pass(block, record), Rate::by(measure, record)?)))
         };
-        let below: BTreeMap<u32, Rate> = rates(baseline).collect();
-        rates(arm).filter_map(|(block, above)| Some(above.over(*below.get(&block)?))).collect()
+        let below: BTreeMap<(u32, String), Rate> = rates(baseline).collect();
+        rates(arm).filter_map(|(pass, above)| Some(above.over(*below.get(&pass)?))).collect()
     }
 }
 
@@ -440,6 +443,7 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
             codes.join(", ")
         ));
     }
+    warnings.extend(consistency::warnings(&summary.outline, records));
     warnings.extend(calibration_warnings(&summary.calibration));
     if let Some(control) = &summary.control
         && matches!(control.verdict, Verdict::Faster | Verdict::Slower)

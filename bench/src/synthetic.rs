@@ -26,6 +26,7 @@ use haltkick_vmm::{Outcome, RunConfig, RunError};
 
 use crate::directory::Directory;
 use crate::host::Host;
+use crate::manifest::{self, Manifest, ManifestSource};
 use crate::noise::{Found, Watcher};
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -178,6 +179,23 @@ impl World {
             }
         }
         records
+    }
+
+    /// The manifest of the plan's experiment.
+    pub(crate) fn manifest(&self, plan: &Plan) -> Manifest {
+        Manifest {
+            schema: manifest::SCHEMA.into(),
+            schema_version: manifest::SCHEMA_VERSION,
+            started: "2026-01-01T00:00:00Z".into(),
+            command_line: vec![],
+            source: ManifestSource { origin: "sketch.toml".into(), text: String::new(), overrides: vec![] },
+            origins: BTreeMap::new(),
+            outline: plan.outline.clone(),
+            seed: plan.seed,
+            host: self.host.clone(),
+            facts: BTreeMap::new(),
+            noise_after: None,
+        }
     }
 
     /// A session on this host that goes on with `records`; engine and watcher are those of this world.

@@ -1,0 +1,84 @@
+//! What is odd about a set of records as such: cells that are there twice, pairs that are none, several hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::likeness;
+use crate::plan::Outline;
+use crate::record::{Record, Role};
+
+/// Warnings about them, for a summary.
+pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
+    let hosts: BTreeSet<String> = records.iter().map(|record| likeness::identity(&record.host)).collect();
+    let mut warnings = Vec::new();
+    let twice = repeated(records);
+    if let [first, ..] = &twice[..] {
+        warnings.push(format!(
+            "{} runs are there twice, such as {first}: the later one counts; two processes may have written here",
+            twice.len()
+        ));
+    }
+    if hosts.len() > 1 {
+        warnings.push(format!(
+            "records come from {} hosts: a ratio is made of runs of one host, a level mixes them",
+            hosts.len()
+        ));
+        let torn = torn_pairs(outline, records);
+        if torn > 0 {
+            warnings.push(format!(
+                "{torn} pairs have their runs on different hosts and are left out: run all cells of a block on one host"
+            ));
+        }
+    }
+    warnings
+}
+
+/// Cells that were run more than once in one block on one host, but for lock-free ones, which go along with any other.
+fn repeated(records: &[Record]) -> Vec<String> {
+    let mut runs: BTreeMap<(String, &str, u32), BTreeSet<&str>> = BTreeMap::new();
+    for record in records {
+        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Ideal) else { continue };
+        let run = (likeness::identity(&record.host), place.cell_id.as_str(), place.block);
+        runs.entry(run).or_default().insert(&record.run_id);
+    }
+    let twice = runs.into_iter().filter(|(_, ids)| ids.len() > 1);
+    twice.map(|((_, cell, block), _)| format!("{cell} in block {block}")).collect()
+}
+
+/// Pairs of compared arms that one block has both of, but on different hosts.
+fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
+    type Where<'a> = (&'a BTreeMap<String, String>, u32, &'a str);
+    let mut hosts: BTreeMap<Where<'_>, BTreeSet<String>> = BTreeMap::new();
+    for record in records {
+        let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Control) else { continue };
+        let run = (&place.setting, place.block, place.arm.as_str());
+        hosts.entry(run).or_default().insert(likeness::identity(&record.host));
+    }
+    let is_torn = |comparison: &crate::plan::OutlineComparison| {
+        let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
+        let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
+        of_arm
+            .filter(|((setting, block, _), here)| {
+                hosts.get(&(*setting, *block, baseline)).is_some_and(|there| here.is_disjoint(there))
+            })
+            .count()
+    };
+    outline.comparisons.iter().map(is_torn).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Sketch, World};
+
+    #[test]
+    fn runs_that_are_there_twice_are_reported_and_others_are_not() {
+        let plan = Sketch::new().arm("a", "tas").control("a").plan(3);
+        let mut records = World::new(1).records(&plan);
+        assert_eq!(warnings(&plan.outline, &records), [""; 0]);
+        let mut again = records[1].clone();
+        again.run_id = "another".into();
+        records.push(again);
+        let warnings = warnings(&plan.outline, &records);
+        assert!(warnings[0].starts_with("1 runs are there twice, such as a"), "{warnings:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Whether two sets of records can stand beside each other: the same settings in the same cells, on the same host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::Host;
+use crate::record::{Record, Role};
+
+/// Settings that may differ: what is random, and words for people.
+const NO_SETTINGS: [&str; 4] = ["seed", "ring_reason", "pv_backend_reason", "cpus"];
+
+/// Setting, arm, and whether it is the second half of the A/A pair.
+type Cell<'a> = (&'a BTreeMap<String, String>, &'a str, bool);
+/// The values of each setting, as text.
+type Values = BTreeMap<String, BTreeSet<String>>;
+
+/// What stands between `a` and `b`, one phrase each; nothing if they can be compared: settings of the cells that both have,
+/// pCPUs and hosts.
+pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
+    let mut differences = of_settings(a, b);
+    let pcpus = |records: &[Record]| distinct(records, |record| format!("{:?}", record.config.cpus));
+    if pcpus(a) != pcpus(b) {
+        differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
+    }
+    let hosts = |records: &[Record]| distinct(records, |record| identity(&record.host));
+    if hosts(a) != hosts(b) {
+        differences.push(format!("host {} and {}", hosts(a), hosts(b)));
+    }
+    differences
+}
+
+/// Cells that only one of them has, one phrase for each side.
+pub(crate) fn cells_of_one(a: &[Record], b: &[Record]) -> Vec<String> {
+    let mut differences = Vec::new();
+    let (of_a, of_b) = (cells(a), cells(b));
+    for (side, here, there) in [("first", &of_a, &of_b), ("second", &of_b, &of_a)] {
+        let only: Vec<String> = here.keys().filter(|cell| !there.contains_key(*cell)).map(name).collect();
+        match &only[..] {
+            [] => {}
+            [one] => differences.push(format!("only the {side} has {one}")),
+            [one, others @ ..] => {
+                differences.push(format!("only the {side} has {one} and {} cells more", others.len()));
+            }
+        }
+    }
+    differences
+}
+
+/// Settings that differ in the cells that both have, but for which pCPUs they ran on.
+pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
+    let (a, b) = (cells(a), cells(b));
+    let mut differing: BTreeMap<(&str, String, String), usize> = BTreeMap::new();
+    for (cell, of_a) in &a {
+        let Some(of_b) = b.get(cell) else { continue };
+        for key in of_a.keys().chain(of_b.keys()).collect::<BTreeSet<_>>() {
+            let text = |values: &Values| values.get(key).map_or("unknown".into(), join);
+            if of_a.get(key) != of_b.get(key) {
+                *differing.entry((key, text(of_a), text(of_b))).or_default() += 1;
+            }
+        }
+    }
+    let phrase = |((key, a, b), cells): (&(&str, String, String), &usize)| match cells {
+        1 => format!("{key} {a} and {b}"),
+        cells => format!("{key} {a} and {b} in {cells} cells"),
+    };
+    differing.iter().map(phrase).collect()
+}
+
+/// What tells one host from another: its id, else what is known of it.
+pub(crate) fn identity(host: &Host) -> String {
+    let without_id = || format!("without id, {}", host.cpu_model.as_deref().unwrap_or("of an unknown model"));
+    host.host_id.clone().unwrap_or_else(without_id)
+}
+
+fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
+    let mut cells: BTreeMap<Cell<'_>, Values> = BTreeMap::new();
+    for record in records {
+        let Some(place) = &record.place else { continue };
+        let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
+        let values = cells.entry(cell).or_default();
+        values.entry("pcpus".into()).or_default().insert(record.config.cpus.len().to_string());
+        let Ok(serde_json::Value::Object(config)) = serde_json::to_value(&record.config) else { continue };
+        for (key, value) in config.into_iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str())) {
+            values.entry(key).or_default().insert(value.to_string());
+        }
+    }
+    cells
+}
+
+fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
+    join(&records.iter().map(of).collect())
+}
+
+fn join(values: &BTreeSet<String>) -> String {
+    values.iter().map(String::as_str).collect::<Vec<_>>().join(" or ")
+}
+
+fn name((setting, arm, control): &Cell<'_>) -> String {
+    let setting: String = setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+    format!("{arm}{setting}{}", if *control { " (control)" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Sketch, World};
+
+    fn sketch() -> Sketch {
+        Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket")
+    }
+
+    #[test]
+    fn records_of_the_same_plan_are_alike_and_each_difference_is_named_once() {
+        let plan = sketch().plan(2);
+        let (a, b) = (World::new(1).records(&plan), World::new(2).records(&plan));
+        assert_eq!(differences(&a, &b), [""; 0]);
+        let mut other = b;
+        for record in &mut other {
+            record.config.hold_ns = 2000;
+            record.host.host_id = Some("host-b".into());
+        }
+        other.retain(|record| record.place.as_ref().unwrap().arm != "b");
+        assert_eq!(differences(&a, &other), ["hold_ns 1000 and 2000 in 4 cells", "host host-a and host-b"]);
+        assert_eq!(cells_of_one(&a, &other), ["only the first has b, ratio 1 and 1 cells more"]);
+        assert_eq!(cells_of_one(&a, &a), [""; 0]);
+    }
+}
