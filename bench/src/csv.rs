@@ -16,6 +16,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("acquisitions_per_second", &row.acquisitions_per_second),
             ("efficiency", &row.efficiency),
             ("jain", &row.jain),
+            ("wait_half_of_time_ns", &row.wait_half_of_time_ns),
             ("wait_p50_ns", &row.wait_p50_ns),
             ("wait_p99_ns", &row.wait_p99_ns),
             ("completion_ns", &row.completion_ns),
@@ -58,7 +59,7 @@ pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
     csv
 }
 
-fn metrics(record: &Record) -> [(&'static str, Option<f64>); 19] {
+fn metrics(record: &Record) -> [(&'static str, Option<f64>); 24] {
     [
         ("acquisitions", Some(record.totals.acquisitions as f64)),
         ("acquisitions_per_second", Some(record.totals.acquisitions_per_second)),
@@ -73,6 +74,11 @@ fn metrics(record: &Record) -> [(&'static str, Option<f64>); 19] {
         ("wait_p50_ns", record.wait_ns.p50),
         ("wait_p99_ns", record.wait_ns.p99),
         ("wait_max_ns", record.wait_ns.max),
+        ("wait_longest_ns", record.wait_ns.longest),
+        ("wait_half_of_time_ns", record.wait_ns.half_of_time),
+        ("waits_pending", record.wait_ns.pending.map(|pending| pending as f64)),
+        ("starved_vcpus", record.fairness.starved_vcpus.map(f64::from)),
+        ("work_over_promised", record.timing.work_speed.as_ref().map(|speed| speed.over_promised)),
         ("hold_p99_ns", record.hold_ns.p99),
         ("pair_patched_tsc_cycles", record.lock_cost.patched_tsc_cycles),
         ("pair_through_table_tsc_cycles", record.lock_cost.through_table_tsc_cycles),

@@ -66,6 +66,8 @@ pub(crate) struct Experiment {
     pub(crate) max_time: Option<Span>,
     /// Blocks per trial, where verdicts are to be counted over many trials.
     pub(crate) trial_blocks: Option<u32>,
+    /// Whether to run no lock-free cells, so that there is no efficiency and more time for ratios.
+    pub(crate) without_ideal: bool,
     /// Whether to report what each lock costs when nobody contends for it.
     pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
@@ -210,6 +212,7 @@ impl Experiment {
             target_precision: top.parsed("target-precision", percent)?,
             max_time: top.parsed("max-time", str::parse)?,
             trial_blocks: top.count("trial-blocks")?,
+            without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
@@ -229,6 +232,7 @@ impl Experiment {
             "target-precision",
             "max-time",
             "trial-blocks",
+            "without-ideal",
             "lock-costs",
             "settings",
             "point",

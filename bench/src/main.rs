@@ -15,6 +15,7 @@ mod exit;
 mod experiment;
 mod facts;
 mod failure;
+mod findings;
 mod guest_image;
 mod holm;
 mod host;

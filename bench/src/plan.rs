@@ -191,7 +191,11 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
     let mut point = Point { ideals: vec![], arms: vec![] };
     for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
         let config = resolve(experiment, arm, setting, supply)?;
-        let ideal = ideal_of(&mut point.ideals, &config, setting, supply.image);
+        let ideal = if experiment.without_ideal {
+            None
+        } else {
+            ideal_of(&mut point.ideals, &config, setting, supply.image)
+        };
         point.arms.push(Cell {
             id: cell_id(&arm.name, setting),
             arm: arm.name.clone(),

@@ -18,8 +18,9 @@ pub(crate) struct Picture {
     /// File name without its ending.
     pub(crate) name: String,
     pub(crate) title: String,
-    pub(crate) caption: &'static str,
-    pub(crate) svg: Svg,
+    pub(crate) caption: String,
+    /// `None`: it cannot be drawn from these records, and the caption says why.
+    pub(crate) svg: Option<Svg>,
 }
 
 /// What the pictures are drawn from.

@@ -41,8 +41,20 @@ pub(crate) fn record(record: &Record) -> String {
         line("completion", missing(record, "timing.completion_ns", completion));
     }
     line("efficiency", missing(record, "totals.efficiency", record.totals.efficiency.map(significant)));
+    if let Some(speed) = &record.timing.work_speed {
+        line(
+            "work",
+            format!(
+                "{} % of the promised speed, {} to {} % on single vCPUs",
+                significant(speed.over_promised * 100.0),
+                significant(speed.slowest_vcpu * 100.0),
+                significant(speed.fastest_vcpu * 100.0)
+            ),
+        );
+    }
     line("fairness", fairness(record));
     line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
+    line("waiting", missing(record, "wait_ns", waiting(&record.wait_ns)));
     line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
     line(
         "preemptions",
@@ -134,20 +146,50 @@ fn cell(record: &Record) -> String {
 fn fairness(record: &Record) -> String {
     let fairness = &record.fairness;
     let jain = missing(record, "fairness.jain", fairness.jain.map(significant));
-    format!("Jain {jain}, {} to {} per vCPU", count(fairness.min_per_vcpu), count(fairness.max_per_vcpu))
+    let starved = match fairness.starved_vcpus {
+        Some(starved) if starved > 0 => {
+            format!("; {starved} of {} vCPUs completed nothing", record.config.vcpus)
+        }
+        _ => String::new(),
+    };
+    format!(
+        "Jain {jain}, {} to {} per vCPU{starved}",
+        count(fairness.min_per_vcpu),
+        count(fairness.max_per_vcpu)
+    )
 }
 
+/// Quantiles, as far as there are any; "at least" before those that are decided by what had not ended.
 fn distribution(times: &Distribution) -> Option<String> {
-    let parts = [
+    let quantiles = [
         ("p50", times.p50),
         ("p90", times.p90),
         ("p99", times.p99),
         ("p99.9", times.p999),
-        ("max", times.max),
+        ("longest", times.longest.or(times.max)),
     ];
-    let parts: Option<Vec<String>> =
-        parts.into_iter().map(|(name, value)| Some(format!("{name} {}", time_ns(value?)))).collect();
-    Some(parts?.join(", "))
+    let names = ["p50", "p90", "p99", "p999", "longest"];
+    let known = quantiles.into_iter().zip(names).filter_map(|((shown, value), name)| {
+        Some(format!("{shown} {}{}", at_least(times, name), time_ns(value?)))
+    });
+    let known: Vec<String> = known.collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// What waiting costs, by time and not by section.
+fn waiting(times: &Distribution) -> Option<String> {
+    let half = time_ns(times.half_of_time?);
+    let pending = match times.pending {
+        None => String::new(),
+        Some(0) => "; none was pending at the end".into(),
+        Some(1) => "; 1 was pending at the end".into(),
+        Some(pending) => format!("; {pending} were pending at the end"),
+    };
+    Some(format!("half of the time in waits of {}{half} or more{pending}", at_least(times, "half_of_time")))
+}
+
+fn at_least(times: &Distribution, name: &str) -> &'static str {
+    if times.at_least.iter().any(|figure| figure == name) { "> " } else { "" }
 }
 
 fn activities(values: &Activities, show: fn(u64) -> String) -> String {

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::findings::{self, setting_name};
 use crate::manifest::Manifest;
 use crate::plot::{self, Data};
 use crate::quantity::{count, si, significant, time_ns};
 use crate::record::{Record, Role};
 use crate::statistics::{Estimate, Verdict};
-use crate::summary::{Row, Summary};
-use crate::svg::{self, escape};
+use crate::summary::{CheckOutcome, Row, Summary};
+use crate::svg::{self, Svg, escape};
 use crate::table;
 
 const STYLE: &str = include_str!("report.css");
@@ -36,8 +37,8 @@ pub(crate) fn html(manifest: &Manifest, summary: &Summary, records: &[Record]) -
             "<section id=\"{}\"><h2>{}</h2><p>{}</p><figure>{}</figure></section>",
             picture.name,
             escape(&picture.title),
-            escape(picture.caption),
-            picture.svg.inline()
+            escape(&picture.caption),
+            picture.svg.as_ref().map_or(String::new(), Svg::inline)
         );
     }
     page += &lock_events(summary, records);
@@ -51,8 +52,8 @@ const METHOD: &str = "<section id=\"method\"><h2>How the figures are made</h2><u
 <li>A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that what drifts \
 from block to block cancels.</li>\
 <li>The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below six \
-blocks). A difference is called one only if the interval excludes 1. Intervals are not corrected for their number: of \
-twenty comparisons without a difference, one will show one.</li>\
+blocks). A difference is called one only if the interval excludes 1. In the table, intervals are not corrected for their \
+number: of twenty comparisons without a difference, one will show one. The findings are.</li>\
 <li>The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / hold.</li>\
 <li>Outliers and drift are marked, never removed. Every run is in runs.jsonl.</li></ul></section>\n";
 
@@ -74,63 +75,31 @@ fn origin(manifest: &Manifest, summary: &Summary) -> String {
 }
 
 fn warnings(summary: &Summary) -> String {
-    if summary.warnings.is_empty() {
-        return "<p class=\"quiet\">Nothing speaks against these figures: no run was disturbed, the A/A pair shows no \
-                difference, the host's speed did not drift.</p>\n"
-            .into();
+    let mut text = String::new();
+    if !summary.warnings.is_empty() {
+        let items: String =
+            summary.warnings.iter().map(|warning| format!("<li>{}</li>", escape(warning))).collect();
+        text = format!(
+            "<aside class=\"warnings\"><h2>Before you believe a figure</h2><ul>{items}</ul></aside>\n"
+        );
     }
-    let items: String =
-        summary.warnings.iter().map(|warning| format!("<li>{}</li>", escape(warning))).collect();
-    format!("<aside class=\"warnings\"><h2>Before you believe a figure</h2><ul>{items}</ul></aside>\n")
+    for (outcome, title) in [
+        (CheckOutcome::Passed, "Checked, and nothing found"),
+        (CheckOutcome::NotChecked, "Could not be checked"),
+    ] {
+        let of = summary.checks.iter().filter(|check| check.outcome == outcome);
+        let items: String = of.map(|check| format!("<li>{}</li>", escape(&check.text))).collect();
+        if !items.is_empty() {
+            text += &format!("<section class=\"quiet\"><h2>{title}</h2><ul>{items}</ul></section>\n");
+        }
+    }
+    text
 }
 
 fn findings(summary: &Summary) -> String {
-    let mut sentences = Vec::new();
-    for asked in &summary.outline.comparisons {
-        let of_it = summary.comparisons.iter().filter(|it| it.name == asked.name);
-        let largest = of_it.clone().filter_map(|it| Some((it.ratio.as_ref()?, it))).max_by(|a, b| {
-            let distance = |ratio: &Estimate| ratio.hodges_lehmann.ln().abs();
-            distance(a.0).total_cmp(&distance(b.0))
-        });
-        if let Some((ratio, it)) = largest {
-            let sentence = format!(
-                "{}: {} at {} ({}).",
-                escape(&it.name),
-                table::ratio(ratio),
-                escape(&setting_name(summary, &it.setting)),
-                it.verdict.word()
-            );
-            sentences.push(sentence);
-        }
-    }
-    if let Some(last) = summary.rows.last() {
-        let rows = summary.rows.iter().filter(|row| row.role == Role::Arm && row.setting == last.setting);
-        let efficiencies = rows.filter_map(|row| Some((row.efficiency.as_ref()?.median, row)));
-        if let Some((best, row)) = efficiencies.max_by(|a, b| a.0.total_cmp(&b.0)) {
-            let setting = escape(&setting_name(summary, &row.setting));
-            sentences.push(format!(
-                "At {setting} the most efficient arm is {}: {} of the ideal.",
-                escape(&row.arm),
-                significant(best)
-            ));
-        }
-    }
-    if let Some(control) = &summary.control {
-        let ratio = control.ratio.as_ref().map_or("no figure".into(), table::ratio);
-        sentences.push(format!(
-            "A/A pair, the same cell twice in every block: {ratio}, {}.",
-            control.verdict.word()
-        ));
-    }
-    let items: String = sentences.iter().map(|sentence| format!("<li>{sentence}</li>")).collect();
+    let sentences = findings::findings(summary);
+    let items: String = sentences.iter().map(|sentence| format!("<li>{}</li>", escape(sentence))).collect();
     format!("<section id=\"findings\"><h2>Findings</h2><ul>{items}</ul></section>\n")
-}
-
-fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>) -> String {
-    let axes = summary.outline.axes.iter();
-    let parts: Vec<String> =
-        axes.filter_map(|axis| Some(format!("{} {}", axis.key, setting.get(&axis.key)?))).collect();
-    if parts.is_empty() { "the only setting".into() } else { parts.join(", ") }
 }
 
 /// The table that the terminal shows.
@@ -151,9 +120,12 @@ fn figures(summary: &Summary) -> String {
         let _ = write!(rows, "<tr{class}>{}</tr>", figure_row(summary, row));
     }
     format!(
-        "<section id=\"figures\"><h2>Figures</h2><p>Medians over blocks; &plusmn; and ranges are 95 % intervals.</p>\
+        "<section id=\"figures\"><h2>Figures</h2><p>Hodges-Lehmann estimates over blocks; &plusmn; and ranges are their 95 % intervals. Starved: vCPUs that \
+         completed nothing in the window. Long waits: half of all time spent waiting went into waits at least this long. \
+         &gt;: at least, since waits that had not ended decide it. After a ratio: + better, - worse, ~ no difference shown, \
+         ? too few blocks.</p>\
          <div class=\"wide\"><table><thead><tr>{axes}<th>vCPUs</th><th class=\"name\">lock</th><th>throughput</th>\
-         <th>efficiency</th><th>fairness</th><th>wait p50</th><th>wait p99</th>{comparisons}</tr></thead>\
+         <th>efficiency</th><th>fairness</th><th>starved</th><th>long waits</th><th>wait p50</th><th>wait p99</th>{comparisons}</tr></thead>\
          <tbody>{rows}</tbody></table></div></section>\n"
     )
 }
@@ -169,21 +141,27 @@ fn figure_row(summary: &Summary, row: &Row) -> String {
             let half = it
                 .half_width()
                 .map_or(String::new(), |half| format!(" &plusmn;{} %", significant(half * 100.0)));
-            format!("{}/s<small>{half}</small>", si(it.median))
+            format!("{}/s<small>{half}</small>", si(it.hodges_lehmann))
         },
     );
     let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
-        estimate.as_ref().map_or("&ndash;".into(), |it| show(it.median))
+        estimate.as_ref().map_or("&ndash;".into(), |it| show(it.hodges_lehmann))
+    };
+    let wait = |name: &str, estimate: &Option<Estimate>| {
+        let at_least = if row.at_least.iter().any(|figure| figure == name) { "&gt; " } else { "" };
+        estimate.as_ref().map_or("&ndash;".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
     };
     let _ = write!(
         cells,
-        "<td>{}</td><td class=\"name\">{}</td><td>{throughput}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+        "<td>{}</td><td class=\"name\">{}</td><td>{throughput}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
         row.vcpus,
         escape(&row.arm),
         plain(&row.efficiency, significant),
         plain(&row.jain, significant),
-        plain(&row.wait_p50_ns, time_ns),
-        plain(&row.wait_p99_ns, time_ns),
+        table::starved(row),
+        escape(&table::long_waits(row)),
+        wait("wait_p50_ns", &row.wait_p50_ns),
+        wait("wait_p99_ns", &row.wait_p99_ns),
     );
     for asked in &summary.outline.comparisons {
         let found = summary
@@ -195,8 +173,10 @@ fn figure_row(summary: &Summary, row: &Row) -> String {
             Some(Verdict::Slower) => " class=\"slower\"",
             _ => "",
         };
-        let text =
-            found.map_or(String::new(), |it| it.ratio.as_ref().map_or("no figure".into(), table::ratio));
+        let text = found.map_or(String::new(), |it| {
+            let ratio = it.ratio.as_ref().map_or("no figure".into(), table::ratio);
+            format!("{ratio} {}", it.verdict.mark())
+        });
         let _ = write!(cells, "<td{class}>{text}</td>");
     }
     cells

@@ -42,7 +42,9 @@ pub(crate) fn write(
     directory.write("summary.csv", &csv::summary(&summary))?;
     directory.write("runs.csv", &csv::runs(&manifest.outline, records))?;
     for picture in plot::pictures(&Data::new(&summary, records)) {
-        directory.write(&format!("{}.svg", picture.name), &picture.svg.file())?;
+        if let Some(svg) = &picture.svg {
+            directory.write(&format!("{}.svg", picture.name), &svg.file())?;
+        }
     }
     directory.write("report.html", &report::html(manifest, &summary, records))?;
     let trusted = records.iter().all(|record| record.trusted);

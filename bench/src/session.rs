@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         let summary = Summary::new(&plan.outline, &before);
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
-            cell.role == Role::Arm
+            cell.role != Role::Ideal
                 && vague.iter().any(|(setting, arm)| **setting == cell.setting && is_of(arm, &cell.arm))
         };
         plan.block(block).into_iter().filter(is_vague).collect()
@@ -258,7 +258,9 @@ impl<'a> Session<'a> {
                 Some((_, Some(lock_free))) => Ok(lock_free),
                 Some((id, None)) => Err(format!("cell {id} was not run in this block")),
                 None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
-                None => Err("the image has no lock-free lock".into()),
+                None => {
+                    Err("no lock-free cell was run: without-ideal, or an image without such a lock".into())
+                }
             },
         );
         let records = records.map_err(|error| {

@@ -1,6 +1,8 @@
 //! From records to figures: one row per setting and arm, ratios within blocks, and what speaks against them.
 
-use std::collections::BTreeMap;
+mod checks;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,10 +11,11 @@ use crate::consistency;
 use crate::likeness;
 use crate::measure::Measure;
 use crate::plan::{LOCK_FREE, Outline};
-use crate::quantity::significant;
 use crate::rate::{self, Rate};
-use crate::record::{LockCost, Record, Role};
+use crate::record::{LockCost, Place, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
+
+pub(crate) use checks::{Check, CheckOutcome};
 
 /// Name of the summary's schema.
 pub(crate) const SCHEMA: &str = "haltkick.summary";
@@ -42,8 +45,12 @@ pub(crate) struct Summary {
     pub(crate) control: Option<Comparison>,
     /// Verdicts counted over trials, where the experiment has trials.
     pub(crate) trials: Vec<Trials>,
-    /// Lock-free speed, in the order of the runs: 1 is the speed at calibration.
+    /// Speed of the lock-free runs, in the order of the runs: 1 is the median of the same cell. Cells of different settings
+    /// differ by design; only what changes within one says something of the host.
     pub(crate) calibration: Vec<f64>,
+    /// What was looked at before the figures are to be believed, and what could not be.
+    #[serde(default)]
+    pub(crate) checks: Vec<Check>,
     /// What speaks against the figures.
     pub(crate) warnings: Vec<String>,
 }
@@ -71,6 +78,18 @@ pub(crate) struct Row {
     pub(crate) efficiency: Option<Estimate>,
     /// Jain's fairness index.
     pub(crate) jain: Option<Estimate>,
+    /// vCPUs that completed no section in a run, median over the runs; null where that is not recorded.
+    #[serde(default)]
+    pub(crate) starved_vcpus: Option<f64>,
+    /// Half of all time spent waiting went into waits at least this long.
+    #[serde(default)]
+    pub(crate) wait_half_of_time_ns: Option<Estimate>,
+    /// Longest wait of all runs.
+    #[serde(default)]
+    pub(crate) wait_longest_ns: Option<f64>,
+    /// Names of the figures of this row that are lower bounds, since waits that had not ended decide them.
+    #[serde(default)]
+    pub(crate) at_least: Vec<String>,
     /// Median time to get the lock.
     pub(crate) wait_p50_ns: Option<Estimate>,
     /// 99th percentile of the time to get the lock.
@@ -109,6 +128,9 @@ pub(crate) struct Comparison {
     pub(crate) name: String,
     /// Settings that vary.
     pub(crate) setting: BTreeMap<String, String>,
+    /// What was compared.
+    #[serde(default)]
+    pub(crate) of: Measure,
     /// The arm above the line.
     pub(crate) arm: String,
     /// The arm below the line.
@@ -136,6 +158,12 @@ pub(crate) struct Trials {
     pub(crate) faster: usize,
     /// Trials that said slower.
     pub(crate) slower: usize,
+    /// Share of the trials that said either.
+    pub(crate) share: f64,
+    /// Lower end of its 95 % interval (Wilson's).
+    pub(crate) share_low: f64,
+    /// Upper end.
+    pub(crate) share_high: f64,
 }
 
 impl Summary {
@@ -159,8 +187,10 @@ impl Summary {
             control,
             trials,
             calibration,
+            checks: vec![],
             warnings: vec![],
         };
+        summary.checks = checks::checks(&summary, records);
         summary.warnings = warnings(&summary, records);
         summary
     }
@@ -176,7 +206,8 @@ impl Summary {
             let vague = rows.filter(|row| is_vague(&row.acquisitions_per_second));
             return vague.map(|row| (&row.setting, row.arm.as_str())).collect();
         }
-        let vague = self.comparisons.iter().filter(|comparison| is_vague(&comparison.ratio));
+        let compared = self.comparisons.iter().chain(&self.control);
+        let vague = compared.filter(|comparison| is_vague(&comparison.ratio));
         vague.flat_map(|it| [&it.arm, &it.baseline].map(|arm| (&it.setting, arm.as_str()))).collect()
     }
 
@@ -254,7 +285,7 @@ fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
 fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     for setting in settings {
-        let ideals: std::collections::BTreeSet<&str> = placed
+        let ideals: BTreeSet<&str> = placed
             .cells
             .iter()
             .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
@@ -302,6 +333,10 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         acquisitions_per_second: rate::estimate(&rates),
         efficiency: rate::estimate(&efficiencies.unwrap_or_default()),
         jain: of_runs_with(|record| record.fairness.jain),
+        starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
+        wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
+        wait_longest_ns: records.iter().filter_map(|(_, record)| record.wait_ns.longest).reduce(f64::max),
+        at_least: at_least(records),
         wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
         wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
         completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
@@ -311,13 +346,26 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
     })
 }
 
+fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {
+    let counts: Vec<f64> = counts.map(f64::from).collect();
+    (!counts.is_empty()).then(|| statistics::median(&counts))
+}
+
+/// The figures of waits that are lower bounds in any of the runs.
+fn at_least(records: &[(u32, &Record)]) -> Vec<String> {
+    let of_runs = records.iter().flat_map(|(_, record)| &record.wait_ns.at_least);
+    let names: BTreeSet<String> = of_runs.map(|name| format!("wait_{name}_ns")).collect();
+    names.into_iter().collect()
+}
+
 fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     for asked in &outline.comparisons {
         for setting in settings {
             let per_block = placed.ratios(asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
             if !per_block.is_empty() {
-                comparisons.push(comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block));
+                let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block);
+                comparisons.push(Comparison { of: asked.of, ..found });
             }
         }
     }
@@ -348,6 +396,7 @@ pub(crate) fn comparison_of(
     Comparison {
         name: name.into(),
         setting: setting.clone(),
+        of: Measure::Throughput,
         arm: arm.into(),
         baseline: baseline.into(),
         verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
@@ -401,66 +450,46 @@ fn trials(outline: &Outline, comparisons: &[Comparison]) -> Vec<Trials> {
             .map(|ratios| Estimate::of_positive(ratios).map_or(Verdict::TooFewBlocks, |it| it.verdict()))
             .collect();
         let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
+        let (share_low, share_high) = statistics::share_interval(faster + slower, verdicts.len());
         Trials {
             name: comparison.name.clone(),
             setting: comparison.setting.clone(),
             blocks_per_trial,
             trials: verdicts.len(),
-            faster: count(Verdict::Faster),
-            slower: count(Verdict::Slower),
+            faster,
+            slower,
+            share: (faster + slower) as f64 / verdicts.len().max(1) as f64,
+            share_low,
+            share_high,
         }
     };
     comparisons.iter().map(of).collect()
 }
 
-/// Work done per pCPU and second by each lock-free run, over what the calibrated loop promises.
+/// Throughput of each lock-free run over the median of its cell.
 fn calibration(records: &[Record]) -> Vec<f64> {
-    let mut ideals: Vec<&Record> =
-        records.iter().filter(|record| role(record) == Some(Role::Ideal)).collect();
-    ideals.sort_by_key(|record| record.place.as_ref().map(|place| place.order_index));
-    ideals.into_iter().filter_map(lock_free_speed).collect()
+    let mut ideals: Vec<(&Place, f64)> = records
+        .iter()
+        .filter_map(|record| Some((record.place.as_ref()?, throughput(record))))
+        .filter(|(place, _)| place.role == Role::Ideal)
+        .collect();
+    ideals.sort_by_key(|(place, _)| place.order_index);
+    let mut of_cells: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (place, speed) in &ideals {
+        of_cells.entry(&place.cell_id).or_default().push(*speed);
+    }
+    let medians: BTreeMap<&str, f64> =
+        of_cells.into_iter().map(|(cell, speeds)| (cell, statistics::median(&speeds))).collect();
+    let usual = |place: &Place| medians[place.cell_id.as_str()];
+    ideals.iter().filter(|(place, _)| usual(place) > 0.0).map(|(place, speed)| speed / usual(place)).collect()
 }
 
-/// Lock-free work per pCPU over what the calibrated loop promises: 1 on a host that nobody disturbs.
-pub(crate) fn lock_free_speed(record: &Record) -> Option<f64> {
-    let work_ns = record.config.section_ns();
-    let pcpus = record.config.cpus.len().min(record.config.vcpus as usize) as f64;
-    (work_ns > 0).then(|| throughput(record) * work_ns as f64 / 1e9 / pcpus)
-}
-
+/// What the checks found, and what else a reader must know.
 fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let spoiled = records.iter().filter(|record| !record.trusted).count();
-    if spoiled > 0 {
-        let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-        for warning in records.iter().flat_map(|record| &record.warnings) {
-            *codes.entry(warning.code.as_str()).or_default() += 1;
-        }
-        let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
-        warnings.push(format!(
-            "{spoiled} of {} runs are not to be trusted ({}): see 'warnings' in runs.jsonl",
-            records.len(),
-            codes.join(", ")
-        ));
-    }
-    warnings.extend(consistency::warnings(&summary.outline, records));
-    warnings.extend(calibration_warnings(&summary.calibration));
-    if let Some(control) = &summary.control
-        && matches!(control.verdict, Verdict::Faster | Verdict::Slower)
-    {
-        warnings.push(format!(
-            "the A/A pair, one cell run twice per block, shows a difference ({}): expected in 5 % of experiments; \
-             if it comes again, something disturbs this host",
-            control.verdict.word()
-        ));
-    }
-    let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
-    if outliers > 0 {
-        warnings.push(format!(
-            "{outliers} of {} runs lie far from their cell's others: kept, and marked",
-            summary.runs
-        ));
-    }
+    let mut warnings: Vec<String> = consistency::warnings(&summary.outline, records);
+    let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
+    warnings.extend(failed.map(|check| check.text.clone()));
     let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();
     if idle > 0 {
         warnings.push(format!(
@@ -471,28 +500,6 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
     let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);
     if few < 2 {
         warnings.push("only one block: no intervals; run more blocks".into());
-    }
-    warnings
-}
-
-fn calibration_warnings(calibration: &[f64]) -> Vec<String> {
-    const APART: f64 = 1.1;
-    let mut warnings = Vec::new();
-    if let Some(factor) = statistics::drift(calibration)
-        && !(0.98..=1.02).contains(&factor)
-    {
-        warnings.push(format!(
-            "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
-            significant((factor - 1.0) * 100.0)
-        ));
-    }
-    let jumps =
-        calibration.windows(2).filter(|pair| !(1.0 / APART..=APART).contains(&(pair[1] / pair[0]))).count();
-    if jumps > 0 {
-        warnings.push(format!(
-            "lock-free speed changed by more than 10 % between neighbouring cells {jumps} times of {}: the host was disturbed",
-            calibration.len().saturating_sub(1)
-        ));
     }
     warnings
 }

@@ -22,7 +22,7 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Outcome, RunConfig, RunError};
+use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
 use crate::directory::Directory;
 use crate::host::Host;
@@ -32,10 +32,10 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Noise, Record, Role};
 use crate::run::{self, Engine};
-use crate::session::{Calibration, Session};
+use crate::session::{CALIBRATION_BOOTS, Calibration, Session};
 
 pub(crate) use scratch::Scratch;
-pub(crate) use shape::Shape;
+pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;
 
 /// Whether somebody disturbs a run, by its configuration and number.
@@ -207,7 +207,12 @@ impl World {
         directory: Directory,
         records: Vec<Record>,
     ) -> Session<'a> {
-        let calibration = Calibration::measure(engine, plan).expect("a world runs whatever it is asked to");
+        let calibration = plan
+            .cells()
+            .next()
+            .map(|cell| Calibration::measure(engine, &cell.config, &Image::embedded(), CALIBRATION_BOOTS))
+            .expect("a sketch has arms")
+            .expect("a world runs whatever it is asked to");
         let host = self.host.clone();
         Session { plan, engine, watcher, host, calibration, directory, records, progress: Progress::start() }
     }

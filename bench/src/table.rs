@@ -1,6 +1,6 @@
 //! Figures as a table of at most 100 columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::quantity::{si, significant, time_ns};
 use crate::record::Role;
 use crate::statistics::{Estimate, Verdict};
-use crate::summary::{ArmCost, Comparison, Row, Summary};
+use crate::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
 use crate::text::wrap;
 
 const HEADING: Style = Style::new().bold();
@@ -29,24 +29,29 @@ impl Field {
 /// The whole summary: rows, comparisons, the A/A pair, warnings.
 pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
-    let _ = writeln!(text, "{}; +- and (low to high) are 95 % intervals\n", summary.extent());
+    let _ = writeln!(
+        text,
+        "{}; estimates are Hodges-Lehmann's, +- and (low to high) their 95 % intervals\n",
+        extent(summary)
+    );
     text += &figures(summary);
-    if summary.rows.iter().any(|row| row.jain.is_none()) {
-        text += "fairness -: too few sections per vCPU to tell\n";
-    }
+    text += &legend(summary);
     text += &further_comparisons(summary);
     text += &lock_costs(&summary.lock_costs);
     for trials in &summary.trials {
+        let percent = |share: f64| significant(share * 100.0);
         let _ = writeln!(
             text,
-            "{}{}: {} trials of {} blocks: {} faster, {} slower, {} % with a difference",
+            "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
             trials.name,
             of_setting(&trials.setting),
             trials.trials,
             trials.blocks_per_trial,
             trials.faster,
             trials.slower,
-            significant((trials.faster + trials.slower) as f64 / trials.trials.max(1) as f64 * 100.0),
+            percent(trials.share),
+            percent(trials.share_low),
+            percent(trials.share_high),
         );
     }
     if let Some(control) = &summary.control {
@@ -56,13 +61,63 @@ pub(crate) fn summary(summary: &Summary) -> String {
             "A/A pair ({}{}): {ratio}, {}",
             control.arm,
             of_setting(&control.setting),
-            control.verdict.word()
+            control.verdict.word(control.of)
         );
     }
+    text += &checks(summary);
     for warning in &summary.warnings {
         let yellow = AnsiColor::Yellow.on_default();
         for line in wrap(&format!("warning: {warning}"), 2) {
             let _ = writeln!(text, "{yellow}{line}{yellow:#}");
+        }
+    }
+    text
+}
+
+/// How much was measured, and where.
+fn extent(summary: &Summary) -> String {
+    let pcpus: BTreeSet<usize> = summary.rows.iter().map(|row| row.pcpus).collect();
+    let pcpus: Vec<String> = pcpus.iter().map(usize::to_string).collect();
+    format!("{} on {} pCPUs", summary.extent(), pcpus.join(" or "))
+}
+
+/// What the columns and signs mean that occur in this table.
+fn legend(summary: &Summary) -> String {
+    let rows = || summary.rows.iter().filter(|row| row.role != Role::Control);
+    let fixed = has_fixed_work(summary);
+    let mut lines = Vec::new();
+    if !fixed && rows().any(|row| row.wait_half_of_time_ns.is_some()) {
+        lines
+            .push("long waits: half of all time spent waiting went into waits at least this long".to_owned());
+    }
+    if rows().any(|row| row.at_least.iter().any(|name| name == HALF_OF_TIME)) && !fixed {
+        lines.push(
+            ">: at least, since it is decided by waits that had not ended when the window closed".into(),
+        );
+    }
+    if has_starved(summary) {
+        lines.push("starved: vCPUs that completed nothing in the window, median over the runs".into());
+    }
+    if rows().any(|row| row.jain.is_none()) {
+        lines.push("fairness -: too few sections per vCPU to tell".into());
+    }
+    if let Some(first) = summary.outline.comparisons.first() {
+        let (better, worse) = first.of.words();
+        lines.push(format!("after a ratio: + {better}, - {worse}, ~ no difference shown, ? too few blocks"));
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What the host was checked for, and what it could not be checked for.
+fn checks(summary: &Summary) -> String {
+    let mut text = String::new();
+    for (outcome, title) in [(CheckOutcome::Passed, "checked"), (CheckOutcome::NotChecked, "not checked")] {
+        let of = summary.checks.iter().filter(|check| check.outcome == outcome && check.name != "control");
+        let found: Vec<&str> = of.map(|check| check.text.as_str()).collect();
+        if !found.is_empty() {
+            for line in wrap(&format!("{title}: {}", found.join("; ")), 2) {
+                let _ = writeln!(text, "{FAINT}{line}{FAINT:#}");
+            }
         }
     }
     text
@@ -73,8 +128,14 @@ fn figures(summary: &Summary) -> String {
     let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
     let fixed = has_fixed_work(summary);
-    header.extend(["vCPUs", "lock"].map(String::from));
+    if shows_vcpus(summary) {
+        header.push("vCPUs".into());
+    }
+    header.push("lock".into());
     header.extend(if fixed { FIXED_WORK } else { WINDOW }.map(String::from));
+    if has_starved(summary) {
+        header.insert(header.len() - 1, "starved".into());
+    }
     header.extend(first_comparison.map(String::from));
     let mut lines = vec![];
     let mut last: Option<&BTreeMap<String, String>> = None;
@@ -92,14 +153,26 @@ fn figures(summary: &Summary) -> String {
         });
         lines.push(line(summary, row, new_setting, comparison));
     }
-    let left_aligned = summary.outline.axes.len() + 1;
+    let left_aligned = summary.outline.axes.len() + usize::from(shows_vcpus(summary));
     layout(&header, &lines, left_aligned)
 }
 
 /// Columns of an experiment that counts what fits into a window.
-const WINDOW: [&str; 4] = ["throughput", "efficiency", "fairness", "wait p99"];
+const WINDOW: [&str; 4] = ["throughput", "efficiency", "fairness", "long waits"];
 /// Columns of one that waits until a fixed amount of work is done.
 const FIXED_WORK: [&str; 4] = ["completion", "efficiency", "fairness", "in locks"];
+
+/// The figure of the column "long waits".
+const HALF_OF_TIME: &str = "wait_half_of_time_ns";
+
+/// Whether the number of vCPUs is not told by the ratio beside it.
+fn shows_vcpus(summary: &Summary) -> bool {
+    summary.outline.axes.iter().all(|axis| axis.key != "ratio" && axis.key != "vcpus")
+}
+
+fn has_starved(summary: &Summary) -> bool {
+    summary.rows.iter().any(|row| row.starved_vcpus.is_some_and(|starved| starved > 0.0))
+}
 
 fn has_fixed_work(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.completion_ns.is_some())
@@ -118,15 +191,18 @@ fn line(
         .iter()
         .map(|axis| Field::new(shown(row.setting.get(&axis.key).cloned().unwrap_or_default())))
         .collect();
-    fields.push(Field::new(shown(row.vcpus.to_string())));
+    if shows_vcpus(summary) {
+        fields.push(Field::new(shown(row.vcpus.to_string())));
+    }
+    let named = fields.len();
     fields.push(Field::new(row.arm.as_str()));
-    let throughput = |it: &Estimate| format!("{}/s{}", si(it.median), plus_minus(it));
+    let throughput = |it: &Estimate| format!("{}/s{}", si(it.hodges_lehmann), plus_minus(it));
     let without_interval = || format!("{}/s        ", si(row.mean_per_second));
     let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
-        Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.median)))
+        Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.hodges_lehmann)))
     };
     if has_fixed_work(summary) {
-        let completion = |it: &Estimate| format!("{}{}", time_ns(it.median), plus_minus(it));
+        let completion = |it: &Estimate| format!("{}{}", time_ns(it.hodges_lehmann), plus_minus(it));
         let completion = row.completion_ns.as_ref().map_or("not done".into(), completion);
         fields.push(Field::new(completion));
     } else {
@@ -135,13 +211,16 @@ fn line(
     }
     fields.push(plain(&row.efficiency, significant));
     fields.push(plain(&row.jain, significant));
+    if has_starved(summary) {
+        fields.push(Field::new(starved(row)));
+    }
     fields.push(if has_fixed_work(summary) {
         plain(&row.lock_cpu_share, |share| format!("{} %", significant(share * 100.0)))
     } else {
-        plain(&row.wait_p99_ns, time_ns)
+        Field::new(long_waits(row))
     });
     if row.role == Role::Ideal {
-        for field in &mut fields[summary.outline.axes.len() + 1..] {
+        for field in &mut fields[named..] {
             field.style = FAINT;
         }
     }
@@ -149,9 +228,30 @@ fn line(
     fields
 }
 
+/// `23/46`: vCPUs that completed nothing.
+pub(crate) fn starved(row: &Row) -> String {
+    row.starved_vcpus.map_or("-".into(), |starved| match starved {
+        0.0 => "0".into(),
+        starved => format!("{}/{}", significant_count(starved), row.vcpus),
+    })
+}
+
+/// A median of counts: whole, or a half.
+fn significant_count(count: f64) -> String {
+    if count.fract() == 0.0 { format!("{count:.0}") } else { format!("{count:.1}") }
+}
+
+/// Half of all time spent waiting went into waits at least this long.
+pub(crate) fn long_waits(row: &Row) -> String {
+    let at_least = if row.at_least.iter().any(|name| name == HALF_OF_TIME) { "> " } else { "" };
+    row.wait_half_of_time_ns
+        .as_ref()
+        .map_or("-".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
+}
+
 fn of_comparison(comparison: &Comparison) -> Field {
     let text = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
-    Field { text, style: verdict_style(comparison.verdict) }
+    Field { text: format!("{text} {}", comparison.verdict.mark()), style: verdict_style(comparison.verdict) }
 }
 
 fn verdict_style(verdict: Verdict) -> Style {
@@ -168,7 +268,7 @@ fn further_comparisons(summary: &Summary) -> String {
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
     for comparison in summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first) {
         let ratio = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
-        let word = comparison.verdict.word();
+        let word = comparison.verdict.word(comparison.of);
         let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
     }
     text
@@ -182,7 +282,7 @@ fn lock_costs(costs: &[ArmCost]) -> String {
     let header =
         ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
     let cycles = |estimate: &Option<Estimate>| {
-        Field::new(estimate.as_ref().map_or("-".into(), |it| significant(it.median)))
+        Field::new(estimate.as_ref().map_or("-".into(), |it| significant(it.hodges_lehmann)))
     };
     let bytes = |bytes: Option<u32>| Field::new(bytes.map_or("-".into(), |bytes| bytes.to_string()));
     let line = |cost: &ArmCost| {
@@ -210,7 +310,7 @@ pub(crate) fn comparisons(cells: &[Comparison], regressions: &[usize], threshold
             Field::new(cell.arm.as_str()),
             Field::new(baseline),
             of_comparison(cell),
-            Field { text: cell.verdict.word().into(), style: verdict_style(cell.verdict) },
+            Field { text: cell.verdict.word(cell.of).into(), style: verdict_style(cell.verdict) },
         ]
     };
     let lines: Vec<Vec<Field>> = cells.iter().map(line).collect();

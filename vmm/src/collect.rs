@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::{
-    Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results,
-    WORK_PROBE_ITERATIONS, WORK_PROBES,
+    Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS,
+    WORK_PROBES,
 };
 
 use crate::activity::ByActivity;
@@ -216,10 +216,8 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
         let mut ticks: Vec<u32> =
             probes.ticks[..kept].iter().map(|ticks| ticks.load(Ordering::Relaxed)).collect();
         ticks.sort_unstable();
-        (kept >= PIECES_NEEDED).then(|| WorkSpeed {
-            over_promised: promised / f64::from(ticks[kept / 2].max(1)),
-            pieces: taken,
-        })
+        (kept >= PIECES_NEEDED)
+            .then(|| WorkSpeed { over_promised: promised / f64::from(ticks[kept / 2].max(1)), pieces: taken })
     };
     (0..seen.config.vcpus).map(of).collect()
 }

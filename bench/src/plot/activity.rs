@@ -1,5 +1,7 @@
 //! Where the time of the pCPUs went, and whom the preemptions hit.
 
+use std::collections::BTreeMap;
+
 use super::{Data, Picture, Setting, WIDTH};
 use crate::quantity::{count, significant};
 use crate::record::Record;
@@ -24,7 +26,28 @@ struct Chart {
     remark_title: &'static str,
 }
 
+/// Why the time cannot be divided up, if it cannot.
+fn indivisible(record: &Record) -> Option<&'static str> {
+    let config = &record.config;
+    match config.workload.as_str() {
+        "critical-section" | "mixed" if config.nested_one_in > 0 => {
+            Some("where sections nest, the time in a section has waits for the inner lock in it")
+        }
+        "critical-section" | "mixed" if record.preempted_ns.is_none() => Some(
+            "nobody knows for how long holders were off their pCPUs, which the time in sections has in it",
+        ),
+        "critical-section" | "mixed" => None,
+        _ => Some("this workload's operations are not a section and a pause of known length"),
+    }
+}
+
 pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
+    let (name, title) = ("time".to_owned(), "Where the time went".to_owned());
+    let records = data.runs.values().flat_map(BTreeMap::values).flatten();
+    if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
+        let caption = format!("Not drawn: {reason}.");
+        return Some(Picture { name, title, caption, svg: None });
+    }
     let chart = Chart {
         label: "Where the time of the pCPUs went",
         parts: &[
@@ -36,11 +59,13 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
         remark_title: "lock held by a vCPU without pCPU",
     };
     Some(Picture {
-        name: "time".into(),
-        title: "Where the time went".into(),
-        caption: "Shares of the pCPUs' time in the window: useful work in and between sections, waiting that burns a \
-                  pCPU, and the rest. At the right: share of the window in which the lock's holder was preempted.",
-        svg: stacked(data, &chart, time_bar)?,
+        name,
+        title,
+        caption: "Shares of the pCPUs' time in the window: measured time in sections less that in which their vCPU was off its \
+                  pCPU, work between sections, waiting that burns a pCPU, and the rest. At the right: share of the window \
+                  in which the lock's holder was preempted."
+            .into(),
+        svg: Some(stacked(data, &chart, time_bar)?),
     })
 }
 
@@ -54,8 +79,9 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
         name: "preemptions".into(),
         title: "Whom the preemptions hit".into(),
         caption: "What a vCPU was doing at the moment its slice ended. Locks whose waiters sleep are preempted less, \
-                  since fewer vCPUs want a pCPU.",
-        svg: stacked(data, &chart, preemption_bar)?,
+                  since fewer vCPUs want a pCPU."
+            .into(),
+        svg: Some(stacked(data, &chart, preemption_bar)?),
     })
 }
 
@@ -63,10 +89,9 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let offered: f64 =
         runs.iter().map(|run| run.timing.window_ns as f64 * run.config.cpus.len() as f64).sum();
     let on_cpu: f64 = runs.iter().map(|run| on_cpu_ns(run)).sum();
-    let work = |of: fn(&Record) -> u64| -> f64 {
-        runs.iter().map(|run| run.totals.acquisitions as f64 * of(run) as f64).sum::<f64>() / offered
-    };
-    let (hold, think) = (work(|run| run.config.hold_ns), work(|run| run.config.think_ns));
+    let sum = |of: fn(&Record) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / offered;
+    let (hold, think) =
+        (sum(held_on_cpu_ns), sum(|run| run.totals.acquisitions as f64 * run.config.think_ns as f64));
     let wait = (on_cpu / offered - hold - think).max(0.0);
     let rest = (1.0 - hold - think - wait).max(0.0);
     let window: f64 = runs.iter().map(|run| run.timing.window_ns as f64 * f64::from(run.config.locks)).sum();
@@ -74,6 +99,13 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let remark =
         held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns as f64 / window * 100.0)));
     (offered > 0.0).then(|| Bar { shares: vec![hold, think, wait, rest], remark })
+}
+
+/// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
+fn held_on_cpu_ns(run: &Record) -> f64 {
+    let held = run.hold_ns.mean.unwrap_or(0.0) * run.hold_ns.count as f64;
+    let off = run.preempted_ns.as_ref().map_or(0, |by| by.holder);
+    (held - off as f64).max(0.0)
 }
 
 /// Time of all vCPUs on a pCPU, or the process's CPU time where nobody measures that.

@@ -3,7 +3,7 @@
 
 use super::{Data, Picture, Setting, WIDTH, series};
 use crate::experiment::slug;
-use crate::plan::OutlineAxis;
+use crate::plan::{OutlineAxis, OutlineComparison};
 use crate::quantity::{short, si, significant};
 use crate::statistics::Estimate;
 use crate::svg::{Anchor, Scale, Svg, colour};
@@ -43,7 +43,9 @@ pub(super) struct Panel<'a> {
 /// All panels: over the ratio if that varies, else over the axis that varies fastest.
 pub(super) fn panels<'a>(data: &Data<'a>) -> Vec<Panel<'a>> {
     let axes = &data.summary.outline.axes;
-    let Some(axis) = axes.iter().find(|axis| axis.key == "ratio").or(axes.last()) else { return vec![] };
+    let varies = |axis: &&OutlineAxis| axis.values.len() > 1;
+    let ratio = axes.iter().find(|axis| axis.key == "ratio" && varies(axis));
+    let Some(axis) = ratio.or(axes.iter().rev().find(varies)).or(axes.last()) else { return vec![] };
     let mut panels: Vec<Panel<'a>> = vec![];
     for setting in data.settings() {
         let mut fixed = setting.clone();
@@ -64,7 +66,8 @@ impl Panel<'_> {
         })
     }
 
-    fn picture(&self, data: &Data<'_>, name: &str, title: &str, caption: &'static str, svg: Svg) -> Picture {
+    fn picture(&self, data: &Data<'_>, name: &str, title: &str, caption: &str, svg: Svg) -> Picture {
+        let (caption, svg) = (caption.to_owned(), Some(svg));
         if self.fixed.is_empty() {
             return Picture { name: name.into(), title: title.into(), caption, svg };
         }
@@ -78,8 +81,8 @@ pub(super) fn throughput(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> 
         let row = |arm: &str| data.summary.row(setting, arm)?.acquisitions_per_second.clone();
         std::iter::once(row("lock-free")).chain(data.arms().iter().map(|arm| row(arm))).collect()
     })?;
-    let caption = "Acquisitions per second of all vCPUs together, median over blocks; bars are 95 % intervals. Grey: the \
-                   same work without any lock.";
+    let caption = "Acquisitions per second of all vCPUs together: Hodges-Lehmann estimates over blocks with their 95 % intervals. \
+                   Grey: the same work without any lock.";
     Some(panel.picture(data, "throughput", "Throughput", caption, svg))
 }
 
@@ -88,8 +91,8 @@ pub(super) fn efficiency(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> 
         let of = |arm: &String| data.summary.row(setting, arm)?.efficiency.clone();
         std::iter::once(None).chain(data.arms().iter().map(of)).collect()
     })?;
-    let caption = "Measured throughput over the ideal of the same block: 1 means that the lock costs nothing and that nobody \
-                   is ever preempted while others wait.";
+    let caption = "Measured throughput over the ideal of the same block, Hodges-Lehmann estimates with their 95 % intervals: 1 \
+                   means that the lock costs nothing and that nobody is ever preempted while others wait.";
     Some(panel.picture(data, "efficiency", "Efficiency", caption, svg))
 }
 
@@ -108,15 +111,23 @@ pub(super) fn comparison(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> 
     let axes = Axes {
         values: &axis.values,
         x_title: axis_title(&axis.key),
-        y_title: "ratio of throughputs",
+        y_title: ratio_title(&outline.comparisons),
         logarithmic: true,
         show: |value| format!("{}x", si(value)),
         tick: |value| format!("{}x", short(&si(value)).replace(' ', "")),
     };
     let svg = draw(&axes, &curves.collect::<Vec<_>>(), true)?;
-    let caption = "Throughput of one arm over that of another, measured within a second of each other; Hodges-Lehmann \
-                   estimate with its 95 % interval. At 1 there is no difference.";
+    let caption = "One arm over another within blocks: Hodges-Lehmann estimates with their 95 % intervals. Above 1 the arm \
+                   does better than its baseline; an interval that contains 1 shows no difference.";
     Some(panel.picture(data, "comparison", "Ratios within blocks", caption, svg))
+}
+
+/// What the ratios are ratios of, if that is one thing.
+fn ratio_title(comparisons: &[OutlineComparison]) -> &'static str {
+    match comparisons {
+        [first, rest @ ..] if rest.iter().all(|it| it.of == first.of) => first.of.ratio_of(),
+        _ => "ratio, above 1 is better",
+    }
 }
 
 /// Lock-free speed over the experiment.
@@ -149,9 +160,11 @@ pub(super) fn calibration(data: &Data<'_>) -> Option<Picture> {
     Some(Picture {
         name: "calibration".into(),
         title: "Was the host quiet?".into(),
-        caption: "Work done by lock-free vCPUs over what the calibrated loop promises. Where it falls, something else \
-                  used the pCPUs, or they changed their clock.",
-        svg,
+        caption: "Throughput of each lock-free run over the median of its own cell: cells of different settings differ by \
+                  design, runs of one cell should not. Where it falls, something else used the pCPUs, or they changed \
+                  their clock."
+            .into(),
+        svg: Some(svg),
     })
 }
 
@@ -212,10 +225,11 @@ fn draw(axes: &Axes<'_>, curves: &[Curve], line_at_one: bool) -> Option<Svg> {
 fn y_scale(axes: &Axes<'_>, curves: &[Curve], include_one: bool) -> Option<Scale> {
     let values = curves.iter().flat_map(|curve| curve.points.iter().flatten());
     let ends = values.flat_map(|it| {
-        let (low, high) =
-            it.interval.map_or((it.median, it.median), |interval| (interval.low, interval.high));
+        let (low, high) = it
+            .interval
+            .map_or((it.hodges_lehmann, it.hodges_lehmann), |interval| (interval.low, interval.high));
         // An interval that spans decades says "unknown"; it need not squash the picture.
-        [low.max(it.median / 30.0), high.min(it.median * 30.0)]
+        [low.max(it.hodges_lehmann / 30.0), high.min(it.hodges_lehmann * 30.0)]
     });
     let ends: Vec<f64> = ends.chain(include_one.then_some(1.0)).collect();
     let low = ends.iter().copied().reduce(f64::min)?;
@@ -224,7 +238,7 @@ fn y_scale(axes: &Axes<'_>, curves: &[Curve], include_one: bool) -> Option<Scale
     Some(if axes.logarithmic {
         Scale::logarithmic((low, high), pixels)
     } else {
-        Scale::linear((0.0, high.clamp(1.0, 1.1)), pixels)
+        Scale::linear((0.0, high.max(1.0)), pixels)
     })
 }
 

@@ -47,8 +47,9 @@ pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
         name: "fairness".into(),
         title: "Fairness".into(),
         caption: "Each dot is a vCPU: its acquisitions over the mean of all vCPUs, all blocks together. Fair locks gather \
-                  their dots at 1x; an unfair lock may be fast because it starves somebody.",
-        svg,
+                  their dots at 1x; an unfair lock may be fast because it starves somebody."
+            .into(),
+        svg: Some(svg),
     })
 }
 

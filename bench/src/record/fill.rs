@@ -380,7 +380,12 @@ fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
         why.insert("fairness.jain".into(), reason);
     }
     let starved_vcpus = counts().filter(|count| *count == 0).count() as u32;
-    Fairness { jain, starved_vcpus: Some(starved_vcpus), min_per_vcpu: counts().min().unwrap_or(0), max_per_vcpu: counts().max().unwrap_or(0) }
+    Fairness {
+        jain,
+        starved_vcpus: Some(starved_vcpus),
+        min_per_vcpu: counts().min().unwrap_or(0),
+        max_per_vcpu: counts().max().unwrap_or(0),
+    }
 }
 
 fn waits(outcome: &Outcome, why: &mut Why) -> Distribution {

@@ -3,7 +3,7 @@
 //! A wait is counted when its section ends inside the window. Those that were still pending when the window closed are
 //! *censored*: each lasts at least as long as it had until then. Left out, they make a lock look good by what it does to
 //! the vCPUs that never get it. They are counted with the length that is known, which makes every quantile a lower bound;
-//! it is an exact one if the figure does not change when all of them are taken to last for ever.
+//! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last for ever.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ struct Times {
     spans: Vec<Span>,
     /// The same with the pending ones at infinity.
     if_endless: Vec<Span>,
-    pending: u64,
+    /// Known lengths of the pending ones.
+    pending: Vec<f64>,
 }
 
 impl Times {
@@ -53,7 +54,7 @@ impl Times {
         spans.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
         let mut if_endless = seen;
         if_endless.extend(pending.iter().map(|_| exact(f64::INFINITY)));
-        Self { spans, if_endless, pending: pending.len() as u64 }
+        Self { spans, if_endless, pending: pending.iter().map(|ticks| *ticks as f64).collect() }
     }
 
     fn count(&self) -> u64 {
@@ -63,25 +64,41 @@ impl Times {
     /// Quantile `q` (0 to 1). Within a bucket the values are taken to lie evenly.
     fn quantile(&self, q: f64) -> Figure {
         let ticks = quantile_of(&self.spans, q);
-        Figure { ticks, at_least: quantile_of(&self.if_endless, q) > ticks }
+        Figure { ticks, at_least: quantile_of(&self.if_endless, q) > ticks * BUCKET_STEP }
     }
 
-    /// The longest wait such that half of all time spent waiting went into waits at least as long.
+    /// The longest time such that half of the sum of all goes into times at least as long.
+    ///
+    /// A wait that is looked at while it goes on has on average as much before it as behind it. Where the figure stays when
+    /// each of the pending ones is taken to last twice as long, it is not decided by them.
     fn half_of_time(&self) -> Figure {
-        let total: f64 = self.spans.iter().map(|span| span.middle() * span.count as f64).sum();
-        let mut longer = 0.0;
-        let at_half = self.spans.iter().rev().find(|span| {
-            longer += span.middle() * span.count as f64;
-            2.0 * longer >= total
-        });
-        // Whatever is pending goes on to make this longer: it is exact only where nothing is.
-        Figure { ticks: at_half.map_or(0.0, Span::middle), at_least: self.pending > 0 }
+        let ticks = half_of(&self.spans);
+        let mut doubled = self.if_endless.clone();
+        let pending = doubled.iter_mut().filter(|span| span.low.is_infinite());
+        for (span, ticks) in pending.zip(&self.pending) {
+            (span.low, span.high) = (2.0 * ticks, 2.0 * ticks);
+        }
+        doubled.sort_by(|a, b| a.middle().total_cmp(&b.middle()));
+        Figure { ticks, at_least: half_of(&doubled) > ticks * BUCKET_STEP }
     }
 
     fn longest(&self) -> Figure {
         let last = self.spans.last().map_or(0.0, |span| span.high);
-        Figure { ticks: last, at_least: self.pending > 0 }
+        Figure { ticks: last, at_least: self.pending.contains(&last) }
     }
+}
+
+/// From one bucket of a histogram to the next.
+const BUCKET_STEP: f64 = 17.0 / 16.0;
+
+fn half_of(spans: &[Span]) -> f64 {
+    let total: f64 = spans.iter().map(|span| span.middle() * span.count as f64).sum();
+    let mut longer = 0.0;
+    let at_half = spans.iter().rev().find(|span| {
+        longer += span.middle() * span.count as f64;
+        2.0 * longer >= total
+    });
+    at_half.map_or(0.0, Span::middle)
 }
 
 fn quantile_of(spans: &[Span], q: f64) -> f64 {
@@ -201,6 +218,10 @@ mod tests {
         assert!(near(times.p90, 100.0), "{times:?}");
         assert!(near(times.half_of_time, 1e6), "{times:?}");
         assert!(times.at_least.is_empty(), "nothing is pending: {times:?}");
+        let (times, _) = waits(&[(1_000_000, 10_000)], &[500_000; 7]);
+        assert!(times.at_least.is_empty(), "a few that wait as long as all others decide nothing: {times:?}");
+        let (times, _) = waits(&[(100, 10_000)], &[500_000; 7]);
+        assert_eq!(times.at_least, ["longest", "half_of_time"]);
     }
 
     #[test]

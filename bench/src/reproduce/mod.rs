@@ -28,7 +28,7 @@ use crate::text::{paragraph, wrap};
 use crate::timestamp;
 
 use seeds::{Point, ROWS, Row};
-use verdict::Agreement;
+use verdict::{Agreement, MARGIN, MARGIN_NEAR_1};
 
 /// What `haltkick reproduce` finds; `reproduction.json`.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -212,8 +212,15 @@ fn text(reproduction: &Reproduction) -> String {
             let _ = writeln!(text, "{line}");
         }
     }
-    text += "\npublished and ours are ratios, (low to high) is the 95 % interval; control: where nothing should\n\
-             differ, [as published]; pCPUs: there / here.\n";
+    let percent = |margin: f64| significant((margin - 1.0) * 100.0);
+    let _ = write!(
+        text,
+        "\npublished and ours are ratios, (low to high) is the 95 % interval; control: where nothing should\n\
+         differ, [as published]; pCPUs: there / here. agrees: the whole interval lies within {} % of the\n\
+         published ratio ({} % where that is near 1); N blocks: about as many would tell.\n",
+        percent(MARGIN),
+        percent(MARGIN_NEAR_1)
+    );
     let yellow = AnsiColor::Yellow.on_default();
     for warning in &reproduction.warnings {
         for line in wrap(&format!("warning: {warning}"), 2) {

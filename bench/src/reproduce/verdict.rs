@@ -1,66 +1,105 @@
 //! Whether our figure agrees with a published one.
+//!
+//! An interval that contains the published value agrees with it by vagueness as well as by being right: one of 1.05 to 8
+//! contains nearly everything. So agreement is equivalence: the whole interval must lie within a margin around the
+//! published value. Where it lies partly inside and partly outside, more blocks would tell, and about how many is said.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, Interval};
 
 /// How our ratio stands to a published one.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Agreement {
-    /// The published ratio lies in our interval, and 1 does not; or both are near 1.
+    /// Our whole interval lies within the margin around the published ratio.
     Agrees,
-    /// The same direction, further from 1 than published.
+    /// The same direction, further from 1 than published by more than the margin.
     Larger,
-    /// The same direction, closer to 1 than published.
+    /// The same direction, closer to 1 than published by more than the margin.
     Smaller,
-    /// Our interval contains 1, and the published ratio is not near 1.
+    /// Our interval contains 1 and lies outside the margin.
     NoDifferenceShown,
     /// The other direction.
     Opposite,
+    /// Our interval lies partly within the margin and partly outside: about so many blocks would tell, if any number
+    /// that can be run would.
+    TooWideToTell {
+        /// Blocks in all.
+        blocks: Option<u32>,
+    },
     /// There is no figure of ours, or it has no interval.
     NoFigure,
 }
 
 /// Published differences up to this share are none.
 const NEAR_1: f64 = 0.02;
+/// Factor around a published ratio within which ours is the same: of a difference...
+pub(crate) const MARGIN: f64 = 1.25;
+/// ...and of none.
+pub(crate) const MARGIN_NEAR_1: f64 = 1.05;
+/// More blocks than this are not worth naming.
+const MOST_BLOCKS: f64 = 10_000.0;
 
 impl Agreement {
     /// Compares `ours` with `published`.
     pub(crate) fn of(published: f64, ours: Option<&Estimate>) -> Self {
-        let Some(interval) = ours.and_then(|ours| ours.interval) else { return Self::NoFigure };
+        let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
+            return Self::NoFigure;
+        };
+        let margin = margin(published).ln();
         // As distances from 1 in the published direction.
-        let towards = |ratio: f64| ratio.ln() * published.ln().signum();
+        let towards = |ratio: f64| if published < 1.0 { -ratio.ln() } else { ratio.ln() };
         let (a, b) = (towards(interval.low), towards(interval.high));
         let (near, far, published) = (a.min(b), a.max(b), towards(published));
-        let (holds_1, holds_it) = (near <= 0.0 && 0.0 <= far, near <= published && published <= far);
+        let (inside, outside) = (published - margin, published + margin);
         match () {
-            () if holds_1 && published > NEAR_1 => Self::NoDifferenceShown,
-            () if holds_1 || holds_it => Self::Agrees,
+            () if inside <= near && far <= outside => Self::Agrees,
+            () if near > outside => Self::Larger,
+            () if far >= inside => {
+                let centre = towards(ours.hodges_lehmann);
+                let to_an_end = (centre - inside).abs().min((outside - centre).abs());
+                Self::TooWideToTell { blocks: blocks_needed(ours.n, interval, to_an_end) }
+            }
+            () if near > 0.0 => Self::Smaller,
             () if far < 0.0 => Self::Opposite,
-            () if near > published => Self::Larger,
-            () => Self::Smaller,
+            () => Self::NoDifferenceShown,
         }
     }
 
     /// In words.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> String {
         match self {
-            Self::Agrees => "agrees",
-            Self::Larger => "same direction, larger",
-            Self::Smaller => "same direction, smaller",
-            Self::NoDifferenceShown => "no difference shown",
-            Self::Opposite => "opposite direction",
-            Self::NoFigure => "no figure",
+            Self::Agrees => "agrees".into(),
+            Self::Larger => "same direction, larger".into(),
+            Self::Smaller => "same direction, smaller".into(),
+            Self::NoDifferenceShown => "no difference shown".into(),
+            Self::Opposite => "opposite direction".into(),
+            Self::TooWideToTell { blocks: Some(blocks) } => format!("too wide to tell: {blocks} blocks"),
+            Self::TooWideToTell { blocks: None } => "too wide to tell".into(),
+            Self::NoFigure => "no figure".into(),
         }
     }
+}
+
+/// The factor around `published` within which ours is the same.
+pub(crate) fn margin(published: f64) -> f64 {
+    if published.ln().abs() <= NEAR_1 { MARGIN_NEAR_1 } else { MARGIN }
+}
+
+/// Blocks after which an interval that narrows with their square root is half as wide as `wanted` on each side.
+fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> {
+    let half = (interval.high / interval.low).ln() / 2.0;
+    let needed = blocks as f64 * (half / wanted).powi(2);
+    // The margin is inside the interval, so that it takes more than there are.
+    (needed.is_finite() && needed <= MOST_BLOCKS).then(|| (needed.ceil() as u32).max(blocks as u32 + 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{Interval, Method};
+    use crate::statistics::Method;
 
     fn agreement(published: f64, low: f64, high: f64) -> Agreement {
         let interval = Some(Interval { low, high, method: Method::SignedRank });
@@ -69,15 +108,39 @@ mod tests {
     }
 
     #[test]
-    fn the_word_follows_from_the_interval() {
+    fn only_an_interval_within_the_margin_agrees() {
         assert_eq!(agreement(2.0, 1.9, 2.1), Agreement::Agrees);
-        assert_eq!(agreement(2.0, 2.5, 3.0), Agreement::Larger);
+        assert_eq!(agreement(2.0, 1.7, 2.4), Agreement::Agrees);
+        assert_eq!(agreement(1.004, 0.99, 1.01), Agreement::Agrees);
+        for (published, low, high) in [(2.01, 1.05, 8.0), (1.004, 0.8, 1.3), (2.0, 0.9, 3.0), (2.0, 1.4, 2.1)]
+        {
+            let agreement = agreement(published, low, high);
+            assert!(matches!(agreement, Agreement::TooWideToTell { .. }), "{published}: {agreement:?}");
+        }
+    }
+
+    #[test]
+    fn beyond_the_margin_the_word_says_where_ours_lies() {
+        assert_eq!(agreement(2.0, 2.6, 3.0), Agreement::Larger);
         assert_eq!(agreement(2.0, 1.2, 1.5), Agreement::Smaller);
         assert_eq!(agreement(2.0, 0.9, 1.5), Agreement::NoDifferenceShown);
         assert_eq!(agreement(2.0, 0.5, 0.9), Agreement::Opposite);
-        assert_eq!(agreement(2.0, 0.9, 3.0), Agreement::NoDifferenceShown, "too wide to agree");
-        assert_eq!(agreement(1.004, 0.99, 1.01), Agreement::Agrees);
         assert_eq!(agreement(1.004, 1.1, 1.2), Agreement::Larger);
+    }
+
+    #[test]
+    fn too_wide_comes_with_the_blocks_that_would_tell() {
+        // Half as wide fits into the margin: four times the blocks.
+        let Agreement::TooWideToTell { blocks: Some(blocks) } = agreement(2.0, 2.0 / 1.5, 2.0 * 1.5) else {
+            panic!("an interval of half of it to twice it tells nothing");
+        };
+        assert!((18..=24).contains(&blocks), "{blocks}");
+        let at_the_edge = agreement(2.0, 1.6 / 1.3, 1.6 * 1.3);
+        assert_eq!(
+            at_the_edge,
+            Agreement::TooWideToTell { blocks: None },
+            "an estimate on the margin never tells"
+        );
     }
 
     #[test]

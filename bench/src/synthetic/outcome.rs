@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{
     ByActivity, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, TicksHistogram, VcpuOutcome,
+    WorkSpeed,
 };
 
 /// A tick is a nanosecond.
@@ -55,6 +56,8 @@ pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         cpu_time: window * config.cpus.len() as u32,
         lost_updates: (config.lock != "none").then_some(0),
         wait: waits(sections),
+        pending_waits: Ok(vec![]),
+        work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); config.vcpus as usize],
         hold: histogram(&[(config.hold.as_nanos() as u64, sections)]),
         lock_events: vec![],
         vm_exits: vec![],
@@ -84,16 +87,7 @@ fn waits(sections: u64) -> TicksHistogram {
 
 /// A histogram of values and how often each occurs.
 pub(super) fn histogram(values: &[(u64, u64)]) -> TicksHistogram {
-    /// Buckets that hold values up to a minute.
-    const BUCKETS: usize = 36 * 16;
-    // One value in each bucket tells where each begins.
-    let whole = TicksHistogram { buckets: vec![1; BUCKETS], max: u64::MAX, sum: 0 };
-    let bounds: Vec<u64> = whole.occupied().map(|(low, _)| low).collect();
-    let mut histogram = TicksHistogram { buckets: vec![0; BUCKETS], max: 0, sum: 0 };
-    for (value, count) in values.iter().filter(|(_, count)| *count > 0) {
-        histogram.buckets[bounds.partition_point(|low| low <= value) - 1] += count;
-        histogram.max = histogram.max.max(*value);
-        histogram.sum += value * count;
-    }
+    let mut histogram = TicksHistogram::empty();
+    values.iter().filter(|(_, count)| *count > 0).for_each(|&(value, count)| histogram.count(value, count));
     histogram
 }

@@ -25,19 +25,19 @@ pub(crate) enum Shape {
 }
 
 /// Where the noise comes from.
-pub(super) struct Scatter {
+pub(crate) struct Scatter {
     rng: ChaCha8Rng,
     /// The last value of the autoregressive process, in its deviations.
     last: f64,
 }
 
 impl Scatter {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { rng: ChaCha8Rng::seed_from_u64(seed), last: 0.0 }
     }
 
     /// The next run's throughput over the true one.
-    pub(super) fn next(&mut self, shape: Shape) -> f64 {
+    pub(crate) fn next(&mut self, shape: Shape) -> f64 {
         /// No noise takes all.
         const LEAST: f64 = 0.01;
         let normal = self.normal();

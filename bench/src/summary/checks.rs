@@ -1,0 +1,276 @@
+//! What is looked at before figures are to be believed. An all-clear is given only for what was looked at: a check that
+//! could not be made says so, with the reason.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Summary;
+use crate::quantity::significant;
+use crate::record::{Noise, Record};
+use crate::statistics::{self, Estimate, Method, Verdict};
+use crate::table;
+
+/// Something that was looked at, or was to be.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Check {
+    /// Stable name.
+    pub(crate) name: String,
+    /// How it went.
+    pub(crate) outcome: CheckOutcome,
+    /// What was found, or why nothing could be.
+    pub(crate) text: String,
+}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CheckOutcome {
+    /// Nothing was found.
+    Passed,
+    /// Something was.
+    Failed,
+    /// It could not be made.
+    NotChecked,
+}
+
+/// A check before it has its name.
+type Finding = (CheckOutcome, String);
+
+fn passed(text: impl Into<String>) -> Finding {
+    (CheckOutcome::Passed, text.into())
+}
+
+fn failed(text: impl Into<String>) -> Finding {
+    (CheckOutcome::Failed, text.into())
+}
+
+fn not_checked(text: impl Into<String>) -> Finding {
+    (CheckOutcome::NotChecked, text.into())
+}
+
+/// All of them.
+pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
+    let others = |noise: &Noise| noise.others_share;
+    let steal = |noise: &Noise| noise.steal_share;
+    let findings = [
+        ("runs", runs(records)),
+        ("neighbours", noise(records, "other processes on the pCPUs", "noise.others_share", others)),
+        ("steal", noise(records, "CPU time taken by the machine below", "noise.steal_share", steal)),
+        ("work", work(records)),
+        ("control", control(summary)),
+        ("drift", drift(&summary.calibration)),
+        ("jumps", jumps(&summary.calibration)),
+        ("outliers", outliers(summary)),
+    ];
+    let check = |(name, (outcome, text)): (&str, Finding)| Check { name: name.into(), outcome, text };
+    findings.map(check).into()
+}
+
+/// Whether every run is to be trusted, by what was watched in it.
+fn runs(records: &[Record]) -> Finding {
+    let spoiled = records.iter().filter(|record| !record.trusted).count();
+    if spoiled == 0 {
+        return passed(format!("none of {} runs was disturbed by what was watched", records.len()));
+    }
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    for warning in records.iter().flat_map(|record| &record.warnings) {
+        *codes.entry(warning.code.as_str()).or_default() += 1;
+    }
+    let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    failed(format!(
+        "{spoiled} of {} runs are not to be trusted ({}): see 'warnings' in runs.jsonl",
+        records.len(),
+        codes.join(", ")
+    ))
+}
+
+/// Whether a kind of noise could be watched. What was seen of it is in the runs' own warnings.
+fn noise(records: &[Record], what: &str, path: &str, of: fn(&Noise) -> Option<f64>) -> Finding {
+    let blind: Vec<&Record> = records.iter().filter(|record| of(&record.noise).is_none()).collect();
+    match blind.first() {
+        None => passed(format!("{what} was watched in every run")),
+        Some(first) => not_checked(format!(
+            "{what}: {} of {} runs could not be watched ({})",
+            blind.len(),
+            records.len(),
+            first.why.get(path).map_or("no reason given", String::as_str)
+        )),
+    }
+}
+
+/// Whether the work went as fast as the calibration says.
+fn work(records: &[Record]) -> Finding {
+    let timed = records.iter().filter(|record| record.timing.work_speed.is_some()).count();
+    match records.len() - timed {
+        0 => passed("the speed of the work was measured in every run"),
+        blind => not_checked(format!(
+            "speed of the work: too little of it was timed in {blind} of {} runs",
+            records.len()
+        )),
+    }
+}
+
+/// Whether the A/A pair shows what is not there.
+fn control(summary: &Summary) -> Finding {
+    let Some(control) = &summary.control else {
+        return not_checked("A/A pair: this experiment has none ([control])");
+    };
+    let shown = control.ratio.as_ref().map_or("no figure".into(), table::ratio);
+    let exact = |estimate: &Estimate| estimate.interval.is_some_and(|it| it.method != Method::StudentT);
+    match control.verdict {
+        Verdict::Faster | Verdict::Slower => failed(format!(
+            "the A/A pair, one cell run twice per block, shows a difference ({shown}): expected in 5 % of experiments; \
+             if it comes again, something disturbs this host"
+        )),
+        Verdict::NoDifferenceShown if control.ratio.as_ref().is_some_and(exact) => {
+            passed(format!("the A/A pair shows no difference ({shown})"))
+        }
+        _ => not_checked(format!("A/A pair: six blocks are the fewest that tell ({shown})")),
+    }
+}
+
+fn drift(speeds: &[f64]) -> Finding {
+    if speeds.len() < statistics::DRIFT_NEEDS {
+        return not_checked(format!(
+            "drift: {} lock-free runs do not tell, {} would",
+            speeds.len(),
+            statistics::DRIFT_NEEDS
+        ));
+    }
+    match statistics::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
+        None => passed("lock-free speed did not drift by more than 2 %"),
+        Some(factor) => failed(format!(
+            "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
+            significant((factor - 1.0) * 100.0)
+        )),
+    }
+}
+
+/// A lock-free run this far off the median of its cell is a jump.
+const JUMP: f64 = 1.1;
+/// More than this share of jumps says that the host was disturbed; a few are noise.
+const JUMPS_BORNE: f64 = 0.05;
+
+fn jumps(speeds: &[f64]) -> Finding {
+    // The median of two cells' runs lies between them: nothing can be far off it then.
+    const FEWEST: usize = 4;
+    if speeds.len() < FEWEST {
+        return not_checked("sudden changes of the host's speed: too few lock-free runs");
+    }
+    let off = speeds.iter().filter(|speed| !(1.0 / JUMP..=JUMP).contains(*speed)).count();
+    let text =
+        format!("{off} of {} lock-free runs were more than 10 % off the median of their cell", speeds.len());
+    if off as f64 > JUMPS_BORNE * speeds.len() as f64 {
+        failed(format!("{text}: the host was disturbed"))
+    } else {
+        passed(text)
+    }
+}
+
+fn outliers(summary: &Summary) -> Finding {
+    let judged = summary.rows.iter().filter(|row| row.runs >= statistics::OUTLIERS_NEED).count();
+    if judged == 0 {
+        return not_checked(format!("outliers: it takes {} runs of a cell", statistics::OUTLIERS_NEED));
+    }
+    let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
+    match outliers {
+        0 => passed("no run lies far from its cell's others"),
+        _ => failed(format!(
+            "{outliers} of {} runs lie far from their cell's others: kept, and marked",
+            summary.runs
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Shape, Sketch, World};
+
+    fn found(summary: &Summary, name: &str) -> (CheckOutcome, String) {
+        let check = summary.checks.iter().find(|check| check.name == name).unwrap();
+        (check.outcome, check.text.clone())
+    }
+
+    /// Two settings whose lock-free speeds differ by half, as different slices make them.
+    fn two_speeds(world: World, blocks: u32) -> Summary {
+        let plan = Sketch::new().axis("slice", &["100us", "1ms"]).arm("a", "tas").plan(blocks);
+        let world = world.adjust(|config, outcome| {
+            if config.slice.as_micros() == 100 {
+                outcome.vcpus.iter_mut().for_each(|vcpu| vcpu.acquisitions /= 2);
+            }
+        });
+        Summary::new(&plan.outline, &world.records(&plan))
+    }
+
+    #[test]
+    fn settings_whose_lock_free_speeds_differ_by_design_are_no_disturbance() {
+        let summary = two_speeds(World::new(1).shape(Shape::LogNormal(0.01)), 10);
+        assert_eq!(found(&summary, "jumps").0, CheckOutcome::Passed, "{:?}", summary.checks);
+        assert_eq!(found(&summary, "drift").0, CheckOutcome::Passed);
+        assert!(
+            summary.calibration.iter().all(|speed| (0.9..1.1).contains(speed)),
+            "{:?}",
+            summary.calibration
+        );
+    }
+
+    #[test]
+    fn a_host_that_is_disturbed_again_and_again_is_found() {
+        let world = World::new(1).disturbed(|config, run| config.lock == "none" && run % 3 == 0);
+        let summary = two_speeds(world, 20);
+        assert_eq!(found(&summary, "jumps").0, CheckOutcome::Failed, "{:?}", summary.calibration);
+        assert!(summary.warnings.iter().any(|warning| warning.contains("off the median of their cell")));
+    }
+
+    #[test]
+    fn a_host_that_slows_down_is_found() {
+        let plan = Sketch::new().arm("a", "tas").plan(30);
+        let world = World::new(1);
+        let mut records = world.records(&plan);
+        for record in &mut records {
+            let block = f64::from(record.place.as_ref().unwrap().block);
+            record.totals.acquisitions_per_second *= 1.0 - 0.01 * block;
+        }
+        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
+        assert!(outcome == CheckOutcome::Failed && text.contains("drifted by -2"), "{text}");
+    }
+
+    #[test]
+    fn what_could_not_be_checked_is_no_all_clear() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(3);
+        let world =
+            World::new(1).without_noise("no /proc/stat here").adjust(|_, outcome| outcome.work.clear());
+        let summary = Summary::new(&plan.outline, &world.records(&plan));
+        for (name, reason) in [
+            ("neighbours", "no /proc/stat here"),
+            ("steal", "no /proc/stat here"),
+            ("work", "too little of it was timed"),
+            ("control", "this experiment has none"),
+            ("drift", "do not tell"),
+            ("jumps", "too few lock-free runs"),
+            ("outliers", "it takes 5 runs"),
+        ] {
+            let (outcome, text) = found(&summary, name);
+            assert!(
+                outcome == CheckOutcome::NotChecked && text.contains(reason),
+                "{name}: {outcome:?} {text}"
+            );
+        }
+        assert_eq!(summary.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn an_a_a_pair_of_few_blocks_gives_no_all_clear_and_one_of_many_does() {
+        let outcome = |blocks| {
+            let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
+            let world = World::new(1).shape(Shape::LogNormal(0.01));
+            found(&Summary::new(&plan.outline, &world.records(&plan)), "control")
+        };
+        let (few, text) = outcome(4);
+        assert!(few == CheckOutcome::NotChecked && text.contains("six blocks are the fewest"), "{text}");
+        assert_eq!(outcome(8).0, CheckOutcome::Passed);
+    }
+}
