@@ -112,8 +112,9 @@ impl Job {
 fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
     let rule = job.rule(args.target_precision, args.max_time);
     let (directory, manifest, records, ending) = measure(job, directory, records, rule)?;
-    let exit = results::conclude(&directory, &manifest, &records, args.format)?;
-    ending.map(|()| exit)
+    let concluded = results::conclude(directory.path(), &manifest, &records, args.format);
+    // What ended it early is the reason for whatever went wrong then.
+    ending.and(concluded)
 }
 
 /// Measures what is missing. What there is then, and how it ended.
@@ -129,8 +130,8 @@ fn measure(
     let ending = session.run(rule);
     let manifest =
         Manifest { noise_after: Some(facts::noise()), ..Manifest::read(session.directory.path())? };
-    session.directory.write(directory::MANIFEST, &manifest.to_json()?)?;
-    Ok((session.directory, manifest, session.records, ending))
+    let written = session.directory.write(directory::MANIFEST, &manifest.to_json()?);
+    Ok((session.directory, manifest, session.records, ending.and(written)))
 }
 
 /// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
@@ -149,19 +150,20 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
     };
     let rule = job.rule(None, None);
     let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
-    let concluded = results::write(&directory, &manifest, &records)?;
-    ending.map(|()| concluded)
+    let concluded = results::write(directory.path(), &manifest, &records);
+    ending.and(concluded)
 }
 
-/// Calibrates, unless `records` tell how that went, and writes the manifest of a new directory.
+/// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
 fn start<'a>(
     job: &'a Job,
     engine: Engine<'a>,
     directory: Directory,
     records: Vec<Record>,
 ) -> Result<Session<'a>> {
-    let calibration = match records.first() {
-        Some(record) => Calibration::of_record(record),
+    let host = Host::probe();
+    let calibration = match Calibration::of_host(&records, &host) {
+        Some(calibration) => calibration,
         None => match calibrate(engine, job) {
             Ok(calibration) => calibration,
             Err(error) => {
@@ -170,10 +172,12 @@ fn start<'a>(
             }
         },
     };
-    if !directory.has_manifest() {
-        directory.write(directory::MANIFEST, &job.manifest().to_json()?)?;
+    if !directory.has_manifest()
+        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
+    {
+        directory.discard();
+        return Err(failure);
     }
-    let host = Host::probe();
     Ok(Session {
         plan: &job.plan,
         engine,
@@ -263,9 +267,10 @@ fn in_block(id: &str, block: u32) -> String {
 /// Runs one cell of one block into a directory that other processes may be adding to.
 fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let (cell, block) = find_cell(&job.plan, id)?;
-    let directory = Directory::join(path)?;
+    let directory = Directory::join(path, id)?;
     let records = directory::read_records(path)?;
     if directory.has_manifest() && Manifest::read(path)?.outline != job.plan.outline {
+        directory.discard();
         let path = path.display();
         return Err(Failure::usage(format!(
             "{path} holds another experiment: choose another --output directory"
@@ -275,6 +280,7 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
         record.place.as_ref().is_some_and(|place| place.cell_id == cell.id && place.block == block)
     };
     if records.iter().any(|record| is_it(&record)) {
+        directory.discard();
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
     }
@@ -282,7 +288,12 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let engine = run::kvm(&job.image, &stop);
     let mut session = start(job, &engine, directory, records)?;
     let before = session.records.len();
-    session.run_single(cell, block)?;
+    let ending = session.run_single(cell, block);
+    if session.records.len() == before {
+        session.directory.discard();
+        return ending.map(|()| Exit::Done);
+    }
+    ending?;
     for record in &session.records[before..] {
         if args.format == crate::cli::Format::Json {
             output::data(&format!("{}\n", output::to_json(record)?))?;

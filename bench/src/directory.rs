@@ -1,63 +1,69 @@
 //! An experiment's directory: whole files appear complete or not at all, records are appended one by one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::exit::{Exit, Failure, Result};
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
+use crate::run::run_id;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
-pub(crate) const RUNS: &str = "runs.jsonl";
+const RUNS: &str = "runs.jsonl";
+/// How the names of files begin that hold single cells.
+const PART: &str = "runs-";
 
-/// A directory that takes results.
+/// A directory that takes results. As long as this lives, no other process takes it for one of its own.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    runs: File,
+    /// `runs.jsonl`, locked: by one process that runs whole blocks, or by any number of those that run one cell each.
+    _lock: File,
+    /// Where records go: `runs.jsonl`, or a file of a single cell.
+    runs: PathBuf,
+    file: File,
 }
 
 impl Directory {
     /// A new or empty directory.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
-        // An empty runs.jsonl alone is what a run leaves that was killed before its first record.
-        let has_records = fs::metadata(path.join(RUNS)).is_ok_and(|runs| runs.len() > 0);
-        if path.join(MANIFEST).exists() || has_records {
-            return Err(Failure::usage(format!(
-                "{} already holds an experiment: choose another --output directory",
-                path.display()
-            )));
-        }
-        Self::open(path)
+        refuse_taken(path)?;
+        let directory = Self::open(path)?;
+        refuse_taken(path)?; // somebody may have been faster, and be done
+        Ok(directory)
     }
 
     /// A directory that holds an experiment, to add to it. What a killed run left of a line is cut off.
     pub(crate) fn reopen(path: &Path) -> Result<Self> {
         let directory = Self::open(path)?;
-        let runs = path.join(RUNS);
-        let failed = |error| unwritable(&runs, &error);
-        let bytes = fs::read(&runs).map_err(failed)?;
+        let failed = |error| unwritable(&directory.runs, &error);
+        let bytes = fs::read(&directory.runs).map_err(failed)?;
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if complete < bytes.len() {
-            directory.runs.set_len(complete as u64).map_err(failed)?;
+            directory.file.set_len(complete as u64).map_err(failed)?;
         }
         Ok(directory)
     }
 
     fn open(path: &Path) -> Result<Self> {
-        let runs = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path.join(RUNS))
-            .map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: path.to_owned(), runs })
+        let runs = path.join(RUNS);
+        let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
+        let lock = file.try_clone().map_err(|error| unwritable(path, &error))?;
+        check_lock(path, lock.try_lock())?;
+        Ok(Self { path: path.to_owned(), _lock: lock, runs, file })
     }
 
-    /// A directory that is new, or that other processes may be adding records to.
-    pub(crate) fn join(path: &Path) -> Result<Self> {
+    /// A directory that is new, or that other processes add single cells to: `part` goes to a file of its own, since
+    /// several hosts that append to one file over NFS lose lines.
+    pub(crate) fn join(path: &Path, part: &str) -> Result<Self> {
         fs::create_dir_all(path).map_err(|error| unwritable(path, &error))?;
-        Self::open(path)
+        let lock = append_to(&path.join(RUNS)).map_err(|error| unwritable(path, &error))?;
+        check_lock(path, lock.try_lock_shared())?;
+        let runs = path.join(format!("{PART}{part}-{}.jsonl", run_id(SystemTime::now())));
+        let file = append_to(&runs).map_err(|error| unwritable(path, &error))?;
+        Ok(Self { path: path.to_owned(), _lock: lock, runs, file })
     }
 
     pub(crate) fn has_manifest(&self) -> bool {
@@ -70,8 +76,10 @@ impl Directory {
 
     /// Removes what was made for an experiment of which nothing was measured.
     pub(crate) fn discard(self) {
-        if fs::metadata(self.path.join(RUNS)).is_ok_and(|file| file.len() == 0) && !self.has_manifest() {
-            let _ = fs::remove_file(self.path.join(RUNS));
+        let is_empty = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        let for_cells = self.runs != self.path.join(RUNS);
+        if is_empty(&self.runs) && (for_cells || !self.has_manifest()) {
+            let _ = fs::remove_file(&self.runs);
         }
         let _ = fs::remove_dir(&self.path); // fails, rightly, if the directory holds something else
     }
@@ -81,13 +89,49 @@ impl Directory {
         write_whole(&self.path.join(name), content)
     }
 
-    /// Appends one record.
+    /// Appends one record, all of it or nothing.
     pub(crate) fn append(&mut self, json_line: &str) -> Result<()> {
-        let failed = |error| Failure::internal(format!("{}: {error}", self.path.join(RUNS).display()));
-        self.runs
-            .write_all(format!("{json_line}\n").as_bytes())
-            .and_then(|()| self.runs.flush())
-            .map_err(failed)
+        let before = self.file.metadata().map(|file| file.len());
+        let appended =
+            self.file.write_all(format!("{json_line}\n").as_bytes()).and_then(|()| self.file.flush());
+        appended.map_err(|error| {
+            let _ = before.and_then(|length| self.file.set_len(length));
+            Failure::internal(format!("{}: {error}", self.runs.display()))
+        })
+    }
+}
+
+fn append_to(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn refuse_taken(path: &Path) -> Result<()> {
+    // An empty runs.jsonl alone is what a run leaves that was killed before its first record.
+    let has_records = part_files(path).iter().any(|part| fs::metadata(part).is_ok_and(|runs| runs.len() > 0));
+    if path.join(MANIFEST).exists() || has_records {
+        return Err(Failure::usage(format!(
+            "{} already holds an experiment: choose another --output directory",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a directory that another process has locked. One that cannot be locked at all is taken as it is.
+fn check_lock(path: &Path, locked: std::result::Result<(), TryLockError>) -> Result<()> {
+    match locked {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+            "another haltkick writes to {}: wait until it has ended, or choose another --output directory",
+            path.display()
+        ))),
+        Err(TryLockError::Error(error)) => {
+            let path = path.display();
+            crate::output::talk(&format!(
+                "{path} cannot be locked ({error}): see to it that no other haltkick writes there"
+            ));
+            Ok(())
+        }
     }
 }
 
@@ -96,19 +140,51 @@ pub(crate) fn write_whole(path: &Path, content: &str) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);
-    fs::write(&partial, content)
-        .and_then(|()| fs::rename(&partial, path))
-        .map_err(|error| Failure::internal(format!("{}: {error}", path.display())))
+    fs::write(&partial, content).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
+        let _ = fs::remove_file(&partial);
+        Failure::internal(format!("{}: {error}", path.display()))
+    })
 }
 
-/// All records of a directory. A last line without its end is the mark of a killed run and is left out.
+/// The files with records in a directory: `runs.jsonl`, then those of single cells by name.
+fn part_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_part = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name == RUNS || (name.starts_with(PART) && name.ends_with(".jsonl"))
+    };
+    let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_part).collect();
+    parts.sort_by_key(|path| (!path.ends_with(RUNS), path.clone()));
+    parts
+}
+
+/// All records of a directory, those of single cells in the experiment's order. A last line without its end is the mark
+/// of a killed run and is left out.
 pub(crate) fn read_records(directory: &Path) -> Result<Vec<Record>> {
-    let path = directory.join(RUNS);
-    let text = fs::read_to_string(&path).map_err(|error| {
-        Failure::usage(format!("{}: {error}: give a directory that `haltkick bench` made", path.display()))
-    })?;
+    let parts = part_files(directory);
+    if parts.is_empty() {
+        let path = directory.join(RUNS);
+        let message =
+            format!("{}: no such file: give a directory that `haltkick bench` made", path.display());
+        return Err(Failure::usage(message));
+    }
+    let (runs, cells): (Vec<&PathBuf>, _) = parts.iter().partition(|path| path.ends_with(RUNS));
+    let read = |paths: Vec<&PathBuf>| -> Result<Vec<Record>> {
+        let records: Vec<Vec<Record>> =
+            paths.into_iter().map(|path| read_part(path)).collect::<Result<_>>()?;
+        Ok(records.into_iter().flatten().collect())
+    };
+    let (mut records, mut of_cells) = (read(runs)?, read(cells)?);
+    of_cells.sort_by_key(|record| record.place.as_ref().map(|place| place.order_index));
+    records.append(&mut of_cells);
+    Ok(records)
+}
+
+fn read_part(path: &Path) -> Result<Vec<Record>> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
-    complete.lines().enumerate().map(|(i, line)| parse_record(&path, i + 1, line)).collect()
+    complete.lines().enumerate().map(|(i, line)| parse_record(path, i + 1, line)).collect()
 }
 
 fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
@@ -143,4 +219,50 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         _ => "",
     };
     Failure { exit: Exit::Usage, message: format!("output directory {}: {error}{hint}", path.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Scratch, Sketch, World};
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).unwrap().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_directory_that_another_process_writes_to_is_refused_and_free_when_that_has_ended() {
+        let scratch = Scratch::new("locked");
+        let first = Directory::create(scratch.path()).unwrap();
+        for second in [Directory::create, Directory::reopen, |path: &Path| Directory::join(path, "cell")] {
+            let message = second(scratch.path()).unwrap_err().message;
+            assert!(message.starts_with("another haltkick writes to "), "{message}");
+        }
+        drop(first);
+        Directory::reopen(scratch.path()).unwrap();
+    }
+
+    #[test]
+    fn processes_that_run_a_cell_each_write_a_file_each_and_all_are_read() {
+        let scratch = Scratch::new("parts");
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
+        let mut records = World::new(1).records(&plan);
+        let mut parts: Vec<Directory> =
+            ["x", "x", "y"].map(|part| Directory::join(scratch.path(), part).unwrap()).into();
+        for (part, record) in parts.iter_mut().zip(&records) {
+            part.append(&crate::output::to_json(record).unwrap()).unwrap();
+        }
+        assert_eq!(names(scratch.path()).len(), 4, "three parts and runs.jsonl");
+        assert!(Directory::reopen(scratch.path()).is_err(), "whole blocks wait for single cells");
+        drop(parts);
+        records.sort_by_key(|record| record.place.as_ref().unwrap().order_index);
+        assert_eq!(read_records(scratch.path()).unwrap(), records);
+        Directory::join(scratch.path(), "empty").unwrap().discard();
+        assert_eq!(names(scratch.path()).len(), 4);
+        assert!(Directory::create(scratch.path()).is_err(), "it holds records");
+    }
 }

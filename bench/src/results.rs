@@ -17,36 +17,44 @@ use crate::table;
 
 /// Writes and shows what the records say, all that are planned or those that there are.
 pub(crate) fn conclude(
-    directory: &Directory,
+    directory: &Path,
     manifest: &Manifest,
     records: &[Record],
     format: Format,
 ) -> Result<Exit> {
-    let (summary, exit) = write(directory, manifest, records)?;
+    // The table needs no room on the disk.
+    let summary = Summary::new(&manifest.outline, records);
     match format {
         Format::Table => output::data(&table::summary(&summary))?,
         Format::Json => output::data(&to_json(&summary)?)?,
     }
-    output::talk(&format!("results: {0}, report: {0}/report.html", directory.path().display()));
+    let (_, exit) = write(directory, manifest, records)?;
+    output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
     Ok(exit)
 }
 
-/// Writes what the records say.
-pub(crate) fn write(
-    directory: &Directory,
-    manifest: &Manifest,
-    records: &[Record],
-) -> Result<(Summary, Exit)> {
+/// Writes what the records say. The records themselves are on disk already.
+pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
     let summary = Summary::new(&manifest.outline, records);
-    directory.write("summary.json", &to_json(&summary)?)?;
-    directory.write("summary.csv", &csv::summary(&summary))?;
-    directory.write("runs.csv", &csv::runs(&manifest.outline, records))?;
+    let write = |name: &str, content: &str| {
+        directory::write_whole(&directory.join(name), content).map_err(|failure| Failure {
+            message: format!(
+                "{failure}: all {} records are kept; make room, then `haltkick report {}` makes the rest",
+                records.len(),
+                directory.display()
+            ),
+            ..failure
+        })
+    };
+    write("summary.json", &to_json(&summary)?)?;
+    write("summary.csv", &csv::summary(&summary))?;
+    write("runs.csv", &csv::runs(&manifest.outline, records))?;
     for picture in plot::pictures(&Data::new(&summary, records)) {
         if let Some(svg) = &picture.svg {
-            directory.write(&format!("{}.svg", picture.name), &svg.file())?;
+            write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    directory.write("report.html", &report::html(manifest, &summary, records))?;
+    write("report.html", &report::html(manifest, &summary, records))?;
     let trusted = records.iter().all(|record| record.trusted);
     Ok((summary, if trusted { Exit::Done } else { Exit::Untrusted }))
 }
@@ -54,7 +62,7 @@ pub(crate) fn write(
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let (manifest, records) = read(&args.directory)?;
-    conclude(&Directory::reopen(&args.directory)?, &manifest, &records, args.format)
+    conclude(&args.directory, &manifest, &records, args.format)
 }
 
 /// `haltkick merge`.
@@ -66,7 +74,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     for record in &records {
         directory.append(&crate::output::to_json(record)?)?;
     }
-    conclude(&directory, &manifest, &records, args.format)
+    conclude(directory.path(), &manifest, &records, args.format)
 }
 
 /// What a directory holds.

@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::exit::{Failure, Result};
 use crate::experiment::BESIDE;
 use crate::host::Host;
+use crate::likeness;
 use crate::noise::Watcher;
 use crate::output::to_json;
 use crate::plan::{Cell, Plan};
@@ -78,13 +79,16 @@ impl Calibration {
         }
     }
 
-    /// That of earlier runs, so that a resumed experiment does the same work.
-    pub(crate) fn of_record(record: &Record) -> Self {
-        Self {
+    /// That of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
+    /// another speed, and perhaps another ring that is native.
+    pub(crate) fn of_host(records: &[Record], host: &Host) -> Option<Self> {
+        let here = likeness::identity(host);
+        let record = records.iter().find(|record| likeness::identity(&record.host) == here)?;
+        Some(Self {
             work_rate: record.timing.work_rate,
             ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
             ring_reason: record.config.ring_reason.clone(),
-        }
+        })
     }
 
     fn apply(&self, config: &RunConfig, seed: u64) -> RunConfig {
@@ -275,11 +279,21 @@ impl<'a> Session<'a> {
             if cell.config.ring == Ring::Auto {
                 record.config.ring_reason.clone_from(&self.calibration.ring_reason);
             }
-            self.directory.append(&to_json(&record)?)?;
+            self.directory.append(&to_json(&record)?).map_err(|failure| self.with_what_is_kept(failure))?;
             self.records.push(record);
         }
         self.progress.cell_done(&cell.id, begun.elapsed());
         Ok(())
+    }
+
+    /// A failure to write, with what is not lost by it.
+    fn with_what_is_kept(&self, failure: Failure) -> Failure {
+        self.progress.finish();
+        let (kept, path) = (self.records.len(), self.directory.path().display());
+        let message = format!(
+            "{failure}: {kept} records are kept; make room, then `haltkick bench --resume {path}` goes on"
+        );
+        Failure { message, ..failure }
     }
 
     /// Time for the rest of this block and as many whole ones.
@@ -317,6 +331,19 @@ mod tests {
     use crate::synthetic::{Scratch, Sketch, World};
 
     const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None };
+
+    #[test]
+    fn calibration_is_that_of_this_host_and_of_no_other() {
+        let plan = Sketch::new().arm("a", "tas").plan(1);
+        let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
+        let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
+        let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
+        let host = |id: &str| Host { host_id: Some(id.into()), ..Host::default() };
+        for (id, rate) in hosts {
+            assert_eq!(Calibration::of_host(&records, &host(id)).unwrap().work_rate, rate);
+        }
+        assert_eq!(Calibration::of_host(&records, &host("host-c")), None);
+    }
 
     #[test]
     fn a_session_records_every_cell_of_every_block_once_and_goes_on_where_another_ended() {

@@ -15,7 +15,7 @@ use crate::output;
 use crate::record::{Origin, Record};
 use crate::run;
 use crate::single;
-use crate::trace::TraceFile;
+use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
     let instruments = single::instruments(args)?;
@@ -25,13 +25,7 @@ pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<E
     let watch = Watch::start(&config.cpus);
     let ended = haltkick_vmm::run_guests(config, image, &stop, &instruments)?;
     // Profile and trace are of all guests, and come with the first.
-    let traced = match (trace_file, &ended[0].readings.trace) {
-        (Some(file), Some(trace)) => Some(file.write(trace)?),
-        _ => None,
-    };
-    if let Some(traced) = &traced {
-        output::talk(&traced.story());
-    }
+    let (traced, written) = trace::write(trace_file, ended[0].readings.trace.as_ref());
     let origin = Origin::new(started, Host::probe(), watch.finish());
     let configs: Vec<&RunConfig> = run::guests(config).collect();
     let outcomes: Vec<&Outcome> = ended.iter().filter_map(|ended| ended.result.as_ref().ok()).collect();
@@ -78,6 +72,6 @@ pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<E
     }
     match failed {
         Some(failure) => Err(failure),
-        None => Ok(if trusted { Exit::Done } else { Exit::Untrusted }),
+        None => written.map(|()| if trusted { Exit::Done } else { Exit::Untrusted }),
     }
 }

@@ -16,7 +16,7 @@ use crate::print;
 use crate::profile;
 use crate::record::Record;
 use crate::run::{self, Engine};
-use crate::trace::TraceFile;
+use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
     let instruments = instruments(args)?;
@@ -34,15 +34,12 @@ pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<E
     };
     let measured = measure(&engine, config, image, args.no_ideal);
     let readings = readings.take().unwrap_or_default();
-    let traced = match (trace_file, &readings.trace) {
-        (Some(file), Some(trace)) => Some(file.write(trace)?),
-        _ => None,
-    };
-    if let Some(traced) = &traced {
-        output::talk(&traced.story());
-    }
+    let (traced, written) = trace::write(trace_file, readings.trace.as_ref());
     match measured {
-        Ok(record) => conclude(Record { trace: traced, ..record }, readings.profile.as_ref(), args.format),
+        Ok(record) => {
+            let exit = conclude(Record { trace: traced, ..record }, readings.profile.as_ref(), args.format)?;
+            written.map(|()| exit)
+        }
         Err(failure) => {
             if args.format == Format::Json
                 && let Some(record) = FailureRecord::new(config, &failure, readings)

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
+use crate::output;
 
 /// A file that will hold a trace.
 pub(crate) struct TraceFile {
@@ -46,12 +47,15 @@ impl TraceFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes `trace` and says what is in it.
+    /// Writes `trace` and says what is in it. Of one that does not fit on the disk nothing is left.
     pub(crate) fn write(self, trace: &Trace) -> Result<Traced> {
         let path = self.path.display().to_string();
-        let bytes = trace
-            .write(&self.file)
-            .map_err(|error| Failure::internal(format!("--trace: {path}: {error}")))?;
+        let bytes = trace.write(&self.file).map_err(|error| {
+            if self.file.metadata().is_ok_and(|file| file.is_file()) {
+                let _ = std::fs::remove_file(&self.path);
+            }
+            Failure::internal(format!("--trace: {path}: {error}: the record is complete, the trace is lost"))
+        })?;
         let ((host_events, host_events_dropped), (guest_sections, guest_sections_dropped)) =
             (trace.host_events(), trace.guest_sections());
         let guest_sections_implausible = trace.implausible_sections();
@@ -65,6 +69,18 @@ impl TraceFile {
             guest_sections_implausible,
             missing: trace.missing().to_vec(),
         })
+    }
+}
+
+/// Writes `trace`, if there is one, and tells about it. A disk that is full costs the trace, not the run.
+pub(crate) fn write(file: Option<TraceFile>, trace: Option<&Trace>) -> (Option<Traced>, Result<()>) {
+    match file.zip(trace).map(|(file, trace)| file.write(trace)) {
+        None => (None, Ok(())),
+        Some(Ok(traced)) => {
+            output::talk(&traced.story());
+            (Some(traced), Ok(()))
+        }
+        Some(Err(failure)) => (None, Err(failure)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{command, finished, json, usable_kvm};
+use crate::support::{code, command, finished, haltkick, json, stderr, usable_kvm};
 use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs, tiny};
 
 /// Waits until `runs.jsonl` has as many lines, at most a minute.
@@ -45,6 +45,30 @@ fn ctrl_c_keeps_what_was_measured_and_shows_its_table() {
     let kept = records(&results).len();
     assert!(kept >= CELLS_PER_BLOCK + 3);
     assert_eq!(json(&results.join("summary.json"))["runs"], kept);
+}
+
+#[test]
+fn a_directory_that_a_bench_writes_to_is_not_written_by_another() {
+    if !usable_kvm() {
+        return;
+    }
+    let (experiment, path) = tiny("at-once");
+    let results = path.join("results");
+    let directory = results.to_str().unwrap();
+    let mut first = command(&["bench", &experiment, "--blocks", "1000", "--output", directory])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("haltkick can be started");
+    wait_for_records(&results, 1);
+    let second = haltkick(&["bench", "--resume", directory, "--max-time", "1ms"]);
+    let report = haltkick(&["report", directory]);
+    signal(&first, rustix::process::Signal::INT);
+    first.wait().unwrap();
+    assert_eq!(code(&second), 2, "{}", stderr(&second));
+    assert!(stderr(&second).contains("another haltkick writes to "), "{}", stderr(&second));
+    assert!([0, 7].contains(&code(&report)), "what is there so far can be looked at: {}", stderr(&report));
+    assert!(runs(&results).values().all(|count| *count == 1));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod disasm;
 mod experiments;
+mod full_disk;
 mod help;
 mod interrupted;
 mod kernels;
