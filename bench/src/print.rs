@@ -179,13 +179,17 @@ fn distribution(times: &Distribution) -> Option<String> {
 /// What waiting costs, by time and not by section.
 fn waiting(times: &Distribution) -> Option<String> {
     let half = time_ns(times.half_of_time?);
+    let half = match at_least(times, "half_of_time") {
+        "" => format!("{half} or more"),
+        _ => format!("more than {half}"),
+    };
     let pending = match times.pending {
         None => String::new(),
         Some(0) => "; none was pending at the end".into(),
         Some(1) => "; 1 was pending at the end".into(),
         Some(pending) => format!("; {pending} were pending at the end"),
     };
-    Some(format!("half of the time in waits of {}{half} or more{pending}", at_least(times, "half_of_time")))
+    Some(format!("half of all waiting time in waits of {half}{pending}"))
 }
 
 fn at_least(times: &Distribution, name: &str) -> &'static str {

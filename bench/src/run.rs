@@ -255,3 +255,52 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
         record.warn("out-of-memory", message);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use haltkick_vmm::WorkSpeed;
+
+    use crate::record::Record;
+    use crate::synthetic::{Sketch, World};
+
+    /// The warnings of a run whose vCPUs work at these shares of the promised speed.
+    fn codes(speeds: &'static [f64]) -> Vec<String> {
+        let world = World::new(1).adjust(|_, outcome| {
+            let speed = |over_promised: &f64| Some(WorkSpeed { over_promised: *over_promised, pieces: 100 });
+            outcome.work = speeds.iter().map(speed).collect();
+        });
+        codes_of(&world.records(&Sketch::new().arm("a", "tas").plan(1)))
+    }
+
+    fn codes_of(records: &[Record]) -> Vec<String> {
+        let of_arm = records.iter().find(|record| record.place.as_ref().unwrap().arm == "a").unwrap();
+        assert_eq!(of_arm.trusted, of_arm.warnings.is_empty());
+        of_arm.warnings.iter().map(|warning| warning.code.clone()).collect()
+    }
+
+    #[test]
+    fn a_run_whose_work_is_not_what_was_promised_is_not_trusted() {
+        assert_eq!(codes(&[1.0, 0.98, 1.02]), [""; 0]);
+        assert_eq!(codes(&[0.96, 0.96]), ["work-off"]);
+        assert_eq!(codes(&[12.0, 12.0]), ["work-off"]);
+        assert_eq!(codes(&[0.96, 1.0, 1.02]), ["work-uneven"], "one pCPU is slow");
+        assert_eq!(codes(&[]), [""; 0], "what could not be measured is told in the record");
+    }
+
+    #[test]
+    fn more_lock_free_work_than_the_pcpus_can_do_is_not_trusted() {
+        let level = |factor: u64| {
+            let world = World::new(1).adjust(move |config, outcome| {
+                if config.lock == "none" {
+                    outcome
+                        .vcpus
+                        .iter_mut()
+                        .for_each(|vcpu| vcpu.acquisitions = vcpu.acquisitions * factor / 100);
+                }
+            });
+            codes_of(&world.records(&Sketch::new().arm("a", "tas").plan(1)))
+        };
+        assert_eq!(level(70), [""; 0], "slices, exits and stamps take their part");
+        assert_eq!(level(140), ["work-off"]);
+    }
+}
