@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
 use crate::cpulist::CpuList;
 use crate::duration::Span;
+use crate::experiment::MOST_RETRIES;
 use crate::settings::{SchedChoice, Settings, Switch};
 
 const STYLES: styling::Styles = styling::Styles::styled()
@@ -18,7 +19,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done                              5  the guest failed
   1  internal error                    6  no progress (watchdog)
-  2  usage                             7  finished, but not to be trusted
+  2  usage                             7  finished, but not to be trusted: see `bench --help`
   3  bad experiment file               8  compare found a regression
   4  the host lacks something        130  interrupted, partial results kept";
 
@@ -174,7 +175,13 @@ Examples:
   haltkick bench overcommit --quick --cpus 2-3 --set hold=5us
       the same in half a minute, on CPUs 2 and 3, with longer critical sections
   haltkick bench overcommit --print > mine.toml && haltkick bench mine.toml
-      an experiment of one's own, started from a copy";
+      an experiment of one's own, started from a copy
+
+Exit code 7:
+  A run that something else on the host disturbed is made again, up to --retry-disturbed times; if it stays disturbed it
+  is kept, marked and warned of. The command ends with 7 only where the headline lost its trust: where more than a
+  quarter of the pairs of the file's first [[compare]], at one of its settings, have a run that is not to be trusted.
+  (Without a [[compare]]: more than a quarter of the runs of an arm at a setting.) With --strict one such run suffices.";
 
 /// Options of `haltkick bench`.
 #[derive(Args, Debug)]
@@ -190,6 +197,14 @@ pub(crate) struct BenchArgs {
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) max_time: Option<Span>,
+    /// Make a run again, up to so often and while --max-time allows, that something else on the host disturbed [default: as
+    /// the file says; 2 in built-in experiments]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
+          help_heading = "Trust")]
+    pub(crate) retry_disturbed: Option<u32>,
+    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    #[arg(long, help_heading = "Trust")]
+    pub(crate) strict: bool,
     /// Directory for the results, created if need be [default: named by experiment and time]
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
@@ -330,6 +345,9 @@ pub(crate) struct ReportArgs {
     /// A directory that `haltkick bench` or `haltkick merge` made
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// What to print
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,
@@ -353,6 +371,9 @@ pub(crate) struct MergeArgs {
     /// Directory for all of their records, created if need be
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: PathBuf,
+    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// What to print
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub(crate) format: Format,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::attempts;
 use crate::cli::{CompareArgs, Format};
 use crate::exit::{Exit, Failure, Result};
 use crate::holm;
@@ -116,7 +117,7 @@ fn side(text: &str) -> Result<Side> {
         let arms: Vec<&str> = manifest.outline.arms.iter().map(String::as_str).collect();
         return Err(Failure::usage(format!("{}: {}", path.display(), nearest::unknown("arm", arm, &arms))));
     }
-    Ok(Side { path, arm, manifest, records })
+    Ok(Side { path, arm, manifest, records: attempts::last(&records) })
 }
 
 fn check_same_experiment(a: &Side, b: &Side) -> Result<()> {

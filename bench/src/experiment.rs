@@ -21,6 +21,9 @@ use crate::settings::vm::{self, Vm};
 
 use reader::Reader;
 
+/// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
+pub(crate) const MOST_RETRIES: u32 = 100;
+
 /// Version of the file format.
 const FORMAT: i64 = 1;
 
@@ -64,6 +67,8 @@ pub(crate) struct Experiment {
     pub(crate) target_precision: Option<f64>,
     /// No block begins that would end later.
     pub(crate) max_time: Option<Span>,
+    /// How often a run that was disturbed is made again.
+    pub(crate) retry_disturbed: u32,
     /// Blocks per trial, where verdicts are to be counted over many trials.
     pub(crate) trial_blocks: Option<u32>,
     /// Whether to run no lock-free cells, so that there is no efficiency and more time for ratios.
@@ -211,6 +216,7 @@ impl Experiment {
             blocks: top.count("blocks")?.unwrap_or(10),
             target_precision: top.parsed("target-precision", percent)?,
             max_time: top.parsed("max-time", str::parse)?,
+            retry_disturbed: top.number("retry-disturbed", 0..=MOST_RETRIES)?.unwrap_or(0),
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
@@ -231,6 +237,7 @@ impl Experiment {
             "blocks",
             "target-precision",
             "max-time",
+            "retry-disturbed",
             "trial-blocks",
             "without-ideal",
             "lock-costs",
@@ -507,6 +514,7 @@ mod tests {
             ("[settings]\nhodl = \"1us\"\n", "x.toml:5:1: unknown key 'hodl': did you mean 'hold'?"),
             ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
+            ("retry-disturbed = -1\n", "x.toml:4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
             ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
             ("target-precision = \"5\"\n", "x.toml:4:20: target-precision: write a percentage, such as 2%"),
             ("max-time = \"5\"\n", "x.toml:4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),

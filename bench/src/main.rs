@@ -1,5 +1,6 @@
 //! `haltkick`: experiments with locks on overcommitted virtual CPUs.
 
+mod attempts;
 mod bench;
 mod cli;
 mod compare;
@@ -59,6 +60,7 @@ mod table;
 mod text;
 mod timestamp;
 mod trace;
+mod trust;
 
 use std::process::ExitCode;
 

@@ -162,6 +162,7 @@ impl Cell {
             setting: self.setting.clone(),
             block,
             order_index,
+            replaces: vec![],
         }
     }
 }

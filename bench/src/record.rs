@@ -123,6 +123,9 @@ pub(crate) struct Place {
     pub(crate) block: u32,
     /// Position in the experiment's order, from 0.
     pub(crate) order_index: u64,
+    /// Earlier runs of the cell in this block that were disturbed, by their ids: this one counts in their place.
+    #[serde(default)]
+    pub(crate) replaces: Vec<String>,
 }
 
 /// What a run is for.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::attempts;
 use crate::cli::{Format, MergeArgs, ReportArgs};
 use crate::csv;
 use crate::directory::{self, Directory};
@@ -14,55 +15,78 @@ use crate::record::Record;
 use crate::report;
 use crate::summary::Summary;
 use crate::table;
+use crate::trust;
+
+/// How results are shown, and what counts as a success.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Show {
+    pub(crate) format: Format,
+    /// Every run must be trusted, not only the headline.
+    pub(crate) strict: bool,
+}
 
 /// Writes and shows what the records say, all that are planned or those that there are.
 pub(crate) fn conclude(
     directory: &Path,
     manifest: &Manifest,
     records: &[Record],
-    format: Format,
+    show: Show,
 ) -> Result<Exit> {
+    let records = attempts::last(records);
+    let summary = Summary::new(&manifest.outline, &records);
     // The table needs no room on the disk.
-    let summary = Summary::new(&manifest.outline, records);
-    match format {
+    match show.format {
         Format::Table => output::data(&table::summary(&summary))?,
         Format::Json => output::data(&to_json(&summary)?)?,
     }
-    let (_, exit) = write(directory, manifest, records)?;
+    write_files(directory, manifest, &summary, &records)?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
-    Ok(exit)
+    Ok(exit(manifest, &records, show.strict))
 }
 
-/// Writes what the records say. The records themselves are on disk already.
+/// Writes what the records say.
 pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
-    let summary = Summary::new(&manifest.outline, records);
+    let records = attempts::last(records);
+    let summary = Summary::new(&manifest.outline, &records);
+    write_files(directory, manifest, &summary, &records)?;
+    Ok((summary, exit(manifest, &records, false)))
+}
+
+/// Whether the figures are to be trusted: those of the headline, or strictly all.
+fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
+    let trusted = match strict {
+        true => records.iter().all(|record| record.trusted),
+        false => trust::lost(&manifest.outline, records).is_empty(),
+    };
+    if trusted { Exit::Done } else { Exit::Untrusted }
+}
+
+/// Writes all that is made of records. They themselves are on disk already.
+fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &[Record]) -> Result<()> {
     let write = |name: &str, content: &str| {
         directory::write_whole(&directory.join(name), content).map_err(|failure| Failure {
             message: format!(
-                "{failure}: all {} records are kept; make room, then `haltkick report {}` makes the rest",
-                records.len(),
+                "{failure}: all records are kept; make room, then `haltkick report {}` makes the rest",
                 directory.display()
             ),
             ..failure
         })
     };
-    write("summary.json", &to_json(&summary)?)?;
-    write("summary.csv", &csv::summary(&summary))?;
+    write("summary.json", &to_json(summary)?)?;
+    write("summary.csv", &csv::summary(summary))?;
     write("runs.csv", &csv::runs(&manifest.outline, records))?;
-    for picture in plot::pictures(&Data::new(&summary, records)) {
+    for picture in plot::pictures(&Data::new(summary, records)) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    write("report.html", &report::html(manifest, &summary, records))?;
-    let trusted = records.iter().all(|record| record.trusted);
-    Ok((summary, if trusted { Exit::Done } else { Exit::Untrusted }))
+    write("report.html", &report::html(manifest, summary, records))
 }
 
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let (manifest, records) = read(&args.directory)?;
-    conclude(&args.directory, &manifest, &records, args.format)
+    conclude(&args.directory, &manifest, &records, Show { format: args.format, strict: args.strict })
 }
 
 /// `haltkick merge`.
@@ -74,7 +98,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     for record in &records {
         directory.append(&crate::output::to_json(record)?)?;
     }
-    conclude(directory.path(), &manifest, &records, args.format)
+    conclude(directory.path(), &manifest, &records, Show { format: args.format, strict: args.strict })
 }
 
 /// What a directory holds.
@@ -87,4 +111,33 @@ fn to_json(summary: &Summary) -> Result<String> {
     serde_json::to_string_pretty(summary)
         .map(|json| json + "\n")
         .map_err(|error| Failure::internal(format!("the summary as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Scratch, Sketch, World};
+
+    #[test]
+    fn one_spoiled_run_of_many_ends_well_unless_strictness_is_asked_for_and_a_spoiled_headline_never_does() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
+        for (blocks, strict, expected) in [
+            (0, true, Exit::Done),
+            (1, false, Exit::Done),
+            (1, true, Exit::Untrusted),
+            (3, false, Exit::Untrusted),
+        ] {
+            let (scratch, world) = (Scratch::new("conclude"), World::new(1));
+            let mut records = world.records(&plan);
+            for record in &mut records {
+                let place = record.place.as_ref().unwrap();
+                if place.arm == "b" && place.block < blocks {
+                    record.warn("busy-neighbour", "somebody".into());
+                }
+            }
+            let show = Show { format: Format::Table, strict };
+            let exit = conclude(scratch.path(), &world.manifest(&plan), &records, show).unwrap();
+            assert_eq!(exit, expected, "{blocks} blocks, strict {strict}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
 
+use crate::attempts;
 use crate::directory::Directory;
 use crate::exit::{Failure, Result};
 use crate::experiment::BESIDE;
@@ -14,7 +15,7 @@ use crate::noise::Watcher;
 use crate::output::to_json;
 use crate::plan::{Cell, Plan};
 use crate::progress::{Planned, Position, Progress};
-use crate::record::{Record, Role};
+use crate::record::{Place, Record, Role};
 use crate::run::{self, Engine};
 use crate::statistics::median;
 use crate::summary::Summary;
@@ -112,6 +113,8 @@ pub(crate) struct Rule {
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later.
     pub(crate) max_time: Option<Duration>,
+    /// How often a run that was disturbed is made again, if there is time.
+    pub(crate) retries: u32,
 }
 
 /// Fewest whole blocks before precision is judged: the exact interval exists from here on.
@@ -119,6 +122,14 @@ const JUDGED_FROM: u32 = 6;
 
 /// A precision that so many times the planned blocks do not reach is out of reach.
 const MOST_TIMES_PLANNED: u32 = 20;
+
+/// What is left of the attempts at a cell.
+#[derive(Clone, Copy, Debug)]
+struct Retries {
+    left: u32,
+    /// No attempt begins that would end later after the start of the experiment.
+    until: Option<Duration>,
+}
 
 /// A running experiment.
 pub(crate) struct Session<'a> {
@@ -147,14 +158,14 @@ impl<'a> Session<'a> {
                 self.progress.say(&done);
                 break;
             }
-            self.run_block(block, rule.blocks.max(block + 1), &missing)?;
+            self.run_block(block, rule, &missing)?;
         }
         self.progress.finish();
         Ok(())
     }
 
     /// Runs one cell, after the lock-free one that gives its ideal.
-    pub(crate) fn run_single(&mut self, cell: &Cell, block: u32) -> Result<()> {
+    pub(crate) fn run_single(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
         let plan = self.plan;
         let mut ideals = BTreeMap::new();
         let ideal = plan.cells().find(|other| Some(&other.id) == cell.ideal.as_ref());
@@ -162,7 +173,7 @@ impl<'a> Session<'a> {
             let order = plan.block(block);
             let position = order.iter().position(|other| other.id == cell.id).unwrap_or(0);
             let order_index = u64::from(block) * order.len() as u64 + position as u64;
-            self.run_cell(cell, block, order_index, &mut ideals)?;
+            self.run_cell(cell, (block, order_index), &mut ideals, Retries { left: retries, until: None })?;
         }
         Ok(())
     }
@@ -189,7 +200,7 @@ impl<'a> Session<'a> {
         // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
         let is_before = |record: &&Record| record.place.as_ref().is_some_and(|place| place.block < block);
         let before: Vec<Record> = self.records.iter().filter(is_before).cloned().collect();
-        let summary = Summary::new(&plan.outline, &before);
+        let summary = Summary::new(&plan.outline, &attempts::last(&before));
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
             cell.role != Role::Ideal
@@ -221,7 +232,8 @@ impl<'a> Session<'a> {
         self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
     }
 
-    fn run_block(&mut self, block: u32, blocks: u32, cells: &[&Cell]) -> Result<()> {
+    fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell]) -> Result<()> {
+        let blocks = rule.blocks.max(block + 1);
         let whole = self.plan.block(block);
         let first = u64::from(block) * whole.len() as u64;
         let mut ideals = BTreeMap::new();
@@ -235,55 +247,72 @@ impl<'a> Session<'a> {
                 cell_id: &cell.id,
             };
             self.progress.draw(&position, self.time_left(&cells[i..], blocks - block - 1));
-            self.run_cell(cell, block, first + at, &mut ideals)?;
+            let rest = self.time_left(&cells[i + 1..], 0);
+            let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
+            let retries = Retries { left: rule.retries, until };
+            self.run_cell(cell, (block, first + at), &mut ideals, retries)?;
         }
         self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
     }
 
+    /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
+    /// another one depends on what else ran, never on the cell's own figures.
     fn run_cell(
         &mut self,
         cell: &Cell,
-        block: u32,
-        order_index: u64,
+        (block, order_index): (u32, u64),
         ideals: &mut BTreeMap<String, Vec<f64>>,
+        mut retries: Retries,
     ) -> Result<()> {
-        let begun = Instant::now();
-        let place = cell.place(&self.plan.outline.experiment, block, order_index);
-        let config = self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)));
+        let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
+        loop {
+            let begun = Instant::now();
+            let records = self.attempt(cell, &place, ideals)?;
+            let took = begun.elapsed();
+            self.progress.cell_done(&cell.id, took);
+            let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
+            if !records.iter().any(attempts::is_disturbed) || retries.left == 0 || late {
+                return Ok(());
+            }
+            retries.left -= 1;
+            place.replaces.extend(records.first().map(|record| record.run_id.clone()));
+        }
+    }
+
+    /// One run of a cell, recorded.
+    fn attempt(
+        &mut self,
+        cell: &Cell,
+        place: &Place,
+        ideals: &mut BTreeMap<String, Vec<f64>>,
+    ) -> Result<Vec<Record>> {
+        let config =
+            self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(place.block)));
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
-        let records = run::run_cell(
-            self.engine,
-            self.watcher,
-            &config,
-            &self.host,
-            Some(&place),
-            |outcome| match ideal {
-                Some((_, Some(lock_free))) => Ok(lock_free),
-                Some((id, None)) => Err(format!("cell {id} was not run in this block")),
-                None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
-                None => {
-                    Err("no lock-free cell was run: without-ideal, or an image without such a lock".into())
-                }
-            },
-        );
-        let records = records.map_err(|error| {
+        let lock_free = |outcome: &Outcome| match ideal {
+            Some((_, Some(lock_free))) => Ok(lock_free),
+            Some((id, None)) => Err(format!("cell {id} was not run in this block")),
+            None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
+            None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
+        };
+        let records = run::run_cell(self.engine, self.watcher, &config, &self.host, Some(place), lock_free);
+        let mut records = records.map_err(|error| {
             self.progress.finish();
-            in_cell(&cell.id, block, error)
+            in_cell(&cell.id, place.block, error)
         })?;
         if cell.role == Role::Ideal {
             let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
             ideals.insert(cell.id.clone(), per_second.collect());
         }
-        for mut record in records {
+        for record in &mut records {
             if cell.config.ring == Ring::Auto {
                 record.config.ring_reason.clone_from(&self.calibration.ring_reason);
             }
-            self.directory.append(&to_json(&record)?).map_err(|failure| self.with_what_is_kept(failure))?;
-            self.records.push(record);
+            self.directory.append(&to_json(record)?).map_err(|failure| self.with_what_is_kept(failure))?;
+            self.records.push(record.clone());
         }
-        self.progress.cell_done(&cell.id, begun.elapsed());
-        Ok(())
+        Ok(records)
     }
 
     /// A failure to write, with what is not lost by it.
@@ -330,7 +359,50 @@ mod tests {
     use super::*;
     use crate::synthetic::{Scratch, Sketch, World};
 
-    const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None };
+    const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
+
+    /// All records of a session on `world`, those of runs that were made again too.
+    fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
+        let scratch = Scratch::new(name);
+        let (engine, watcher) = (world.engine(), world.watcher());
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+        session.run(rule).unwrap();
+        session.records
+    }
+
+    /// Every second run of one lock is disturbed, and every run of another.
+    fn disturbed_world() -> World {
+        World::new(1).disturbed(|config, run| config.lock == "mcs" || (config.lock == "tas" && run % 2 == 0))
+    }
+
+    #[test]
+    fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
+        let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
+        let last = attempts::last(&records);
+        assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
+        let of = |lock: &str| last.iter().filter(|record| record.config.lock == lock).collect::<Vec<_>>();
+        assert!(of("tas").iter().all(|record| record.trusted), "the second attempt goes well");
+        let given_up = of("mcs");
+        assert!(given_up.iter().all(|record| !record.trusted), "it is disturbed whenever it runs");
+        assert!(given_up.iter().all(|record| record.place.as_ref().unwrap().replaces.len() == 2));
+        let summary = Summary::new(&plan.outline, &last);
+        assert_eq!(summary.replaced, records.len() - last.len());
+        let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
+        assert_eq!(summary.extent(), again);
+    }
+
+    #[test]
+    fn nothing_is_made_again_without_leave_or_time() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
+        let rule = Rule { blocks: 1, ..ONCE };
+        for (name, rule) in
+            [("no-leave", rule), ("no-time", Rule { retries: 9, max_time: Some(Duration::ZERO), ..rule })]
+        {
+            assert_eq!(records(name, &disturbed_world(), &plan, rule).len(), 3, "{name}");
+        }
+    }
 
     #[test]
     fn calibration_is_that_of_this_host_and_of_no_other() {

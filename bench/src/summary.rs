@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::attempts;
 use crate::consistency;
 use crate::likeness;
 use crate::measure::Measure;
@@ -14,6 +15,7 @@ use crate::plan::{LOCK_FREE, Outline};
 use crate::rate::{self, Rate};
 use crate::record::{LockCost, Place, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};
+use crate::trust;
 
 pub(crate) use checks::{Check, CheckOutcome};
 
@@ -33,6 +35,9 @@ pub(crate) struct Summary {
     pub(crate) outline: Outline,
     /// Runs that went in.
     pub(crate) runs: usize,
+    /// Runs that did not, since they were disturbed and made again.
+    #[serde(default)]
+    pub(crate) replaced: usize,
     /// Blocks that went in; some perhaps incomplete, and those beyond the planned ones only of what was vague.
     pub(crate) blocks: u32,
     /// One row per setting and arm, in the outline's order.
@@ -180,6 +185,7 @@ impl Summary {
             schema_version: SCHEMA_VERSION,
             outline: outline.clone(),
             runs: records.len(),
+            replaced: attempts::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows,
             comparisons,
@@ -215,7 +221,11 @@ impl Summary {
     pub(crate) fn extent(&self) -> String {
         let fewest = self.rows.iter().map(|row| row.runs).min().unwrap_or(0);
         let fewest = if fewest < self.blocks as usize { format!("{fewest} to ") } else { String::new() };
-        format!("{} runs in {fewest}{} blocks", self.runs, self.blocks)
+        let again = match self.replaced {
+            0 => String::new(),
+            replaced => format!(" ({replaced} more were disturbed and made again)"),
+        };
+        format!("{} runs in {fewest}{} blocks{again}", self.runs, self.blocks)
     }
 
     pub(crate) fn row(&self, setting: &BTreeMap<String, String>, arm: &str) -> Option<&Row> {
@@ -487,7 +497,8 @@ fn calibration(records: &[Record]) -> Vec<f64> {
 
 /// What the checks found, and what else a reader must know.
 fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
-    let mut warnings: Vec<String> = consistency::warnings(&summary.outline, records);
+    let mut warnings = trust::lost(&summary.outline, records);
+    warnings.extend(consistency::warnings(&summary.outline, records));
     let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
     warnings.extend(failed.map(|check| check.text.clone()));
     let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();

@@ -1,6 +1,7 @@
 //! Reading tables of an experiment file, so that every complaint knows line and column.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -87,12 +88,18 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
+        self.number(key, 1..=100_000)
+    }
+
+    pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let Some(node) = self.get(key) else { return Ok(None) };
-        let count = node.get_ref().as_integer().and_then(|integer| integer.as_str().parse().ok());
-        match count {
-            Some(count @ 1..=100_000) => Ok(Some(count)),
-            _ => Err(self.complain(&node.span(), format!("'{key}' must be a whole number from 1 to 100000"))),
+        let number = node.get_ref().as_integer().and_then(|integer| integer.as_str().parse().ok());
+        if let Some(number) = number.filter(|number| range.contains(number)) {
+            return Ok(Some(number));
         }
+        let (least, most) = range.into_inner();
+        let message = format!("'{key}' must be a whole number from {least} to {most}");
+        Err(self.complain(&node.span(), message))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool> {

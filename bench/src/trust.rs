@@ -1,0 +1,121 @@
+//! Whether an experiment's headline can be trusted although single runs of it cannot.
+//!
+//! The headline is the first comparison of the file, at all its settings; of an experiment that compares nothing, each arm at
+//! each setting. It has lost its trust if at some setting more than a quarter of its pairs (or of the arm's runs) have a run
+//! that is not to be trusted: the Hodges-Lehmann estimate bears up to 29 % of values that are anything at all.
+
+use std::collections::BTreeMap;
+
+use crate::likeness;
+use crate::plan::Outline;
+use crate::record::{Record, Role};
+
+/// Share of pairs that may have a run which is not to be trusted.
+const BORNE: f64 = 0.25;
+
+/// A warning for each setting at which the headline lost its trust.
+pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
+    let mut warnings = match outline.comparisons.first() {
+        Some(headline) => {
+            let pairs = pairs(records, &headline.arm, &headline.baseline);
+            warnings(outline, &format!("the headline comparison '{}'", headline.name), "pairs", &pairs)
+        }
+        None => vec![],
+    };
+    if outline.comparisons.is_empty() {
+        for arm in &outline.arms {
+            warnings.extend(self::warnings(
+                outline,
+                &format!("arm '{arm}'"),
+                "runs",
+                &pairs(records, arm, arm),
+            ));
+        }
+    }
+    warnings
+}
+
+type Setting = BTreeMap<String, String>;
+
+/// Whether each pair is to be trusted, by setting.
+fn pairs<'a>(records: &'a [Record], arm: &str, baseline: &str) -> BTreeMap<&'a Setting, Vec<bool>> {
+    let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
+        let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
+        let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
+        of_arm
+            .map(|(place, record)| {
+                ((&place.setting, place.block, likeness::identity(&record.host)), record.trusted)
+            })
+            .collect()
+    };
+    let (above, below) = (of(arm), of(baseline));
+    let mut pairs: BTreeMap<&Setting, Vec<bool>> = BTreeMap::new();
+    for (at, trusted) in above {
+        if let Some(other) = below.get(&at) {
+            pairs.entry(at.0).or_default().push(trusted && *other);
+        }
+    }
+    pairs
+}
+
+fn warnings(outline: &Outline, what: &str, unit: &str, pairs: &BTreeMap<&Setting, Vec<bool>>) -> Vec<String> {
+    let mut settings: Vec<_> = pairs.iter().collect();
+    settings.sort_by_key(|(setting, _)| outline.rank(setting));
+    let lost = settings.into_iter().filter_map(|(setting, pairs)| {
+        let spoiled = pairs.iter().filter(|trusted| !**trusted).count();
+        let at: String = setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+        (spoiled as f64 > BORNE * pairs.len() as f64).then(|| {
+            format!(
+                "{what}{at} has lost its trust: {spoiled} of {} {unit} have a run that is not to be trusted, more than a \
+                 quarter",
+                pairs.len()
+            )
+        })
+    });
+    lost.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Sketch, World};
+
+    /// Warnings where the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are not to be trusted.
+    fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {
+        let plan = sketch.plan(8);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            let place = record.place.as_ref().unwrap();
+            record.trusted = !(place.arm == arm && place.block < spoiled && place.setting["ratio"] == "8");
+        }
+        lost(&plan.outline, &records)
+    }
+
+    fn sketch() -> Sketch {
+        let arms =
+            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").arm("c", "mcs");
+        arms.control("a")
+    }
+
+    #[test]
+    fn the_first_comparison_loses_its_trust_at_more_than_a_quarter_of_its_pairs_and_no_other_does() {
+        let compared = sketch().compare("b/a", "b", "a").compare("c/a", "c", "a");
+        for arm in ["a", "b"] {
+            assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);
+            let expected = "the headline comparison 'b/a', ratio 8 has lost its trust: 3 of 8 pairs";
+            let lost = with_spoiled(&compared, arm, 3);
+            assert!(lost.len() == 1 && lost[0].starts_with(expected), "{lost:?}");
+        }
+        assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
+    }
+
+    #[test]
+    fn without_comparisons_every_arm_is_the_headline() {
+        assert_eq!(with_spoiled(&sketch(), "c", 2), [""; 0]);
+        let lost = with_spoiled(&sketch(), "c", 3);
+        assert!(
+            lost.len() == 1 && lost[0].starts_with("arm 'c', ratio 8 has lost its trust: 3 of 8 runs"),
+            "{lost:?}"
+        );
+    }
+}
