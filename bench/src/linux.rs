@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::failure::printable;
 use crate::host::Host;
 use crate::interrupt;
-use crate::noise::Watch;
+use crate::noise::{NO_STEAL, Watch};
 use crate::output;
 use crate::quantity::{count, significant, time_ns};
 use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
@@ -359,6 +359,10 @@ impl LinuxRecord {
             explain("noise.steal_share", &reason);
             Noise::default()
         });
+        if noise.others_share.is_some() && noise.steal_share.is_none() {
+            explain("noise.steal_share", NO_STEAL);
+        }
+        explain("noise.run_delay_share", "runs of Linux do not look");
         for (name, reason) in context.host.why() {
             explain(&format!("host.{name}"), &reason);
         }

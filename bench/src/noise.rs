@@ -1,11 +1,17 @@
-//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children.
+//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children;
+//! and the sum of what single runs noticed, over an experiment.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::probe;
-use crate::record::Noise;
+use crate::quantity::significant;
+use crate::record::{Noise, Record};
+use crate::run;
 
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
@@ -36,6 +42,16 @@ pub(crate) struct Watch {
 struct Ticks {
     busy: u64,
     steal: u64,
+    /// Of all CPUs since boot.
+    ever_stolen: u64,
+}
+
+/// Why a share of stolen time is null.
+pub(crate) const NO_STEAL: &str = "this is a virtual machine, and the one below has reported no stolen time since boot: it does not count, or took none";
+
+/// Whether the machine below can be believed when it reports no stolen time: if it ever reported some, or if there is none.
+fn steal_is_known(ticks: Ticks) -> bool {
+    ticks.ever_stolen > 0 || probe::has_cpu_flag("hypervisor") == Ok(false)
 }
 
 impl Watch {
@@ -50,11 +66,60 @@ impl Watch {
         let own = own_cpu_time().saturating_sub(self.own).as_secs_f64();
         let offered = self.start.elapsed().as_secs_f64() * self.cpus.len() as f64;
         let seconds = |before: u64, after: u64| after.saturating_sub(before) as f64 * TICK.as_secs_f64();
+        let steal_share = (seconds(before.steal, after.steal) / offered).clamp(0.0, 1.0);
         let noise = Noise {
             others_share: Some(((seconds(before.busy, after.busy) - own) / offered).clamp(0.0, 1.0)),
-            steal_share: Some((seconds(before.steal, after.steal) / offered).clamp(0.0, 1.0)),
+            steal_share: steal_is_known(after).then_some(steal_share),
+            of_ns: (offered * 1e9) as u64,
+            run_delay_share: None,
         };
         Ok((noise, 2.0 * TICK.as_secs_f64() * self.cpus.len() as f64 / offered))
+    }
+}
+
+/// What else ran during all runs of an experiment together. What one short run cannot tell from a tick, hundreds can.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Overall {
+    /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
+    pub(crate) others_share: Option<f64>,
+    /// Taken by the machine below, likewise.
+    pub(crate) steal_share: Option<f64>,
+    /// Share of their lives that the runs' threads were ready and had no pCPU because others used it.
+    pub(crate) run_delay_share: Option<f64>,
+}
+
+impl Overall {
+    pub(crate) fn of(records: &[Record]) -> Self {
+        // Guests of one run have the noise in common.
+        let runs: BTreeMap<&str, &Noise> =
+            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
+        let mean = |share: fn(&Noise) -> Option<f64>| {
+            let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
+            let (taken, whole) =
+                shares.fold((0.0, 0.0), |(taken, whole), (share, of)| (taken + share * of, whole + of));
+            (whole > 0.0).then(|| taken / whole)
+        };
+        Self {
+            others_share: mean(|noise| noise.others_share),
+            steal_share: mean(|noise| noise.steal_share),
+            run_delay_share: mean(|noise| noise.run_delay_share),
+        }
+    }
+
+    /// What was lost to others over the whole experiment, where it is more than single runs may lose.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let checks = [
+            ("other processes used", self.others_share, run::OTHERS_SHARE_LIMIT),
+            ("the runs' threads waited for others during", self.run_delay_share, run::OTHERS_SHARE_LIMIT),
+            ("the machine below took", self.steal_share, run::STEAL_SHARE_LIMIT),
+        ];
+        let above = checks.into_iter().filter_map(|(what, share, limit)| {
+            let percent = significant(share.filter(|share| *share > limit)? * 100.0);
+            Some(format!(
+                "{what} {percent} % of the pCPUs' time over all runs together: levels are low by that"
+            ))
+        });
+        above.collect()
     }
 }
 
@@ -79,15 +144,18 @@ fn read(cpus: &[u32]) -> Result<Ticks, String> {
 
 /// Sums the lines `cpuN user nice system idle iowait irq softirq steal guest guest_nice`.
 fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
-    let mut sum = Ticks { busy: 0, steal: 0 };
-    for cpu in cpus {
-        let name = format!("cpu{cpu}");
-        let fields: Vec<u64> = stat
-            .lines()
+    let fields_of = |name: &str| -> Result<Vec<u64>, String> {
+        stat.lines()
             .filter_map(|line| line.split_once(' '))
             .find(|(key, _)| *key == name)
             .map(|(_, rest)| rest.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect())
-            .ok_or_else(|| format!("/proc/stat: no line {name}"))?;
+            .ok_or_else(|| format!("/proc/stat: no line {name}"))
+    };
+    let ever_stolen = fields_of("cpu").ok().and_then(|fields| fields.get(7).copied()).unwrap_or(0);
+    let mut sum = Ticks { busy: 0, steal: 0, ever_stolen };
+    for cpu in cpus {
+        let name = format!("cpu{cpu}");
+        let fields = fields_of(&name)?;
         let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = fields[..] else {
             return Err(format!("/proc/stat: line {name} has {} fields, 8 expected", fields.len()));
         };
@@ -100,6 +168,8 @@ fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::Summary;
+    use crate::synthetic::{Sketch, World};
 
     const STAT: &str = "cpu  60 0 30 5 1 0 1 9 0 0\n\
                         cpu0 10 1 20 4 1 2 3 5 7 0\n\
@@ -117,6 +187,37 @@ mod tests {
         let ticks = parse(STAT, &[0, 1]).unwrap();
         assert_eq!((ticks.busy, ticks.steal), (97, 9));
         assert!(parse(STAT, &[2]).is_err());
+    }
+
+    #[test]
+    fn stolen_time_is_unknown_on_a_virtual_machine_whose_hypervisor_never_reported_any() {
+        let stolen = parse(STAT, &[0]).unwrap();
+        assert!(steal_is_known(stolen), "nine ticks since boot");
+        let never = parse(&STAT.replace(" 9 0 0", " 0 0 0").replace(" 5 7 0", " 0 7 0"), &[0]).unwrap();
+        let virtual_machine = probe::has_cpu_flag("hypervisor") == Ok(true);
+        assert_eq!((never.ever_stolen, steal_is_known(never)), (0, !virtual_machine));
+    }
+
+    #[test]
+    fn what_single_runs_cannot_tell_is_summed_over_the_experiment() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(20);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            // Below the limit that ticks set to a short run, and below that of nanoseconds.
+            record.noise = Noise {
+                others_share: Some(0.08),
+                steal_share: None,
+                of_ns: 1_000_000,
+                run_delay_share: Some(0.01),
+            };
+        }
+        records[0].noise.others_share = None;
+        let summary = Summary::new(&plan.outline, &records);
+        assert!((summary.noise.others_share.unwrap() - 0.08).abs() < 1e-9, "{:?}", summary.noise);
+        assert_eq!((summary.noise.steal_share, summary.noise.run_delay_share.is_some()), (None, true));
+        let expected =
+            "other processes used 8.00 % of the pCPUs' time over all runs together: levels are low by that";
+        assert!(summary.warnings.iter().any(|warning| warning == expected), "{:?}", summary.warnings);
     }
 
     #[test]

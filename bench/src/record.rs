@@ -458,8 +458,15 @@ pub(crate) struct PerVcpu {
 pub(crate) struct Noise {
     /// Busy with other processes and interrupts.
     pub(crate) others_share: Option<f64>,
-    /// Taken by the machine below this one.
+    /// Taken by the machine below this one; null where it does not say.
     pub(crate) steal_share: Option<f64>,
+    /// Time of all pCPUs that these are shares of.
+    #[serde(default)]
+    pub(crate) of_ns: u64,
+    /// Share of their lives that the run's threads, one per pCPU, were ready and had no pCPU because others used it: counted
+    /// in nanoseconds, where `others_share` is counted in ticks. Null where vCPUs have a thread each.
+    #[serde(default)]
+    pub(crate) run_delay_share: Option<f64>,
 }
 
 /// Something that speaks against a run.

@@ -49,9 +49,9 @@ pub(crate) fn kvm_with_readings(
 /// Longest window of the lock-free companion of a single run.
 const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 /// More than this share of the pCPUs used by others spoils a run.
-const OTHERS_SHARE_LIMIT: f64 = 0.05;
+pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
 /// More than this share of the pCPUs taken by the machine below spoils a run.
-const STEAL_SHARE_LIMIT: f64 = 0.02;
+pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
 /// The work may be off its promised speed by this share, and further ahead of it than this nobody can be.
@@ -157,10 +157,19 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
     let mut warnings = Vec::new();
     let mut warn = |code: &str, message: String| warnings.push(Warning { code: code.into(), message });
     if let Some(share) = noise.others_share
+        && noise.run_delay_share.is_none_or(|delay| delay <= OTHERS_SHARE_LIMIT)
         && share > OTHERS_SHARE_LIMIT.max(tick_resolution)
     {
         let message = format!(
             "other processes used {} of the run's pCPUs: stop them, or choose quiet ones with --cpus",
+            percent(share)
+        );
+        warn("busy-neighbour", message);
+    }
+    if let Some(share) = noise.run_delay_share.filter(|share| *share > OTHERS_SHARE_LIMIT) {
+        let message = format!(
+            "the run's threads waited {} of the time for pCPUs that others used: stop those, or choose quiet pCPUs with \
+             --cpus",
             percent(share)
         );
         warn("busy-neighbour", message);
@@ -260,7 +269,7 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
 mod tests {
     use haltkick_vmm::WorkSpeed;
 
-    use crate::record::Record;
+    use super::*;
     use crate::synthetic::{Sketch, World};
 
     /// The warnings of a run whose vCPUs work at these shares of the promised speed.
@@ -302,5 +311,26 @@ mod tests {
         };
         assert_eq!(level(70), [""; 0], "slices, exits and stamps take their part");
         assert_eq!(level(140), ["work-off"]);
+    }
+
+    #[test]
+    fn a_neighbour_that_ticks_cannot_tell_in_a_short_window_is_seen_in_nanoseconds() {
+        let noise = |others: f64, delay: Option<f64>| Noise {
+            others_share: Some(others),
+            run_delay_share: delay,
+            ..Noise::default()
+        };
+        let coarse = 0.2;
+        for (noise, warned) in [
+            (noise(0.0, Some(0.08)), true),
+            (noise(0.15, Some(0.08)), true),
+            (noise(0.15, Some(0.01)), false),
+            (noise(0.15, None), false),
+            (noise(0.3, Some(0.01)), true),
+            (noise(0.3, None), true),
+        ] {
+            let codes: Vec<String> = spoilers(&noise, coarse, None).into_iter().map(|it| it.code).collect();
+            assert_eq!(codes, vec!["busy-neighbour"; usize::from(warned)], "{noise:?}");
+        }
     }
 }

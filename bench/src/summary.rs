@@ -11,6 +11,7 @@ use crate::attempts;
 use crate::consistency;
 use crate::likeness;
 use crate::measure::Measure;
+use crate::noise::Overall;
 use crate::plan::{LOCK_FREE, Outline};
 use crate::rate::{self, Rate};
 use crate::record::{LockCost, Place, Record, Role};
@@ -56,6 +57,9 @@ pub(crate) struct Summary {
     /// What was looked at before the figures are to be believed, and what could not be.
     #[serde(default)]
     pub(crate) checks: Vec<Check>,
+    /// What else ran meanwhile, over all runs together.
+    #[serde(default)]
+    pub(crate) noise: Overall,
     /// What speaks against the figures.
     pub(crate) warnings: Vec<String>,
 }
@@ -194,6 +198,7 @@ impl Summary {
             trials,
             calibration,
             checks: vec![],
+            noise: Overall::of(records),
             warnings: vec![],
         };
         summary.checks = checks::checks(&summary, records);
@@ -498,6 +503,7 @@ fn calibration(records: &[Record]) -> Vec<f64> {
 /// What the checks found, and what else a reader must know.
 fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
+    warnings.extend(summary.noise.warnings());
     warnings.extend(consistency::warnings(&summary.outline, records));
     let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
     warnings.extend(failed.map(|check| check.text.clone()));

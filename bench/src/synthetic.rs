@@ -135,7 +135,14 @@ impl World {
             run();
             self.noise.clone()?;
             let others_share = if self.state.borrow().disturbed { DISTURBERS_SHARE } else { 0.0 };
-            Ok((Noise { others_share: Some(others_share), steal_share: Some(0.0) }, 0.0))
+            let of_ns = 100_000_000;
+            let noise = Noise {
+                others_share: Some(others_share),
+                steal_share: Some(0.0),
+                of_ns,
+                run_delay_share: None,
+            };
+            Ok((noise, 0.0))
         }
     }
 

@@ -124,6 +124,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         preempted_source: preempted_source(facts),
         windows: facts.observed.windows,
         pinning_lost: facts.guest.pinning_lost.get().cloned(),
+        run_delay: facts.guest.run_delays.sum(),
         beside: Vec::new(),
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
         console: facts.guest.console(),

@@ -17,6 +17,7 @@ use crate::loss::Losses;
 use crate::mark::Mark;
 use crate::memory::Memory;
 use crate::mutex::lock;
+use crate::sched::run_delay::RunDelays;
 use crate::vcpu::{Vcpu, reason_name};
 use crate::watch::Watch;
 
@@ -53,6 +54,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) watch: &'a Watch,
     /// What became of a thread that did not stay where it was pinned to: the first that noticed.
     pub(crate) pinning_lost: OnceLock<String>,
+    /// How long the runners were ready without a pCPU.
+    pub(crate) run_delays: RunDelays,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
     console: Mutex<String>,
@@ -86,6 +89,7 @@ impl<'a> GuestRun<'a> {
             first_vcpu: place.1,
             watch,
             pinning_lost: OnceLock::new(),
+            run_delays: RunDelays::default(),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
             console: Mutex::new(String::new()),

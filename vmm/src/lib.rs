@@ -96,6 +96,7 @@ pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;
+pub use sched::run_delay::RunDelay;
 pub use sites::{Calls, Operation};
 pub use symbols::{Frame, Lines, Symbol, Symbols};
 pub use trace::Trace;

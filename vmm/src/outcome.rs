@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::activity::ByActivity;
 use crate::config::{PvBackend, Ring};
+use crate::sched::run_delay::RunDelay;
 use crate::sites::Calls;
 
 /// Is the `preempted` flag true? From the workload that checks it.
@@ -181,6 +182,9 @@ pub struct Outcome {
     pub windows: u32,
     /// What became of a thread that was pinned and found itself elsewhere at its end.
     pub pinning_lost: Option<String>,
+    /// How long the run's threads, one per pCPU, were ready and had no pCPU because others used it, whole run; `None` where
+    /// vCPUs have a thread each, which wait for each other, or where the kernel does not tell.
+    pub run_delay: Option<RunDelay>,
     /// Of the guests that ran beside this one, in order.
     pub beside: Vec<Outcome>,
     /// Per vCPU, in order.

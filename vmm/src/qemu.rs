@@ -494,6 +494,7 @@ fn outcome(
         },
         windows: 1,
         pinning_lost: None,
+        run_delay: None,
         beside: Vec::new(),
         vcpus: (0..config.vcpus).map(vcpu).collect(),
         console: said.console.clone(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, Sched,
-    Share, SwitchReports, VcpuOutcome,
+    Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, RunDelay,
+    Sched, Share, SwitchReports, VcpuOutcome,
 };
 
 use super::times::distribution;
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::deschedule::Policy;
 use crate::host::Host;
+use crate::noise::NO_STEAL;
 use crate::run;
 use crate::statistics::median;
 use crate::timestamp;
@@ -67,11 +68,7 @@ impl Record {
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
         let mut why = BTreeMap::new();
         let totals = totals(config, outcome, context.lock_free_per_second, &mut why);
-        let noise = context.noise.unwrap_or_else(|reason| {
-            why.insert("noise.others_share".into(), reason.clone());
-            why.insert("noise.steal_share".into(), reason);
-            Noise::default()
-        });
+        let noise = noise(config, outcome, context.noise, &mut why);
         let (unattributed, not_injected) = if config.attribution {
             let unseen = outcome.switches.as_ref().err().map_or("", String::as_str);
             let unattributed = format!(
@@ -455,6 +452,27 @@ fn handed_over(outcome: &Outcome, why: &mut Why) -> Option<u64> {
         why.insert("handed_over".into(), "the host's scheduler takes no directions".into());
     }
     outcome.handed
+}
+
+/// What else ran, by the kernel's ticks and by what the run's own threads noticed.
+fn noise(config: &RunConfig, outcome: &Outcome, seen: Result<Noise, String>, why: &mut Why) -> Noise {
+    let noise = seen.unwrap_or_else(|reason| {
+        why.insert("noise.others_share".into(), reason.clone());
+        why.insert("noise.steal_share".into(), reason);
+        Noise::default()
+    });
+    if noise.steal_share.is_none() {
+        why.entry("noise.steal_share".into()).or_insert_with(|| NO_STEAL.into());
+    }
+    if outcome.run_delay.is_none() {
+        let reason = match config.sched {
+            Sched::Vmm => "/proc/thread-self/schedstat does not tell",
+            Sched::Host => "every vCPU is a thread of its own, and they wait for each other",
+        };
+        why.insert("noise.run_delay_share".into(), reason.into());
+    }
+    let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
+    Noise { run_delay_share: outcome.run_delay.map(share), ..noise }
 }
 
 fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, TicksHistogram, VcpuOutcome,
-    WorkSpeed,
+    ByActivity, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, RunDelay, TicksHistogram,
+    VcpuOutcome, WorkSpeed,
 };
 
 /// A tick is a nanosecond.
@@ -74,6 +74,7 @@ pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         preempted_source: PreemptedSource::Vmm,
         windows: 1,
         pinning_lost: None,
+        run_delay: Some(RunDelay { alive: window * config.cpus.len() as u32, delayed: Duration::ZERO }),
         beside: vec![],
         vcpus: (0..vcpus).map(vcpu).collect(),
         console: String::new(),

@@ -1,5 +1,7 @@
 //! Single runs, their records, and how they fail.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::support::{
@@ -122,4 +124,31 @@ fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() {
     assert_valid("run", &record);
     assert_eq!((&record["config"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
     assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
+}
+
+#[test]
+fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much() {
+    if !usable_kvm() {
+        return;
+    }
+    let cpu = an_allowed_cpu();
+    let neighbour = Command::new("taskset").args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).spawn();
+    let Ok(mut neighbour) = neighbour else {
+        eprintln!("skipped: no taskset");
+        return;
+    };
+    let arguments =
+        ["run", "--cpus", &cpu, "--ratio", "2", "--lock", "tas", "--duration", "30ms", "--no-ideal"];
+    let output = haltkick(&[&arguments[..], &["--format", "json"]].concat());
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
+    let Some(share) = record["noise"]["run_delay_share"].as_f64() else {
+        eprintln!("skipped: {}", record["why"]["noise.run_delay_share"]);
+        return;
+    };
+    assert!(share > 0.1, "{}", record["noise"]);
+    let warnings = record["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|warning| warning["code"] == "busy-neighbour"), "{warnings:?}");
+    assert_eq!(code(&output), 7, "a run by itself is the headline");
 }

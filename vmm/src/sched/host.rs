@@ -306,7 +306,6 @@ fn is_asleep(thread: Thread) -> Option<bool> {
 }
 
 fn read_sched_stat(thread: Thread) -> Option<SchedStat> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", thread.id())).ok()?;
-    let mut fields = text.split_ascii_whitespace().map(str::parse);
-    Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
+    let path = format!("/proc/self/task/{}/schedstat", thread.id());
+    super::parse_sched_stat(&std::fs::read_to_string(path).ok()?)
 }

@@ -6,6 +6,7 @@ mod halts;
 mod host;
 mod pcpu;
 mod queue;
+pub(crate) mod run_delay;
 mod runners;
 mod shares;
 mod sleepers;
@@ -40,6 +41,11 @@ pub(crate) struct SchedStat {
     pub(crate) run_ns: u64,
     /// Ready, without a CPU.
     pub(crate) delay_ns: u64,
+}
+
+fn parse_sched_stat(text: &str) -> Option<SchedStat> {
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    Some(SchedStat { run_ns: fields.next()?.ok()?, delay_ns: fields.next()?.ok()? })
 }
 
 /// Either scheduler.

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::account::{Account, By, Place};
 use crate::activity::Activity;
@@ -26,7 +26,7 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
-use crate::sched::{Finished, affinity};
+use crate::sched::{Finished, affinity, run_delay};
 use crate::signal::{self, Thread};
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
@@ -181,6 +181,7 @@ impl<'a> Runners<'a> {
     }
 
     fn serve_pcpu(&self, cpu: u32, runner: u32) -> Result<(), RunError> {
+        let born = Instant::now();
         signal::block_all();
         affinity::pin_to(&[cpu])?;
         let slice = SliceTimer::new(self.slice_ns).map_err(system("create a slice timer"))?;
@@ -200,6 +201,8 @@ impl<'a> Runners<'a> {
         if let Err(lost) = affinity::check(&[cpu]) {
             self.guests.iter().for_each(|guest| _ = guest.pinning_lost.set(lost.clone()));
         }
+        let stat = run_delay::of_this_thread();
+        self.guests.iter().for_each(|guest| guest.run_delays.add(born, stat));
         Ok(())
     }
 

@@ -1,0 +1,66 @@
+//! How long runners were ready without a pCPU: what others took from them, by the kernel's own count in nanoseconds.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::SchedStat;
+
+/// Of all runners together, from their start to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunDelay {
+    /// Time that they existed.
+    pub alive: Duration,
+    /// Time that they were ready and had no pCPU.
+    pub delayed: Duration,
+}
+
+/// The sum in the making. All accesses are relaxed: counts, read when the threads that wrote them have been joined.
+#[derive(Debug, Default)]
+pub(crate) struct RunDelays {
+    alive_ns: AtomicU64,
+    delay_ns: AtomicU64,
+    /// The kernel did not tell of some runner.
+    unknown: AtomicBool,
+}
+
+impl RunDelays {
+    /// Adds a runner that was `born` then and ends now.
+    pub(crate) fn add(&self, born: Instant, stat: Option<SchedStat>) {
+        // A thread that has run for no time at all is one of a kernel that does not count.
+        let Some(stat) = stat.filter(|stat| stat.run_ns > 0) else {
+            self.unknown.store(true, Ordering::Relaxed);
+            return;
+        };
+        self.alive_ns.fetch_add(born.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.delay_ns.fetch_add(stat.delay_ns, Ordering::Relaxed);
+    }
+
+    /// The sum; `None` without runners, or where the kernel does not tell.
+    pub(crate) fn sum(&self) -> Option<RunDelay> {
+        let alive = Duration::from_nanos(self.alive_ns.load(Ordering::Relaxed));
+        let delayed = Duration::from_nanos(self.delay_ns.load(Ordering::Relaxed));
+        (!self.unknown.load(Ordering::Relaxed) && !alive.is_zero()).then_some(RunDelay { alive, delayed })
+    }
+}
+
+/// What the kernel says of the calling thread.
+pub(crate) fn of_this_thread() -> Option<SchedStat> {
+    super::parse_sched_stat(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_summed_and_unknown_ones_are_not_taken_for_none() {
+        let (delays, born) = (RunDelays::default(), Instant::now());
+        assert_eq!(delays.sum(), None);
+        for delay_ns in [1000, 2000] {
+            delays.add(born, Some(SchedStat { run_ns: 1, delay_ns }));
+        }
+        assert_eq!(delays.sum().unwrap().delayed, Duration::from_micros(3));
+        delays.add(born, Some(SchedStat { run_ns: 0, delay_ns: 0 }));
+        assert_eq!(delays.sum(), None);
+    }
+}
