@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use haltkick_hypercalls::{
     ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT, MAX_VCPUS,
 };
-use haltkick_locks::{Activity, Event, Platform, Point};
+use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
 
 use crate::{hypercall, percpu, time};
 
@@ -117,70 +117,12 @@ impl Platform for Guest {
 /// This guest for the instrumented locks: it tells the VMM of the points that the run is about.
 pub(crate) struct Instrumented;
 
-impl Platform for Instrumented {
-    #[inline(always)]
-    fn cpu(&self) -> usize {
-        Guest.cpu()
-    }
+impl Delegate for Instrumented {
+    type Platform = Guest;
 
     #[inline(always)]
-    fn pause(&self) {
-        Guest.pause();
-    }
-
-    #[inline(always)]
-    fn now(&self) -> u64 {
-        Guest.now()
-    }
-
-    #[inline(always)]
-    fn spin_threshold(&self) -> u64 {
-        Guest.spin_threshold()
-    }
-
-    #[inline]
-    fn wait(&self, still: impl Fn() -> bool) {
-        Guest.wait(still);
-    }
-
-    #[inline]
-    fn kick(&self, cpu: usize) {
-        Guest.kick(cpu);
-    }
-
-    #[inline(always)]
-    fn is_preempted(&self, cpu: usize) -> bool {
-        Guest.is_preempted(cpu)
-    }
-
-    #[inline]
-    fn yield_to(&self, cpu: Option<usize>) {
-        Guest.yield_to(cpu);
-    }
-
-    #[inline]
-    fn is_overcommitted(&self) -> bool {
-        Guest.is_overcommitted()
-    }
-
-    #[inline]
-    fn slice_left(&self) -> u64 {
-        Guest.slice_left()
-    }
-
-    #[inline(always)]
-    fn slice_margin(&self) -> u64 {
-        Guest.slice_margin()
-    }
-
-    #[inline(always)]
-    fn count(&self, event: Event, n: u64) {
-        Guest.count(event, n);
-    }
-
-    #[inline(always)]
-    fn announce(&self, activity: Activity) {
-        Guest.announce(activity);
+    fn platform(&self) -> &Guest {
+        &Guest
     }
 
     /// Announces first: from taking the lock to returning with it, the point knows better than the last announcement.

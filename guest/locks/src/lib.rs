@@ -10,6 +10,7 @@
 pub mod clh;
 #[cfg(coherence)]
 pub mod coherence;
+mod delegate;
 mod domain;
 mod event;
 pub mod futex;
@@ -44,6 +45,7 @@ pub mod unfair_ticket;
 mod wake;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
+pub use delegate::Delegate;
 pub use domain::Domain;
 pub use event::Event;
 pub use futex::FutexMutex;
