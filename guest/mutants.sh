@@ -79,6 +79,7 @@ percpu-relaxed-drain        loom     rw::per_cpu::with_two
 percpu-relaxed-leave        loom     rw::per_cpu::with_two
 percpu-relaxed-write-unlock loom     rw::per_cpu::with_two
 percpu-forget-outer         host     a_cpu_may_read_several
+percpu-wait-for-own-writer  host     read_already_cannot_be_read_again
 o1-relaxed-tail             loom     osq::packed::o1_
 o2-relaxed-link             loom     osq::packed::o2_
 osq-relaxed-hand-over       loom     osq::packed::one_of_two

@@ -6,7 +6,8 @@ use crate::{Activity, Platform};
 ///
 /// Nobody may take a lock for writing while holding it in any way, and nobody may take one for reading while holding
 /// it for writing. Whether a reader may take it for reading once more depends on the kind: where a waiting writer
-/// stops newcomers, that is a deadlock.
+/// stops newcomers, that is a deadlock ([`FairRwLock`](crate::FairRwLock), [`RwSem`](crate::RwSem)), which
+/// [`PerCpuRwLock`](crate::PerCpuRwLock) refuses with a panic.
 pub trait RwLock<D>: Sync + Sized {
     /// What `read` hands to the matching `read_unlock`.
     type ReadToken;

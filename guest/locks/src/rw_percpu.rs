@@ -16,8 +16,13 @@
 //! Either the reader sees the flag or the writer sees the slot: that is what the two fences are for. In R5 the reader
 //! owns the lock underneath, so no writer is between W1 and W4, and the next one's W1 comes after R5's unlock.
 //!
-//! A CPU that is reading already (another lock of the domain, or this one, from an interrupt) uses the lock
-//! underneath. If that one is fair, a CPU must not read the same lock twice, as there.
+//! A CPU that is reading another lock of the domain already uses the lock underneath. If that one is fair, it must not do
+//! so twice with the same lock, as there.
+//!
+//! A CPU that is reading *this* lock already, by its slot, must not read it again, from an interrupt neither, fair or not: a
+//! writer in W3 has the lock underneath and waits for the slot, which the CPU in R4 would keep until the writer has left.
+//! That is refused with a panic, whether or not there is such a writer just then. `try_read` waits for nobody, and may be
+//! asked.
 //!
 //! Reading costs a private store and a fence; writing costs a look at every CPU, and a wait for each reader that has
 //! been descheduled.
@@ -170,7 +175,13 @@ where
         let platform = domain.underneath.platform();
         let slot = domain.slot(platform.cpu());
         // Relaxed: only this CPU writes it.
-        if mutant!("percpu-forget-outer": slot.load(Relaxed) != NOBODY => false) {
+        let reading = mutant!("percpu-forget-outer": slot.load(Relaxed) => NOBODY);
+        if reading != NOBODY {
+            assert!(
+                mutant!("percpu-wait-for-own-writer": reading != self.address() => true),
+                "CPU {} reads this lock already: a writer that waits for it would never let it in again",
+                platform.cpu()
+            );
             return PerCpuReadToken::Underneath(self.underneath.read(&*domain.underneath));
         }
         if !self.enter(platform, slot) {

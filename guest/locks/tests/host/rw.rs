@@ -165,7 +165,7 @@ fn the_fair_lock_serves_in_the_order_of_arrival() {
     assert_eq!(*order.lock().unwrap(), ["writer", "reader"]);
 }
 
-/// A CPU that reads two locks of one domain, or one lock twice, leaves both as they were.
+/// A CPU that reads two locks of one domain leaves both as they were: the second one underneath.
 #[test]
 fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
     let host = Host::impatient(2);
@@ -174,7 +174,6 @@ fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
     Host::become_cpu(0);
     let outer = locks[0].read(&domain);
     let inner = locks[1].read(&domain);
-    let again = locks[0].read(&domain);
     assert_eq!(domain.readers(), 1, "one slot for each CPU");
     let nobody_writes = |which: [bool; 2]| {
         thread::scope(|scope| {
@@ -192,10 +191,45 @@ fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
     };
     nobody_writes([true, true]);
     locks[0].read_unlock(&domain, outer);
-    nobody_writes([true, true]);
-    locks[0].read_unlock(&domain, again);
     nobody_writes([false, true]);
     locks[1].read_unlock(&domain, inner);
     nobody_writes([false, false]);
     assert_eq!(domain.readers(), 0);
+}
+
+/// CPU 0 reads by its slot, CPU 1 has the lock underneath and waits for that slot. To read once more, CPU 0 would have
+/// to wait for CPU 1, fair or not.
+fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Host>>(underneath: U) {
+    let host = Host::impatient(2);
+    let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
+    let lock = PerCpuRwLock::new(underneath);
+    let reading = Signal::default();
+    host.run(|cpu| {
+        if cpu == 0 {
+            let outer = lock.read(&domain);
+            reading.give();
+            host.until_doing(1, Activity::Head);
+            assert!(lock.try_read(&domain).is_none(), "a try does not wait for the writer");
+            let again = std::panic::AssertUnwindSafe(|| _ = lock.read(&domain));
+            let refused = std::panic::catch_unwind(again).expect_err("a reader waits for its own writer");
+            let message = refused.downcast_ref::<String>().expect("a formatted message");
+            assert!(message.contains("CPU 0 reads this lock already"), "{message}");
+            lock.read_unlock(&domain, outer);
+        } else {
+            reading.await_it();
+            let token = lock.write(&domain);
+            lock.write_unlock(&domain, token);
+        }
+    });
+    assert_eq!(domain.readers(), 0);
+}
+
+#[test]
+fn a_per_cpu_lock_that_is_read_already_cannot_be_read_again() {
+    a_lock_that_is_read_already_cannot_be_read_again(UnfairRwLock::new());
+}
+
+#[test]
+fn a_per_cpu_lock_on_a_fair_one_that_is_read_already_cannot_be_read_again() {
+    a_lock_that_is_read_already_cannot_be_read_again(FairRwLock::new(Ticket::new()));
 }
