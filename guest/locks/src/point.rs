@@ -46,7 +46,8 @@ pub enum Point {
     /// The first in the queue of a fair reader-writer lock has announced that it is a writer. T17: whoever comes
     /// from here on must not get ahead of it.
     WriterWaits,
-    /// A reader has filled its CPU's slot and not yet looked for a writer. One of the two must see the other.
+    /// A reader has filled its CPU's slot, or added itself to the lock's readers, and not yet looked for a writer. One of the
+    /// two must see the other; and while there is a writer, such a reader stands in its way.
     ReaderAnnounced,
 }
 
@@ -132,7 +133,7 @@ impl Point {
             Self::BeforeSleep => "a waiter is about to halt (T11)",
             Self::Unlinked => "a waiter that gives up is out of its predecessor's link only (O2)",
             Self::WriterWaits => "the first in the queue has announced that it is a writer (T17)",
-            Self::ReaderAnnounced => "a reader has filled its slot and not yet looked for a writer",
+            Self::ReaderAnnounced => "a reader has announced itself and not yet looked for a writer",
         }
     }
 }

@@ -59,9 +59,10 @@ impl<L> FairRwLock<L> {
 
     /// (r,0,0) -> (r+1,0,0); else takes the reader back.
     #[inline(always)]
-    fn enter(&self) -> bool {
+    fn enter<P: Platform>(&self, platform: &P) -> bool {
         // Acquire: pairs with the release in `write_unlock`.
         let seen = self.word.fetch_add(READER, mutant!("rw-fair-relaxed-read": Acquire => Relaxed));
+        platform.point(Point::ReaderAnnounced);
         if seen & (HELD | mutant!("t17-reader-overtakes": WAITING => 0)) == 0 {
             return true;
         }
@@ -137,14 +138,17 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
 
     #[inline(always)]
     fn read(&self, domain: &D) {
-        if !self.enter() {
+        if !self.enter(domain.platform()) {
             self.read_slow(domain);
         }
     }
 
     #[inline(always)]
-    fn try_read(&self, _: &D) -> Option<()> {
-        self.enter().then_some(())
+    fn try_read(&self, domain: &D) -> Option<()> {
+        // Relaxed: `enter` acquires. A look first, for one who tries again and again would otherwise keep adding itself to
+        // a word that a writer waits to find without readers (W3). One that looks just before W2 does so once.
+        let seen = mutant!("rw-fair-try-blindly": self.word.load(Relaxed) => 0);
+        (seen & (HELD | WAITING) == 0 && self.enter(domain.platform())).then_some(())
     }
 
     #[inline(always)]

@@ -132,6 +132,39 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
     assert_eq!(counter.into_inner(), 1);
 }
 
+/// CPU 0 reads, CPU 1 waits to write, and CPU 2 tries to read again and again. The writer takes the lock only from a word
+/// that no reader stands in, so those who try must not stand in it, not for a moment.
+#[test]
+fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
+    let host = Host::impatient(3);
+    let lock = Arc::new(FairRwLock::new(Ticket::new()));
+    let [reading, waiting, tried] = [(); 3].map(|()| Signal::default());
+    host.run(|cpu| match cpu {
+        0 => {
+            lock.read(&host);
+            reading.give();
+            tried.await_it();
+            lock.read_unlock(&host, ());
+        }
+        1 => {
+            reading.await_it();
+            let waiting = waiting.clone();
+            Host::hook_once(Point::WriterWaits, move || waiting.give());
+            lock.write(&host);
+            lock.write_unlock(&host, ());
+        }
+        _ => {
+            waiting.await_it();
+            let in_the_way = std::rc::Rc::new(std::cell::Cell::new(0));
+            let counter = in_the_way.clone();
+            Host::hook(move |point| counter.set(counter.get() + u32::from(point == Point::ReaderAnnounced)));
+            assert!((0..100).all(|_| lock.try_read(&host).is_none()), "a writer waits");
+            tried.give();
+            assert_eq!(in_the_way.get(), 0, "the writer would have had to wait for one that only tries");
+        }
+    });
+}
+
 /// CPU 0 holds the lock for writing until a writer waits and readers queue behind it. Each side gets its turn.
 #[test]
 fn the_fair_lock_serves_in_the_order_of_arrival() {
