@@ -55,6 +55,7 @@ mcs-relaxed-hand-over       loom     family::mcs::with_two
 mcs-forget-late-link        loom     family::mcs::with_two
 clh-relaxed-unlock          loom     family::clh::with_two
 clh-keep-node               loom     family::clh
+clh-reuse-unseen            host     trying_a_clh_lock
 pv-ticket-relaxed-flag      loom     family::pv_ticket::with_two
 pv-ticket-relaxed-unlock    loom     family::pv_ticket::with_two
 pv-ticket-no-second-look    loom     family::pv_ticket::with_two

@@ -13,13 +13,27 @@
 //! CPUs in the queue, and each lock keeps one: it gets that one from the domain's stock when it is first
 //! taken.
 //!
+//! Trying is the difficult part: between the look at the last node (not busy: the lock is free) and the exchange of `tail`
+//! the lock may have been taken and released, and the same node may be the last one again, busy on behalf of somebody
+//! else. There is no way out of a CLH queue, so a CPU that tries says which node it looks at, and nobody puts a node into
+//! a queue that somebody looks at:
+//!
+//! ```text
+//! trying                               the CPU that the node has come to
+//! Y1  looked_at += 1                   X1  swapped it out of `tail`, earlier
+//! Y2  tail still names it, not busy    X2  looked_at = 0, else another node
+//! Y3  exchange of `tail`               X3  busy := 1, swap it into `tail`
+//! ```
+//! Y1, Y2, X1 and X2 are sequentially consistent: if Y2 sees the node as X1 has not yet swapped it out, X2 sees Y1. If it sees
+//! the node in its new place, it sees that it is busy.
+//!
 //! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how
 //! many locks a kernel ever uses, not how many at a time.
 
 use core::{mem::offset_of, ptr};
 
 use crate::{
-    Activity, CachePadded, Lock, Platform, Queues,
+    Activity, CachePadded, Lock, Platform, Point, Queues,
     domain::domain,
     mutant::mutant,
     nesting::{SLOTS, Slots},
@@ -77,12 +91,14 @@ struct Own {
 struct Node {
     /// 1 while its CPU holds or waits for a lock.
     busy: AtomicU32,
+    /// How many CPUs that try a lock look at it.
+    looked_at: AtomicU32,
 }
 
 impl Node {
     const_unless_loom! {
         const fn new() -> Self {
-            Self { busy: AtomicU32::new(0) }
+            Self { busy: AtomicU32::new(0), looked_at: AtomicU32::new(0) }
         }
     }
 }
@@ -147,20 +163,36 @@ impl<P, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
 }
 
 impl<P: Platform, const CPUS: usize, const LOCKS: usize> ClhDomain<P, CPUS, LOCKS> {
-    /// Claims a free node of the calling CPU, and marks it busy.
+    /// Claims a free node of the calling CPU, and marks it busy. `None` if others look at all of them.
     #[inline]
-    fn claim(&self) -> (usize, Name) {
+    fn try_claim(&self) -> Option<(usize, Name)> {
         let cpu = self.platform.cpu();
         let own = &self.cpus[cpu].own;
-        let slot = own.in_use.claim(cpu);
         // Relaxed: only this CPU writes its slots.
-        let name = match own.slots[slot].load(Relaxed) {
+        let in_slot = |slot: usize| match own.slots[slot].load(Relaxed) {
             0 => Name((cpu * SLOTS + slot + 1) as u32),
             name => Name(name),
         };
+        // X2. Sequentially consistent: after X1, and against Y1 and Y2.
+        let is_looked_at =
+            |name| mutant!("clh-reuse-unseen": self.node(name).looked_at.load(SeqCst) != 0 => false);
+        let slot = own.in_use.claim_where(cpu, |slot| !is_looked_at(in_slot(slot)))?;
+        self.platform.point(Point::NodeClaimed);
+        let name = in_slot(slot);
         // Relaxed: published by the swap of `tail`.
         self.node(name).busy.store(1, Relaxed);
-        (slot, name)
+        Some((slot, name))
+    }
+
+    /// The same, after a pause if need be: who looks is about to try, and done with it in a few instructions.
+    #[inline]
+    fn claim(&self) -> (usize, Name) {
+        loop {
+            if let Some(claimed) = self.try_claim() {
+                return claimed;
+            }
+            self.platform.pause();
+        }
     }
 
     /// Puts a node that no other CPU looks at into a slot, and frees the slot.
@@ -204,6 +236,24 @@ impl Clh {
             Self { tail: AtomicU32::new(0) }
         }
     }
+
+    /// Y3: puts a node of the calling CPU behind node `tail`, which is not busy, if it is the last one still.
+    #[inline]
+    fn put_behind<P: Platform, const CPUS: usize, const LOCKS: usize>(
+        &self,
+        domain: &ClhDomain<P, CPUS, LOCKS>,
+        tail: u32,
+    ) -> Option<ClhToken> {
+        let (slot, mine) = domain.try_claim()?;
+        // As in `lock`; this is an X1, too.
+        match self.tail.compare_exchange(tail, mine.0, SeqCst, Relaxed) {
+            Ok(_) => Some(ClhToken { slot, mine, predecessor: domain.wait_for(tail) }),
+            Err(_) => {
+                domain.give_back(slot, mine);
+                None
+            }
+        }
+    }
 }
 
 impl<P: Platform, const CPUS: usize, const LOCKS: usize> Lock<ClhDomain<P, CPUS, LOCKS>> for Clh {
@@ -213,30 +263,29 @@ impl<P: Platform, const CPUS: usize, const LOCKS: usize> Lock<ClhDomain<P, CPUS,
     fn lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> ClhToken {
         let (slot, mine) = domain.claim();
         // Release: publishes the busy flag. Acquire: the predecessor's flag is the one of this wait, not of
-        // an earlier one.
-        let predecessor = self.tail.swap(mine.0, AcqRel);
+        // an earlier one. Sequentially consistent: this is X1.
+        let predecessor = self.tail.swap(mine.0, SeqCst);
         ClhToken { slot, mine, predecessor: domain.wait_for(predecessor) }
     }
 
-    /// May wait after all, in one rare case: if between the look at the tail and the exchange of it, its node
-    /// left the queue and came back as somebody else's.
+    /// Fails, for no reason that the caller can see, if all its CPU's free nodes are being looked at.
     #[inline]
     fn try_lock(&self, domain: &ClhDomain<P, CPUS, LOCKS>) -> Option<ClhToken> {
-        // Acquire: the flag below is no older than the tail.
-        let tail = self.tail.load(Acquire);
-        // Relaxed: `wait_for` acquires.
-        if tail != 0 && domain.node(Name(tail)).busy.load(Relaxed) != 0 {
-            return None;
+        // Relaxed: looked at again in Y2, before anything is made of it.
+        let tail = self.tail.load(Relaxed);
+        if tail == 0 {
+            // Never taken, and not named 0 again once it has been.
+            return self.put_behind(domain, tail);
         }
-        let (slot, mine) = domain.claim();
-        // AcqRel: as in `lock`.
-        match self.tail.compare_exchange(tail, mine.0, AcqRel, Relaxed) {
-            Ok(_) => Some(ClhToken { slot, mine, predecessor: domain.wait_for(tail) }),
-            Err(_) => {
-                domain.give_back(slot, mine);
-                None
-            }
-        }
+        let last = domain.node(Name(tail));
+        // Y1
+        last.looked_at.fetch_add(1, SeqCst);
+        // Y2. Acquire, the second: pairs with the release in `unlock`.
+        let is_free = self.tail.load(SeqCst) == tail && last.busy.load(Acquire) == 0;
+        let token = if is_free { self.put_behind(domain, tail) } else { None };
+        // Release: Y3 is done before anybody finds the node unseen.
+        last.looked_at.fetch_sub(1, Release);
+        token
     }
 
     #[inline]

@@ -90,14 +90,23 @@ impl Slots {
 
     /// Claims a free slot of CPU `cpu`, the calling one.
     pub(crate) fn claim(&self, cpu: usize) -> usize {
+        self.claim_where(cpu, |_| true).expect("any free slot will do")
+    }
+
+    /// The same, of those that are `usable`; `None` if no free one is, just now.
+    pub(crate) fn claim_where(&self, cpu: usize, usable: impl Fn(usize) -> bool) -> Option<usize> {
         // Relaxed, and not one step: see the module documentation.
         let in_use = self.0.load(Relaxed);
-        let slot = in_use.trailing_ones() as usize;
-        assert!(slot < SLOTS, "CPU {cpu} holds or waits for more than {SLOTS} queue locks of one kind");
+        let mut free = (0..SLOTS).filter(|slot| in_use & 1 << slot == 0).peekable();
+        assert!(
+            free.peek().is_some(),
+            "CPU {cpu} holds or waits for more than {SLOTS} queue locks of one kind"
+        );
+        let slot = free.find(|slot| usable(*slot))?;
         self.0.store(in_use | 1 << slot, Relaxed);
         // T6: as in `Nesting::enter`.
         compiler_fence(SeqCst);
-        slot
+        Some(slot)
     }
 
     /// Gives back a slot whose node no other CPU looks at.

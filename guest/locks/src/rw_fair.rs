@@ -148,7 +148,8 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
         // Relaxed: `enter` acquires. A look first, for one who tries again and again would otherwise keep adding itself to
         // a word that a writer waits to find without readers (W3). One that looks just before W2 does so once.
         let seen = mutant!("rw-fair-try-blindly": self.word.load(Relaxed) => 0);
-        (seen & (HELD | WAITING) == 0 && self.enter(domain.platform())).then_some(())
+        let closed = HELD | mutant!("t17-reader-overtakes": WAITING => 0);
+        (seen & closed == 0 && self.enter(domain.platform())).then_some(())
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Host, rounds};
+use crate::support::{self, Host, Watchdog, rounds};
 
 /// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
 /// all.
@@ -87,4 +87,34 @@ fn no_lock_admits_everybody_at_once() {
     let (host, lock) = (Host::impatient(1), NoLock::new());
     lock.lock(&host);
     assert!(lock.try_lock(&host).is_some());
+}
+
+/// CPU 1 has looked at the last node of a free CLH lock and is about to put its own behind it. Meanwhile CPU 2 takes the
+/// lock, and with it that node, and takes it once more: with any other of its nodes, or CPU 1 would find the queue end as
+/// it did, and wait.
+#[test]
+fn trying_a_clh_lock_does_not_wait_for_one_who_came_meanwhile() {
+    let host = Host::impatient(3);
+    let _watchdog = Watchdog::new(&host);
+    let domain: &'static ClhDomain<Host, 3> = Box::leak(Box::new(ClhDomain::new(host)));
+    let lock: &'static Clh = Box::leak(Box::new(Clh::new()));
+    Host::become_cpu(0);
+    let token = lock.lock(domain);
+    lock.unlock(domain, token);
+    Host::become_cpu(1);
+    let held = std::rc::Rc::new(std::cell::Cell::new(None));
+    let holds = held.clone();
+    Host::hook_once(Point::NodeClaimed, move || {
+        Host::become_cpu(2);
+        let token = lock.lock(domain);
+        lock.unlock(domain, token);
+        holds.set(Some(lock.lock(domain)));
+        Host::become_cpu(1);
+    });
+    assert!(lock.try_lock(domain).is_none(), "CPU 2 holds it");
+    Host::become_cpu(2);
+    lock.unlock(domain, held.take().expect("CPU 2 came in between"));
+    Host::become_cpu(1);
+    let token = lock.try_lock(domain).expect("free again");
+    lock.unlock(domain, token);
 }
