@@ -33,6 +33,12 @@ pub trait Platform: Sync {
     /// again. A [`kick`](Platform::kick) of this CPU that follows that check, or precedes it unconsumed, must
     /// end the sleep or prevent it. With interrupts, the check and the halt must be one step: see case T11 at
     /// [`Point::BeforeSleep`].
+    ///
+    /// In a non-maskable interrupt it must return at once, without a look at the latch: the waiter spins then. An NMI may
+    /// have come between the check and the halt of whom it interrupted. If it slept, and consumed the one kick, that one
+    /// would sleep for ever (T10); nor could anything end its own sleep that is an interrupt itself, for those are off. Other
+    /// interrupts may sleep, with the interrupts off as they found them (T11), where a kick is something that wakes a CPU
+    /// like that (T12).
     fn wait(&self, still: impl Fn() -> bool);
 
     /// `pv_kick`: ends the sleep of `cpu`; latched for its next [`wait`](Platform::wait) if it does not

@@ -38,7 +38,8 @@ pub enum Point {
     EntryRemoved,
     /// A slow unlock has released the lock, and the head is not kicked. T4: the lock's memory may be gone.
     SlowReleased,
-    /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost.
+    /// A waiter is about to enter [`wait`](crate::Platform::wait). T11: a kick from here on must not be lost, nor be taken
+    /// by an interrupt that waits itself (T10).
     BeforeSleep,
     /// A waiter has taken itself out of its predecessor's link and is still in its successor's (the spin queue's A).
     /// O2: that one must wait for it to be out of the way.

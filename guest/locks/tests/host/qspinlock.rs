@@ -572,3 +572,46 @@ fn a_sleeper_in_another_domain_is_missed_loudly() {
         lock.unlock(&domains[0], ());
     });
 }
+
+/// CPU 1 is about to halt, as the head of a lock's queue, when an NMI comes that waits for another lock, which CPU 2
+/// holds. CPU 1 is kicked meanwhile.
+#[test]
+fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted() {
+    let stage = Stage::<Pv, Whole>::new(Host::impatient(3));
+    let other = Arc::new(QSpinLock::<Pv, Whole>::new());
+    let [held, interrupted, kicked] = [(); 3].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            interrupted.await_it();
+            stage.unlock();
+            kicked.give();
+        }
+        1 => {
+            held.await_it();
+            let (stage, other) = (stage.clone(), other.clone());
+            let nmi = {
+                let (stage, interrupted) = (stage.clone(), interrupted.clone());
+                move || {
+                    stage.host.nmi(|| {
+                        interrupted.give();
+                        other.lock(&stage.domain);
+                        other.unlock(&stage.domain, ());
+                    });
+                }
+            };
+            Host::hook_once(Point::BeforeSleep, nmi);
+            stage.visit();
+        }
+        _ => {
+            other.lock(&stage.domain);
+            kicked.await_it();
+            // The NMI waits, and not asleep: it would have taken the kick by now.
+            stage.host.until_counted(2, Event::PvWaitHead);
+            stage.host.until_paused(1, 10);
+            other.unlock(&stage.domain, ());
+        }
+    });
+    assert_eq!(stage.counter.get(), 1);
+}

@@ -43,6 +43,7 @@ struct Cpu {
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
     preempted: AtomicBool,
+    in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
     yielded: AtomicU64,
     events: [AtomicU64; Event::COUNT],
@@ -79,6 +80,7 @@ impl Host {
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(spin_threshold.as_nanos() as u64),
             preempted: AtomicBool::new(false),
+            in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
             events: [const { AtomicU64::new(0) }; Event::COUNT],
         };
@@ -151,6 +153,14 @@ impl Host {
         while self.events(event) < n {
             thread::yield_now();
         }
+    }
+
+    /// Serves an NMI on the calling CPU.
+    pub(crate) fn nmi(&self, handler: impl FnOnce()) {
+        let in_nmi = &self.cpus[self.cpu()].in_nmi;
+        in_nmi.store(true, Relaxed);
+        handler();
+        in_nmi.store(false, Relaxed);
     }
 
     /// Makes one CPU spin for `spin_threshold`.
@@ -231,10 +241,10 @@ impl Platform for Host {
     }
 
     fn wait(&self, still: impl Fn() -> bool) {
-        if !still() {
+        let cpu = &self.cpus[self.cpu()];
+        if cpu.in_nmi.load(Relaxed) || !still() {
             return;
         }
-        let cpu = &self.cpus[self.cpu()];
         let mut latch = cpu.latch.lock().unwrap();
         while !*latch {
             latch = cpu.kicked.wait(latch).unwrap();
