@@ -22,7 +22,7 @@ use crate::{
     mutant::mutant,
     osq::{Layout, OsqNodes},
     patience::Patience,
-    sync::{AtomicU32, Ordering::*, Statistic, array, const_unless_loom, fence},
+    sync::{AtomicU32, Ordering::*, Time, array, const_unless_loom, fence},
     wake::{self, KickStamp},
 };
 
@@ -57,7 +57,7 @@ struct Sleeper {
     /// 1 from before the sleep to after it. Written by this CPU.
     parked: AtomicU32,
     /// When patience with others who overtake is over. Protected by the list's lock, and for fairness only.
-    deadline: Statistic,
+    deadline: Time,
     kicked: KickStamp,
 }
 
@@ -69,7 +69,7 @@ impl Sleeper {
                 state: AtomicU32::new(WOKEN),
                 shares: AtomicU32::new(0),
                 parked: AtomicU32::new(0),
-                deadline: Statistic::new(0),
+                deadline: Time::new(),
                 kicked: KickStamp::new(),
             }
         }
@@ -252,9 +252,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
 
     /// Whether the patience of `number`, of this list, is over.
     pub(crate) fn is_overdue(&self, number: u32) -> bool {
-        // Not modelled, see `Statistic`.
-        let deadline = self.domain.sleeper(number).deadline.load(Relaxed);
-        self.domain.platform.now() >= deadline
+        self.domain.platform.now() >= self.domain.sleeper(number).deadline.get()
     }
 
     /// Puts the calling CPU at the end.
@@ -263,7 +261,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         let sleeper = self.domain.sleeper(me);
         sleeper.next.store(0, Relaxed);
         sleeper.shares.store(u32::from(shares), Relaxed);
-        sleeper.deadline.store(self.domain.platform.now().saturating_add(patience), Relaxed);
+        sleeper.deadline.set(self.domain.platform.now().saturating_add(patience));
         match self.list.last.load(Relaxed) {
             0 => self.list.first.store(me, Relaxed),
             last => self.domain.sleeper(last).next.store(me, Relaxed),

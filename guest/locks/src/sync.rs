@@ -17,8 +17,35 @@ pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
-/// An atomic for statistics, which no protocol depends on: never modelled, so that it adds no interleavings.
-pub(crate) use core::sync::atomic::AtomicU64 as Statistic;
+/// For statistics, which no protocol depends on: never modelled, so that it adds no interleavings. Of ticks it holds the
+/// lower half where addresses have 32 bits, which is enough for differences of a second and more.
+pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
+
+/// A point in time that one lock protects, and no protocol depends on: not modelled either.
+///
+/// Two halves, for not every target has 64-bit atomics, and none that a lock protects needs one.
+#[derive(Debug)]
+pub(crate) struct Time([core::sync::atomic::AtomicU32; 2]);
+
+impl Time {
+    pub(crate) const fn new() -> Self {
+        Self([const { core::sync::atomic::AtomicU32::new(0) }; 2])
+    }
+
+    /// Relaxed: whoever calls this holds the lock.
+    pub(crate) fn get(&self) -> u64 {
+        let [low, high] = &self.0;
+        u64::from(high.load(core::sync::atomic::Ordering::Relaxed)) << 32
+            | u64::from(low.load(core::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// As [`get`](Self::get).
+    pub(crate) fn set(&self, ticks: u64) {
+        let [low, high] = &self.0;
+        low.store(ticks as u32, core::sync::atomic::Ordering::Relaxed);
+        high.store((ticks >> 32) as u32, core::sync::atomic::Ordering::Relaxed);
+    }
+}
 
 /// Orders this CPU against its own interrupts; the model checkers have none.
 #[cfg(any(loom, shuttle))]
@@ -52,3 +79,39 @@ macro_rules! array {
 }
 
 pub(crate) use {array, const_unless_loom};
+
+#[cfg(all(test, not(any(loom, shuttle, coherence, miri))))]
+mod tests {
+    extern crate std;
+
+    use std::{fs, path::Path, vec::Vec};
+
+    use super::*;
+
+    /// A target need not have any; and a compiler for one that has none need not be at hand.
+    #[test]
+    fn no_module_uses_64_bit_atomics() {
+        let mut unread = Vec::from([Path::new(env!("CARGO_MANIFEST_DIR")).join("src")]);
+        let mut files = 0;
+        while let Some(path) = unread.pop() {
+            if path.is_dir() {
+                unread.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let source = fs::read_to_string(&path).unwrap();
+            let names = ["U", "I"].map(|sign| std::format!("Atomic{sign}64"));
+            assert!(names.iter().all(|name| !source.contains(name)), "{}", path.display());
+            files += 1;
+        }
+        assert!(files > 30, "only {files} files found");
+    }
+
+    #[test]
+    fn a_time_is_what_it_was_set_to() {
+        let time = Time::new();
+        for ticks in [0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX] {
+            time.set(ticks);
+            assert_eq!(time.get(), ticks);
+        }
+    }
+}

@@ -26,14 +26,16 @@ pub(crate) fn sleep<P: Platform>(platform: &P, mine: &KickStamp, still: impl Fn(
     let kicked = mine.0.load(Relaxed);
     if kicked != 0 {
         platform.count(Event::PvKickWake, 1);
-        platform.count(Event::PvLatencyWake, platform.now().saturating_sub(kicked));
+        // Not below 0: clocks of two CPUs may differ.
+        let ticks = (platform.now() as usize).wrapping_sub(kicked).cast_signed().max(0);
+        platform.count(Event::PvLatencyWake, ticks as u64);
     }
 }
 
 /// `pv_kick`, and how long it took.
 pub(crate) fn kick<P: Platform>(platform: &P, theirs: &KickStamp, cpu: usize) {
     let started = platform.now();
-    theirs.0.store(started.max(1), Relaxed);
+    theirs.0.store((started as usize).max(1), Relaxed);
     platform.kick(cpu);
     platform.count(Event::PvKickUnlock, 1);
     platform.count(Event::PvLatencyKick, platform.now().saturating_sub(started));
