@@ -118,6 +118,8 @@ spf-ignore-pte              mm-host  a_page_that_somebody_else_installs
 spf-trust-held              mm-host  a_change_is_noticed_at_the_next_look
 spf-no-mark                 mm-host  a_change_is_noticed_at_the_next_look
 spf-no-mark                 mm-shuttle speculative::nothing_is_mapped_where_everything
+spf-mark-too-late           mm-host  nothing_is_installed_where_pages_are_being
+spf-mark-too-late           mm-shuttle speculative::nothing_is_lost_where
 spf-unmark-what-is-gone     mm-host  a_change_is_noticed_at_the_next_look
 vma-ignore-access           mm-host  protection_is_that_of_each_page
 vma-ignore-anon             mm-host  an_area_without_a_page_table

@@ -69,7 +69,7 @@ pub trait Machine: Platform + Sized {
     }
 }
 
-/// Places in the speculative path, in its order, and one in each of the others.
+/// Places in the speculative path, in its order, and some in each of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The area is found and held by a reference.
@@ -96,6 +96,8 @@ pub enum Step {
     ReadersGone,
     /// A writer has marked what it changes, and not changed it.
     Marked,
+    /// A new area is in the tree, where others find it.
+    Added,
 }
 
 /// How memory is accessed.

@@ -224,6 +224,13 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// A new area, in the tree.
     fn add_area(self, start: u64, end: u64, flags: u32) -> Result<u32, Error> {
+        let index = self.new_area(start, end, flags)?;
+        self.publish_area(index);
+        Ok(index)
+    }
+
+    /// A new area that nobody finds yet. Per-VMA, it is locked until `mmap_sem` is released.
+    fn new_area(self, start: u64, end: u64, flags: u32) -> Result<u32, Error> {
         let index = self.memory.allocate_vma().ok_or(Error::OutOfMemory)?;
         let area = self.memory.vma(index);
         // Relaxed: published by the tree's lock or sequence, or read under the semaphore.
@@ -234,8 +241,13 @@ impl<'a, M: Machine> Space<'a, M> {
         if self.mm.scheme == Scheme::PerVma {
             self.attach(area);
         }
-        self.changing_tree(|tree| tree.insert(index));
         Ok(index)
+    }
+
+    /// Puts a new area into the tree.
+    fn publish_area(self, index: u32) {
+        self.changing_tree(|tree| tree.insert(index));
+        self.memory.machine.step(Step::Added);
     }
 
     /// Takes an area out of the tree for good. It must be marked as changing, and stays so.
@@ -424,17 +436,14 @@ impl<'a, M: Machine> Space<'a, M> {
         self.split_at(end)?;
         let old = self.tree().find(start).expect("it was found before");
         let area = self.memory.vma(old);
-        self.begin_change(area);
-        // An area of its own while pages are under way, marked from the beginning.
-        let new = match self.add_area(target, target + bytes, area.flags()) {
-            Ok(new) => new,
-            Err(error) => {
-                self.end_change(area);
-                return Err(error);
-            }
-        };
+        // An area of its own while pages are under way. Marked before anybody finds it: what a fault installed there would be
+        // overwritten by the page that is moved to its place.
+        let new = self.new_area(target, target + bytes, area.flags())?;
         let copy = self.memory.vma(new);
-        self.begin_change(copy);
+        self.begin_change(area);
+        mutant!("spf-mark-too-late": self.begin_change(copy) => ());
+        self.publish_area(new);
+        mutant!("spf-mark-too-late": () => self.begin_change(copy));
         let moved = self.move_pages(start, target, end - start);
         if moved.is_err() {
             // Back with what has been moved; those page tables exist.

@@ -203,8 +203,12 @@ impl<'a, M: Machine> Space<'a, M> {
             lock.unlock();
             let lock = &self.memory.page(target.table).lock;
             lock.lock();
-            self.entry(target).store(entry, Relaxed);
+            let overwritten = self.entry(target).swap(entry, Relaxed);
             lock.unlock();
+            debug_assert!(
+                overwritten == 0,
+                "a page was installed where {from:#x} is being moved to, and is lost"
+            );
             any = true;
         }
         Ok(any)

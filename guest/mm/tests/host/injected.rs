@@ -194,6 +194,31 @@ fn a_page_that_is_moved_away_at_any_step_is_not_installed() {
     }
 }
 
+/// Another CPU writes to where an area is being moved, as soon as it finds an area there. What it would install would be
+/// overwritten by the page that is moved there, and lost.
+#[test]
+fn nothing_is_installed_where_pages_are_being_moved_to() {
+    let space = eternal(Scheme::Speculative);
+    let start = warm(space);
+    let target = start - 16 * PAGE;
+    let (is_done, done) = channel();
+    at(Step::Added, move || {
+        thread::spawn(move || {
+            be(1);
+            store(space, target, 7).unwrap();
+            is_done.send(()).unwrap();
+        });
+        while count(space, Event::SpfVmaChanged) + count(space, Event::SpeculativePgfault) == 0 {
+            thread::yield_now();
+        }
+    });
+    assert_eq!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(target));
+    done.recv().unwrap();
+    assert_eq!(load(space, target), Ok(7));
+    clean_up(space);
+    assert_eq!(count(space, Event::SpfVmaChanged), 1, "the new area was not marked");
+}
+
 #[test]
 fn a_page_table_that_goes_between_the_two_last_looks_is_noticed() {
     let space = eternal(Scheme::Speculative);

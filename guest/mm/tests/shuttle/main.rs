@@ -123,6 +123,38 @@ fn unmap_and_map_anew(space: Space<'_, Host>, start: u64) -> Outcome {
     Outcome { gone: vec![0], read_only: vec![1, 2, 3] }
 }
 
+/// Two CPUs write to where a third one moves memory to. An area below keeps a page table there alive, so that they need
+/// not make one.
+fn move_to(scheme: Scheme) {
+    try_schedules(move || {
+        let world = Arc::new(world(scheme, 3, 40, 12));
+        be(0);
+        let start = space(&world).map(4 * PAGE, Protection::ReadWrite).unwrap();
+        let below = space(&world).map_special(PAGE, Protection::ReadWrite).unwrap();
+        store(space(&world), start + 3 * PAGE, 7).unwrap();
+        store(space(&world), below, 8).unwrap();
+        let target = below - 6 * PAGE;
+        let faulting: Vec<_> = (1..3)
+            .map(|cpu| {
+                let world = world.clone();
+                // Nothing is mapped there before.
+                thread::spawn(move || {
+                    be(cpu);
+                    store(space(&world), target + 3 * PAGE, 9).is_ok()
+                })
+            })
+            .collect();
+        be(0);
+        assert_eq!(space(&world).remap(start, 4 * PAGE, 6 * PAGE), Ok(target));
+        let written: Vec<_> = faulting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let expected = if written.contains(&true) { 9 } else { 7 };
+        be(0);
+        assert_eq!(load(space(&world), target + 3 * PAGE), Ok(expected));
+        space(&world).unmap(USER_START, USER_END - USER_START).unwrap();
+        assert_eq!((world.0.used_pages(), world.0.used_vmas()), (1, 0), "something leaked");
+    });
+}
+
 macro_rules! schemes {
     ($($scheme:ident $module:ident;)*) => {
         $(mod $module {
@@ -146,6 +178,11 @@ macro_rules! schemes {
             #[test]
             fn nothing_is_mapped_where_memory_was_moved_from() {
                 explore(Scheme::$scheme, move_away);
+            }
+
+            #[test]
+            fn nothing_is_lost_where_memory_is_moved_to() {
+                move_to(Scheme::$scheme);
             }
 
             #[test]
