@@ -43,6 +43,8 @@ pv-miss-the-gift            loom     qspinlock::pv_with_two
 pv-never-early              host     a_waiter_behind_a_sleeper
 pv-steal-from-spinner       host     a_newcomer_queues_while_the_head_spins
 pv-wake-forgets-hash        loom     qspinlock::v16_with_three
+slice-ignore-outer          host     a_slice_is_kept_by_who_holds
+courtesy-ignore-outer       host     a_head_that_holds_another_lock
 wc-guess-from-byte          host     a_head_that_the_owner_registers
 wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three

@@ -4,14 +4,15 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::BOOT_GRACE;
 
-use crate::hypercall;
 use crate::percpu::{boot, this};
+use crate::{activity, hypercall};
 
 /// The calling vCPU has announced that it left its section. If its slice was over, it goes.
 #[inline(always)]
 pub(crate) fn section_left() {
     // Relaxed: the VMM wrote it while this vCPU was stopped.
-    if boot().flags & BOOT_GRACE != 0 && this().host.yield_wanted.load(Ordering::Relaxed) != 0 {
+    let wanted = || this().host.yield_wanted.load(Ordering::Relaxed) != 0 && !activity::is_in_section();
+    if boot().flags & BOOT_GRACE != 0 && wanted() {
         hypercall::yield_to(None);
     }
 }

@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod activity;
 mod apic;
 mod arena;
 mod bare;

@@ -11,7 +11,7 @@ use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, MAX_VCPUS};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, RwLock, RwSem, SleepDomain};
 use haltkick_mm::{
     CpuList, Cpus, Error, Event, Exclusion, Machine, Memory, Mm, PAGE_BYTES, Page, Scheme, Sharing, Space,
@@ -23,7 +23,7 @@ use crate::faults::{self, Access, Verdict};
 use crate::percpu::{add, boot, cpu, this};
 use crate::platform::{Guest, LINES};
 use crate::user::Signal;
-use crate::{hypercall, mmu, oracle};
+use crate::{activity, hypercall, mmu, oracle};
 
 /// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
 pub(crate) struct Spin(QSpinLock<Pv>);
@@ -105,8 +105,7 @@ impl Sharing for Semaphore {
     #[inline]
     fn write(&self) {
         self.semaphore.write(&SLEEP_DOMAIN);
-        // Relaxed, here and below: the VMM reads it when this vCPU has stopped.
-        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        activity::section_entered();
         if self.is_watched {
             oracle::enter(0);
         }
@@ -118,7 +117,7 @@ impl Sharing for Semaphore {
             oracle::leave(0);
         }
         self.semaphore.write_unlock(&SLEEP_DOMAIN);
-        this().activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+        activity::section_left();
     }
 }
 

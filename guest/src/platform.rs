@@ -8,7 +8,7 @@ use haltkick_hypercalls::{
 };
 use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
 
-use crate::{hypercall, percpu, time};
+use crate::{activity, hypercall, percpu, time};
 
 /// Lines for the queue spinlocks' table of sleeping heads: enough for one of each vCPU.
 pub(crate) const LINES: usize = MAX_VCPUS;
@@ -108,9 +108,23 @@ impl Platform for Guest {
     }
 
     #[inline(always)]
+    fn is_in_section(&self) -> bool {
+        activity::is_in_section()
+    }
+
+    #[inline(always)]
+    fn section_entered(&self) {
+        activity::section_entered();
+    }
+
+    #[inline(always)]
+    fn section_left(&self) {
+        activity::section_left();
+    }
+
+    #[inline(always)]
     fn announce(&self, activity: Activity) {
-        // Relaxed: the VMM reads it when this vCPU has stopped.
-        percpu::this().activity.state.store(activity as u32, Ordering::Relaxed);
+        activity::announce(activity);
     }
 }
 

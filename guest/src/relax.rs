@@ -9,11 +9,11 @@ use core::hint::spin_loop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 
-use haltkick_hypercalls::{ACTIVITY_WAITER, MAX_VCPUS};
-use haltkick_locks::CachePadded;
+use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_locks::{Activity, CachePadded};
 
-use crate::percpu::{boot, cpu, this};
-use crate::{hypercall, time};
+use crate::percpu::{boot, cpu};
+use crate::{activity, hypercall, time};
 
 /// A way to wait, and what the wrapper of a lock has to do for it.
 pub(crate) trait Hook:
@@ -186,8 +186,7 @@ impl Hook for Halt {
 /// Tells the VMM that this vCPU waits, which the crates do not know to do.
 #[inline(always)]
 fn announce() {
-    // Relaxed: the VMM reads it when this vCPU has stopped.
-    this().activity.state.store(ACTIVITY_WAITER, Ordering::Relaxed);
+    activity::announce(Activity::Waiter);
 }
 
 /// What a hook remembers from one call to the next. One per vCPU: the workloads hold one lock at a time.

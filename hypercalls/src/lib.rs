@@ -456,7 +456,8 @@ pub const EXCEPTION_STACK_OFFSET: usize = 144;
 /// What the vCPU is doing, for attribution; and, as [`ACTIVITY_HOLDER`], its plea not to be taken off just now. Guest-written.
 #[repr(C, align(128))]
 pub struct Activity {
-    /// One of [`ACTIVITY_OTHER`] and its siblings.
+    /// One of [`ACTIVITY_OTHER`] and its siblings; a vCPU that waits for a lock while it holds another one is
+    /// [`ACTIVITY_HOLDER`].
     pub state: AtomicU32,
     /// Index of the lock that `state` speaks of.
     pub lock: AtomicU32,
@@ -465,7 +466,9 @@ pub struct Activity {
     /// TSC at which the vCPU asked for the lock that it still waits for; 0: it waits for none. Kept by workloads with
     /// [`NOTES_WAITS`].
     pub awaited_since_tsc: AtomicU64,
-    _pad: [u8; 104],
+    /// Critical sections that the vCPU is in: what `state` is made of, together with what the locks say. For the guest itself.
+    pub sections: AtomicU32,
+    _pad: [u8; 100],
 }
 
 /// What this vCPU saw of the `preempted` flags of others, in the workload that checks them. Guest-written.

@@ -42,8 +42,8 @@ impl<K: Kernel> Active<K> {
         let token = self.lock.lock(K::domain());
         let holding = vcpu.holding::<K>();
         let result = section();
-        drop(holding);
         self.lock.unlock(K::domain(), token);
+        drop(holding);
         result
     }
 

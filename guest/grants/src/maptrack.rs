@@ -155,8 +155,8 @@ impl<S: Scheme> Maptrack<S> {
         let token = list.lock.lock(S::Kernel::domain());
         let holding = vcpu.holding::<S::Kernel>();
         let result = section(list);
-        drop(holding);
         list.lock.unlock(S::Kernel::domain(), token);
+        drop(holding);
         result
     }
 

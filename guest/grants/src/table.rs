@@ -57,8 +57,8 @@ impl<S: Scheme> Table<S> {
         let token = self.lock.read(domain);
         let holding = vcpu.holding::<S::Kernel>();
         let result = section();
-        drop(holding);
         self.lock.read_unlock(domain, token);
+        drop(holding);
         result
     }
 
@@ -75,8 +75,8 @@ impl<S: Scheme> Table<S> {
         let token = self.lock.write(domain);
         let holding = vcpu.holding::<S::Kernel>();
         let result = section();
-        drop(holding);
         self.lock.write_unlock(domain, token);
+        drop(holding);
         result
     }
 

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 
-use haltkick_locks::{Activity, Domain, Platform};
+use haltkick_locks::{Domain, Platform};
 
 use crate::Kernel;
 use crate::order::Order;
@@ -73,8 +73,6 @@ pub struct Vcpu {
     pub(crate) index: usize,
     pub(crate) order: Order,
     pub(crate) tlb: Tlb,
-    /// Locks that it holds.
-    held: Cell<u32>,
     random: Cell<u64>,
     counters: [Cell<u64>; Counter::ALL.len()],
 }
@@ -87,7 +85,6 @@ impl Vcpu {
             index,
             order: Order::new(),
             tlb: Tlb::new(),
-            held: Cell::new(0),
             random: Cell::new(seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1),
             counters: [const { Cell::new(0) }; Counter::ALL.len()],
         }
@@ -115,12 +112,11 @@ impl Vcpu {
         self.order.holds_nothing()
     }
 
-    /// Tells the host that this vCPU holds a lock, until dropped, and then that it holds none if it was the last.
+    /// Tells the host that this vCPU holds a lock, one more, until dropped.
     #[inline(always)]
-    pub(crate) fn holding<K: Kernel>(&self) -> Holding<'_, K> {
-        self.held.set(self.held.get() + 1);
-        K::domain().platform().announce(Activity::Holder);
-        Holding { held: &self.held, kernel: PhantomData }
+    pub(crate) fn holding<K: Kernel>(&self) -> Holding<K> {
+        K::domain().platform().section_entered();
+        Holding(PhantomData)
     }
 
     #[inline(always)]
@@ -143,18 +139,11 @@ impl Vcpu {
 }
 
 /// See [`Vcpu::holding`].
-pub(crate) struct Holding<'a, K: Kernel> {
-    held: &'a Cell<u32>,
-    kernel: PhantomData<fn() -> K>,
-}
+pub(crate) struct Holding<K: Kernel>(PhantomData<fn() -> K>);
 
-impl<K: Kernel> Drop for Holding<'_, K> {
+impl<K: Kernel> Drop for Holding<K> {
     #[inline(always)]
     fn drop(&mut self) {
-        let left = self.held.get() - 1;
-        self.held.set(left);
-        if left == 0 {
-            K::domain().platform().announce(Activity::Other);
-        }
+        K::domain().platform().section_left();
     }
 }

@@ -88,6 +88,21 @@ impl<D: Delegate> Platform for D {
     }
 
     #[inline(always)]
+    fn is_in_section(&self) -> bool {
+        self.platform().is_in_section()
+    }
+
+    #[inline(always)]
+    fn section_entered(&self) {
+        self.platform().section_entered();
+    }
+
+    #[inline(always)]
+    fn section_left(&self) {
+        self.platform().section_left();
+    }
+
+    #[inline(always)]
     fn slice_left(&self) -> u64 {
         self.platform().slice_left()
     }

@@ -73,6 +73,25 @@ pub trait Platform: Sync {
     /// Gives the rest of the slice to `cpu`, or to whoever the host prefers.
     fn yield_to(&self, cpu: Option<usize>);
 
+    /// Whether the calling CPU is in a critical section already: holds another lock, or serves an interrupt. True if unknown.
+    ///
+    /// A lock that gives up slices does not do so then, for it would make what it is there to prevent, a holder that does not
+    /// run.
+    #[inline(always)]
+    fn is_in_section(&self) -> bool {
+        true
+    }
+
+    /// The user of a lock has acquired it: one more section that the calling CPU is in.
+    ///
+    /// Counted by the user, for a lock whose unlock is one store cannot count. Sections nest, and may end in any order.
+    #[inline(always)]
+    fn section_entered(&self) {}
+
+    /// The user of a lock has released it: one section less.
+    #[inline(always)]
+    fn section_left(&self) {}
+
     /// Ticks until the host takes the calling CPU away, as far as it says; `u64::MAX`: it does not say.
     #[inline(always)]
     fn slice_left(&self) -> u64 {
@@ -101,7 +120,8 @@ pub trait Platform: Sync {
     /// Tells the host what the calling CPU is doing: a store to shared memory, if anything.
     ///
     /// Locks announce [`Activity::Waiter`] and [`Activity::Head`] from their slow paths, and [`Activity::Other`] when they
-    /// have released and are about to kick.
+    /// have released and are about to kick. They know of one lock; a platform that counts sections tells the host what
+    /// comes of both, see [`Activity::among`].
     #[inline(always)]
     fn announce(&self, activity: Activity) {
         _ = activity;
@@ -120,12 +140,24 @@ pub trait Platform: Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Activity {
-    /// Nothing that concerns a lock. Set by the user of the lock.
+    /// Nothing that concerns a lock.
     Other = 0,
-    /// Owns a lock. Set by the user of the lock.
+    /// Owns a lock: is in a section.
     Holder = 1,
     /// Waits for a lock, behind others or in no particular order. Set by the lock.
     Waiter = 2,
     /// Waits for a lock and is the next to be served. Set by the lock.
     Head = 3,
+}
+
+impl Activity {
+    /// What a CPU in so many `sections` does that has announced this.
+    ///
+    /// Who waits for a lock while it holds another one is a holder first: others wait for it. Who is about to kick has
+    /// released a lock that its user still counts.
+    #[inline(always)]
+    pub const fn among(self, sections: u32) -> Self {
+        let still_counted = matches!(self, Self::Other) as u32;
+        if sections > still_counted { Self::Holder } else { self }
+    }
 }

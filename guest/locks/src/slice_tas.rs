@@ -4,9 +4,10 @@
 //!
 //! The host says when the slice ends ([`Platform::slice_left`]), the kernel how long its sections are
 //! ([`Platform::slice_margin`]). A CPU with too little left gives its slice back, and then looks again; it never insists,
-//! for on a host with nobody else to run the slice may never seem to get longer.
+//! for on a host with nobody else to run the slice may never seem to get longer. One that holds another lock already keeps
+//! its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
 
-use crate::{Activity, Lock, Platform, Tas, sync::const_unless_loom};
+use crate::{Activity, Lock, Platform, Tas, mutant::mutant, sync::const_unless_loom};
 
 /// Test-and-test-and-set lock that is not taken at the end of a slice.
 #[derive(Debug)]
@@ -41,6 +42,13 @@ impl SliceTas {
 #[inline(always)]
 fn await_slice<P: Platform>(platform: &P) {
     if platform.slice_ends_soon() {
+        give_up_unless_in_section(platform);
+    }
+}
+
+/// Gives the slice back, unless the CPU is in a section already: that is what must not lose it.
+pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
+    if mutant!("slice-ignore-outer": !platform.is_in_section() => true) {
         platform.yield_to(None);
     }
 }

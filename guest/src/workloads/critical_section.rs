@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::histogram::record;
 use crate::locks::GuestLock;
@@ -10,13 +10,13 @@ use crate::percpu::{add, boot, control, cpu, this};
 use crate::random::Random;
 use crate::time::{iterations, now, work};
 use crate::trace::Ring;
-use crate::{grace, oracle};
+use crate::{activity, grace, oracle};
 
 /// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.
 pub(crate) fn run<L: GuestLock>() {
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let locks = boot().lock_count as usize;
-    let (results, activity, window) = (&this().results, &this().activity, &control().window);
+    let (results, doing, window) = (&this().results, &this().activity, &control().window);
     let excludes = L::excludes();
     let trace = Ring::of_this_vcpu();
     let mut index = cpu() % locks;
@@ -24,16 +24,16 @@ pub(crate) fn run<L: GuestLock>() {
     work(Random::of_vcpu().below(think + 1));
     loop {
         let asked = now();
-        activity.lock.store(index as u32, Ordering::Relaxed);
-        activity.since_tsc.store(asked, Ordering::Relaxed);
-        activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
+        // Relaxed: this line is this vCPU's own; the VMM reads it when it has stopped.
+        doing.lock.store(index as u32, Ordering::Relaxed);
+        doing.since_tsc.store(asked, Ordering::Relaxed);
+        doing.awaited_since_tsc.store(asked, Ordering::Relaxed);
         let mut had = 0;
         L::section(index, || {
             had = now();
-            activity.awaited_since_tsc.store(0, Ordering::Relaxed);
+            doing.awaited_since_tsc.store(0, Ordering::Relaxed);
             if excludes {
-                // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
-                activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+                activity::section_entered();
                 oracle::enter(index);
                 work(hold);
                 oracle::leave(index);
@@ -43,7 +43,7 @@ pub(crate) fn run<L: GuestLock>() {
         });
         let left = now();
         if excludes {
-            activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+            activity::section_left();
             grace::section_left();
         }
         trace.section(index, asked, had, left);

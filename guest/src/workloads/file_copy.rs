@@ -7,8 +7,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
 
+use crate::activity;
 use crate::histogram::record;
 use crate::locks::{GuestLock, INSTANCES};
 use crate::oracle;
@@ -118,14 +119,13 @@ fn run<L: GuestLock, const WORDS: usize>() {
 
 fn hold_begins(excludes: bool) {
     if excludes {
-        // Relaxed, here and below: this line is this vCPU's own; the VMM reads it when it has stopped.
-        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        activity::section_entered();
     }
 }
 
 fn hold_ends(excludes: bool) {
     if excludes {
-        this().activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+        activity::section_left();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, BOOT_GO_ON, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{BOOT_GO_ON, WINDOW_CLOSED, WINDOW_OPEN};
 
 use crate::histogram::record;
 use crate::locks::GuestLock;
@@ -11,7 +11,7 @@ use crate::percpu::{add, boot, control, this};
 use crate::random::Random;
 use crate::time::{iterations, now, on_cpu, work};
 use crate::trace::Ring;
-use crate::{grace, oracle, pool};
+use crate::{activity, grace, oracle, pool};
 
 /// The workload on one vCPU.
 pub(crate) fn run<L: GuestLock>() {
@@ -89,19 +89,19 @@ impl Vcpu {
 
 /// A section under its lock or locks, with what it took to get and to release them.
 fn excluded<L: GuestLock>(section: &Section, counts: bool, trace: Ring) {
-    let (results, activity) = (&this().results, &this().activity);
+    let (results, doing) = (&this().results, &this().activity);
     let asked = now();
     let asked_cpu = on_cpu();
     // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
-    activity.lock.store(section.index as u32, Ordering::Relaxed);
-    activity.since_tsc.store(asked, Ordering::Relaxed);
-    activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
+    doing.lock.store(section.index as u32, Ordering::Relaxed);
+    doing.since_tsc.store(asked, Ordering::Relaxed);
+    doing.awaited_since_tsc.store(asked, Ordering::Relaxed);
     let (mut had, mut lock_ticks, mut leaving_cpu) = (0, 0, 0);
     L::section(section.index, || {
         had = now();
-        activity.awaited_since_tsc.store(0, Ordering::Relaxed);
+        doing.awaited_since_tsc.store(0, Ordering::Relaxed);
         lock_ticks += on_cpu().wrapping_sub(asked_cpu);
-        activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        activity::section_entered();
         oracle::enter(section.index);
         match section.inner {
             Some(inner) => lock_ticks += inside::<L>(inner, section.work),
@@ -111,7 +111,7 @@ fn excluded<L: GuestLock>(section: &Section, counts: bool, trace: Ring) {
         leaving_cpu = on_cpu();
     });
     lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
-    activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+    activity::section_left();
     let left = now();
     trace.section(section.index, asked, had, left);
     if counts {
@@ -129,14 +129,13 @@ fn inside<L: GuestLock>(index: usize, iterations: u64) -> u64 {
     let (asked_cpu, mut lock_ticks, mut leaving_cpu) = (on_cpu(), 0, 0);
     L::section(index, || {
         lock_ticks = on_cpu().wrapping_sub(asked_cpu);
-        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        activity::section_entered();
         oracle::enter(index);
         work(iterations - iterations / 2);
         oracle::leave(index);
         leaving_cpu = on_cpu();
     });
     lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
-    // The outer lock is still held.
-    this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+    activity::section_left();
     lock_ticks
 }

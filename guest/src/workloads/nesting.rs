@@ -14,6 +14,7 @@ use haltkick_locks::{
     QSpinLock, Whole, Word,
 };
 
+use crate::activity;
 use crate::locks::GuestLock;
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
@@ -57,12 +58,14 @@ fn acquire<N: Nested>(lock: usize) {
     wanted.store(lock, Ordering::Relaxed);
     N::locks()[lock].lock(N::domain());
     wanted.store(outer, Ordering::Relaxed);
+    activity::section_entered();
     oracle::enter(lock);
 }
 
 fn release<N: Nested>(lock: usize) {
     oracle::leave(lock);
     N::locks()[lock].unlock(N::domain(), ());
+    activity::section_left();
 }
 
 /// The lock that each vCPU is waiting for, or was when it was interrupted.
@@ -112,6 +115,18 @@ impl<N: Nested> Platform for Interrupted<N> {
 
     fn count(&self, event: Event, n: u64) {
         Guest.count(event, n);
+    }
+
+    fn is_in_section(&self) -> bool {
+        Guest.is_in_section()
+    }
+
+    fn section_entered(&self) {
+        Guest.section_entered();
+    }
+
+    fn section_left(&self) {
+        Guest.section_left();
     }
 
     fn announce(&self, activity: Activity) {

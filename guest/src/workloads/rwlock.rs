@@ -9,11 +9,12 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{Exclusive, Kernel, Memory, Readers};
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP};
 use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
+use crate::activity;
 use crate::arena::{self, ARENA};
 use crate::histogram::record;
 use crate::locks::GuestLock;
@@ -75,18 +76,18 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     };
     let (lock, domain) = (&*shared.lock, domain(&shared.readers));
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
-    let (results, activity, window) = (&this().results, &this().activity, &control().window);
+    let (results, doing, window) = (&this().results, &this().activity, &control().window);
     loop {
         // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
         if window.load(Ordering::Relaxed) == WINDOW_CLOSED {
             break;
         }
         let asked = now();
-        activity.since_tsc.store(asked, Ordering::Relaxed);
+        doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {
             let token = lock.write(domain);
             let had = now();
-            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            activity::section_entered();
             if excludes {
                 oracle::enter(0);
             }
@@ -101,14 +102,14 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
             }
         } else {
             let token = lock.read(domain);
-            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            activity::section_entered();
             work(hold);
             if excludes {
                 oracle::reads(0, true);
             }
             lock.read_unlock(domain, token);
         }
-        activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+        activity::section_left();
         if window.load(Ordering::Relaxed) == WINDOW_OPEN {
             add(&results.acquisitions, 1);
         }

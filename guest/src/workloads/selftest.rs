@@ -8,14 +8,14 @@ use core::fmt::Write;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{ACTIVITY_HOLDER, ACTIVITY_OTHER, WINDOW_CLOSED};
+use haltkick_hypercalls::WINDOW_CLOSED;
 
 use crate::console::Console;
 use crate::hypercall;
 use crate::locks::GuestLock;
 use crate::percpu::{add, area, boot, control, cpu, this};
 use crate::time::{iterations, now, work};
-use crate::{histogram, oracle, platform, trace, workloads::critical_section};
+use crate::{activity, histogram, oracle, platform, trace, workloads::critical_section};
 
 /// vCPU 0 panics; the others do as usual.
 pub(crate) fn panic<L: GuestLock>() {
@@ -47,7 +47,7 @@ pub(crate) fn hang<L: GuestLock>() {
             });
         }
         L::section(0, || {
-            this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            activity::section_entered();
             oracle::enter(0);
             loop {
                 spin_loop();
@@ -115,7 +115,7 @@ pub(crate) fn yields<L: GuestLock>() {
 /// vCPU 0 claims to hold a lock, and never stops; the others claim nothing. One round of work counts as one operation.
 pub(crate) fn liar<L: GuestLock>() {
     if cpu() == 0 {
-        this().activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+        activity::section_entered();
     }
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         work(iterations(1_000));
@@ -177,18 +177,18 @@ fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
 pub(crate) fn lost_kick<L: GuestLock>() {
     const SECTIONS: u32 = 200_000;
-    let (hold, activity) = (iterations(boot().hold_ns), &this().activity);
+    let hold = iterations(boot().hold_ns);
     for section in 0..SECTIONS {
         if cpu() == 0 && section == SECTIONS / 100 {
             platform::lose_kicks();
         }
-        activity.since_tsc.store(now(), Ordering::Relaxed);
+        this().activity.since_tsc.store(now(), Ordering::Relaxed);
         L::section(0, || {
-            activity.state.store(ACTIVITY_HOLDER, Ordering::Relaxed);
+            activity::section_entered();
             oracle::enter(0);
             work(hold);
             oracle::leave(0);
         });
-        activity.state.store(ACTIVITY_OTHER, Ordering::Relaxed);
+        activity::section_left();
     }
 }

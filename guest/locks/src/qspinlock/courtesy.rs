@@ -11,7 +11,9 @@
 //! 2. It insists after a tenure, so that nobody waits for ever, and owners change about as often as slices end.
 //! 3. Before it insists it wakes its successor, on its own time. When it has the lock there is nobody to kick.
 //! 4. It spins on while no other CPU waits for its physical CPU; else it sleeps as ever, once in a tenure. More often it
-//!    would cost the owner a kick each time: it lets others run, and looks again.
+//!    would cost the owner a kick each time: it lets others run, and looks again. Unless it holds another lock
+//!    ([`Platform::is_in_section`]): others wait for that one, and whom it lets run may keep it off for long. Then it sleeps,
+//!    for the kick brings it back.
 
 use super::{
     Word,
@@ -21,7 +23,7 @@ use super::{
 };
 use crate::{
     Platform,
-    mutant::faulty,
+    mutant::{faulty, mutant},
     nesting::Code,
     patience::Patience,
     sync::{AtomicU32, Ordering::*},
@@ -67,7 +69,8 @@ impl<'a, P: Platform> Courtesy<'a, P> {
             if !platform.is_overcommitted() {
                 continue;
             }
-            if self.slept.is_none_or(|slept| self.is_over(slept)) {
+            let in_section = mutant!("courtesy-ignore-outer": platform.is_in_section() => false);
+            if in_section || self.slept.is_none_or(|slept| self.is_over(slept)) {
                 self.slept = Some(platform.now());
                 return None;
             }

@@ -77,6 +77,7 @@ use crate::{
     mutant::{faulty, mutant},
     nesting::Code,
     patience::Patience,
+    slice_tas::give_up_unless_in_section,
     sync::{AtomicU32, Ordering::*, fence},
 };
 
@@ -127,7 +128,8 @@ impl Policy for Pv {
 ///
 /// Three things it knows from a host that tells, and does without where the host does not:
 /// 3. It does not ask for the lock when the slice is about to end ([`Platform::slice_ends_soon`]), so that
-///    owners are hardly ever preempted (I-Spinlock: Teabe et al., EuroSys 2017).
+///    owners are hardly ever preempted (I-Spinlock: Teabe et al., EuroSys 2017); unless the CPU holds another lock
+///    ([`Platform::is_in_section`]), whose owner would be the one to lose its CPU.
 /// 4. Nobody sleeps while nobody waits for a physical CPU ([`Platform::is_overcommitted`]): to spin costs
 ///    nothing then, to sleep costs two exits.
 /// 5. The head is courteous to an owner that wants the lock back at once; see `courtesy.rs`. Fewer changes of
@@ -331,7 +333,7 @@ impl<T: Policy> Queued for T {
 #[cold]
 #[inline(never)]
 fn give_up_slice<D: Memory>(domain: &D) {
-    domain.shared().platform.yield_to(None);
+    give_up_unless_in_section(domain.shared().platform);
 }
 
 /// P0: spins for `locked`. `None` once it is set; else whether patience ended early because the predecessor

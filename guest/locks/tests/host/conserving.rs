@@ -122,3 +122,95 @@ fn a_head_insists_when_its_tenure_is_over() {
         }
     });
 }
+
+/// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
+#[test]
+fn a_slice_is_kept_by_who_holds_another_lock() {
+    let stage = Conserving::new(Host::impatient(1));
+    stage.host.set_slice_ends_soon(true);
+    let tas = SliceTas::new();
+    stage.host.run(|_| {
+        stage.host.section_entered();
+        stage.visit();
+        tas.lock(&stage.host);
+        tas.unlock(&stage.host, ());
+        assert_eq!(stage.host.slices_given_up(), 0, "its owner made the holder of another lock lose its CPU");
+        stage.host.section_left();
+        stage.visit();
+        assert_eq!(stage.host.slices_given_up(), 1);
+        tas.lock(&stage.host);
+        assert_eq!(stage.host.slices_given_up(), 2);
+        tas.unlock(&stage.host, ());
+    });
+}
+
+/// CPU 1 waits as head and holds another lock meanwhile: instead of yielding to anybody, it sleeps until it is kicked.
+#[test]
+fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
+    let stage = Conserving::new(Host::new(2, Duration::from_micros(100)));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            // Each sleep of the head ends at once, as if it had been kicked for another reason.
+            for sleeps in 1..20 {
+                stage.host.until_counted(sleeps, Event::PvWaitHead);
+                stage.host.kick(1);
+            }
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.host.section_entered();
+            stage.visit();
+            stage.host.section_left();
+        }
+    });
+    assert_eq!(stage.host.slices_given_up(), 0);
+}
+
+/// CPU 0 holds one lock and waits for a second one, which CPU 1 holds; releases the second one, whose next waiter has to be
+/// kicked; and is a holder all the time.
+#[test]
+fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another() {
+    let stage = Stage::<V16, Whole>::new(Host::impatient(3));
+    let [held, waited_for] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            held.await_it();
+            let host = stage.host.clone();
+            host.section_entered();
+            let passed = std::rc::Rc::new(std::cell::RefCell::new(vec![]));
+            let passing = passed.clone();
+            Host::hook(move |point| {
+                assert!(host.does(0, Activity::Holder), "{point:?}");
+                passing.borrow_mut().push(point);
+            });
+            stage.lock();
+            stage.host.section_entered();
+            stage.unlock();
+            assert!(stage.host.does(0, Activity::Holder));
+            stage.host.section_left();
+            assert!(stage.host.does(0, Activity::Holder), "of the outer lock");
+            stage.host.section_left();
+            assert!(stage.host.does(0, Activity::Other));
+            let has_passed = |point| passed.borrow().contains(&point);
+            assert!(
+                has_passed(Point::BeforeSleep) && has_passed(Point::SlowReleased),
+                "it slept, and it kicked"
+            );
+        }
+        1 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            waited_for.give();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            stage.unlock();
+        }
+        _ => {
+            waited_for.await_it();
+            stage.visit();
+        }
+    });
+}

@@ -10,7 +10,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Barrier, Condvar, Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*},
         mpsc,
     },
     thread,
@@ -40,6 +40,7 @@ struct Cpu {
     latch: Mutex<bool>,
     kicked: Condvar,
     activity: AtomicU8,
+    sections: AtomicU32,
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
     preempted: AtomicBool,
@@ -77,6 +78,7 @@ impl Host {
             latch: Mutex::new(false),
             kicked: Condvar::new(),
             activity: AtomicU8::new(0),
+            sections: AtomicU32::new(0),
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(spin_threshold.as_nanos() as u64),
             preempted: AtomicBool::new(false),
@@ -134,6 +136,11 @@ impl Host {
     /// Sum of an event over all CPUs.
     pub(crate) fn events(&self, event: Event) -> u64 {
         self.cpus.iter().map(|cpu| cpu.events[event.index()].load(Relaxed)).sum()
+    }
+
+    /// What `cpu` does.
+    pub(crate) fn does(&self, cpu: usize, activity: Activity) -> bool {
+        self.cpus[cpu].activity.load(Relaxed) == activity as u8
     }
 
     /// How many CPUs do `activity`.
@@ -286,8 +293,23 @@ impl Platform for Host {
         self.cpus[self.cpu()].events[event.index()].fetch_add(n, Relaxed);
     }
 
+    fn is_in_section(&self) -> bool {
+        self.cpus[self.cpu()].sections.load(Relaxed) != 0
+    }
+
+    fn section_entered(&self) {
+        self.cpus[self.cpu()].sections.fetch_add(1, Relaxed);
+        self.announce(Activity::Holder);
+    }
+
+    fn section_left(&self) {
+        let left = self.cpus[self.cpu()].sections.fetch_sub(1, Relaxed) - 1;
+        self.announce(if left == 0 { Activity::Other } else { Activity::Holder });
+    }
+
     fn announce(&self, activity: Activity) {
-        self.cpus[self.cpu()].activity.store(activity as u8, Relaxed);
+        let cpu = &self.cpus[self.cpu()];
+        cpu.activity.store(activity.among(cpu.sections.load(Relaxed)) as u8, Relaxed);
     }
 
     fn point(&self, point: Point) {
