@@ -53,6 +53,7 @@ packed-unlock-wipes-tail    unit     packed
 table-stops-at-a-hole       unit     table
 ticket-relaxed-unlock       loom     family::ticket::with_two
 ticket-relaxed-try          loom     family::ticket::with_two
+sleepers-stay-after-a-stray-kick shuttle no_cpu_that_holds_a_foreign_lock
 mcs-relaxed-hand-over       loom     family::mcs::with_two
 mcs-forget-late-link        loom     family::mcs::with_two
 clh-relaxed-unlock          loom     family::clh::with_two

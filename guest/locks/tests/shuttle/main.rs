@@ -388,29 +388,29 @@ fn osq_prev_cpu_with_five_cpus_that_leave() {
     leave_the_queue::<osq::PrevCpu, 5>();
 }
 
-type Sleepers<const CPUS: usize> = SleepDomain<Machine, osq::PrevCpu, CPUS>;
+type MutexSleepers<const CPUS: usize> = SleepDomain<Machine, osq::PrevCpu, CPUS>;
 
 #[test]
 fn mutex_with_four_cpus() {
-    explore(4, 2, Sleepers::<4>::new, haltkick_locks::Mutex::new, |_| {});
+    explore(4, 2, MutexSleepers::<4>::new, haltkick_locks::Mutex::new, |_| {});
 }
 
 #[test]
 fn mutex_with_eight_cpus() {
-    explore(8, 2, Sleepers::<8>::new, haltkick_locks::Mutex::new, |_| {});
+    explore(8, 2, MutexSleepers::<8>::new, haltkick_locks::Mutex::new, |_| {});
 }
 
 #[test]
 fn rwsem_with_four_writers() {
-    explore(4, 2, Sleepers::<4>::new, RwSem::new, |_| {});
+    explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
 }
 
 /// Each CPU reads, writes, and reads on what it has written, in an order of its own.
 #[test]
 fn rwsem_with_six_readers_and_writers() {
     const CPUS: usize = 6;
-    let scene = || (Sleepers::<CPUS>::new(Machine::new(CPUS)), RwSem::new(), Plain::default());
-    let play = |cpu: usize, (domain, lock, counter): &(Sleepers<CPUS>, RwSem<_>, Plain)| {
+    let scene = || (MutexSleepers::<CPUS>::new(Machine::new(CPUS)), RwSem::new(), Plain::default());
+    let play = |cpu: usize, (domain, lock, counter): &(MutexSleepers<CPUS>, RwSem<_>, Plain)| {
         for round in 0..3 {
             match (cpu + round) % 3 {
                 0 => {
@@ -438,4 +438,66 @@ fn rwsem_with_six_readers_and_writers() {
         }
     };
     play_out(CPUS, scene, play, |(.., counter)| assert_eq!(counter.get(), CPUS * 2));
+}
+
+/// Somebody else's test-and-set lock, with sleepers of ours.
+struct Foreign {
+    held: shuttle::sync::atomic::AtomicBool,
+    sleepers: Sleepers<1>,
+    wake: Wake,
+}
+
+impl Foreign {
+    fn new(wake: Wake) -> Self {
+        Self { held: false.into(), sleepers: Sleepers::new(), wake }
+    }
+}
+
+impl<const CPUS: usize> Lock<SleeperDomain<Machine, CPUS>> for Foreign {
+    type Token = ();
+
+    fn lock(&self, domain: &SleeperDomain<Machine, CPUS>) {
+        domain.asking();
+        while self.held.swap(true, shuttle::sync::atomic::Ordering::Acquire) {
+            domain.relax(&self.sleepers);
+        }
+        domain.holding(&self.sleepers);
+    }
+
+    fn try_lock(&self, _: &SleeperDomain<Machine, CPUS>) -> Option<()> {
+        (!self.held.swap(true, shuttle::sync::atomic::Ordering::Acquire)).then_some(())
+    }
+
+    fn unlock(&self, domain: &SleeperDomain<Machine, CPUS>, (): ()) {
+        self.held.store(false, shuttle::sync::atomic::Ordering::Release);
+        domain.released(&self.sleepers, self.wake);
+    }
+}
+
+/// Nobody may sleep on when an unlock has woken somebody who was awake all along: the schedule would end with a CPU that
+/// waits for ever.
+#[test]
+fn sleepers_of_a_foreign_lock_are_woken_one_by_one() {
+    explore(4, 2, SleeperDomain::<Machine, 4>::new, || Foreign::new(Wake::One), |_| {});
+}
+
+#[test]
+fn sleepers_of_a_foreign_lock_are_woken_all_at_once() {
+    explore(4, 2, SleeperDomain::<Machine, 4>::new, || Foreign::new(Wake::All), |_| {});
+}
+
+/// Who holds the lock is not among its sleepers: a later unlock would wake it in the place of somebody who sleeps.
+#[test]
+fn no_cpu_that_holds_a_foreign_lock_is_among_its_sleepers() {
+    const CPUS: usize = 4;
+    let scene = || (SleeperDomain::<Machine, CPUS>::new(Machine::new(CPUS)), Foreign::new(Wake::One));
+    let play = |cpu, (domain, lock): &(SleeperDomain<Machine, CPUS>, Foreign)| {
+        for _ in 0..3 {
+            lock.lock(domain);
+            assert!(!lock.sleepers.contains(cpu), "the holder is among the sleepers");
+            thread::yield_now();
+            lock.unlock(domain, ());
+        }
+    };
+    play_out(CPUS, scene, play, |_| ());
 }
