@@ -26,6 +26,7 @@ shards=16
 ipi_shards=4
 linux_shards=2
 deaths=0
+passed=0
 repeated=()
 untested=()
 work=$(mktemp -d)
@@ -76,11 +77,20 @@ in_machines() {
             cargo test --quiet --package "$package" --test "$tests" -- "$@" | tee "$work/output" || code=$?
         case $code in
             124 | 125) deaths=$((deaths + 1)) ;;
-            *) return ;;
+            *)
+                count_passed
+                return
+                ;;
         esac
     done
     code=$no_machine
     echo "test-nested: $name: no machine lived through it"
+}
+
+# count_passed: adds the tests that passed in the last machine. What was ignored or filtered out has not.
+count_passed() {
+    local count
+    while read -r count; do passed=$((passed + count)); done < <(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$work/output")
 }
 
 filter=("$@")
@@ -124,4 +134,14 @@ list() { (($#)) && printf '%s, ' "$@" | sed 's/, $//' || echo none; }
 echo "test-nested: machines that died or hung: $deaths"
 echo "test-nested: shards with a test that passed only in another machine: $(list "${repeated[@]}")"
 echo "test-nested: shards not tested, since no machine lived through them: $(list "${untested[@]}")"
-note "passed $((shards + ipi_shards + linux_shards + 1 - ${#untested[@]})) shards"
+echo "test-nested: tests that passed: $passed"
+# A suite that has tested nothing has not passed, nor has one of which a part could not be tested.
+if ((passed == 0)); then
+    echo "test-nested: FAILED: nothing was tested"
+    exit 1
+fi
+if ((${#untested[@]})); then
+    echo "test-nested: FAILED: see the shards that were not tested"
+    exit 1
+fi
+note "passed $passed tests"
