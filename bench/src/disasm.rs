@@ -23,8 +23,10 @@ pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
         output::data(&text)?;
         return Ok(Exit::Done);
     }
-    let _ =
-        writeln!(text, "{} lock sites, {} unlock sites", count(Operation::Lock), count(Operation::Unlock));
+    let counted = OPERATIONS.into_iter().filter(|operation| count(*operation) > 0);
+    let counted: Vec<_> =
+        counted.map(|operation| format!("{} {operation} sites", count(operation))).collect();
+    let _ = writeln!(text, "{}", counted.join(", "));
     let mut disassembler = Disassembler::new(&image);
     for edit in if args.all { edits.iter().collect() } else { examples(&image, &edits) } {
         text += &site(&image, &mut disassembler, edit);
@@ -36,10 +38,13 @@ pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+const OPERATIONS: [Operation; 5] =
+    [Operation::Lock, Operation::Unlock, Operation::Read, Operation::ReadUnlock, Operation::Section];
+
 /// One site for each operation: of the workload that measures, if it has one.
 fn examples<'a>(image: &Image, edits: &'a [Edit]) -> Vec<&'a Edit> {
     let measures = |edit: &&Edit| image.symbols().describe(edit.address).contains("critical_section");
-    [Operation::Lock, Operation::Unlock]
+    OPERATIONS
         .into_iter()
         .filter_map(|operation| {
             let mut of = edits.iter().filter(|edit| edit.operation == operation);

@@ -56,6 +56,12 @@ pub(crate) fn record(record: &Record) -> String {
     line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
     line("waiting", missing(record, "wait_ns", waiting(&record.wait_ns)));
     line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
+    if record.unlock_ns.count > 0 {
+        line("unlock", missing(record, "unlock_ns", distribution(&record.unlock_ns)));
+    }
+    for (name, times) in &record.times_ns {
+        line(name, missing(record, "times_ns", distribution(times)));
+    }
     line(
         "preemptions",
         missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, count))),

@@ -50,8 +50,16 @@ pub(crate) struct Record {
     pub(crate) fairness: Fairness,
     /// From asking for the lock to having it, inside the window.
     pub(crate) wait_ns: Distribution,
-    /// From having the lock to having released it, inside the window.
+    /// From having the lock to the end of the section, inside the window. In records of format 1 before there was
+    /// `unlock_ns`: to having released it.
     pub(crate) hold_ns: Distribution,
+    /// From the end of the section to having released the lock, kicks included, inside the window; empty in records from before
+    /// it was measured.
+    #[serde(default)]
+    pub(crate) unlock_ns: Distribution,
+    /// What else the workload reports, in nanoseconds, under its own names (`haltkick list workloads`).
+    #[serde(default)]
+    pub(crate) times_ns: BTreeMap<String, Distribution>,
     /// Lock events of all vCPUs since boot, under the names that Linux uses.
     pub(crate) lock_events: BTreeMap<String, u64>,
     /// Exits of all vCPUs, whole run, by reason.
@@ -242,6 +250,36 @@ pub(crate) struct Config {
     /// One section of so many has another inside; 0: none.
     #[serde(default)]
     pub(crate) nested_one_in: u32,
+    /// Whether thinking times (or times between arrivals) were exponentially distributed.
+    #[serde(default)]
+    pub(crate) exponential_think: bool,
+    /// How far the length of a section was off `hold_ns`, at most, in percent of it.
+    #[serde(default)]
+    pub(crate) hold_jitter_percent: u32,
+    /// Locks were chosen with a probability that fell with their number to this power; 0: in turn.
+    #[serde(default)]
+    pub(crate) zipf: f64,
+    /// Mean time between two sections that each vCPU was to begin; null: it began the next when it had thought.
+    #[serde(default)]
+    pub(crate) arrivals_ns: Option<u64>,
+    /// Cache lines that a section walked.
+    #[serde(default)]
+    pub(crate) footprint_lines: u32,
+    /// Those of them that it wrote.
+    #[serde(default)]
+    pub(crate) dirty_lines: u32,
+    /// Sections in a hundred that only read.
+    #[serde(default)]
+    pub(crate) read_percent: u32,
+    /// Work inside those; 0 where there are none.
+    #[serde(default)]
+    pub(crate) read_hold_ns: u64,
+    /// Whether every section was watched from inside.
+    #[serde(default = "yes")]
+    pub(crate) oracle: bool,
+    /// Whether the clock was read between fences at the edges of sections; it was not in records from before there was a choice.
+    #[serde(default)]
+    pub(crate) ordered_stamps: bool,
     /// Time between start and window.
     pub(crate) warmup_ns: u64,
     /// Length of the window as asked.
@@ -269,6 +307,9 @@ pub(crate) struct Timing {
     /// How fast the work really went; null where too little of it was timed, and in records older than the field.
     #[serde(default)]
     pub(crate) work_speed: Option<WorkSpeed>,
+    /// Times that the TSC of a vCPU was seen to step back between two readings; such a time counts as none.
+    #[serde(default)]
+    pub(crate) tsc_steps_back: u64,
     /// Who wrote the `preempted` flag: "vmm", "kvm" or "bpf"; null where nobody does.
     pub(crate) preempted_flag: Option<String>,
 }
@@ -303,6 +344,24 @@ pub(crate) struct LockCost {
     pub(crate) cpu_bytes: Option<u32>,
     /// Call sites that were rewritten.
     pub(crate) patched_sites: u64,
+    /// What the instrument itself costs; null in records from before it was measured.
+    #[serde(default)]
+    pub(crate) instrument: Option<InstrumentCost>,
+}
+
+/// What the instrument costs where nobody else is about, in cycles of the TSC, measured like the pairs of lock and unlock.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct InstrumentCost {
+    /// Reading the clock as it is.
+    pub(crate) stamp_tsc_cycles: Option<f64>,
+    /// Reading the clock between fences.
+    pub(crate) ordered_stamp_tsc_cycles: Option<f64>,
+    /// What the oracle does in a section; null where it is off.
+    pub(crate) oracle_tsc_cycles: Option<f64>,
+    /// All that is around an empty section, its four stamps and the oracle included, the lock left out.
+    pub(crate) section_tsc_cycles: Option<f64>,
+    /// Counting a section's times, after it.
+    pub(crate) counting_tsc_cycles: Option<f64>,
 }
 
 /// All vCPUs together, inside the window.
@@ -310,12 +369,16 @@ pub(crate) struct LockCost {
 pub(crate) struct Totals {
     /// Sections completed.
     pub(crate) acquisitions: u64,
+    /// Those of them that only read, in workloads that count them apart.
+    #[serde(default)]
+    pub(crate) reads: u64,
     /// Sections completed per second of window.
     pub(crate) acquisitions_per_second: f64,
     /// Sections per second of the same cell with no lock at all.
     #[serde(default)]
     pub(crate) lock_free_per_second: Option<f64>,
-    /// min(the same cell with no lock at all, locks / hold): no cost of locking, nobody preempted while others wait.
+    /// The same cell with no lock at all, for sections of one length at most locks / hold: no cost of locking, nobody
+    /// preempted while others wait. Null where the workload has no such ideal.
     pub(crate) ideal_per_second: Option<f64>,
     /// `acquisitions_per_second` / `ideal_per_second`.
     pub(crate) efficiency: Option<f64>,
@@ -327,7 +390,7 @@ pub(crate) struct Totals {
     pub(crate) lock_cpu_ns: Option<u64>,
     /// `lock_cpu_ns` / `run_ns`.
     pub(crate) lock_cpu_share: Option<f64>,
-    /// Updates of the plain counter under the lock that were lost; null without a lock.
+    /// Updates of the plain counter under the lock that were lost; null without a lock, and with the oracle off.
     pub(crate) lost_updates: Option<u64>,
 }
 

@@ -3,6 +3,7 @@
 
 mod choices;
 mod resolve;
+pub(crate) mod shape;
 pub(crate) mod vm;
 
 use std::fmt::Display;
@@ -21,6 +22,7 @@ pub(crate) use choices::{
     SchedChoice, ShareChoice, Switch,
 };
 pub(crate) use resolve::layouts;
+use shape::ShapeSettings;
 use vm::Vm;
 
 /// Settings of one cell, as far as somebody gave them.
@@ -136,6 +138,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) nested_one_in: Option<u32>,
 
+    #[command(flatten)]
+    pub(crate) shape: ShapeSettings,
+
     /// Length of the measuring window [default: 1s]
     #[arg(long = "duration", visible_alias = "window", value_name = "TIME", help_heading = "Measuring")]
     pub(crate) window: Option<Span>,
@@ -202,6 +207,16 @@ pub(crate) const KEYS: &[&str] = &[
     "long-hold",
     "long-one-in",
     "nested-one-in",
+    "think-distribution",
+    "hold-jitter",
+    "zipf",
+    "arrivals",
+    "footprint",
+    "dirty",
+    "read-share",
+    "read-hold",
+    "oracle",
+    "stamps",
     "window",
     "min-turns",
     "min-sections",
@@ -230,6 +245,9 @@ pub(crate) struct Supply<'a> {
 impl Settings {
     /// Sets one setting from text, as in `--set hold=5us` or `hold = "5us"`.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if let Some(set) = self.shape.set(key, value) {
+            return set;
+        }
         match key {
             "engine" => self.engine = Some(choose(value)?),
             "accel" => self.accel = Some(choose(value)?),
@@ -319,6 +337,7 @@ impl Settings {
             long_hold: self.long_hold.or(below.long_hold),
             long_one_in: self.long_one_in.or(below.long_one_in),
             nested_one_in: self.nested_one_in.or(below.nested_one_in),
+            shape: self.shape.over(&below.shape),
             window: self.window.or(below.window),
             min_turns: self.min_turns.or(below.min_turns),
             min_sections: self.min_sections.or(below.min_sections),

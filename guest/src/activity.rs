@@ -5,22 +5,21 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use haltkick_hypercalls::Activity as Line;
 use haltkick_locks::Activity;
 
 use crate::percpu::this;
 
-/// One more critical section.
+/// One more critical section of the vCPU that `activity` is of.
 #[inline(always)]
-pub(crate) fn section_entered() {
-    let activity = &this().activity;
+pub(crate) fn section_entered(activity: &Line) {
     activity.sections.store(activity.sections.load(Relaxed) + 1, Relaxed);
     activity.state.store(Activity::Holder as u32, Relaxed);
 }
 
 /// One less.
 #[inline(always)]
-pub(crate) fn section_left() {
-    let activity = &this().activity;
+pub(crate) fn section_left(activity: &Line) {
     let left = activity.sections.load(Relaxed) - 1;
     activity.sections.store(left, Relaxed);
     activity.state.store(if left == 0 { Activity::Other } else { Activity::Holder } as u32, Relaxed);

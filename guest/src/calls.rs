@@ -1,9 +1,10 @@
 //! How the workloads take and release a lock: as a kernel does it, by calls at marked sites.
 //!
-//! There is one copy of each workload for all locks. Its lock and unlock sites call through [`TABLE`], which vCPU 0
-//! fills before any other vCPU runs (T13: the pair may never change while a lock is held). Every site stands in a
-//! section, and the VMM may rewrite it before the guest starts: as a direct call, or as the function itself where that
-//! is no longer than the call, as the byte store of a native unlock.
+//! There is one copy of each workload for all locks. Its sites call through [`TABLE`], which vCPU 0 fills before any other vCPU
+//! runs (T13: what it holds may never change while a lock is held): lock, unlock, read, read-unlock, and for locks that
+//! are held for the length of a closure a section. Every site stands in an ELF section, and the VMM may rewrite it before
+//! the guest starts: as a direct call, or as the function itself where that is no longer than the call, as the byte store of a
+//! native unlock. So all locks are entered alike.
 #![expect(unsafe_code, reason = "calls through a table, with tokens whose type is forgotten in between")]
 
 use core::arch::asm;
@@ -11,145 +12,177 @@ use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use haltkick_hypercalls::{OPERATION_LOCK, OPERATION_UNLOCK};
-use haltkick_locks::{CachePadded, Domain as _, Lock, Queues};
+use haltkick_hypercalls::{
+    OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_SECTION, OPERATION_UNLOCK,
+};
 
-use crate::locks::{GuestLock, Kind};
+use crate::hot::hot;
+use crate::kind::{Closed, INSTANCE_BYTES, Kind};
+use crate::percpu::boot;
 
 /// A lock's token on its way from a lock to an unlock that alone know its type: two registers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Token(MaybeUninit<u64>, MaybeUninit<u64>);
 
-/// What `lock` of kind `K` hands to `unlock`.
-type TokenOf<K> = <<K as Kind>::Lock as Lock<<K as Kind>::Domain>>::Token;
-
 /// Acquires the lock at an address.
 pub(crate) type LockFunction = extern "C" fn(*const ()) -> Token;
 /// Releases the lock at an address.
 pub(crate) type UnlockFunction = extern "C" fn(*const (), Token);
+/// Calls a function with its argument while it holds the lock at an address.
+pub(crate) type SectionFunction = extern "C" fn(*const (), extern "C" fn(*mut ()), *mut ());
+
+/// Makes a token of what a lock of kind `K` hands out.
+#[inline(always)]
+fn pack<K: Kind>(token: K::Token) -> Token {
+    const { assert!(size_of::<K::Token>() <= size_of::<Token>()) };
+    const { assert!(align_of::<K::Token>() <= align_of::<Token>()) };
+    let mut packed = Token(MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the token fits, by the assertions.
+    unsafe { (&raw mut packed).cast::<K::Token>().write(token) };
+    packed
+}
+
+/// # Safety
+/// `token` is from `pack::<K>`, and is unpacked once.
+#[inline(always)]
+unsafe fn unpack<K: Kind>(token: Token) -> K::Token {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw const token).cast::<K::Token>().read() }
+}
+
+/// # Safety
+/// A lock of kind `K` lies at `lock`, for as long as the guest lives.
+#[inline(always)]
+unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
+    // SAFETY: the caller's promise.
+    unsafe { &*lock.cast() }
+}
+
+// SAFETY of the four below: the table pairs each with the addresses of locks of its kind, and each section releases what it
+// acquired, so that a token goes where it came from.
 
 /// What a site calls to acquire a lock of kind `K`.
 pub(crate) extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
-    const { assert!(size_of::<TokenOf<K>>() <= size_of::<Token>()) };
-    const { assert!(align_of::<TokenOf<K>>() <= align_of::<Token>()) };
-    // SAFETY: the table pairs this function with the addresses of locks of this kind.
-    let lock = unsafe { &*lock.cast::<CachePadded<K::Lock>>() };
-    let mut token = Token(MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the token fits, by the assertions.
-    unsafe { (&raw mut token).cast::<TokenOf<K>>().write(lock.lock(K::domain())) };
-    token
+    // SAFETY: see above.
+    pack::<K>(K::lock(unsafe { at::<K>(lock) }))
 }
 
 /// What a site calls to release a lock of kind `K`.
 pub(crate) extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
-    // SAFETY: as in `lock`.
-    let lock = unsafe { &*lock.cast::<CachePadded<K::Lock>>() };
-    // SAFETY: `token` is what `lock::<K>` has written, for each section releases what it acquired.
-    lock.unlock(K::domain(), unsafe { (&raw const token).cast::<TokenOf<K>>().read() });
+    // SAFETY: see above.
+    unsafe { K::unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
-/// The pair that unpatched sites call, and where its locks lie. Written by vCPU 0, before any other vCPU runs.
+/// What a site calls to acquire a lock of kind `K` for reading.
+pub(crate) extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
+    // SAFETY: see above.
+    pack::<K>(K::read(unsafe { at::<K>(lock) }))
+}
+
+/// What a site calls to release a lock of kind `K` that was acquired for reading.
+pub(crate) extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
+    // SAFETY: see above.
+    unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
+}
+
+/// What a site calls to do something under a lock that is held for the length of a closure.
+pub(crate) extern "C" fn section<C: Closed>(
+    lock: *const (),
+    body: extern "C" fn(*mut ()),
+    argument: *mut (),
+) {
+    // SAFETY: the table pairs this function with the addresses of locks of this kind.
+    C::section(unsafe { &*lock.cast() }, || body(argument));
+}
+
+/// How sites call one form of a lock. Laid out as [`haltkick_hypercalls::LockCalls`], for the VMM to read from the image.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    pub(crate) lock: Option<LockFunction>,
+    pub(crate) unlock: Option<UnlockFunction>,
+    pub(crate) read: Option<LockFunction>,
+    pub(crate) read_unlock: Option<UnlockFunction>,
+    pub(crate) section: Option<SectionFunction>,
+    pub(crate) lock_bytes: u32,
+    pub(crate) cpu_bytes: u32,
+}
+
+const _: () = assert!(size_of::<Calls>() == size_of::<haltkick_hypercalls::LockCalls>());
+
+/// What unpatched sites call, and where the locks lie. Written by vCPU 0, before any other vCPU runs.
 #[repr(C)]
 struct Table {
-    lock: AtomicPtr<()>,
-    unlock: AtomicPtr<()>,
-    locks: AtomicPtr<()>,
-    stride: AtomicUsize,
+    slots: [AtomicPtr<()>; 5],
+    /// Address of lock number 0.
+    locks: AtomicUsize,
+    /// The locks are held for the length of a closure.
+    is_closed: AtomicBool,
+    /// The locks exclude.
     excludes: AtomicBool,
 }
 
-/// Offset of `unlock`, for the assembly.
-const UNLOCK_SLOT: usize = core::mem::offset_of!(Table, unlock);
-
-static TABLE: Table = Table {
-    lock: AtomicPtr::new(null_mut()),
-    unlock: AtomicPtr::new(null_mut()),
-    locks: AtomicPtr::new(null_mut()),
-    stride: AtomicUsize::new(0),
-    excludes: AtomicBool::new(true),
-};
-
-/// One form of a lock, as the table takes it.
-#[derive(Clone, Copy)]
-pub(crate) struct Called {
-    pub(crate) lock: LockFunction,
-    pub(crate) unlock: UnlockFunction,
-    /// Where locks number 0 and 1 lie.
-    locks: fn() -> [*const (); 2],
-    excludes: bool,
-    word: u32,
-    queues: fn() -> Option<Queues>,
+hot! {
+    static TABLE: Table = Table {
+        slots: [const { AtomicPtr::new(null_mut()) }; 5],
+        locks: AtomicUsize::new(0),
+        is_closed: AtomicBool::new(false),
+        excludes: AtomicBool::new(true),
+    };
 }
 
-impl Called {
-    /// Those of kind `K`.
-    pub(crate) const fn of<K: Kind>() -> Self {
-        Self {
-            lock: lock::<K>,
-            unlock: unlock::<K>,
-            locks: || [0, 1].map(|index| (&raw const *K::instance(index)).cast()),
-            excludes: K::EXCLUDES,
-            word: K::WORD,
-            queues: || K::domain().queues(),
-        }
+/// Makes the sites call these, for locks that begin at `locks`. By vCPU 0, before any other vCPU runs.
+pub(crate) fn install(calls: &Calls, locks: usize, excludes: bool) {
+    let address = |function: Option<LockFunction>| function.map_or(null_mut(), |it| it as *mut ());
+    let release = |function: Option<UnlockFunction>| function.map_or(null_mut(), |it| it as *mut ());
+    let addresses = [
+        address(calls.lock),
+        release(calls.unlock),
+        address(calls.read),
+        release(calls.read_unlock),
+        calls.section.map_or(null_mut(), |it| it as *mut ()),
+    ];
+    // Relaxed: the hypercall that lets the others start lies between this and their first instruction.
+    for (slot, address) in TABLE.slots.iter().zip(addresses) {
+        slot.store(address, Ordering::Relaxed);
     }
-
-    /// Makes the sites call this. By vCPU 0, before any other vCPU runs.
-    pub(crate) fn install(&self) {
-        let [first, second] = (self.locks)();
-        // Relaxed: the hypercall that lets the others start lies between this and their first instruction.
-        TABLE.lock.store(self.lock as *mut (), Ordering::Relaxed);
-        TABLE.unlock.store(self.unlock as *mut (), Ordering::Relaxed);
-        TABLE.locks.store(first.cast_mut(), Ordering::Relaxed);
-        TABLE.stride.store(second as usize - first as usize, Ordering::Relaxed);
-        TABLE.excludes.store(self.excludes, Ordering::Relaxed);
-        let control = crate::percpu::control();
-        control.lock_stride.store((second as usize - first as usize) as u32, Ordering::Relaxed);
-        control.lock_word.store(self.word, Ordering::Relaxed);
-        control.locks.store(first as u64, Ordering::Relaxed);
-        self.publish_queues(&control.queues);
-    }
-
-    fn publish_queues(&self, to: &haltkick_hypercalls::Queues) {
-        let queues = (self.queues)().unwrap_or_default();
-        // Relaxed: as in `install`.
-        for (address, value) in
-            [(&to.nodes, queues.nodes), (&to.in_use, queues.in_use), (&to.table, queues.table)]
-        {
-            address.store(value as u64, Ordering::Relaxed);
-        }
-        for (number, value) in [
-            (&to.cpu_bytes, queues.cpu_bytes),
-            (&to.node_bytes, queues.node_bytes),
-            (&to.nodes_per_cpu, queues.nodes_per_cpu),
-            (&to.next, queues.next),
-            (&to.locked, queues.locked),
-            (&to.table_entries, queues.table_entries),
-        ] {
-            number.store(value as u32, Ordering::Relaxed);
-        }
-    }
+    TABLE.locks.store(locks, Ordering::Relaxed);
+    TABLE.is_closed.store(calls.section.is_some(), Ordering::Relaxed);
+    TABLE.excludes.store(excludes, Ordering::Relaxed);
 }
 
-/// Calls through the slot at `TABLE + $offset`; with `marked`, the VMM may rewrite the call.
+/// Whether the locks of this run exclude; the one that does not is the measure of the ideal.
+#[inline(always)]
+pub(crate) fn excludes() -> bool {
+    // Relaxed, here and below: never changes after boot.
+    TABLE.excludes.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn instance(index: usize) -> usize {
+    debug_assert!(index < boot().lock_count as usize);
+    TABLE.locks.load(Ordering::Relaxed) + index * INSTANCE_BYTES
+}
+
+/// Calls through slot `$slot` of the table; with an operation, the VMM may rewrite the call.
 macro_rules! call {
-    ($offset:expr, $($operation:expr)?, $($operand:tt)*) => {
+    ($slot:literal, $($operation:expr)?, $($operand:tt)*) => {
         // SAFETY: the slot holds a function of these arguments, which `install` has stored. Whatever the VMM puts
         // here keeps to the same contract (System V ABI).
         unsafe {
             asm!(
                 "2:",
-                "call qword ptr [rip + {table} + {offset}]",
+                concat!("call qword ptr [rip + {table} + 8 * ", $slot, "]"),
                 $(
                     "3:",
                     ".pushsection .haltkick.sites, \"a\"",
-                    ".quad 2b, {table} + {offset}",
-                    concat!(".long 3b - 2b, ", $operation),
+                    concat!(".quad 2b, {table} + 8 * ", $slot),
+                    ".long 3b - 2b, {operation}",
                     ".popsection",
+                    operation = const $operation,
                 )?
                 table = sym TABLE,
-                offset = const $offset,
                 $($operand)*
                 clobber_abi("C"),
             )
@@ -157,35 +190,52 @@ macro_rules! call {
     };
 }
 
-/// A lock at marked sites: what the workloads use.
-pub(crate) enum Sites {}
-
-/// The same through the table, whatever the VMM rewrites: to tell what that is worth.
-pub(crate) enum Unmarked {}
-
-const _: () = assert!(OPERATION_LOCK == 0 && OPERATION_UNLOCK == 1);
-
-macro_rules! sections {
-    ($name:ident, ($($lock:literal)?), ($($unlock:literal)?)) => {
-        impl GuestLock for $name {
-            #[inline(always)]
-            fn excludes() -> bool {
-                TABLE.excludes.load(Ordering::Relaxed)
-            }
-
-            #[inline(always)]
-            fn section(index: usize, section: impl FnOnce()) {
-                // Relaxed: never changes after boot.
-                let first = TABLE.locks.load(Ordering::Relaxed);
-                let lock = first.wrapping_byte_add(index * TABLE.stride.load(Ordering::Relaxed));
-                let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
-                call!(0, $($lock)?, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
-                section();
-                call!(UNLOCK_SLOT, $($unlock)?, in("rdi") lock, in("rsi") low, in("rdx") high,);
-            }
-        }
-    };
+/// Does `section` while the calling vCPU holds lock number `index`.
+#[inline(always)]
+pub(crate) fn with_lock(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    if TABLE.is_closed.load(Ordering::Relaxed) {
+        return closed(lock, section);
+    }
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(0, OPERATION_LOCK, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(1, OPERATION_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
 }
 
-sections!(Sites, ("0"), ("1"));
-sections!(Unmarked, (), ());
+/// Does `section` while no other vCPU is in [`with_lock`] of the same lock. Where readers share, others may be in here.
+#[inline(always)]
+pub(crate) fn with_read_lock(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    if TABLE.is_closed.load(Ordering::Relaxed) {
+        return closed(lock, section);
+    }
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(2, OPERATION_READ, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(3, OPERATION_READ_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+/// The same at sites that the VMM does not rewrite: to tell what that is worth. Not for locks that are held for a closure.
+#[inline(always)]
+pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(0, , in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(1, , in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+#[inline(always)]
+fn closed<F: FnOnce()>(lock: usize, section: F) {
+    /// Calls the closure that lies at `argument`.
+    extern "C" fn body<F: FnOnce()>(argument: *mut ()) {
+        // SAFETY: `argument` is the option below, which outlives the call and which nobody else refers to.
+        if let Some(section) = unsafe { (*argument.cast::<Option<F>>()).take() } {
+            section();
+        }
+    }
+    let mut section = Some(section);
+    call!(4, OPERATION_SECTION, in("rdi") lock, in("rsi") body::<F> as extern "C" fn(*mut ()),
+        in("rdx") &raw mut section,);
+}

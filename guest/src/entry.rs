@@ -3,12 +3,10 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{BOOT_PARAVIRT, BootBlock, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock};
 
-use crate::calls::{Sites, Unmarked};
-use crate::cost::pair_ticks;
-use crate::registry::LockForm;
-use crate::{halt, hypercall, memory, percpu, registry, time};
+use crate::kind::Form;
+use crate::{choice, footprint, halt, hypercall, memory, percpu, registry, time};
 
 /// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
 /// after a call (System V ABI), GS base the vCPU's area.
@@ -25,37 +23,38 @@ unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
 
 /// The calling vCPU, number `cpu`, from its first line of ordinary code to its last.
 pub(crate) fn run(cpu: u32) -> ! {
+    let boot = percpu::boot();
+    // The first two words have been where they are since the first version.
+    assert!(
+        boot.abi_version == ABI_VERSION && boot.fingerprint == ABI_FINGERPRINT,
+        "the VMM speaks another ABI (version {}, fingerprint {:#x}) than this image (version {ABI_VERSION}, {:#x})",
+        boot.abi_version,
+        boot.fingerprint,
+        ABI_FINGERPRINT
+    );
     if halt::is_on() {
         halt::init();
     }
-    let boot = percpu::boot();
-    let code = &registry::CODE[boot.lock as usize];
-    let form = if boot.flags & BOOT_PARAVIRT != 0 { &code.paravirt } else { &code.native };
-    let form = form.as_ref().expect("the VMM checked that the lock has this form");
     if cpu == 0 {
-        boot_vcpu_only(form);
+        boot_vcpu_only(registry::form_of_run());
     }
-    let workload = form.workloads[boot.workload as usize];
     // Relaxed: the VMM reads the time after the run, and the count as a hint.
     if percpu::control().started.fetch_add(1, Ordering::Relaxed) == 0 {
         percpu::control().workload_tsc.store(time::now(), Ordering::Relaxed);
     }
-    workload();
+    registry::workload_of_run()();
     hypercall::exit()
 }
 
 /// What vCPU 0 does before any other vCPU runs.
-fn boot_vcpu_only(form: &LockForm) {
+fn boot_vcpu_only(form: &Form) {
     let (boot, control) = (percpu::boot(), percpu::control());
     let rate = if boot.work_rate == 0 { time::measure_work_rate() } else { boot.work_rate };
     // Relaxed, here and below: the hypercall lies between this and the first instruction of every other vCPU.
     control.work_rate.store(rate, Ordering::Relaxed);
-    control.pair_ticks[PAIR_COMPILED_IN].store((form.pair_ticks)(), Ordering::Relaxed);
-    if let Some(called) = &form.called {
-        called.install();
-        control.pair_ticks[PAIR_THROUGH_TABLE].store(pair_ticks::<Unmarked>(), Ordering::Relaxed);
-        control.pair_ticks[PAIR_AT_SITES].store(pair_ticks::<Sites>(), Ordering::Relaxed);
-    }
+    form.prepare();
+    choice::prepare();
+    footprint::prepare();
     if boot.pool_bytes > 0 {
         memory::init(form.faults);
     }

@@ -35,7 +35,8 @@ const PAGE_FAULT: u64 = 14;
 //
 // The #PF stub finds the error code at the stack's top minus 48, leaves RAX at minus 56 and CR2 at minus 64, and takes
 // with it the interrupted RIP in RAX. Nothing overwrites these before `haltkick_page_fault` has read them: it causes no
-// exception until then, and the NMI has another stack.
+// exception until then. Under our VMM the NMI has another stack; in bare mode there is none, since nobody sends any, and no page
+// fault either that is served.
 global_asm!(
     ".pushsection .text.haltkick_vectors, \"ax\"",
     ".global haltkick_vectors",
@@ -43,7 +44,8 @@ global_asm!(
     "haltkick_vectors:",
     ".set vector, 0",
     ".rept 256",
-    ".p2align 6",
+    // Where the image's note says that the stub is. The assembler refuses to go back, so that none is too long.
+    ".org haltkick_vectors + vector * {stub_bytes}",
     ".if vector == 14",
     "push rax",
     "mov rax, cr2",
@@ -103,6 +105,7 @@ global_asm!(
     ".endif",
     ".set vector, vector + 1",
     ".endr",
+    ".org haltkick_vectors + 256 * {stub_bytes}",
     "haltkick_exception:",
     "cld",
     "mov rdi, rsp",
@@ -155,6 +158,7 @@ global_asm!(
     "pop rax",
     "iretq",
     ".popsection",
+    stub_bytes = const STUB_BYTES,
     wake = const WAKE_VECTOR,
     apic_in_memory = sym apic::IN_MEMORY,
     report = sym report,

@@ -6,11 +6,14 @@
 
 use core::mem::forget;
 
+use haltkick_hypercalls::LockFlags;
 use haltkick_locks::Lock;
 use spinning_top::{RawSpinlock, lock_api};
 
+use crate::kind::{Closed, Kind};
 use crate::platform::Guest;
-use crate::relax::{Hook, Wake};
+use crate::registry::lock;
+use crate::relax::{Halt, Hook, Pause, Wake, YieldSlice};
 
 /// A lock of another crate with what a hook keeps beside it.
 pub(crate) struct Foreign<L, H: Hook> {
@@ -186,4 +189,139 @@ impl<H: Hook, Q: Hook<Sleepers = ()>> Scoped for mcslock::barging::Mutex<(), H, 
     fn section(&self, section: impl FnOnce()) {
         self.lock_then(|_guard| section());
     }
+}
+
+/// Declares a lock of another crate.
+macro_rules! kind {
+    ($($name:ident: $lock:ty, $hook:ident;)+) => {$(
+        pub(crate) enum $name {}
+
+        impl Kind for $name {
+            type Lock = Foreign<$lock, $hook>;
+            type Token = ();
+            type Domain = Guest;
+            const CPU_BYTES: usize = $hook::CPU_BYTES;
+
+            #[inline(always)]
+            fn new() -> Self::Lock {
+                Foreign::new()
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static Guest {
+                &Guest
+            }
+
+            #[inline(always)]
+            fn lock(lock: &Self::Lock) {
+                Lock::lock(lock, &Guest);
+            }
+
+            #[inline(always)]
+            fn unlock(lock: &Self::Lock, (): ()) {
+                Lock::unlock(lock, &Guest, ());
+            }
+        }
+    )+};
+}
+
+/// Declares a lock of another crate that is held for the length of a closure.
+macro_rules! closed {
+    ($($name:ident: $lock:ty, $hook:ident;)+) => {$(
+        pub(crate) enum $name {}
+
+        impl Closed for $name {
+            type Lock = Foreign<$lock, $hook>;
+            const CPU_BYTES: usize = $hook::CPU_BYTES + size_of::<mcslock::raw::MutexNode>();
+
+            #[inline(always)]
+            fn new() -> Self::Lock {
+                Foreign::new()
+            }
+
+            #[inline(always)]
+            fn section(lock: &Self::Lock, section: impl FnOnce()) {
+                lock.section(section);
+            }
+        }
+    )+};
+}
+
+type Spinlock<H> = lock_api::Mutex<RawSpinlock<H>, ()>;
+
+kind! {
+    SpinMutex: spin::mutex::SpinMutex<(), Pause>, Pause;
+    SpinMutexHalt: spin::mutex::SpinMutex<(), Halt>, Halt;
+    SpinMutexYield: spin::mutex::SpinMutex<(), YieldSlice>, YieldSlice;
+    SpinTicket: spin::mutex::TicketMutex<(), Pause>, Pause;
+    SpinTicketHalt: spin::mutex::TicketMutex<(), Halt>, Halt;
+    SpinTicketYield: spin::mutex::TicketMutex<(), YieldSlice>, YieldSlice;
+    SpinningTop: Spinlock<Pause>, Pause;
+    SpinningTopHalt: Spinlock<Halt>, Halt;
+    SpinningTopYield: Spinlock<YieldSlice>, YieldSlice;
+}
+
+closed! {
+    Mcslock: mcslock::raw::Mutex<(), Pause>, Pause;
+    McslockHalt: mcslock::raw::Mutex<(), Halt>, Halt;
+    McslockYield: mcslock::raw::Mutex<(), YieldSlice>, YieldSlice;
+    McslockBarging: mcslock::barging::Mutex<(), Pause, Pause>, Pause;
+    McslockBargingHalt: mcslock::barging::Mutex<(), Halt, YieldSlice>, Halt;
+    McslockBargingYield: mcslock::barging::Mutex<(), YieldSlice, YieldSlice>, YieldSlice;
+}
+
+lock! {
+    "500" "spin-mutex", "spin's SpinMutex: test-and-set; paravirtual: its relax hook halts", LockFlags::NONE;
+    native SpinMutex
+    paravirt SpinMutexHalt
+}
+
+lock! {
+    "510" "spin-mutex-yield", "spin's SpinMutex whose relax hook yields to anyone", LockFlags::NONE;
+    paravirt SpinMutexYield
+}
+
+lock! {
+    "520" "spin-ticket", "spin's TicketMutex; paravirtual: its relax hook halts, each unlock wakes all", LockFlags::NONE;
+    native SpinTicket
+    paravirt SpinTicketHalt
+}
+
+lock! {
+    "530" "spin-ticket-yield", "spin's TicketMutex whose relax hook yields to anyone", LockFlags::NONE;
+    paravirt SpinTicketYield
+}
+
+lock! {
+    "540" "spinning-top", "spinning_top's Spinlock: test-and-set; paravirtual: its relax hook halts", LockFlags::NONE;
+    native SpinningTop
+    paravirt SpinningTopHalt
+}
+
+lock! {
+    "550" "spinning-top-yield", "spinning_top's Spinlock whose relax hook yields to anyone", LockFlags::NONE;
+    paravirt SpinningTopYield
+}
+
+lock! {
+    "560" "mcslock", "mcslock's raw MCS lock; paravirtual: its relax hook halts, each unlock wakes all", LockFlags::NONE;
+    native (closed Mcslock)
+    paravirt (closed McslockHalt)
+}
+
+lock! {
+    "570" "mcslock-yield", "mcslock's raw MCS lock whose relax hook yields to anyone", LockFlags::NONE;
+    paravirt (closed McslockYield)
+}
+
+lock! {
+    "580" "mcslock-barging",
+    "mcslock's test-and-set before a queue; paravirtual: the head halts, the queue yields", LockFlags::NONE;
+    native (closed McslockBarging)
+    paravirt (closed McslockBargingHalt)
+}
+
+lock! {
+    "590" "mcslock-barging-yield", "mcslock's test-and-set before a queue; both yield to anyone", LockFlags::NONE;
+    paravirt (closed McslockBargingYield)
 }

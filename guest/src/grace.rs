@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::BOOT_GRACE;
+use haltkick_hypercalls::BootFlags;
 
 use crate::percpu::{boot, this};
 use crate::{activity, hypercall};
@@ -12,7 +12,7 @@ use crate::{activity, hypercall};
 pub(crate) fn section_left() {
     // Relaxed: the VMM wrote it while this vCPU was stopped.
     let wanted = || this().host.yield_wanted.load(Ordering::Relaxed) != 0 && !activity::is_in_section();
-    if boot().flags & BOOT_GRACE != 0 && wanted() {
+    if boot().flags.has(BootFlags::GRACE) && wanted() {
         hypercall::yield_to(None);
     }
 }

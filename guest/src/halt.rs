@@ -10,9 +10,7 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 
-use haltkick_hypercalls::{
-    BOOT_BARE, BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL, WAKE_VECTOR,
-};
+use haltkick_hypercalls::{BootFlags, WAKE_VECTOR};
 
 use crate::apic;
 use crate::percpu::boot;
@@ -25,17 +23,17 @@ const SCHED_YIELD: u64 = 11;
 /// Whether vCPUs sleep by HLT.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    boot().flags & BOOT_HALT != 0
+    boot().flags.has(BootFlags::HALT)
 }
 
 /// Whether a directed yield is a hypercall.
 #[inline(always)]
 pub(crate) fn yields() -> bool {
-    boot().flags & BOOT_YIELD_HYPERCALL != 0
+    boot().flags.has(BootFlags::YIELD_HYPERCALL)
 }
 
 fn kicks_by_hypercall() -> bool {
-    boot().flags & BOOT_KICK_HYPERCALL != 0
+    boot().flags.has(BootFlags::KICK_HYPERCALL)
 }
 
 /// Each vCPU, before it may sleep: checks that the host keeps the promises that sleeping rests on, and lets its local APIC
@@ -95,7 +93,7 @@ pub(crate) fn kick(cpu: u32) {
 
 /// Under our VMM the APIC id is the index.
 fn apic_id(cpu: u32) -> u32 {
-    if boot().flags & BOOT_BARE != 0 { apic::id_of(cpu) } else { cpu }
+    if boot().flags.has(BootFlags::BARE) { apic::id_of(cpu) } else { cpu }
 }
 
 /// Gives the slice to vCPU `cpu`, if the host will.
@@ -107,7 +105,7 @@ fn hypercall(number: u64, first: u64, second: u64) {
     // SAFETY: ring 0, under KVM, with a number that it offers. It changes RAX and nothing else. RBX, which carries the
     // first argument, is reserved by the compiler, so it is put back.
     unsafe {
-        if boot().flags & BOOT_VMMCALL != 0 {
+        if boot().flags.has(BootFlags::VMMCALL) {
             asm!("xchg rbx, {first}", "vmmcall", "xchg rbx, {first}", first = inout(reg) first => _,
                  inout("rax") number => _, in("rcx") second, options(nostack));
         } else {

@@ -4,7 +4,7 @@
 use core::arch::asm;
 
 use haltkick_hypercalls::{
-    BOOT_BARE, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
+    BootFlags, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
     PORT_POINT, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
@@ -13,7 +13,7 @@ use crate::{bare, halt};
 
 #[inline(always)]
 fn out(port: u16, value: u32) {
-    if boot().flags & BOOT_BARE != 0 {
+    if boot().flags.has(BootFlags::BARE) {
         return bare::serve(port, value);
     }
     // SAFETY: the VMM serves every port of the hypercall block, and returns with all registers as they were. The

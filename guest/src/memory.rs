@@ -11,7 +11,7 @@ use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_hypercalls::{LockFlags, MAX_VCPUS};
 use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, RwLock, RwSem, SleepDomain};
 use haltkick_mm::{
     CpuList, Cpus, Error, Event, Exclusion, Machine, Memory, Mm, PAGE_BYTES, Page, Scheme, Sharing, Space,
@@ -20,10 +20,12 @@ use haltkick_mm::{
 
 use crate::events::MEMORY_EVENTS;
 use crate::faults::{self, Access, Verdict};
+use crate::kind::Kind;
 use crate::percpu::{add, boot, cpu, this};
 use crate::platform::{Guest, LINES};
+use crate::registry::lock;
 use crate::user::Signal;
-use crate::{activity, hypercall, mmu, oracle};
+use crate::{activity, grace, hypercall, mmu, oracle};
 
 /// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
 pub(crate) struct Spin(QSpinLock<Pv>);
@@ -105,7 +107,8 @@ impl Sharing for Semaphore {
     #[inline]
     fn write(&self) {
         self.semaphore.write(&SLEEP_DOMAIN);
-        activity::section_entered();
+        // Relaxed, here and below: the VMM reads it when this vCPU has stopped.
+        activity::section_entered(&this().activity);
         if self.is_watched {
             oracle::enter(0);
         }
@@ -117,9 +120,70 @@ impl Sharing for Semaphore {
             oracle::leave(0);
         }
         self.semaphore.write_unlock(&SLEEP_DOMAIN);
-        activity::section_left();
+        activity::section_left(&this().activity);
+        grace::section_left();
     }
 }
+
+/// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
+/// readers.
+macro_rules! fault_scheme {
+    ($order:literal $name:literal, $summary:literal, $scheme:ident) => {
+        enum $scheme {}
+
+        impl Kind for $scheme {
+            type Lock = Semaphore;
+            type Token = ();
+            type Domain = SleepingMemory;
+            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
+            const SHARES: bool = true;
+            const FAULTS: Option<Scheme> = Some(Scheme::$scheme);
+
+            #[inline(always)]
+            fn new() -> Semaphore {
+                Semaphore::new(false)
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static SleepingMemory {
+                &SLEEP_DOMAIN
+            }
+
+            #[inline(always)]
+            fn lock(lock: &Semaphore) {
+                lock.write();
+            }
+
+            #[inline(always)]
+            fn unlock(lock: &Semaphore, (): ()) {
+                lock.write_unlock();
+            }
+
+            #[inline(always)]
+            fn read(lock: &Semaphore) {
+                lock.read();
+            }
+
+            #[inline(always)]
+            fn read_unlock(lock: &Semaphore, (): ()) {
+                lock.read_unlock();
+            }
+        }
+
+        lock! {
+            $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
+            paravirt $scheme
+        }
+    };
+}
+
+fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem);
+fault_scheme!(
+    "410" "speculative",
+    "page faults without it, validated by a sequence count per area (2018)",
+    Speculative
+);
+fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma);
 
 /// What `init` has laid out. Written by vCPU 0 before any other vCPU runs.
 struct Layout {
@@ -310,10 +374,9 @@ impl Machine for Guest {
 
     #[inline]
     fn clear(&self, page: u32) {
-        let address = self.base() + u64::from(page) * PAGE_BYTES;
-        // SAFETY: a page that was just allocated. A late walker of a page table that it once was may load from it, and
-        // gets some number; the words are aligned, so that it gets no part of one.
-        unsafe { (address as *mut u64).write_bytes(0, haltkick_mm::ENTRIES) };
+        // Word by word, each atomic: a late walker of a page table that the page once was may load from it, and gets the old
+        // entry or none. Relaxed: what makes the page visible is a store of its own.
+        (0..haltkick_mm::ENTRIES).for_each(|index| self.entry(page, index).store(0, Ordering::Relaxed));
     }
 
     fn prepare_root(&self, page: u32) {

@@ -2,9 +2,14 @@
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use haltkick_hypercalls::MAX_VCPUS;
 
 use crate::{hypercall, percpu};
+
+/// The vCPUs that panic; in bare mode the boot CPU is one more. One that panics while it writes its report says no more.
+static PANICKING: [AtomicBool; MAX_VCPUS + 1] = [const { AtomicBool::new(false) }; MAX_VCPUS + 1];
 
 /// Text that stops at the end of its buffer.
 struct Bounded<'a> {
@@ -25,6 +30,11 @@ impl Write for Bounded<'_> {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
+    // Relaxed: only this vCPU accesses its own.
+    let panics_again = PANICKING.get(percpu::cpu()).is_none_or(|it| it.swap(true, Ordering::Relaxed));
+    if panics_again {
+        hypercall::panic();
+    }
     let report = &percpu::this().report;
     let mut message = Bounded { buffer: &report.message, used: 0 };
     let _ = write!(message, "{}", info.message());

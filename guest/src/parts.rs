@@ -4,12 +4,12 @@
 //! those that are small and need no token; and each one is compiled once for each structure.
 
 use haltkick_grants::Kernel;
-use haltkick_hypercalls::{BOOT_PARAVIRT, MAX_VCPUS};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_locks::{Native, NoLock, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock, Tas, Ticket};
 
 use crate::percpu::{boot, this};
 use crate::platform::Guest;
-use crate::registry::lock_name;
+use crate::registry;
 use crate::time::{iterations, now, work};
 
 /// The kinds of locks that can be parts.
@@ -25,17 +25,9 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What this run's `--lock` and `--pv` name.
+    /// That of this run's lock.
     pub(crate) fn of_run() -> Self {
-        match (lock_name(), boot().flags & BOOT_PARAVIRT != 0) {
-            ("none", _) => Self::Nothing,
-            ("tas", _) => Self::Tas,
-            ("ticket", false) => Self::Ticket,
-            ("ticket", true) => Self::TicketParavirt,
-            ("qspinlock", false) => Self::QspinlockNative,
-            ("qspinlock", true) => Self::QspinlockParavirt,
-            (other, _) => unreachable!("the VMM checked that the lock can be a part; {other} cannot"),
-        }
+        registry::form_of_run().part.expect("the VMM checked that the lock can be a part")
     }
 }
 

@@ -5,7 +5,9 @@ use core::arch::asm;
 use core::ptr::null;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BootBlock, CPU_OFFSET, Control, Oracle, SELF_OFFSET, StealTime, VcpuArea};
+use haltkick_hypercalls::{
+    BootBlock, CPU_OFFSET, Control, ENTRIES_ROW_BYTES, Oracle, SELF_OFFSET, StealTime, VcpuArea,
+};
 
 /// Set once by each vCPU at entry, always to the same value.
 static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(null::<BootBlock>().cast_mut());
@@ -76,12 +78,23 @@ pub(crate) fn control() -> &'static Control {
     unsafe { &*(boot().control.0 as *const Control) }
 }
 
-/// What watches over lock `lock`.
-#[inline(always)]
-pub(crate) fn oracle(lock: usize) -> &'static Oracle {
-    debug_assert!(lock < boot().lock_count as usize);
+/// The calling vCPU's counters of its sections, one for each lock.
+pub(crate) fn entries() -> &'static [AtomicU64] {
+    entries_of(cpu() as u32)
+}
+
+/// Those of vCPU `cpu`.
+pub(crate) fn entries_of(cpu: u32) -> &'static [AtomicU64] {
+    let locks = boot().lock_count;
+    let row = boot().entries.0 + u64::from(cpu) * ENTRIES_ROW_BYTES as u64;
+    // SAFETY: the VMM laid out a row of so many for each vCPU there.
+    unsafe { core::slice::from_raw_parts(row as *const AtomicU64, locks as usize) }
+}
+
+/// All oracles.
+pub(crate) fn oracles() -> &'static [Oracle] {
     // SAFETY: the VMM laid out `lock_count` oracles there.
-    unsafe { &*(boot().oracles.0 as *const Oracle).add(lock) }
+    unsafe { core::slice::from_raw_parts(boot().oracles.0 as *const Oracle, boot().lock_count as usize) }
 }
 
 /// Adds to a counter that only this vCPU writes. No LOCK prefix: the reader may see any earlier value.

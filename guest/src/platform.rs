@@ -4,7 +4,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use haltkick_hypercalls::{
-    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BOOT_PREEMPTED_HINT, MAX_VCPUS,
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, BootFlags, MAX_VCPUS,
 };
 use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
 
@@ -63,7 +63,7 @@ impl Platform for Guest {
 
     #[inline(always)]
     fn is_preempted(&self, cpu: usize) -> bool {
-        percpu::boot().flags & BOOT_PREEMPTED_HINT != 0 && percpu::is_marked(cpu)
+        percpu::boot().flags.has(BootFlags::PREEMPTED_HINT) && percpu::is_marked(cpu)
     }
 
     #[inline(always)]
@@ -114,12 +114,12 @@ impl Platform for Guest {
 
     #[inline(always)]
     fn section_entered(&self) {
-        activity::section_entered();
+        activity::section_entered(&percpu::this().activity);
     }
 
     #[inline(always)]
     fn section_left(&self) {
-        activity::section_left();
+        activity::section_left(&percpu::this().activity);
     }
 
     #[inline(always)]

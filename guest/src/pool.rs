@@ -2,16 +2,17 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_locks::CachePadded;
-
+use crate::hot::hot;
 use crate::hypercall;
 use crate::percpu::boot;
 
 /// Sections per job: enough that taking jobs is rare, few enough that no vCPU is left with much at the end.
 const JOB: u64 = 8;
 
-static TAKEN: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
-static DONE: CachePadded<AtomicU64> = CachePadded::new(AtomicU64::new(0));
+hot! {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    static DONE: AtomicU64 = AtomicU64::new(0);
+}
 
 /// The sections of the next job; `None`: all are taken.
 pub(crate) fn take() -> Option<u64> {

@@ -1,6 +1,4 @@
-//! Dice.
-
-use crate::percpu::{boot, cpu};
+//! Dice: the one generator of this guest. (A test of the VMM compiles this file for the host and looks at its numbers.)
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -14,12 +12,14 @@ fn mix(mut state: u64) -> u64 {
 pub(crate) struct Random(u64);
 
 impl Random {
-    pub(crate) fn of_vcpu() -> Self {
+    /// Those of vCPU `cpu` in a run with this seed.
+    pub(crate) fn new(seed: u64, cpu: usize) -> Self {
         // Mixed, since seeds one step apart give the same sequence one step apart.
-        Self(mix(boot().seed.wrapping_add((cpu() as u64 + 1).wrapping_mul(STEP))))
+        Self(mix(seed.wrapping_add((cpu as u64 + 1).wrapping_mul(STEP))))
     }
 
-    fn next(&mut self) -> u64 {
+    /// Any number.
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
@@ -34,4 +34,74 @@ impl Random {
     pub(crate) fn one_in(&mut self, n: u32) -> bool {
         n > 0 && self.below(u64::from(n)) == 0
     }
+
+    /// True in `percent` of a hundred times on average.
+    pub(crate) fn percent(&mut self, percent: u32) -> bool {
+        percent > 0 && self.below(100) < u64::from(percent)
+    }
+
+    /// `length` give or take `percent` of it, every value as likely.
+    pub(crate) fn about(&mut self, length: u64, percent: u32) -> u64 {
+        let most = length / 100 * u64::from(percent) + length % 100 * u64::from(percent) / 100;
+        if most == 0 { length } else { length - most + self.below(2 * most + 1) }
+    }
+
+    /// A number from an exponential distribution with this mean, at most 44 times as large: what lies between the events of a
+    /// Poisson process. Minus the logarithm of a uniform number (fixed point: this guest has no floating point).
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
+        /// Natural logarithm of 2, in 2^-16.
+        const LN_2: u128 = 45_426;
+        // -log2(n / 2^64) in 2^-16
+        let binary = (64 << 16) - log2(self.next() | 1);
+        ((u128::from(mean) * u128::from(binary) * LN_2) >> 32) as u64
+    }
+}
+
+/// Binary logarithm of a number that is not 0, in 2^-16.
+pub(crate) fn log2(number: u64) -> u64 {
+    let whole = 63 - u64::from(number.leading_zeros());
+    // From 1 to 2 in 2^-31; squaring it doubles its logarithm, whose bits come out one by one.
+    let mut mantissa = (number << number.leading_zeros()) >> 32;
+    let mut fraction = 0;
+    for _ in 0..16 {
+        mantissa = (mantissa * mantissa) >> 31;
+        let carry = mantissa >> 32;
+        mantissa >>= carry;
+        fraction = fraction << 1 | carry;
+    }
+    whole << 16 | fraction
+}
+
+/// 2 to the power of minus `exponent` (in 2^-16), in 2^-32.
+pub(crate) fn power_of_half(exponent: u64) -> u64 {
+    /// 2^(-2^-(n + 1)) in 2^-32: the roots of one half.
+    const ROOTS: [u64; 16] = [
+        0xb504_f334,
+        0xd744_fccb,
+        0xeac0_c6e8,
+        0xf525_7d15,
+        0xfa83_b2db,
+        0xfd3e_0c0d,
+        0xfe9e_115c,
+        0xff4e_cb59,
+        0xffa7_5652,
+        0xffd3_a752,
+        0xffe9_d2b3,
+        0xfff4_e91c,
+        0xfffa_747f,
+        0xfffd_3a3b,
+        0xfffe_9d1d,
+        0xffff_4e8e,
+    ];
+    let whole = exponent >> 16;
+    if whole >= 32 {
+        return 0;
+    }
+    let mut power = 1_u64 << 32;
+    for (bit, root) in ROOTS.into_iter().enumerate() {
+        if exponent >> (15 - bit) & 1 != 0 {
+            power = ((u128::from(power) * u128::from(root)) >> 32) as u64;
+        }
+    }
+    power >> whole
 }

@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use haltkick_hypercalls::{TRACE_SECTIONS_OFFSET, TraceSection, trace_ring_bytes};
 
 use crate::percpu::{add, boot, cpu};
-use crate::time::now;
 
 /// The ring of one vCPU.
 #[derive(Clone, Copy)]
@@ -39,10 +38,11 @@ impl Ring {
         }
     }
 
-    /// The time, for a section whose times nobody else takes.
-    #[inline(always)]
-    pub(crate) fn now(self) -> u64 {
-        if self.0.is_some() { now() } else { 0 }
+    /// Forgets all sections.
+    pub(crate) fn forget(self) {
+        if let Some((written, _)) = self.0 {
+            written.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A section has ended. Times are TSC values that the caller has taken anyway: this costs stores alone.

@@ -14,8 +14,19 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 // ---------------------------------------------------------------------------------------------------------
 // Version
 
-/// Version of everything in this file. The VMM refuses an image that was built for another one.
-pub const ABI_VERSION: u32 = 1;
+/// Version of everything in this file. The VMM refuses an image that was built for another one, and the guest a VMM.
+pub const ABI_VERSION: u32 = 2;
+
+/// A number that changes with every byte of this file, so that two sides which were built from different states of it do
+/// not take each other for alike: FNV-1a. Both check it, see [`ImageNote::fingerprint`] and [`BootBlock::fingerprint`].
+pub const ABI_FINGERPRINT: u64 = {
+    let (text, mut hash, mut at) = (include_bytes!("lib.rs"), 0xcbf2_9ce4_8422_2325_u64, 0);
+    while at < text.len() {
+        hash = (hash ^ text[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        at += 1;
+    }
+    hash
+};
 
 /// Most vCPUs a guest can have (KVM's own limit on x86-64).
 pub const MAX_VCPUS: usize = 1024;
@@ -42,6 +53,61 @@ pub struct ImageNote {
     pub vector_stub_bytes: u32,
     /// Address of 256 interrupt and exception stubs.
     pub vector_stubs: u64,
+    /// [`ABI_FINGERPRINT`] of the image; 0: it was not compiled from this file, but written to its version.
+    pub fingerprint: u64,
+    /// What the image fills in beyond wait and hold times; a VMM refuses bits that it does not know.
+    pub features: Features,
+}
+
+/// Declares a type of flags, so that those of one kind are not taken for those of another.
+macro_rules! flags {
+    ($(#[$doc:meta])* $name:ident: $word:ty { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal;)* }) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name(pub $word);
+
+        impl $name {
+            /// None.
+            pub const NONE: Self = Self(0);
+            /// All that this file defines.
+            pub const KNOWN: Self = Self(0 $(| 1 << $bit)*);
+            $($(#[$flag_doc])* pub const $flag: Self = Self(1 << $bit);)*
+
+            /// These and those.
+            #[must_use]
+            pub const fn with(self, others: Self) -> Self {
+                Self(self.0 | others.0)
+            }
+
+            /// These, and those if `condition` holds.
+            #[must_use]
+            pub const fn with_if(self, condition: bool, others: Self) -> Self {
+                if condition { self.with(others) } else { self }
+            }
+
+            /// Whether all of `flags` are among these.
+            #[must_use]
+            pub const fn has(self, flags: Self) -> bool {
+                self.0 & flags.0 == flags.0
+            }
+        }
+
+        // No two share a bit.
+        const _: () = assert!($name::KNOWN.0.count_ones() == 0 $(+ { let _ = $bit; 1 })*);
+    };
+}
+
+flags! {
+    /// What an image does beyond what every image must.
+    Features: u64 {
+        /// It keeps an [`Oracle`] and [`BootBlock::entries`] for each lock, unless it is told not to.
+        ORACLES = 0;
+        /// It fills in [`TIME_UNLOCK`].
+        UNLOCK_TIMES = 1;
+        /// It fills in [`Control::pair_ticks`] and [`Control::cost_ticks`].
+        COSTS = 2;
+    }
 }
 
 /// ELF section with one [`Descriptor`] per lock, in the order of the lock's index.
@@ -57,15 +123,22 @@ pub const WORKLOADS_SECTION: &str = ".haltkick.workloads";
 /// ELF section with two [`LockCalls`] per lock, in the order of the lock's index: native form, paravirtual form.
 pub const CALLS_SECTION: &str = ".haltkick.calls";
 
-/// How one form of a lock is called, and what memory it takes.
+/// How one form of a lock is called, and what memory it takes. Addresses of functions; 0: there is no such form, or it
+/// cannot be called like that. A form is either called or closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LockCalls {
-    /// Address of the function that a lock site calls, with the address of the lock; it returns a token. 0: there is
-    /// no such form, or it cannot be called.
+    /// What a lock site calls, with the address of the lock; it returns a token.
     pub lock: u64,
-    /// Address of the function that an unlock site calls, with the address of the lock and the token.
+    /// What an unlock site calls, with the address of the lock and the token.
     pub unlock: u64,
+    /// What a read-lock site calls: `lock` where there are no readers.
+    pub read: u64,
+    /// What a read-unlock site calls.
+    pub read_unlock: u64,
+    /// Closed: what a section site calls, with the address of the lock, a function and its argument. It calls that function
+    /// while it holds the lock.
+    pub section: u64,
     /// Bytes of one lock.
     pub lock_bytes: u32,
     /// Bytes that each vCPU needs for all locks of this kind.
@@ -76,8 +149,9 @@ pub struct LockCalls {
 /// lies there before the guest starts.
 pub const SITES_SECTION: &str = ".haltkick.sites";
 
-/// One instruction that calls through a slot of a table: lock address in RDI; a token returned in RAX and RDX (lock) or
-/// passed in RSI and RDX (unlock); all registers as in the System V ABI.
+/// One instruction that calls through a slot of a table: lock address in RDI; a token returned in RAX and RDX (lock, read)
+/// or passed in RSI and RDX (unlock, read-unlock); a function in RSI and its argument in RDX (section); all registers as in the
+/// System V ABI.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallSite {
@@ -87,7 +161,7 @@ pub struct CallSite {
     pub slot: u64,
     /// Length of the instruction.
     pub bytes: u32,
-    /// [`OPERATION_LOCK`] or [`OPERATION_UNLOCK`].
+    /// [`OPERATION_LOCK`] and its siblings.
     pub operation: u32,
 }
 
@@ -96,7 +170,14 @@ pub const OPERATION_LOCK: u32 = 0;
 /// The site releases a lock.
 pub const OPERATION_UNLOCK: u32 = 1;
 
-/// What an image says of one of its locks or workloads. The VMM lists these and passes the index back.
+/// The site takes a lock for reading.
+pub const OPERATION_READ: u32 = 2;
+/// The site releases a lock that was taken for reading.
+pub const OPERATION_READ_UNLOCK: u32 = 3;
+/// The site does something while it holds a lock.
+pub const OPERATION_SECTION: u32 = 4;
+
+/// What an image says of one of its locks, workloads or points. The VMM lists these and passes the index back.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Descriptor {
@@ -104,43 +185,62 @@ pub struct Descriptor {
     pub name: [u8; 32],
     /// One line for `haltkick list`, zero-padded UTF-8.
     pub summary: [u8; 120],
-    /// [`HAS_NATIVE`] and its siblings.
+    /// [`LockFlags`], [`WorkloadFlags`], or what a vCPU does that passes the point.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Workloads: what they report in each of [`Results::times`], zero-padded UTF-8; empty: nothing.
+    pub times: [[u8; 16]; TIMES],
 }
 
-/// The lock has a native form (`--pv off`).
-pub const HAS_NATIVE: u32 = 1 << 0;
-/// The lock has a paravirtual form (`--pv on`).
-pub const HAS_PARAVIRT: u32 = 1 << 1;
-/// The lock excludes nobody: the measure of the ideal, exempt from the exclusion check.
-pub const IS_LOCK_FREE: u32 = 1 << 2;
-/// The workload ends by failing on purpose.
-pub const IS_SELFTEST: u32 = 1 << 3;
-/// The workload has a memory manager: the VMM gives the guest a pool ([`BootBlock::pool`]).
-pub const USES_MEMORY: u32 = 1 << 4;
-/// The workload takes page faults: its locks are those with [`SERVES_FAULTS`].
-pub const FAULTS_PAGES: u32 = 1 << 5;
-/// The lock is a way to serve page faults, for workloads with [`FAULTS_PAGES`]. One that is [`IS_LOCK_FREE`] as well gives
-/// each vCPU an address space of its own there.
-pub const SERVES_FAULTS: u32 = 1 << 6;
+flags! {
+    /// What is special about a lock.
+    LockFlags: u32 {
+        /// It has a native form (`--pv off`).
+        HAS_NATIVE = 0;
+        /// It has a paravirtual form (`--pv on`).
+        HAS_PARAVIRT = 1;
+        /// It excludes nobody: the measure of the ideal, exempt from the exclusion check.
+        IS_LOCK_FREE = 2;
+        /// It is a way to serve page faults, for workloads with [`WorkloadFlags::FAULTS_PAGES`]. One that is
+        /// [`LockFlags::IS_LOCK_FREE`] as well gives each vCPU an address space of its own there.
+        SERVES_FAULTS = 3;
+        /// It rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
+        HAS_POINTS = 4;
+        /// It can be part of a structure that is made of locks: it is small and needs no token.
+        IS_PART = 5;
+        /// Readers share it.
+        HAS_READERS = 6;
+    }
+}
 
-/// The lock rings [`PORT_POINT`] at those points of its slow path that [`BootBlock::points`] asks for.
-pub const HAS_POINTS: u32 = 1 << 5;
-/// The lock can be part of a structure that is made of locks: it is small and needs no token.
-pub const IS_PART: u32 = 1 << 8;
-/// The workload has a structure that is made of locks: only those with [`IS_PART`] will do.
-pub const NEEDS_PARTS: u32 = 1 << 9;
-/// The workload sets something up before it can be warm, finishes what it does after the window, and looks at what is
-/// left: the VMM waits for [`Control::ready`] and [`Control::at_rest`].
-pub const CHECKS_AT_REST: u32 = 1 << 10;
-/// The workload notes its critical sections in [`BootBlock::trace_rings`].
-pub const NOTES_SECTIONS: u32 = 1 << 11;
-/// Nobody ever holds or awaits a lock in the workload, whichever lock it is given.
-pub const TAKES_NO_LOCK: u32 = 1 << 12;
-/// The workload keeps [`Activity::awaited_since_tsc`], so that waits which have not ended when the window closes are known.
-pub const NOTES_WAITS: u32 = 1 << 13;
+flags! {
+    /// What is special about a workload.
+    WorkloadFlags: u32 {
+        /// It ends by failing on purpose, or checks something.
+        IS_SELFTEST = 0;
+        /// It has a memory manager: the VMM gives the guest a pool ([`BootBlock::pool`]).
+        USES_MEMORY = 1;
+        /// It takes page faults: its locks are those with [`LockFlags::SERVES_FAULTS`].
+        FAULTS_PAGES = 2;
+        /// It has a structure that is made of locks: only those with [`LockFlags::IS_PART`] will do.
+        NEEDS_PARTS = 3;
+        /// It sets something up before it can be warm, finishes what it does after the window, and looks at what is left: the
+        /// VMM waits for [`Control::ready`] and [`Control::at_rest`].
+        CHECKS_AT_REST = 4;
+        /// It notes its critical sections in [`BootBlock::trace_rings`].
+        NOTES_SECTIONS = 5;
+        /// Nobody ever holds or awaits a lock in it, whichever lock it is given.
+        TAKES_NO_LOCK = 6;
+        /// Its operations are sections of the length asked for, under one of the locks each: no lock lets more than locks /
+        /// hold of them through.
+        IDEAL_IS_SERIAL = 7;
+        /// Without a lock it does the same work with nobody in the way: no lock lets more through.
+        IDEAL_IS_LOCK_FREE = 8;
+        /// It keeps [`Activity::awaited_since_tsc`], so that waits which have not ended when the window closes are known.
+        NOTES_WAITS = 9;
+    }
+}
 
 // ---------------------------------------------------------------------------------------------------------
 // Hypercalls: a 32-bit `out` to one of these ports, argument in EAX. Nothing is returned.
@@ -198,10 +298,12 @@ pub struct BootBlock {
     pub lock: u32,
     /// Index into the image's workload table.
     pub workload: u32,
-    /// [`BOOT_PARAVIRT`] and its siblings.
-    pub flags: u32,
+    /// How to run.
+    pub flags: BootFlags,
     /// Number of locks that the workload spreads its sections over.
     pub lock_count: u32,
+    /// [`ABI_FINGERPRINT`] of the VMM.
+    pub fingerprint: u64,
     /// Address of vCPU 0's [`VcpuArea`]; the others follow without gaps.
     pub vcpu_areas: GuestAddress,
     /// Address of the [`Control`] block.
@@ -223,7 +325,7 @@ pub struct BootBlock {
     /// Address of the top-level page table that every vCPU starts with. The first of its 512 entries maps all that the
     /// VMM laid out; the others are free.
     pub page_table: GuestAddress,
-    /// Memory for the guest's memory manager, aligned to 2 MiB, not written by the VMM; see [`USES_MEMORY`].
+    /// Memory for the guest's memory manager, aligned to 2 MiB, not written by the VMM; see [`WorkloadFlags::USES_MEMORY`].
     pub pool: GuestAddress,
     /// Its length, a multiple of 2 MiB, or 0.
     pub pool_bytes: u64,
@@ -247,27 +349,62 @@ pub struct BootBlock {
     pub trace_rings: GuestAddress,
     /// Sections per ring, a power of two; see [`trace_ring_bytes`].
     pub trace_sections: u64,
+    /// Address of vCPU 0's row of counters, one (u64) for each lock: how often the vCPU has entered its section since boot,
+    /// window or not. The others follow every [`ENTRIES_ROW_BYTES`]. Guest-written.
+    pub entries: GuestAddress,
+    /// Work inside a section that only reads, in nanoseconds.
+    pub read_hold_ns: u64,
+    /// Mean time between two sections that a vCPU is to begin, in TSC ticks, whether it is done with the one before or not;
+    /// 0: it begins the next when it has worked for `think_ns`.
+    pub arrival_ticks: u64,
+    /// Sections in a hundred that only read.
+    pub read_percent: u32,
+    /// How far the length of a section is off `hold_ns`, at most, in percent of it.
+    pub hold_jitter_percent: u32,
+    /// Lock n (from 1 on) is chosen with a probability that falls with n to this power, in hundredths; 0: in turn.
+    pub zipf_hundredths: u32,
+    /// Cache lines that a section reads one after the other.
+    pub footprint_lines: u32,
+    /// Those of them that it writes, too.
+    pub dirty_lines: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-/// Use the lock's paravirtual form.
-pub const BOOT_PARAVIRT: u32 = 1 << 0;
-/// `vcpu_is_preempted` reads the flag; else it always says no.
-pub const BOOT_PREEMPTED_HINT: u32 = 1 << 1;
-/// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
-pub const BOOT_GO_ON: u32 = 1 << 2;
-/// A slice may be extended for a vCPU that says it holds a lock: mind [`HostLine::yield_wanted`].
-pub const BOOT_GRACE: u32 = 1 << 3;
-/// Ring 0 with KVM's interrupt controller in x2APIC mode, APIC ids equal to indices: `pv_wait` is HLT, and `pv_kick` an
-/// interrupt with vector [`WAKE_VECTOR`], instead of [`PORT_WAIT`] and [`PORT_KICK`].
-pub const BOOT_HALT: u32 = 1 << 8;
-/// With [`BOOT_HALT`]: `pv_kick` is KVM_HC_KICK_CPU.
-pub const BOOT_KICK_HYPERCALL: u32 = 1 << 9;
-/// With [`BOOT_HALT`]: a directed yield is KVM_HC_SCHED_YIELD.
-pub const BOOT_YIELD_HYPERCALL: u32 = 1 << 10;
-/// Hypercalls are VMMCALL (AMD), not VMCALL (Intel).
-pub const BOOT_VMMCALL: u32 = 1 << 11;
-/// There is no VMM of ours: the guest serves its own hypercalls.
-pub const BOOT_BARE: u32 = 1 << 12;
+/// Length of a vCPU's row of [`BootBlock::entries`]: room for as many locks as there can be, and out of step with the cache's
+/// sets like [`VcpuArea`].
+pub const ENTRIES_ROW_BYTES: usize = MAX_LOCKS as usize * 8 + 128;
+
+flags! {
+    /// How to run.
+    BootFlags: u32 {
+        /// Use the lock's paravirtual form.
+        PARAVIRT = 0;
+        /// `vcpu_is_preempted` reads the flag; else it always says no.
+        PREEMPTED_HINT = 1;
+        /// When the fixed amount of work is done the vCPUs go on as before, uncounted; else they leave.
+        GO_ON = 2;
+        /// A slice may be extended for a vCPU that says it holds a lock: mind [`HostLine::yield_wanted`].
+        GRACE = 3;
+        /// Watch over every section with its lock's [`Oracle`].
+        ORACLE = 4;
+        /// Read the clock between fences, so that what comes before a reading is over and what comes after has not begun.
+        ORDERED_STAMPS = 5;
+        /// Times between sections are exponentially distributed; else all alike.
+        EXPONENTIAL_THINK = 6;
+        /// Ring 0 with KVM's interrupt controller in x2APIC mode, APIC ids equal to indices: `pv_wait` is HLT, and `pv_kick` an
+        /// interrupt with vector [`WAKE_VECTOR`], instead of [`PORT_WAIT`] and [`PORT_KICK`].
+        HALT = 8;
+        /// With [`BootFlags::HALT`]: `pv_kick` is KVM_HC_KICK_CPU.
+        KICK_HYPERCALL = 9;
+        /// With [`BootFlags::HALT`]: a directed yield is KVM_HC_SCHED_YIELD.
+        YIELD_HYPERCALL = 10;
+        /// Hypercalls are VMMCALL (AMD), not VMCALL (Intel).
+        VMMCALL = 11;
+        /// There is no VMM of ours: the guest serves its own hypercalls.
+        BARE = 12;
+    }
+}
 
 /// Interrupt vector that wakes a halted vCPU.
 pub const WAKE_VECTOR: u8 = 0xf0;
@@ -290,7 +427,7 @@ pub struct Control {
     pub workload_tsc: AtomicU64,
     /// Guest-written: vCPUs that have reached their workload.
     pub started: AtomicU32,
-    /// Guest-written: vCPUs that have finished, in workloads with [`CHECKS_AT_REST`].
+    /// Guest-written: vCPUs that have finished, in workloads with [`WorkloadFlags::CHECKS_AT_REST`].
     pub finished: AtomicU32,
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: TSC ticks of 1024 uncontended pairs of lock and unlock, by how
     /// they are called ([`PAIR_COMPILED_IN`] and its siblings). 0: this lock cannot be called like that.
@@ -299,7 +436,7 @@ pub struct Control {
     pub booted_tsc: AtomicU64,
     /// Guest-written: not 0 when all vCPUs have finished and what they left was found to be right.
     pub at_rest: AtomicU32,
-    /// Guest-written: vCPUs that have set up what they need, in workloads with [`CHECKS_AT_REST`].
+    /// Guest-written: vCPUs that have set up what they need, in workloads with [`WorkloadFlags::CHECKS_AT_REST`].
     pub ready: AtomicU32,
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: address of lock 0, or 0: nobody knows.
     pub locks: AtomicU64,
@@ -307,7 +444,9 @@ pub struct Control {
     pub lock_stride: AtomicU32,
     /// Guest-written with it: what the first bytes of a lock mean, [`WORD_OPAQUE`] and its siblings.
     pub lock_word: AtomicU32,
-    _pad3: [u8; 48],
+    /// Guest-written with it: TSC ticks of 1024 uses of the instrument, [`COST_STAMP`] and its siblings. 0: not measured.
+    pub cost_ticks: [AtomicU64; COSTS],
+    _pad3: [u8; 8],
     /// Guest-written with it.
     pub queues: Queues,
 }
@@ -379,6 +518,19 @@ pub const PAIR_THROUGH_TABLE: usize = 1;
 /// Slot of [`Control::pair_ticks`]: called at marked sites, which the VMM may have rewritten.
 pub const PAIR_AT_SITES: usize = 2;
 
+/// Slots of [`Control::cost_ticks`].
+pub const COSTS: usize = 5;
+/// Slot of [`Control::cost_ticks`]: reading the clock as it is.
+pub const COST_STAMP: usize = 0;
+/// Slot of [`Control::cost_ticks`]: reading the clock between fences.
+pub const COST_ORDERED_STAMP: usize = 1;
+/// Slot of [`Control::cost_ticks`]: what the oracle does in a section, nobody else about.
+pub const COST_ORACLE: usize = 2;
+/// Slot of [`Control::cost_ticks`]: all that is around an empty section, the lock left out.
+pub const COST_SECTION: usize = 3;
+/// Slot of [`Control::cost_ticks`]: counting a section's times.
+pub const COST_COUNTING: usize = 4;
+
 /// Work, but count nothing yet.
 pub const WINDOW_WARMUP: u32 = 0;
 /// Count.
@@ -393,9 +545,23 @@ pub struct Oracle {
     pub owner: AtomicU32,
     /// Times that an entering vCPU found another one inside.
     pub overlaps: AtomicU32,
-    /// Incremented by load, add, store in every section: must equal the sum of [`Results::entered`].
+    /// Incremented by load, add, store in every section: must equal the sum of its [`BootBlock::entries`].
     pub entered: AtomicU64,
     _pad: [u8; 112],
+}
+
+impl Oracle {
+    /// Nobody has entered yet.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "made in constants")]
+    pub const fn new() -> Self {
+        Self {
+            owner: AtomicU32::new(0),
+            overlaps: AtomicU32::new(0),
+            entered: AtomicU64::new(0),
+            _pad: [0; 112],
+        }
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------
@@ -471,6 +637,27 @@ pub struct Activity {
     _pad: [u8; 100],
 }
 
+impl Activity {
+    /// Of a vCPU that has done nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(ACTIVITY_OTHER),
+            lock: AtomicU32::new(0),
+            since_tsc: AtomicU64::new(0),
+            awaited_since_tsc: AtomicU64::new(0),
+            sections: AtomicU32::new(0),
+            _pad: [0; 100],
+        }
+    }
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What this vCPU saw of the `preempted` flags of others, in the workload that checks them. Guest-written.
 #[repr(C, align(128))]
 pub struct HintSamples {
@@ -540,20 +727,32 @@ pub const EVENTS_SECTION: &str = ".haltkick.events";
 /// What the vCPU counted inside the window. Guest-written.
 #[repr(C, align(128))]
 pub struct Results {
-    /// Sections entered since boot, window or not: the exclusion check needs them all.
+    /// Sections entered since boot, window or not: what a look from outside can see move.
     pub entered: AtomicU64,
     /// Sections completed inside the window (for a workload without locks: operations).
     pub acquisitions: AtomicU64,
-    /// Lock events since boot, in the slots of the image's event table.
-    pub lock_events: [AtomicU64; LOCK_EVENTS],
-    /// Time from asking to having, inside the window, in TSC ticks.
-    pub wait: Histogram,
-    /// Time from having to having released, inside the window, in TSC ticks.
-    pub hold: Histogram,
+    /// Those of them that only read, where readers have sections of their own.
+    pub reads: AtomicU64,
+    /// Times that the TSC was found to have stepped back between two readings on this vCPU; such a time counts as 0 ticks.
+    pub tsc_steps_back: AtomicU64,
     /// Time on a pCPU spent in acquiring and releasing locks, inside the window, in TSC ticks
     /// ([`HostLine::off_ticks`]); 0 from workloads that do not measure it.
     pub lock_ticks: AtomicU64,
+    /// Lock events since boot, in the slots of the image's event table.
+    pub lock_events: [AtomicU64; LOCK_EVENTS],
+    /// Times inside the window, in TSC ticks. What they are of [`Descriptor::times`] says: from asking to having a lock, from there
+    /// to the end of the section, and from there to having released it, in workloads that are made of sections.
+    pub times: [Histogram; TIMES],
 }
+
+/// Slots of [`Results::times`].
+pub const TIMES: usize = 6;
+/// Slot of [`Results::times`]: from asking to having.
+pub const TIME_WAIT: usize = 0;
+/// Slot of [`Results::times`]: from having to the end of the section.
+pub const TIME_HOLD: usize = 1;
+/// Slot of [`Results::times`]: from the end of the section to having released.
+pub const TIME_UNLOCK: usize = 2;
 
 /// Why the vCPU gave up. Guest-written before [`PORT_PANIC`] or [`PORT_EXCEPTION`].
 #[repr(C, align(128))]
@@ -583,7 +782,10 @@ pub struct Report {
 }
 
 /// Everything that one vCPU and the VMM share. vCPU n's is at `vcpu_areas + n * size_of::<VcpuArea>()`.
-#[repr(C, align(4096))]
+///
+/// Its length is an odd multiple of 128 bytes, so that the same line of two vCPUs' areas does not fall into the same set of a
+/// cache: with a multiple of 4096 all of them would.
+#[repr(C, align(128))]
 pub struct VcpuArea {
     /// Host-written.
     pub steal: StealTime,
@@ -603,7 +805,20 @@ pub struct VcpuArea {
     pub work: WorkProbes,
     /// Guest-written.
     pub results: Results,
+    _colour: [u8; 128 * (1 - VCPU_LINES % 2)],
 }
+
+/// Pairs of lines in a [`VcpuArea`] without its colour.
+const VCPU_LINES: usize = {
+    use core::mem::size_of;
+    let host = size_of::<StealTime>() + size_of::<HostLine>() + size_of::<Identity>();
+    let guest = size_of::<Activity>()
+        + size_of::<Invalidation>()
+        + size_of::<HintSamples>()
+        + size_of::<Report>()
+        + size_of::<WorkProbes>();
+    (host + guest + size_of::<Results>()) / 128
+};
 
 // ---------------------------------------------------------------------------------------------------------
 // Trace: one ring per vCPU, guest-written, read by the VMM when the guest has stopped
@@ -644,7 +859,7 @@ pub const HISTOGRAM_BUCKETS: usize = ((40 - 4 + 1) * HISTOGRAM_STEPS) as usize;
 /// Counts per bucket. Guest-written, without atomic read-modify-write: one vCPU, one histogram.
 #[repr(C)]
 pub struct Histogram {
-    /// Values seen in each bucket.
+    /// Values seen in each bucket, up to the most that a counter holds.
     pub buckets: [AtomicU32; HISTOGRAM_BUCKETS],
     /// Largest value seen.
     pub max: AtomicU64,
@@ -690,8 +905,9 @@ const _: () = {
     assert!(offset_of!(VcpuArea, activity).is_multiple_of(128));
     assert!(offset_of!(VcpuArea, invalidation).is_multiple_of(128));
     assert!(offset_of!(VcpuArea, results).is_multiple_of(128));
-    assert!(size_of::<VcpuArea>() == 8192);
-    assert!(align_of::<VcpuArea>() == 4096);
+    assert!(size_of::<VcpuArea>().is_multiple_of(128) && !(size_of::<VcpuArea>() / 128).is_multiple_of(2));
+    assert!(align_of::<VcpuArea>() == 128);
+    assert!(!(ENTRIES_ROW_BYTES / 128).is_multiple_of(2));
     assert!(size_of::<WorkProbes>() == 128);
     assert!(offset_of!(VcpuArea, work).is_multiple_of(128));
     assert!(size_of::<Control>() == 512);
@@ -699,11 +915,11 @@ const _: () = {
     assert!(offset_of!(Control, work_rate) == 256);
     assert!(offset_of!(Control, pair_ticks) == 280);
     assert!(size_of::<Oracle>() == 128);
-    assert!(size_of::<Descriptor>() == 160);
-    assert!(size_of::<ImageNote>() == 16);
-    assert!(size_of::<LockCalls>() == 24);
+    assert!(size_of::<Descriptor>() == 160 + 16 * TIMES);
+    assert!(size_of::<ImageNote>() == 32);
+    assert!(size_of::<LockCalls>() == 48);
     assert!(size_of::<CallSite>() == 24);
-    assert!(size_of::<BootBlock>() == 184);
+    assert!(size_of::<BootBlock>() == 240);
     assert!(size_of::<TraceSection>() == TRACE_SECTION_BYTES);
     assert!(
         histogram_bucket(0) == 0

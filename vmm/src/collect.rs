@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use haltkick_hypercalls::{
-    Histogram, PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS,
-    WORK_PROBES,
+    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, Histogram, PAIR_AT_SITES,
+    PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
 use crate::activity::ByActivity;
@@ -17,8 +17,8 @@ use crate::hints::Hints;
 use crate::image::Image;
 use crate::machine::Machine;
 use crate::outcome::{
-    Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
-    WorkSpeed,
+    Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
+    VcpuOutcome, WorkSpeed,
 };
 use crate::pmu::Pmu;
 use crate::sched::Finished;
@@ -33,6 +33,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     /// Index of the lock.
     pub(crate) lock: u32,
+    /// Index of the workload.
+    pub(crate) workload: u32,
     pub(crate) observed: Observed,
     pub(crate) finished: &'a [Finished],
     pub(crate) pmu: &'a Pmu,
@@ -47,6 +49,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     /// Index of the lock.
     pub(crate) lock: u32,
+    /// Index of the workload.
+    pub(crate) workload: u32,
     pub(crate) patched_sites: usize,
 }
 
@@ -57,6 +61,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         image: facts.image,
         guest: facts.guest,
         lock: facts.lock,
+        workload: facts.workload,
         patched_sites: facts.machine.patched_sites,
     };
     let lost_updates = check_exclusion(&seen)?;
@@ -90,13 +95,19 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         pair_ticks: pair_ticks(&seen),
         calls: facts.image.calls(facts.lock as usize, facts.config.pv),
         window: facts.guest.window.length(),
-        completion: completion(facts),
-        lock_cpu: lock_cpu(facts),
+        completion: completion(facts, &seen),
+        lock_cpu: lock_cpu(facts, &seen),
         cpu_time: facts.observed.cpu_time,
         lost_updates,
-        wait: sum_histograms(&seen, |results| &results.wait),
+        costs: costs(&seen),
+        ideal: ideal(&seen),
+        wait: time(&seen, "wait"),
         pending_waits: facts.observed.pending_waits.clone().unwrap_or(Err("the window did not close".into())),
-        hold: sum_histograms(&seen, |results| &results.hold),
+        hold: time(&seen, "hold"),
+        unlock: time(&seen, "unlock"),
+        times: other_times(&seen),
+        reads: sum_results(&seen, |results| &results.reads),
+        tsc_steps_back: sum_results(&seen, |results| &results.tsc_steps_back),
         work: work_speeds(&seen, facts.machine.tsc_khz),
         lock_events: lock_events(&seen),
         vm_exits: vm_exits(facts.finished),
@@ -142,20 +153,48 @@ pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
     }
 }
 
-/// The oracles' verdict. The vCPUs were stopped where they were, so one that was just entering may have counted on
-/// the lock's side and not on its own: the plain counter may exceed the sum by one per lock, never fall short of it.
+/// What the workload's descriptor says of it.
+pub(crate) fn ideal(seen: &Seen<'_>) -> Ideal {
+    let flags = seen.image.workloads[seen.workload as usize].workload_flags();
+    if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.config.shape.is_plain() {
+        Ideal::Serial
+    } else if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) || flags.has(WorkloadFlags::IDEAL_IS_LOCK_FREE) {
+        Ideal::LockFree
+    } else {
+        Ideal::Unknown
+    }
+}
+
+/// What the instrument costs.
+pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
+    let slots = &seen.guest.memory.control().cost_ticks;
+    let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
+    Costs {
+        stamp: measured(COST_STAMP),
+        ordered_stamp: measured(COST_ORDERED_STAMP),
+        oracle: measured(COST_ORACLE),
+        section: measured(COST_SECTION),
+        counting: measured(COST_COUNTING),
+    }
+}
+
+/// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
+/// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
+/// exceed the sum by one per lock, never fall short of it. `None`: nobody watched.
 pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> {
-    if seen.image.locks[seen.lock as usize].is_lock_free() {
+    if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.config.oracle {
         return Ok(None);
     }
     let memory = seen.guest.memory;
     let oracles = (0..seen.config.lock_count).map(|lock| memory.oracle(lock));
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
-    let counted = add_up(oracles.map(|oracle| oracle.entered.load(Ordering::Relaxed)));
-    let areas = (0..seen.config.vcpus).map(|vcpu| memory.area(vcpu));
-    let entered = add_up(areas.map(|area| area.results.entered.load(Ordering::Relaxed)));
-    let lost = entered.saturating_sub(counted);
+    let (mut entered, mut lost) = (0, 0);
+    for (lock, oracle) in (0..).zip(oracles) {
+        let by_vcpus = add_up((0..seen.config.vcpus).map(|vcpu| memory.entered(vcpu, lock)));
+        entered = add_up([entered, by_vcpus].into_iter());
+        lost = add_up([lost, by_vcpus.saturating_sub(oracle.entered.load(Ordering::Relaxed))].into_iter());
+    }
     if overlaps > 0 || lost > 0 {
         return Err(RunError::ExclusionViolated(format!(
             "lock `{}`: {overlaps} times two vCPUs were inside at once, {lost} of {entered} updates lost",
@@ -170,28 +209,47 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-fn sum_results(facts: &Facts<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
-    let of = |vcpu| field(&facts.guest.area(vcpu).results).load(Ordering::Relaxed);
-    (0..facts.config.vcpus).map(of).fold(0, u64::wrapping_add)
+pub(crate) fn sum_results(seen: &Seen<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
+    let of = |vcpu| field(&seen.guest.area(vcpu).results).load(Ordering::Relaxed);
+    (0..seen.config.vcpus).map(of).fold(0, u64::wrapping_add)
 }
 
 /// The window ends with the work, if it is done at all.
-fn completion(facts: &Facts<'_>) -> Option<Duration> {
+fn completion(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
     let sections = facts.config.mix.work_sections?;
-    let done = sum_results(facts, |results| &results.acquisitions);
+    let done = sum_results(seen, |results| &results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }
 
-fn lock_cpu(facts: &Facts<'_>) -> Option<Duration> {
-    let ticks = sum_results(facts, |results| &results.lock_ticks);
+fn lock_cpu(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
+    let ticks = sum_results(seen, |results| &results.lock_ticks);
     let nanoseconds = u128::from(ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz);
     (facts.config.sched == Sched::Vmm && ticks > 0).then(|| Duration::from_nanos(nanoseconds as u64))
 }
 
-pub(crate) fn sum_histograms(seen: &Seen<'_>, field: fn(&Results) -> &Histogram) -> TicksHistogram {
+/// The names that the workload gives to the times that it reports, by their slot.
+fn names<'a>(seen: &Seen<'a>) -> impl Iterator<Item = (usize, &'a String)> {
+    let names = &seen.image.workloads[seen.workload as usize].times;
+    names.iter().enumerate().filter(|(_, name)| !name.is_empty())
+}
+
+/// What the workload reports under this name; empty if nothing.
+pub(crate) fn time(seen: &Seen<'_>, name: &str) -> TicksHistogram {
+    names(seen)
+        .find(|(_, known)| *known == name)
+        .map_or_else(TicksHistogram::default, |(slot, _)| sum_histograms(seen, slot))
+}
+
+/// What the workload reports under names of its own.
+pub(crate) fn other_times(seen: &Seen<'_>) -> Vec<(String, TicksHistogram)> {
+    let others = names(seen).filter(|(_, name)| !["wait", "hold", "unlock"].contains(&name.as_str()));
+    others.map(|(slot, name)| (name.clone(), sum_histograms(seen, slot))).collect()
+}
+
+fn sum_histograms(seen: &Seen<'_>, slot: usize) -> TicksHistogram {
     let mut sum = TicksHistogram::empty();
     for vcpu in 0..seen.config.vcpus {
-        let histogram = field(&seen.guest.area(vcpu).results);
+        let histogram: &Histogram = &seen.guest.area(vcpu).results.times[slot];
         for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
             *total += u64::from(count.load(Ordering::Relaxed));
         }

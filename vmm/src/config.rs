@@ -93,6 +93,40 @@ impl Mix {
     }
 }
 
+/// What sections touch, how long they are and when they begin, where that is not all alike. The default is: sections of one
+/// length, locks in turn, thinking times of one length, nothing touched, nobody who only reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Thinking times (or times between arrivals) are exponentially distributed, not all alike.
+    pub exponential_think: bool,
+    /// How far the length of a section is off [`RunConfig::hold`], at most, in percent of it.
+    pub hold_jitter_percent: u32,
+    /// Locks are chosen with a probability that falls with their number to this power, in hundredths; 0: in turn.
+    pub zipf_hundredths: u32,
+    /// Mean time between two sections that each vCPU is to begin, whether it is done with the one before or not; `None`: it
+    /// begins the next when it has thought.
+    pub arrivals: Option<Duration>,
+    /// Cache lines that a section walks.
+    pub footprint_lines: u32,
+    /// Those of them that it writes.
+    pub dirty_lines: u32,
+    /// Sections in a hundred that only read.
+    pub read_percent: u32,
+    /// Work inside those.
+    pub read_hold: Duration,
+}
+
+/// Most cache lines that the sections of a run can walk: those of a section times locks (or vCPUs, without a lock).
+pub const MOST_LINES: u64 = (16 << 20) / 64;
+
+impl Shape {
+    /// Whether all sections are of the length asked for, one after the other.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.footprint_lines == 0 && self.read_percent == 0 && self.arrivals.is_none()
+    }
+}
+
 /// How a vCPU sleeps and is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -189,6 +223,12 @@ pub struct RunConfig {
     pub lock_count: u32,
     /// What the workload `mixed` varies.
     pub mix: Mix,
+    /// What the workload `critical-section` varies.
+    pub shape: Shape,
+    /// Watch over every section from inside.
+    pub oracle: bool,
+    /// Read the clock at the edges of sections between fences.
+    pub ordered_stamps: bool,
     /// Memory for the guest's memory manager, in workloads that have one; rounded up to 2 MiB.
     pub memory_bytes: u64,
     /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use haltkick_hypercalls::{
-    ABI_VERSION, Descriptor, EVENTS_SECTION, HAS_NATIVE, HAS_PARAVIRT, HAS_POINTS, IS_LOCK_FREE, IS_SELFTEST,
-    ImageNote, LOCK_EVENTS, LOCKS_SECTION, NOTE_OWNER, NOTE_TYPE, NOTES_SECTIONS, POINTS_SECTION,
-    TAKES_NO_LOCK, WORKLOADS_SECTION,
+    ABI_FINGERPRINT, ABI_VERSION, Descriptor, EVENTS_SECTION, Features, ImageNote, LOCK_EVENTS,
+    LOCKS_SECTION, LockFlags, NOTE_OWNER, NOTE_TYPE, POINTS_SECTION, TIMES, WORKLOADS_SECTION, WorkloadFlags,
 };
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
@@ -28,50 +27,70 @@ pub struct Entry {
     pub name: String,
     /// One line of explanation.
     pub summary: String,
-    /// Flags of `haltkick_hypercalls::Descriptor`.
-    pub flags: u32,
+    /// `LockFlags`, `WorkloadFlags`, or what a vCPU does that passes the point.
+    pub(crate) flags: u32,
+    /// Workloads: what they report in each slot of the results' times; empty: nothing.
+    pub times: Vec<String>,
 }
 
 impl Entry {
+    /// What is special about it as a lock.
+    #[must_use]
+    pub fn lock_flags(&self) -> LockFlags {
+        LockFlags(self.flags)
+    }
+
+    /// What is special about it as a workload.
+    #[must_use]
+    pub fn workload_flags(&self) -> WorkloadFlags {
+        WorkloadFlags(self.flags)
+    }
+
     /// The lock has a form for `--pv off`.
     #[must_use]
     pub fn has_native(&self) -> bool {
-        self.flags & HAS_NATIVE != 0
+        self.lock_flags().has(LockFlags::HAS_NATIVE)
+    }
+
+    /// The lock is a way to serve page faults.
+    #[must_use]
+    pub fn serves_faults(&self) -> bool {
+        self.lock_flags().has(LockFlags::SERVES_FAULTS)
     }
 
     /// The lock has a form for `--pv on`.
     #[must_use]
     pub fn has_paravirt(&self) -> bool {
-        self.flags & HAS_PARAVIRT != 0
+        self.lock_flags().has(LockFlags::HAS_PARAVIRT)
     }
 
     /// The lock can be stopped at points of its slow path.
     #[must_use]
     pub fn has_points(&self) -> bool {
-        self.flags & HAS_POINTS != 0
+        self.lock_flags().has(LockFlags::HAS_POINTS)
     }
 
     /// The lock excludes nobody.
     #[must_use]
     pub fn is_lock_free(&self) -> bool {
-        self.flags & IS_LOCK_FREE != 0
+        self.lock_flags().has(LockFlags::IS_LOCK_FREE)
     }
 
     /// The workload takes its lock, at least now and then.
     #[must_use]
     pub fn takes_locks(&self) -> bool {
-        self.flags & TAKES_NO_LOCK == 0
+        !self.workload_flags().has(WorkloadFlags::TAKES_NO_LOCK)
     }
 
     /// The workload notes its critical sections, for a trace.
     pub(crate) fn notes_sections(&self) -> bool {
-        self.flags & NOTES_SECTIONS != 0
+        self.workload_flags().has(WorkloadFlags::NOTES_SECTIONS)
     }
 
     /// The workload fails, or checks something, on purpose.
     #[must_use]
     pub fn is_selftest(&self) -> bool {
-        self.flags & IS_SELFTEST != 0
+        self.workload_flags().has(WorkloadFlags::IS_SELFTEST)
     }
 }
 
@@ -88,6 +107,8 @@ pub struct Image {
     pub points: Vec<Entry>,
     /// Its lock events, in the order of their slots.
     pub events: Vec<String>,
+    /// What it fills in.
+    pub features: Features,
     pub(crate) entry: u64,
     pub(crate) end: u64,
     pub(crate) vector_stubs: u64,
@@ -185,6 +206,21 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
         );
         return Err(image_error(path, reason));
     }
+    if note.fingerprint != 0 && note.fingerprint != ABI_FINGERPRINT {
+        let reason = format!(
+            "was built from another state of the ABI (fingerprint {:#x}) than this haltkick ({ABI_FINGERPRINT:#x}): rebuild \
+             the image",
+            note.fingerprint
+        );
+        return Err(image_error(path, reason));
+    }
+    if !Features::KNOWN.has(note.features) {
+        let unknown = note.features.0 & !Features::KNOWN.0;
+        return Err(image_error(
+            path,
+            format!("has features that this haltkick does not know ({unknown:#x})"),
+        ));
+    }
 
     let (segments, end) = load_segments(path, endian, program_headers, bytes)?;
     let inside = |address: u64, size: u64| {
@@ -206,6 +242,7 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
         workloads: descriptors(path, &file, WORKLOADS_SECTION)?,
         points: descriptors(path, &file, POINTS_SECTION)?,
         events: events(path, &file)?,
+        features: note.features,
         entry,
         end,
         vector_stubs: note.vector_stubs,
@@ -225,13 +262,20 @@ fn find_note(
         let mut notes = header.notes(endian, bytes).ok()??;
         while let Ok(Some(note)) = notes.next() {
             let owner = &NOTE_OWNER[..NOTE_OWNER.len() - 1];
-            if note.name() == owner
-                && note.n_type(endian).0 == NOTE_TYPE
-                && note.desc().len() == size_of::<ImageNote>()
-            {
-                let word = |at: usize| note.desc()[at..at + 4].try_into().map(u32::from_le_bytes).ok();
-                let vector_stubs = u64::from(word(8)?) | u64::from(word(12)?) << 32;
-                return Some(ImageNote { abi_version: word(0)?, vector_stub_bytes: word(4)?, vector_stubs });
+            if note.name() == owner && note.n_type(endian).0 == NOTE_TYPE && note.desc().len() >= 16 {
+                // Version 1 had less; what is not there is 0, and the version says so.
+                let word = |at: usize| match note.desc().get(at..at + 4) {
+                    Some(bytes) => bytes.try_into().map(u32::from_le_bytes).ok(),
+                    None => Some(0),
+                };
+                let long = |at: usize| Some(u64::from(word(at)?) | u64::from(word(at + 4)?) << 32);
+                return Some(ImageNote {
+                    abi_version: word(0)?,
+                    vector_stub_bytes: word(4)?,
+                    vector_stubs: long(8)?,
+                    fingerprint: long(16)?,
+                    features: Features(long(24)?),
+                });
             }
         }
         None
@@ -300,6 +344,11 @@ fn descriptors(path: &Path, file: &object::File<'_>, name: &str) -> Result<Vec<E
                     record[flags + 2],
                     record[flags + 3],
                 ]),
+                times: record[offset_of!(Descriptor, times)..]
+                    .chunks_exact(16)
+                    .take(TIMES)
+                    .map(text)
+                    .collect(),
             }
         })
         .collect())

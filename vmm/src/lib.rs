@@ -68,7 +68,8 @@ mod watch;
 
 pub use activity::ByActivity;
 pub use config::{
-    Accelerator, Engine, MAX_WINDOWS, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share,
+    Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
+    Share,
 };
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
@@ -85,8 +86,8 @@ pub use linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
 pub use outcome::{
-    CacheEvents, Graces, HintCheck, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
-    VcpuOutcome, WorkSpeed,
+    CacheEvents, Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports,
+    TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 pub use patch::{Edit, Form};
 pub use probe::{Probe, probe};

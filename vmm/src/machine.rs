@@ -1,9 +1,6 @@
 //! A guest that is ready to start: memory, vCPUs in their start state, one clock. KVM's, or this process's own.
 
-use haltkick_hypercalls::{
-    ABI_VERSION, BOOT_GO_ON, BOOT_GRACE, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BootBlock, GuestAddress,
-    USES_MEMORY,
-};
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VmFd;
 
@@ -97,7 +94,7 @@ impl Machine {
         let tsc_khz = vm.tsc_khz()?;
         let tsc_offset = tsc_offset(&vm.vcpus[0]);
         let mut boot = boot_block(config, chosen, tsc_khz);
-        boot.flags |= in_kernel::boot_flags(pv_backend, &vm.cpuid);
+        boot.flags = boot.flags.with(in_kernel::boot_flags(pv_backend, &vm.cpuid));
         set_start_state(&vm, image, ring, boot)?;
         let steal_time_refused = match config.sched {
             Sched::Host => enable_steal_time(&vm).err(),
@@ -145,7 +142,7 @@ impl Machine {
             return Err(RunError::Usage(format!("--pv-backend {asked} is KVM's: use --engine kvm")));
         }
         let workload_entry = &image.workloads[chosen.workload as usize];
-        if workload_entry.flags & USES_MEMORY != 0 {
+        if workload_entry.workload_flags().has(WorkloadFlags::USES_MEMORY) {
             return Err(RunError::Usage(format!(
                 "workload `{}` has page tables of its own, which threads have not: use --engine kvm",
                 workload_entry.name
@@ -206,7 +203,7 @@ fn tsc_offset(vcpu: &KvmVcpu) -> u64 {
 }
 
 fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
-    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    let shape = config.shape;
     let ticks =
         |duration: std::time::Duration| (duration.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64;
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -215,11 +212,16 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         vcpus: config.vcpus,
         lock: chosen.lock,
         workload: chosen.workload,
-        flags: flag(config.pv, BOOT_PARAVIRT)
-            | flag(config.preempted_hint, BOOT_PREEMPTED_HINT)
-            | flag(config.mix.go_on, BOOT_GO_ON)
-            | flag(!config.grace.is_zero(), BOOT_GRACE),
+        flags: BootFlags::NONE
+            .with_if(config.pv, BootFlags::PARAVIRT)
+            .with_if(config.preempted_hint, BootFlags::PREEMPTED_HINT)
+            .with_if(config.mix.go_on, BootFlags::GO_ON)
+            .with_if(!config.grace.is_zero(), BootFlags::GRACE)
+            .with_if(config.oracle, BootFlags::ORACLE)
+            .with_if(config.ordered_stamps, BootFlags::ORDERED_STAMPS)
+            .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK),
         lock_count: config.lock_count,
+        fingerprint: ABI_FINGERPRINT,
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
         oracles: GuestAddress(0),
@@ -241,12 +243,22 @@ fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
         long_hold_ns: nanoseconds(config.mix.long_hold),
         long_one_in: config.mix.long_one_in,
         nested_one_in: config.mix.nested_one_in,
+        entries: GuestAddress(0),
+        read_hold_ns: nanoseconds(shape.read_hold),
+        arrival_ticks: shape.arrivals.map_or(0, ticks),
+        read_percent: shape.read_percent,
+        hold_jitter_percent: shape.hold_jitter_percent,
+        zipf_hundredths: shape.zipf_hundredths,
+        footprint_lines: shape.footprint_lines,
+        dirty_lines: shape.dirty_lines,
+        reserved: 0,
     }
 }
 
 /// Memory for the guest's memory manager, if the workload has one.
 pub(crate) fn pool_bytes(config: &RunConfig, image: &Image, chosen: Chosen) -> u64 {
-    let uses_memory = image.workloads[chosen.workload as usize].flags & USES_MEMORY != 0;
+    let uses_memory =
+        image.workloads[chosen.workload as usize].workload_flags().has(WorkloadFlags::USES_MEMORY);
     if uses_memory { config.memory_bytes } else { 0 }
 }
 

@@ -7,9 +7,11 @@
 //!  0x300000  one line per vCPU with its preempted flag, where neither the VMM nor KVM writes it
 //!  0x400000  the image (text, constants, data, zeroed data)
 //!  image end, rounded up to 2 MiB:
-//!            one VcpuArea (8 KiB) per vCPU
+//!            one VcpuArea (16 KiB) per vCPU
+//!  rounded up to 4 KiB:
 //!            one ring-0 stack (4 KiB) per vCPU, for exceptions
 //!            one stack (16 KiB) per vCPU
+//!            one row of counters per vCPU, with one for each lock
 //!            one ring of trace records per vCPU, if the run is traced
 //!  rounded up to 2 MiB:
 //!            the pool of the guest's memory manager, for workloads that have one
@@ -25,7 +27,8 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use haltkick_hypercalls::{
-    BootBlock, Control, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea, trace_ring_bytes,
+    BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea,
+    trace_ring_bytes,
 };
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
@@ -89,8 +92,9 @@ impl Extent {
     fn new(image_end: u64, vcpus: u32, pool_bytes: u64, trace_sections: u64) -> Result<Self, RunError> {
         let areas = image_end.next_multiple_of(LARGE_PAGE);
         let trace_bytes = if trace_sections > 0 { trace_ring_bytes(trace_sections) } else { 0 };
-        let per_vcpu = size_of::<VcpuArea>() as u64 + RING0_STACK_BYTES + STACK_BYTES + trace_bytes;
-        let pool = (areas + u64::from(vcpus) * per_vcpu).next_multiple_of(LARGE_PAGE);
+        let per_vcpu = RING0_STACK_BYTES + STACK_BYTES + ENTRIES_ROW_BYTES as u64 + trace_bytes;
+        let stacks = stacks_after(areas, u64::from(vcpus));
+        let pool = (stacks + u64::from(vcpus) * per_vcpu).next_multiple_of(LARGE_PAGE);
         let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
         if size > MOST_BYTES {
             return Err(RunError::Usage(format!(
@@ -102,6 +106,11 @@ impl Extent {
         }
         Ok(Self { areas, pool, size })
     }
+}
+
+/// Where the stacks begin, after the areas of so many vCPUs.
+fn stacks_after(areas: u64, vcpus: u64) -> u64 {
+    (areas + vcpus * size_of::<VcpuArea>() as u64).next_multiple_of(HOST_PAGE as u64)
 }
 
 fn cannot_map(size: u64, source: std::io::Error) -> RunError {
@@ -202,13 +211,14 @@ impl Memory {
         self.map.write_slice(bytes, Gpa(address)).expect("the VMM writes within the memory it laid out");
     }
 
-    /// Puts eight bytes at `offset` of the control block, an oracle or a vCPU's area, as another machine's record has them. What
-    /// lies outside is left out.
+    /// Puts eight bytes at `offset` of the control block, an oracle, a vCPU's area or its counters of sections, as another
+    /// machine's record has them. What lies outside is left out.
     pub(crate) fn deposit(&self, structure: &str, index: u32, offset: u64, value: u64) {
         let (address, bytes, count) = match structure {
             "control" => (CONTROL, size_of::<Control>(), 1),
             "oracle" => (ORACLES, size_of::<Oracle>(), MAX_LOCKS),
             "vcpu" => (self.areas, size_of::<VcpuArea>(), self.vcpus()),
+            "entries" => (self.entries(0), ENTRIES_ROW_BYTES, self.vcpus()),
             _ => return,
         };
         let bytes = bytes as u64;
@@ -267,7 +277,7 @@ impl Memory {
 
     /// Top of the stack that exceptions of vCPU `vcpu` use.
     pub(crate) fn ring0_stack_top(&self, vcpu: u32) -> u64 {
-        self.areas + self.vcpus * size_of::<VcpuArea>() as u64 + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
+        stacks_after(self.areas, self.vcpus) + (u64::from(vcpu) + 1) * RING0_STACK_BYTES
     }
 
     /// Top of the stack that NMIs of vCPU `vcpu` use.
@@ -282,7 +292,20 @@ impl Memory {
 
     /// Where vCPU 0's ring of trace records begins; `None` when the run is not traced.
     fn trace_rings(&self) -> Option<u64> {
-        (self.trace_sections > 0).then(|| self.stack_top(self.vcpus as u32 - 1))
+        (self.trace_sections > 0).then(|| self.entries(self.vcpus as u32))
+    }
+
+    /// Where the counters of sections of vCPU `vcpu` begin.
+    fn entries(&self, vcpu: u32) -> u64 {
+        self.stack_top(self.vcpus as u32 - 1) + u64::from(vcpu) * ENTRIES_ROW_BYTES as u64
+    }
+
+    /// How often vCPU `vcpu` has entered the section of lock `lock`.
+    pub(crate) fn entered(&self, vcpu: u32, lock: u32) -> u64 {
+        assert!(u64::from(vcpu) < self.vcpus && lock < MAX_LOCKS);
+        let bytes =
+            self.read(self.entries(vcpu) + u64::from(lock) * 8, 8).expect("the rows lie in guest memory");
+        bytes.try_into().map_or(0, u64::from_le_bytes)
     }
 
     /// A copy of the ring of vCPU `vcpu`, as far as it has been written.
@@ -348,6 +371,7 @@ impl Memory {
         boot.oracles = GuestAddress(ORACLES);
         boot.trace_rings = GuestAddress(self.trace_rings().unwrap_or(0));
         boot.trace_sections = self.trace_sections;
+        boot.entries = GuestAddress(self.entries(0));
         boot.page_table = GuestAddress(PML4);
         (boot.pool, boot.pool_bytes) = (GuestAddress(self.pool), self.pool_bytes());
         // SAFETY: `BootBlock` is `repr(C)` without padding (its size is asserted in the ABI): all bytes are initialised.

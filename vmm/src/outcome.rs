@@ -106,6 +106,34 @@ pub struct PairTicks {
     pub patched: Option<u64>,
 }
 
+/// What is the most that any lock lets through in a workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ideal {
+    /// What goes through without a lock, and not more than locks / hold.
+    Serial,
+    /// What goes through without a lock.
+    LockFree,
+    /// Nobody knows: without a lock the workload does something else, or is in its own way.
+    #[default]
+    Unknown,
+}
+
+/// What the instrument costs where nobody else is about, in TSC ticks per 1024 uses, as measured at boot. `None`: the image
+/// does not say, or it is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Reading the clock as it is.
+    pub stamp: Option<u64>,
+    /// Reading it between fences.
+    pub ordered_stamp: Option<u64>,
+    /// What the oracle does in a section.
+    pub oracle: Option<u64>,
+    /// All that is around an empty section, the lock left out.
+    pub section: Option<u64>,
+    /// Counting a section's times.
+    pub counting: Option<u64>,
+}
+
 /// Counts of the host's PMU by name, or why there is none.
 pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
 
@@ -144,12 +172,24 @@ pub struct Outcome {
     pub cpu_time: Duration,
     /// Sections whose update of the plain counter was lost; `None` for a lock-free run.
     pub lost_updates: Option<u64>,
-    /// Time from asking for the lock to having it.
+    /// What the instrument costs.
+    pub costs: Costs,
+    /// What the most is that any lock lets through.
+    pub ideal: Ideal,
+    /// Time from asking for the lock to having it; empty from workloads that do not report it.
     pub wait: TicksHistogram,
     /// The waits that had not ended when the window closed, in TSC ticks up to then; or why nobody knows them.
     pub pending_waits: Result<Vec<u64>, String>,
-    /// Time from having the lock to having released it.
+    /// Time from having the lock to the end of the section; empty from workloads that do not report it.
     pub hold: TicksHistogram,
+    /// Time from there to having released the lock; empty from workloads that do not report it.
+    pub unlock: TicksHistogram,
+    /// What else the workload reports, under the names that it gives.
+    pub times: Vec<(String, TicksHistogram)>,
+    /// Sections that only read, where these are counted apart.
+    pub reads: u64,
+    /// Times that the TSC of a vCPU was seen to step back.
+    pub tsc_steps_back: u64,
     /// How fast each vCPU's work really went; `None` for one of which too few pieces were timed.
     pub work: Vec<Option<WorkSpeed>>,
     /// Lock events of all vCPUs since boot, under the image's names, in the image's order.
@@ -194,6 +234,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What the workload reports as `name`, beside wait, hold and unlock; `None` if nothing.
+    #[must_use]
+    pub fn time(&self, name: &str) -> Option<&TicksHistogram> {
+        self.times.iter().find(|(known, _)| known == name).map(|(_, histogram)| histogram)
+    }
+
     /// Sections completed inside the window, of all vCPUs. The guest counted them, and may have counted anything.
     #[must_use]
     pub fn acquisitions(&self) -> u64 {

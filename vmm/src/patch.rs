@@ -52,14 +52,14 @@ impl Image {
     /// # Errors
     /// [`RunError::Image`] when a site cannot be rewritten.
     pub fn edits(&self, lock: usize, pv: bool) -> Result<Vec<Edit>, RunError> {
-        let Some(Calls { lock: Some(lock), unlock: Some(unlock), .. }) = self.calls(lock, pv) else {
-            return Ok(vec![]);
-        };
+        let Some(calls) = self.calls(lock, pv) else { return Ok(vec![]) };
         let edit = |site: &Site| {
-            let target = if site.operation == Operation::Lock { lock } else { unlock };
-            self.edit(site, target).map_err(|reason| RunError::Image { path: self.path.clone(), reason })
+            let target = calls.function(site.operation)?;
+            Some(
+                self.edit(site, target).map_err(|reason| RunError::Image { path: self.path.clone(), reason }),
+            )
         };
-        self.sites.iter().map(edit).collect()
+        self.sites.iter().filter_map(edit).collect()
     }
 
     fn edit(&self, site: &Site, target: u64) -> Result<Edit, String> {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn no_lock_at_all_leaves_nothing_of_its_calls() {
-        for operation in [Operation::Lock, Operation::Unlock] {
+        for operation in [Operation::Lock, Operation::Unlock, Operation::Read, Operation::ReadUnlock] {
             assert_eq!(edit_of("none", false, operation).after, [0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00]);
         }
     }
@@ -231,16 +231,17 @@ mod tests {
         for (index, entry) in image.locks.iter().enumerate() {
             for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
                 let edits = image.edits(index, pv).expect("the embedded image can be patched");
-                // mcslock holds a lock for a closure, rwsem is held for reading or writing, and the memory manager has
-                // its own ways in.
-                let scoped = ["mcslock", "rwsem", "mmap-sem", "speculative", "per-vma"]
-                    .iter()
-                    .any(|name| entry.name.starts_with(name));
-                let sites = if has && !scoped { image.sites.len() } else { 0 };
-                assert_eq!(edits.len(), sites, "{}", entry.name);
+                // mcslock holds a lock for a closure: other sites are for it, and all of them.
+                let closed = entry.name.starts_with("mcslock");
+                let calls = |site: &&Site| has && (site.operation == Operation::Section) == closed;
+                assert_eq!(edits.len(), image.sites.iter().filter(calls).count(), "{}", entry.name);
             }
         }
-        assert!(image.sites.len() >= 2);
+        for operation in
+            [Operation::Lock, Operation::Unlock, Operation::Read, Operation::ReadUnlock, Operation::Section]
+        {
+            assert!(image.sites.iter().any(|site| site.operation == operation), "{operation}");
+        }
     }
 
     #[test]

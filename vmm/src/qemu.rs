@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{CHECKS_AT_REST, USES_MEMORY};
+use haltkick_hypercalls::WorkloadFlags;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::clock::{self, GuestTsc};
 use crate::collect;
-use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched};
+use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
 use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
@@ -126,7 +126,9 @@ fn check(
         "--work and sections that are long or nested need our own VMM"
     } else if config.vcpus > MOST_VCPUS {
         "it runs 254 vCPUs at most"
-    } else if workload.flags & (USES_MEMORY | CHECKS_AT_REST) != 0 {
+    } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY)
+        || workload.workload_flags().has(WorkloadFlags::CHECKS_AT_REST)
+    {
         "a workload that has page tables of its own, or is checked at rest, needs our own VMM"
     } else {
         return Ok(());
@@ -267,16 +269,17 @@ impl Cpu {
     }
 }
 
-/// The image, 32 KiB for each vCPU, and what a PC has besides.
+/// The image, 48 KiB for each vCPU, and what a PC has besides.
 fn memory_mib(config: &RunConfig) -> u64 {
-    64 + u64::from(config.vcpus).div_ceil(32)
+    64 + (u64::from(config.vcpus) * 48).div_ceil(1024)
 }
 
 fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> String {
     let switch = |on: bool| if on { "on" } else { "off" };
     let mut line = format!(
         "console_port={CONSOLE_PORT:#x} exit_port={EXIT_PORT:#x} vcpus={} lock={} pv={} preempted_hint={} pv_backend={} \
-         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} warmup_ns={} window_ns={} seed={} work_rate={}",
+         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} warmup_ns={} window_ns={} seed={} work_rate={} \
+         oracle={} ordered_stamps={}",
         config.vcpus,
         config.lock,
         switch(config.pv),
@@ -291,7 +294,23 @@ fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> S
         config.window.as_nanos(),
         config.seed,
         config.work_rate.unwrap_or(0),
+        switch(config.oracle),
+        switch(config.ordered_stamps),
     );
+    let shape = config.shape;
+    if shape != Shape::default() {
+        line += &format!(
+            " exponential_think={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",
+            switch(shape.exponential_think),
+            shape.hold_jitter_percent,
+            shape.zipf_hundredths,
+            shape.arrivals.unwrap_or_default().as_nanos(),
+            shape.footprint_lines,
+            shape.dirty_lines,
+            shape.read_percent,
+            shape.read_hold.as_nanos(),
+        );
+    }
     // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
     if accelerator == Accelerator::Tcg {
         line += &format!(" tsc_khz={tsc_khz}");
@@ -449,7 +468,14 @@ fn outcome(
         waits: None,
         kicks: None,
     };
-    let seen = collect::Seen { config, image, guest, lock: chosen.lock, patched_sites: 0 };
+    let seen = collect::Seen {
+        config,
+        image,
+        guest,
+        lock: chosen.lock,
+        workload: chosen.workload,
+        patched_sites: 0,
+    };
     Ok(Outcome {
         ring: Ring::Ring0,
         ring_reason: "QEMU starts the guest in ring 0".into(),
@@ -467,9 +493,15 @@ fn outcome(
         lock_cpu: None,
         cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
         lost_updates: collect::check_exclusion(&seen)?,
-        wait: collect::sum_histograms(&seen, |results| &results.wait),
+        costs: collect::costs(&seen),
+        ideal: collect::ideal(&seen),
+        wait: collect::time(&seen, "wait"),
         pending_waits: Err("QEMU's guest goes on between the end of the window and the look at it".into()),
-        hold: collect::sum_histograms(&seen, |results| &results.hold),
+        hold: collect::time(&seen, "hold"),
+        unlock: collect::time(&seen, "unlock"),
+        times: collect::other_times(&seen),
+        reads: collect::sum_results(&seen, |results| &results.reads),
+        tsc_steps_back: collect::sum_results(&seen, |results| &results.tsc_steps_back),
         work: collect::work_speeds(&seen, said.tsc_khz),
         lock_events: collect::lock_events(&seen),
         vm_exits: Vec::new(),

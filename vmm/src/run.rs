@@ -2,15 +2,13 @@
 
 use std::sync::atomic::AtomicBool;
 
-use haltkick_hypercalls::{
-    FAULTS_PAGES, HAS_NATIVE, HAS_PARAVIRT, IS_PART, MAX_LOCKS, NEEDS_PARTS, SERVES_FAULTS,
-};
+use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
 
 use crate::account::Place;
 use crate::beside;
 use crate::clock::{GuestTsc, now_ns, read_tsc};
 use crate::collect::{self, Facts};
-use crate::config::{Engine, PvBackend, RunConfig, Sched};
+use crate::config::{Engine, MOST_LINES, PvBackend, RunConfig, Sched};
 use crate::deschedule::{Deschedule, Plan};
 use crate::error::RunError;
 use crate::explain::{self, Scene};
@@ -145,6 +143,7 @@ pub fn run_guests(
             machine,
             guest,
             lock: chosen[index].lock,
+            workload: chosen[index].workload,
             observed,
             finished: &of_guest,
             pmu: &pmu,
@@ -240,10 +239,11 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         };
     let lock = find("lock", &image.locks, &config.lock)?;
     let workload = find("workload", &image.workloads, &config.workload)?;
-    let (form, flag) = if config.pv { ("paravirtual", HAS_PARAVIRT) } else { ("native", HAS_NATIVE) };
-    if image.locks[lock].flags & flag == 0 {
+    let (form, has): (_, fn(&Entry) -> bool) =
+        if config.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
+    if !has(&image.locks[lock]) {
         let with: Vec<_> =
-            image.locks.iter().filter(|lock| lock.flags & flag != 0).map(|lock| lock.name.as_str()).collect();
+            image.locks.iter().filter(|lock| has(lock)).map(|lock| lock.name.as_str()).collect();
         return usage(format!(
             "lock `{}` has no {form} form; these have one: {}",
             config.lock,
@@ -251,6 +251,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         ));
     }
     check_kind(image, lock, workload)?;
+    check_shape(config, &image.locks[lock])?;
     if config.sched == Sched::Host && !config.grace.is_zero() {
         return usage(
             "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
@@ -271,6 +272,24 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point, trace_sections: 0 })
 }
 
+/// What sections touch must fit into the guest.
+fn check_shape(config: &RunConfig, lock: &Entry) -> Result<(), RunError> {
+    let shape = config.shape;
+    if shape.dirty_lines > shape.footprint_lines {
+        let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
+        return Err(RunError::Usage(format!("a section cannot write {dirty} of {all} cache lines")));
+    }
+    let owners = if lock.is_lock_free() { config.vcpus } else { config.lock_count };
+    let lines = u64::from(owners) * u64::from(shape.footprint_lines);
+    if lines > MOST_LINES {
+        return Err(RunError::Usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
+    }
+    if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
+        return Err(RunError::Usage("a share is 100 % at most".into()));
+    }
+    Ok(())
+}
+
 /// The number of the point where to deschedule, if it is to be at one.
 fn check_deschedule(
     deschedule: &Deschedule,
@@ -286,12 +305,11 @@ fn check_deschedule(
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
 /// structures made of locks takes those that can be parts.
 fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
-    let faults = image.workloads[workload].flags & FAULTS_PAGES != 0;
-    let needs_parts = image.workloads[workload].flags & NEEDS_PARTS != 0;
+    let flags = image.workloads[workload].workload_flags();
+    let faults = flags.has(WorkloadFlags::FAULTS_PAGES);
     let fits = |lock: &Entry| {
-        let serves = (lock.flags & SERVES_FAULTS != 0) == faults
-            || lock.is_lock_free() && lock.flags & SERVES_FAULTS != 0;
-        serves && (!needs_parts || lock.flags & IS_PART != 0)
+        let serves = lock.serves_faults() == faults || lock.is_lock_free() && lock.serves_faults();
+        serves && (!flags.has(WorkloadFlags::NEEDS_PARTS) || lock.lock_flags().has(LockFlags::IS_PART))
     };
     if fits(&image.locks[lock]) {
         return Ok(());

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use haltkick_hypercalls::{
-    CALLS_SECTION, CallSite, LockCalls, OPERATION_LOCK, OPERATION_UNLOCK, SITES_SECTION,
+    CALLS_SECTION, CallSite, LockCalls, OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK,
+    OPERATION_SECTION, OPERATION_UNLOCK, SITES_SECTION,
 };
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
@@ -21,6 +22,12 @@ pub enum Operation {
     Lock,
     /// Releases it.
     Unlock,
+    /// Takes a lock for reading.
+    Read,
+    /// Releases it.
+    ReadUnlock,
+    /// Does something while it holds a lock.
+    Section,
 }
 
 impl fmt::Display for Operation {
@@ -28,6 +35,9 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::Lock => "lock",
             Self::Unlock => "unlock",
+            Self::Read => "read",
+            Self::ReadUnlock => "read-unlock",
+            Self::Section => "section",
         })
     }
 }
@@ -44,14 +54,33 @@ pub(crate) struct Site {
 /// How one form of a lock is called, and what memory it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Address of the function that a lock site calls; `None` when no site can call this form.
+    /// Address of the function that a lock site calls; `None` when no such site can call this form.
     pub lock: Option<u64>,
     /// Address of the function that an unlock site calls.
     pub unlock: Option<u64>,
+    /// Address of the function that a read site calls.
+    pub read: Option<u64>,
+    /// Address of the function that a read-unlock site calls.
+    pub read_unlock: Option<u64>,
+    /// Address of the function that a section site calls, for a form that is held for the length of one.
+    pub section: Option<u64>,
     /// Bytes of one lock.
     pub lock_bytes: u32,
     /// Bytes that each vCPU needs for all locks of this kind.
     pub cpu_bytes: u32,
+}
+
+impl Calls {
+    /// Address of the function that a site of `operation` calls.
+    pub(crate) fn function(&self, operation: Operation) -> Option<u64> {
+        match operation {
+            Operation::Lock => self.lock,
+            Operation::Unlock => self.unlock,
+            Operation::Read => self.read,
+            Operation::ReadUnlock => self.read_unlock,
+            Operation::Section => self.section,
+        }
+    }
 }
 
 /// Reads and checks the sites of an image. An image without the section has none.
@@ -66,6 +95,9 @@ pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> 
         let operation = match short(20) as u32 {
             OPERATION_LOCK => Operation::Lock,
             OPERATION_UNLOCK => Operation::Unlock,
+            OPERATION_READ => Operation::Read,
+            OPERATION_READ_UNLOCK => Operation::ReadUnlock,
+            OPERATION_SECTION => Operation::Section,
             other => return Err(wrong(&format!("of unknown operation {other}"))),
         };
         let site = Site { address: long(0), slot: long(8), bytes: short(16), operation };
@@ -128,13 +160,15 @@ pub(crate) fn calls(
         .iter()
         .map(|record| {
             let (lock, unlock) = (function(word(record, 0, 8))?, function(word(record, 8, 8))?);
-            if lock.is_some() != unlock.is_some() {
+            let (read, read_unlock) = (function(word(record, 16, 8))?, function(word(record, 24, 8))?);
+            if lock.is_some() != unlock.is_some() || read.is_some() != read_unlock.is_some() {
                 return Err(format!(
                     "has a lock in {CALLS_SECTION} that can be taken and not released, or the reverse"
                 ));
             }
-            let (lock_bytes, cpu_bytes) = (word(record, 16, 4) as u32, word(record, 20, 4) as u32);
-            Ok(Calls { lock, unlock, lock_bytes, cpu_bytes })
+            let section = function(word(record, 32, 8))?;
+            let (lock_bytes, cpu_bytes) = (word(record, 40, 4) as u32, word(record, 44, 4) as u32);
+            Ok(Calls { lock, unlock, read, read_unlock, section, lock_bytes, cpu_bytes })
         })
         .collect();
     Ok(parsed?.chunks_exact(2).map(|forms| [forms[0], forms[1]]).collect())

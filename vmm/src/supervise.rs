@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_hypercalls::{CHECKS_AT_REST, NOTES_WAITS, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
@@ -120,15 +120,15 @@ impl<'a, 's> Supervisor<'a, 's> {
         pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
-        let has_flag = |config: &RunConfig, guest: &GuestRun<'_>, flag: u32| {
+        let has_flag = |config: &RunConfig, guest: &GuestRun<'_>, flag: WorkloadFlags| {
             let workload = guest.image.workloads.iter().find(|workload| workload.name == config.workload);
-            workload.is_some_and(|workload| workload.flags & flag != 0)
+            workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
         let watched = configs.iter().zip(guests).map(|(config, guest)| Watched {
             config,
             guest,
-            checks_at_rest: has_flag(config, guest, CHECKS_AT_REST),
-            notes_waits: has_flag(config, guest, NOTES_WAITS),
+            checks_at_rest: has_flag(config, guest, WorkloadFlags::CHECKS_AT_REST),
+            notes_waits: has_flag(config, guest, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(),

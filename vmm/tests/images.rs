@@ -83,7 +83,38 @@ fn another_abi_version_is_refused_and_both_versions_are_named() {
         bytes[version..version + 4].copy_from_slice(&77_u32.to_le_bytes());
     });
     let text = refusal("old", &old);
-    assert!(text.contains("77") && text.contains("version 1"), "{text}");
+    assert!(text.contains("77") && text.contains("version 2"), "{text}");
+}
+
+/// Offset of the note's descriptor.
+fn note(bytes: &[u8]) -> usize {
+    find(bytes, b"Haltkick\0") + 12
+}
+
+#[test]
+fn an_image_from_another_state_of_the_abi_is_refused_though_it_has_the_same_version() {
+    let other = edited(|bytes| {
+        let at = note(bytes) + 16;
+        bytes[at] ^= 1;
+    });
+    assert!(refusal("fingerprint", &other).contains("another state of the ABI"));
+    // Written to the version, not compiled from the file.
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-fingerprint");
+    let without = edited(|bytes| {
+        let at = note(bytes) + 16;
+        bytes[at..at + 8].fill(0);
+    });
+    std::fs::write(&path, without).expect("the test's directory can be written");
+    Image::from_file(&path).expect("an image without a fingerprint is checked by its version");
+}
+
+#[test]
+fn features_that_nobody_knows_are_refused() {
+    let other = edited(|bytes| {
+        let at = note(bytes) + 24;
+        bytes[at + 7] |= 0x80;
+    });
+    assert!(refusal("features", &other).contains("does not know"));
 }
 
 #[test]
@@ -207,7 +238,7 @@ fn call_sites_through_another_slot_are_refused() {
     assert!(outside.contains("outside its memory"), "{outside}");
     // Lock sites that say they unlock call through the slot of the lock.
     let swapped = section_refusal("operation-swapped", SITES, |sites| {
-        for site in sites.chunks_exact_mut(SITE_BYTES).skip(1) {
+        for site in sites.chunks_exact_mut(SITE_BYTES).filter(|site| site[20] < 2).skip(1) {
             site[20] ^= 1;
         }
     });
@@ -252,7 +283,7 @@ fn sections_of_call_sites_that_are_no_whole_records_are_refused() {
         "fewer-calls",
         &edited(|bytes| {
             let (header, _, len) = section(bytes, CALLS);
-            bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 48).to_le_bytes());
+            bytes[header + SIZE..header + SIZE + 8].copy_from_slice(&(len as u64 - 96).to_le_bytes());
         }),
     );
     assert!(fewer.contains("two for each"), "{fewer}");

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
     Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedSource, PvBackend, Readings,
@@ -105,7 +104,7 @@ fn start(config: &RunConfig) -> Result<Outcome, RunError> {
 /// Every form of every lock of the image that guards sections; schemes of page faults guard none.
 fn forms() -> Vec<(String, bool)> {
     let image = Image::embedded();
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || lock.flags & SERVES_FAULTS == 0);
+    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
     let forms = locks.flat_map(|lock| {
         let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
         forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))

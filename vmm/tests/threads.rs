@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::{Engine, Image, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, run};
 use libtest_mimic::{Arguments, Trial};
 
@@ -54,10 +53,8 @@ fn exits(outcome: &Outcome, name: &str) -> u64 {
 fn every_form_of_every_lock_excludes_under_either_scheduler() {
     let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
     // Schemes of page faults guard no sections.
-    for lock in Image::embedded()
-        .locks
-        .into_iter()
-        .filter(|lock| lock.is_lock_free() || lock.flags & SERVES_FAULTS == 0)
+    for lock in
+        Image::embedded().locks.into_iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults())
     {
         for (_, pv) in
             [(lock.has_native(), false), (lock.has_paravirt(), true)].iter().filter(|(has, _)| *has)

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Accelerator, ByActivity, Engine, Graces, HintCheck, Outcome, PreemptedSource, Ring, RunConfig, RunDelay,
-    Sched, Share, SwitchReports, VcpuOutcome,
+    Accelerator, ByActivity, Costs, Engine, Graces, HintCheck, Ideal, Outcome, PreemptedSource, Ring,
+    RunConfig, RunDelay, Sched, Share, SwitchReports, VcpuOutcome,
 };
 
 use super::times::distribution;
 use super::{
-    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, LockCost, Noise, PerVcpu, Place,
-    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
+    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, Noise,
+    PerVcpu, Place, Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
 use crate::deschedule::Policy;
 use crate::host::Host;
@@ -93,6 +93,8 @@ impl Record {
             fairness: fairness(&outcome.vcpus, &mut why),
             wait_ns: waits(outcome, &mut why),
             hold_ns: holds(outcome, &mut why),
+            unlock_ns: unlocks(outcome, &mut why),
+            times_ns: times(outcome, &mut why),
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: kvm_stats(outcome, &mut why),
@@ -146,6 +148,12 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
     };
     if config.mix.work_sections.is_none() {
         why.insert("config.work_sections".into(), "as many sections as fit into the window".into());
+    }
+    if config.shape.arrivals.is_none() {
+        why.insert(
+            "config.arrivals_ns".into(),
+            "vCPUs began their next section when they had thought".into(),
+        );
     }
     if config.halt_poll.is_none() {
         why.insert("config.halt_poll_ns".into(), "left as the host has it".into());
@@ -201,6 +209,16 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         long_hold_ns: ns(config.mix.long_hold),
         long_one_in: config.mix.long_one_in,
         nested_one_in: config.mix.nested_one_in,
+        exponential_think: config.shape.exponential_think,
+        hold_jitter_percent: config.shape.hold_jitter_percent,
+        zipf: f64::from(config.shape.zipf_hundredths) / 100.0,
+        arrivals_ns: config.shape.arrivals.map(ns),
+        footprint_lines: config.shape.footprint_lines,
+        dirty_lines: config.shape.dirty_lines,
+        read_percent: config.shape.read_percent,
+        read_hold_ns: if config.shape.read_percent > 0 { ns(config.shape.read_hold) } else { 0 },
+        oracle: config.oracle,
+        ordered_stamps: config.ordered_stamps,
         warmup_ns: ns(config.warmup),
         window_ns: ns(config.window),
         min_sections: config.min_sections,
@@ -232,6 +250,7 @@ fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
         tsc_khz: outcome.tsc_khz,
         work_rate: outcome.work_rate,
         work_speed: work_speed(outcome, why),
+        tsc_steps_back: outcome.tsc_steps_back,
         preempted_flag,
     }
 }
@@ -280,7 +299,47 @@ fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
         lock_bytes: outcome.calls.map(|calls| calls.lock_bytes),
         cpu_bytes: outcome.calls.map(|calls| calls.cpu_bytes),
         patched_sites: outcome.patched_sites as u64,
+        instrument: Some(instrument_cost(config, outcome, why)),
     }
+}
+
+fn instrument_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> InstrumentCost {
+    let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
+    let Costs { stamp, ordered_stamp, oracle, section, counting } = outcome.costs;
+    let unsaid = "the guest image does not measure it";
+    for (field, known, reason) in [
+        ("stamp_tsc_cycles", stamp.is_some(), unsaid),
+        ("ordered_stamp_tsc_cycles", ordered_stamp.is_some(), unsaid),
+        ("oracle_tsc_cycles", oracle.is_some(), if config.oracle { unsaid } else { "the oracle is off" }),
+        ("section_tsc_cycles", section.is_some(), unsaid),
+        ("counting_tsc_cycles", counting.is_some(), unsaid),
+    ] {
+        if !known {
+            why.insert(format!("lock_cost.instrument.{field}"), reason.into());
+        }
+    }
+    InstrumentCost {
+        stamp_tsc_cycles: cycles(stamp),
+        ordered_stamp_tsc_cycles: cycles(ordered_stamp),
+        oracle_tsc_cycles: cycles(oracle),
+        section_tsc_cycles: cycles(section),
+        counting_tsc_cycles: cycles(counting),
+    }
+}
+
+/// What the workload reports beside wait, hold and unlock.
+fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
+    let named =
+        outcome.times.iter().filter(|(_, histogram)| histogram.buckets.iter().any(|count| *count > 0));
+    named
+        .map(|(name, histogram)| {
+            let path = format!("times_ns.{name}");
+            (
+                name.clone(),
+                distribution(&path, histogram, Err("only waits are looked at"), outcome.tsc_khz, why),
+            )
+        })
+        .collect()
 }
 
 fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
@@ -291,8 +350,8 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
         if per_second > 0.0 { Ok(per_second) } else { Err(none()) }
     });
     let lock_free_per_second = lock_free.as_ref().ok().copied();
-    let ideal_per_second = match lock_free {
-        Ok(lock_free) => Some(ideal(lock_free, config)),
+    let ideal_per_second = match lock_free.and_then(|lock_free| ideal(lock_free, config, outcome)) {
+        Ok(ideal) => Some(ideal),
         Err(reason) => {
             why.insert("totals.lock_free_per_second".into(), reason.clone());
             why.insert("totals.ideal_per_second".into(), reason.clone());
@@ -301,7 +360,12 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
         }
     };
     if outcome.lost_updates.is_none() {
-        why.insert("totals.lost_updates".into(), "without a lock, updates may be lost".into());
+        let reason = if config.oracle {
+            "without a lock, updates may be lost"
+        } else {
+            "nobody watched (--oracle off)"
+        };
+        why.insert("totals.lost_updates".into(), reason.into());
     }
     let run_ns: Option<u64> = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum();
     let lock_cpu_ns = outcome.lock_cpu.map(ns);
@@ -316,6 +380,7 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
     }
     Totals {
         acquisitions,
+        reads: outcome.reads,
         acquisitions_per_second,
         lock_free_per_second,
         ideal_per_second,
@@ -328,11 +393,21 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
     }
 }
 
-/// min(lock-free throughput, locks / hold).
-fn ideal(lock_free_per_second: f64, config: &RunConfig) -> f64 {
-    let hold = config.mix.mean_hold(config.hold).as_secs_f64();
-    let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
-    lock_free_per_second.min(serial)
+/// The most that any lock lets through, if the workload has such a bound: lock-free throughput, and at most locks / hold where
+/// all sections are of one length.
+fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Result<f64, String> {
+    match outcome.ideal {
+        Ideal::Serial => {
+            let hold = config.mix.mean_hold(config.hold).as_secs_f64();
+            let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
+            Ok(lock_free_per_second.min(serial))
+        }
+        Ideal::LockFree => Ok(lock_free_per_second),
+        Ideal::Unknown => Err(format!(
+            "workload {} has no ideal: its operations are neither sections of one known length nor the same without a lock",
+            config.workload
+        )),
+    }
 }
 
 fn kvm_stats(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, u64>> {
@@ -393,6 +468,10 @@ fn waits(outcome: &Outcome, why: &mut Why) -> Distribution {
 /// A section that is not over when the window closes is one of very many: holders do not starve.
 fn holds(outcome: &Outcome, why: &mut Why) -> Distribution {
     distribution("hold_ns", &outcome.hold, Err("only waits are looked at"), outcome.tsc_khz, why)
+}
+
+fn unlocks(outcome: &Outcome, why: &mut Why) -> Distribution {
+    distribution("unlock_ns", &outcome.unlock, Err("only waits are looked at"), outcome.tsc_khz, why)
 }
 
 fn activities(

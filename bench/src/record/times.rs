@@ -133,7 +133,12 @@ pub(super) fn distribution(
     }
     let pending = pending.ok().map(|pending| pending.len() as u64);
     if times.count() == 0 {
-        why.insert(path.to_owned(), "no section was completed inside the window".into());
+        let reason = if histogram.buckets.is_empty() {
+            "this workload reports no such time: see times_ns"
+        } else {
+            "no section was completed inside the window"
+        };
+        why.insert(path.to_owned(), reason.into());
         return Distribution { pending, ..Distribution::default() };
     }
     let to_ns = |ticks: f64| ticks * 1e6 / tsc_khz as f64;

@@ -64,6 +64,7 @@ impl Settings {
         let hold = work("hold", self.hold, Duration::from_micros(1))?;
         let think = work("think", self.think, Duration::from_micros(2))?;
         let mix = self.mix(&workload, hold, think)?;
+        let shape = self.shape.resolve(&workload, hold)?;
         let longest = if mix.work_sections.is_some() { LONGEST_WORK } else { Duration::from_secs(1) };
         let round = slice * vcpus.div_ceil(cpus.0.len() as u32);
         let config = RunConfig {
@@ -117,6 +118,9 @@ impl Settings {
             hold,
             think,
             mix,
+            shape,
+            oracle: self.shape.oracle(),
+            ordered_stamps: self.shape.ordered_stamps(),
             lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
             memory_bytes: self.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.bytes),
             work_rate: self.work_rate,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, RunDelay, TicksHistogram,
-    VcpuOutcome, WorkSpeed,
+    ByActivity, Costs, Ideal, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, RunDelay,
+    TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 
 /// A tick is a nanosecond.
@@ -56,6 +56,12 @@ pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         cpu_time: window * config.cpus.len() as u32,
         lost_updates: (config.lock != "none").then_some(0),
         wait: waits(sections),
+        costs: Costs::default(),
+        ideal: Ideal::Serial,
+        unlock: TicksHistogram::default(),
+        times: vec![],
+        reads: 0,
+        tsc_steps_back: 0,
         pending_waits: Ok(vec![]),
         work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); config.vcpus as usize],
         hold: histogram(&[(config.hold.as_nanos() as u64, sections)]),

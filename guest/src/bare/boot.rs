@@ -7,9 +7,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use haltkick_hypercalls::{
-    ABI_VERSION, BOOT_BARE, BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_PARAVIRT, BOOT_PREEMPTED_HINT, BOOT_VMMCALL,
-    BOOT_YIELD_HYPERCALL, BootBlock, CPU_OFFSET, Control, EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS,
-    Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR, WINDOW_CLOSED, WINDOW_OPEN,
+    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES,
+    EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
+    WINDOW_CLOSED, WINDOW_OPEN,
 };
 
 use crate::time::now;
@@ -96,7 +96,8 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     let areas = u64::from(settings.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
     let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
-    let end = stacks + areas * start::STACK_BYTES;
+    let entries = stacks + areas * start::STACK_BYTES;
+    let end = entries + areas * ENTRIES_ROW_BYTES as u64;
     if end > settings.memory_end {
         return Err(Failure::Memory { needed: end, there: settings.memory_end });
     }
@@ -114,17 +115,21 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     }
     start::STACKS.store(stacks, Ordering::Relaxed);
     start::EXPECTED.store(settings.vcpus, Ordering::Relaxed);
-    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
     let boot = BOOT_BLOCK.0.get().cast::<BootBlock>();
-    let flags = BOOT_BARE
-        | BOOT_HALT
-        | flag(settings.pv, BOOT_PARAVIRT)
-        | flag(settings.preempted_hint, BOOT_PREEMPTED_HINT)
-        | kick_flags(settings.backend)?;
+    let flags = BootFlags::BARE
+        .with(BootFlags::HALT)
+        .with_if(settings.pv, BootFlags::PARAVIRT)
+        .with_if(settings.preempted_hint, BootFlags::PREEMPTED_HINT)
+        .with_if(settings.oracle, BootFlags::ORACLE)
+        .with_if(settings.ordered_stamps, BootFlags::ORDERED_STAMPS)
+        .with_if(settings.exponential_think, BootFlags::EXPONENTIAL_THINK)
+        .with(kick_flags(settings.backend)?);
     // SAFETY: alone: no other CPU runs, and nobody has a reference to it. What is not set stays zero: no pool, no points,
     // as many sections as fit into the window.
     unsafe {
         (*boot).abi_version = ABI_VERSION;
+        (*boot).fingerprint = ABI_FINGERPRINT;
+        (*boot).entries = GuestAddress(entries);
         (*boot).vcpus = settings.vcpus;
         (*boot).lock = settings.lock;
         (*boot).workload = settings.workload;
@@ -137,33 +142,41 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         (*boot).think_ns = settings.think_ns;
         (*boot).work_rate = settings.work_rate;
         (*boot).seed = settings.seed;
+        (*boot).read_hold_ns = settings.read_hold_ns;
+        (*boot).read_percent = settings.read_percent;
+        (*boot).hold_jitter_percent = settings.hold_jitter_percent;
+        (*boot).zipf_hundredths = settings.zipf_hundredths;
+        (*boot).footprint_lines = settings.footprint_lines;
+        (*boot).dirty_lines = settings.dirty_lines;
         (*boot).page_table = GuestAddress((&raw const start::PML4) as u64);
         percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.
         prepare_machine();
         let tsc_khz = if settings.tsc_khz == 0 { measure_tsc_khz() } else { settings.tsc_khz };
         (*boot).tsc_khz = tsc_khz;
-        (*boot).spin_threshold_ticks =
-            (u128::from(settings.spin_threshold_ns) * u128::from(tsc_khz) / 1_000_000) as u64;
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc_khz) / 1_000_000) as u64;
+        (*boot).spin_threshold_ticks = ticks(settings.spin_threshold_ns);
+        (*boot).arrival_ticks = ticks(settings.arrival_ns);
         BOOT.store(boot, Ordering::Release);
         Ok(&*boot)
     }
 }
 
 /// How to kick: by KVM's hypercall where KVM offers that (and nobody asked otherwise), else by interrupt.
-fn kick_flags(asked: Backend) -> Result<u32, Failure> {
+fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
     const PV_SCHED_YIELD: u32 = 1 << 13;
     let kvm = halt::has_pv_unhalt();
     match asked {
         Backend::Kvm if !kvm => Err(Failure::NoKvm),
-        Backend::Ipi => Ok(0),
-        _ if !kvm => Ok(0),
+        Backend::Ipi => Ok(BootFlags::NONE),
+        _ if !kvm => Ok(BootFlags::NONE),
         Backend::Kvm | Backend::Auto => {
             let yields = halt::kvm_features() & PV_SCHED_YIELD != 0;
             let vendor = __cpuid(0);
             let amd = [*b"Auth", *b"Hygo"].contains(&vendor.ebx.to_le_bytes());
-            let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-            Ok(BOOT_KICK_HYPERCALL | flag(yields, BOOT_YIELD_HYPERCALL) | flag(amd, BOOT_VMMCALL))
+            Ok(BootFlags::KICK_HYPERCALL
+                .with_if(yields, BootFlags::YIELD_HYPERCALL)
+                .with_if(amd, BootFlags::VMMCALL))
         }
     }
 }
@@ -194,14 +207,28 @@ fn keep_steal_time(area: u64) {
 }
 
 /// TSC ticks per millisecond, against the APIC's timer: that counts nanoseconds in KVM, and in QEMU's emulator.
+///
+/// The host may take this CPU between reading the one clock and the other, which would show as another frequency. So each
+/// reading of the timer stands between two of the TSC, and the pair of the narrowest of several counts.
 fn measure_tsc_khz() -> u64 {
     const TEN_MS: u32 = 10_000_000;
+    const READINGS: usize = 16;
+    /// TSC in the middle of a reading of the timer, and what the timer said.
+    fn bracketed() -> (u64, u32) {
+        let reading = |_| {
+            let (before, count, after) = (now(), apic::timer_count(), now());
+            (after - before, before.midpoint(after), count)
+        };
+        let narrowest = (0..READINGS).map(reading).min().expect("there are several");
+        (narrowest.1, narrowest.2)
+    }
     apic::start_timer(WAKE_VECTOR, u32::MAX);
-    let (start, from) = (now(), apic::timer_count());
+    let (start, from) = bracketed();
     while from - apic::timer_count() < TEN_MS {
         core::hint::spin_loop();
     }
-    (now() - start) * 1_000_000 / u64::from(from - apic::timer_count())
+    let (end, to) = bracketed();
+    (end - start) * 1_000_000 / u64::from(from - to)
 }
 
 /// Starts all other CPUs and waits until those that there is work for are there.

@@ -20,7 +20,7 @@ use core::arch::asm;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{BOOT_KICK_HYPERCALL, BootBlock, Control, Oracle, VcpuArea};
+use haltkick_hypercalls::{BootBlock, BootFlags, Control, Oracle, VcpuArea};
 
 use crate::percpu;
 
@@ -102,29 +102,34 @@ fn send(bytes: &[u8]) {
 /// Everything in shared memory that the host's program looks at.
 pub(super) fn shared_memory(boot: &BootBlock) {
     line(format_args!("tsc_khz {}", boot.tsc_khz));
-    line(format_args!("kick {}", if boot.flags & BOOT_KICK_HYPERCALL != 0 { "kvm" } else { "ipi" }));
+    line(format_args!("kick {}", if boot.flags.has(BootFlags::KICK_HYPERCALL) { "kvm" } else { "ipi" }));
     if PREEMPTED_SEEN.load(Ordering::Relaxed) {
         line(format_args!("preempted_seen"));
     }
     words::<Control>("control", 0, percpu::control());
     for lock in 0..boot.lock_count {
-        words::<Oracle>("oracle", lock, percpu::oracle(lock as usize));
+        words::<Oracle>("oracle", lock, &percpu::oracles()[lock as usize]);
     }
     (0..boot.vcpus).for_each(report);
     line(format_args!("end"));
 }
 
-/// One vCPU's area.
+/// One vCPU's area, and its counters of sections.
 pub(super) fn report(cpu: u32) {
     words::<VcpuArea>("vcpu", cpu, percpu::area(cpu as usize));
+    send_words("entries", cpu, percpu::entries_of(cpu));
 }
 
 fn words<T>(name: &str, index: u32, structure: &T) {
     let first: *const AtomicU64 = (&raw const *structure).cast();
-    for word in 0..size_of::<T>() / 8 {
-        // SAFETY: within the structure, which is aligned to more than eight bytes and made of atomics and padding. The
-        // vCPUs that wrote to it with other sizes have stopped.
-        let value = unsafe { (*first.add(word)).load(Ordering::Relaxed) };
+    // SAFETY: the structure, which is aligned to more than eight bytes and made of atomics and padding. The vCPUs that
+    // wrote to it with other sizes have stopped.
+    send_words(name, index, unsafe { core::slice::from_raw_parts(first, size_of::<T>() / 8) });
+}
+
+fn send_words(name: &str, index: u32, words: &[AtomicU64]) {
+    for (word, value) in words.iter().enumerate() {
+        let value = value.load(Ordering::Relaxed);
         if value != 0 {
             line(format_args!("word {name} {index} {:x} {value:x}", word * 8));
         }

@@ -2,14 +2,19 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, this};
+use crate::registry::workload;
 use crate::time::{iterations, work};
 
+workload! {
+    "070" "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ",
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE), [] => run
+}
+
 /// The workload on one vCPU. One round of hold and think is one operation.
-pub(crate) fn run<L: GuestLock>() {
+fn run() {
     let round = iterations(boot().hold_ns + boot().think_ns).max(1);
     loop {
         work(round);

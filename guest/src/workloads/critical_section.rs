@@ -1,66 +1,74 @@
 //! Lock, work, unlock, work: for as long as the VMM lets it.
+//!
+//! `--read-share` makes some of the sections read only, of another length (`--read-hold`). `--footprint` has each section walk
+//! that many cache lines of its lock, and `--dirty` write some of them.
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{TIMES, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::histogram::record;
-use crate::locks::GuestLock;
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::random::Random;
-use crate::time::{iterations, now, work};
-use crate::trace::Ring;
-use crate::{activity, grace, oracle};
+use crate::choice::Choices;
+use crate::footprint::Footprint;
+use crate::histogram::record_between;
+use crate::measure::{self, Sections, Times};
+use crate::percpu::{add, boot, control, this};
+use crate::registry::workload;
+use crate::time::{iterations, work};
 
-/// The workload on one vCPU. The locks are visited in turn, each vCPU beginning at another one.
-pub(crate) fn run<L: GuestLock>() {
-    let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
-    let locks = boot().lock_count as usize;
-    let (results, doing, window) = (&this().results, &this().activity, &control().window);
-    let excludes = L::excludes();
-    let trace = Ring::of_this_vcpu();
-    let mut index = cpu() % locks;
-    // From the run's seed: vCPUs that begin in step stay in step for long.
-    work(Random::of_vcpu().below(think + 1));
+/// Slots of the results' times.
+const READ_WAIT: usize = 3;
+const READ_HOLD: usize = 4;
+const _: () = assert!(READ_HOLD < TIMES);
+
+workload! {
+    "010" "critical-section", "lock, work for --hold, unlock, work for --think",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL),
+    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+}
+
+/// The workload on one vCPU.
+#[inline(never)]
+pub(crate) fn run() {
+    let sections = Sections::of_this_vcpu();
+    let footprint = Footprint::of_run();
+    let mut choices = Choices::of_this_vcpu();
+    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
+    let window = &control().window;
+    choices.begin();
     loop {
-        let asked = now();
-        // Relaxed: this line is this vCPU's own; the VMM reads it when it has stopped.
-        doing.lock.store(index as u32, Ordering::Relaxed);
-        doing.since_tsc.store(asked, Ordering::Relaxed);
-        doing.awaited_since_tsc.store(asked, Ordering::Relaxed);
-        let mut had = 0;
-        L::section(index, || {
-            had = now();
-            doing.awaited_since_tsc.store(0, Ordering::Relaxed);
-            if excludes {
-                activity::section_entered();
-                oracle::enter(index);
+        let intended = choices.arrive();
+        let index = choices.lock();
+        let reads = choices.random.percent(read_percent);
+        let times = if reads {
+            sections.shared(index, || {
+                footprint.walk(index);
+                work(read_hold);
+                true
+            })
+        } else {
+            let hold = choices.hold();
+            sections.exclusive(index, || {
+                footprint.walk_and_write(index);
                 work(hold);
-                oracle::leave(index);
-            } else {
-                work(hold);
-            }
-        });
-        let left = now();
-        if excludes {
-            activity::section_left();
-            grace::section_left();
-        }
-        trace.section(index, asked, had, left);
+            })
+        };
+        let times = Times { asked: intended.unwrap_or(times.asked), ..times };
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => {
-                add(&results.acquisitions, 1);
-                record(&results.wait, had - asked);
-                record(&results.hold, left - had);
-            }
+            WINDOW_OPEN if reads => count_read(&times),
+            WINDOW_OPEN => measure::count(&times),
             WINDOW_CLOSED => return,
             _ => {}
         }
-        work(think);
-        index += 1;
-        if index == locks {
-            index = 0;
-        }
+        choices.think();
     }
+}
+
+/// Counts a section that only read, whose times are its own.
+fn count_read(times: &Times) {
+    let results = &this().results;
+    add(&results.acquisitions, 1);
+    add(&results.reads, 1);
+    record_between(READ_WAIT, times.asked, times.had);
+    record_between(READ_HOLD, times.had, times.left);
 }

@@ -7,16 +7,26 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{MAX_LOCKS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::activity;
-use crate::histogram::record;
-use crate::locks::{GuestLock, INSTANCES};
-use crate::oracle;
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::random::Random;
-use crate::time::{iterations, now, work};
-use crate::trace::Ring;
+use crate::choice::dice;
+use crate::measure::{self, Sections};
+use crate::percpu::{add, boot, control, cpu};
+use crate::registry::workload;
+use crate::time::{iterations, work};
+
+workload! {
+    "040" "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 256 / 8 }>
+}
+workload! {
+    "050" "copy-1024", "the same with blocks of 1024 bytes",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 1024 / 8 }>
+}
+workload! {
+    "060" "copy-4096", "the same with blocks of 4096 bytes; --locks N copies within N files in turn",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS), ["wait", "hold", "unlock"] => run::<{ 4096 / 8 }>
+}
 
 /// Words of a file: four of the largest blocks.
 const FILE_WORDS: usize = 4 * 4096 / 8;
@@ -31,81 +41,30 @@ struct File {
     words: [AtomicU64; FILE_WORDS],
 }
 
-static FILES: [File; INSTANCES] =
+static FILES: [File; MAX_LOCKS as usize] =
     [const { File { written: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; FILE_WORDS] } };
-        INSTANCES];
-
-/// Copies blocks of 256 bytes.
-pub(crate) fn blocks_of_256<L: GuestLock>() {
-    run::<L, { 256 / 8 }>();
-}
-
-/// Copies blocks of 1024 bytes.
-pub(crate) fn blocks_of_1024<L: GuestLock>() {
-    run::<L, { 1024 / 8 }>();
-}
-
-/// Copies blocks of 4096 bytes.
-pub(crate) fn blocks_of_4096<L: GuestLock>() {
-    run::<L, { 4096 / 8 }>();
-}
+        MAX_LOCKS as usize];
 
 /// The workload on one vCPU, with blocks of `WORDS`. The files are visited in turn. Hold is work beside the copy, in
-/// the section that writes.
-fn run<L: GuestLock, const WORDS: usize>() {
+/// the section that writes, whose times are what is reported.
+fn run<const WORDS: usize>() {
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let files = boot().lock_count as usize;
-    let (results, activity, window) = (&this().results, &this().activity, &control().window);
+    let sections = Sections::of_this_vcpu();
     let (mut index, mut block) = (cpu() % files, cpu());
     let mut buffer = [0; MOST_WORDS];
     let buffer = &mut buffer[..WORDS];
-    let excludes = L::excludes();
-    let trace = Ring::of_this_vcpu();
-    work(Random::of_vcpu().below(think + 1));
+    work(dice().below(think + 1));
     loop {
-        activity.lock.store(index as u32, Ordering::Relaxed);
-        let asked = now();
-        activity.since_tsc.store(asked, Ordering::Relaxed);
-        let mut had = 0;
-        L::read_section(index, || {
-            had = trace.now();
-            hold_begins(excludes);
-            let whole = read(&FILES[index], block, buffer);
-            if excludes {
-                oracle::reads(index, whole);
-            }
-        });
-        hold_ends(excludes);
-        trace.section(index, asked, had, trace.now());
-
+        sections.shared(index, || read(&FILES[index], block, buffer));
         block += 1;
-        let asked = now();
-        activity.since_tsc.store(asked, Ordering::Relaxed);
-        activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
-        let mut had = 0;
-        L::section(index, || {
-            had = now();
-            activity.awaited_since_tsc.store(0, Ordering::Relaxed);
-            hold_begins(excludes);
-            if excludes {
-                oracle::enter(index);
-            }
+        let times = sections.exclusive(index, || {
             write(&FILES[index], block, buffer);
             work(hold);
-            if excludes {
-                oracle::leave(index);
-            }
         });
-        let left = now();
-        hold_ends(excludes);
-        trace.section(index, asked, had, left);
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
-        match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN => {
-                add(&results.acquisitions, 1);
-                record(&results.wait, had - asked);
-                record(&results.hold, left - had);
-            }
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => measure::count(&times),
             WINDOW_CLOSED => return,
             _ => {}
         }
@@ -114,18 +73,6 @@ fn run<L: GuestLock, const WORDS: usize>() {
         if index == files {
             index = 0;
         }
-    }
-}
-
-fn hold_begins(excludes: bool) {
-    if excludes {
-        activity::section_entered();
-    }
-}
-
-fn hold_ends(excludes: bool) {
-    if excludes {
-        activity::section_left();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! See `haltkick_grants::Stream` for what a request is. `--hold` is what changing one page table entry costs, `--think`
 //! the work per request outside of all locks. `--lock` is what the tables' spinlocks are; each disk's ring has one of
-//! its own, with the oracle inside. A page that was mapped, used and unmapped counts as one acquisition, the time
-//! to map a request's pages as wait, the time from there to the last page unmapped as hold.
+//! its own, with the oracle inside. A page that was mapped, used and unmapped counts as one operation; `map` is the time
+//! to map a request's pages, `use` that from there to the last page unmapped.
 #![expect(unsafe_code, reason = "all vCPUs ask for the one world that vCPU 0 has built")]
 
 use core::sync::atomic::Ordering;
@@ -12,15 +12,16 @@ use haltkick_grants::{
     Cleaned, Counter, Fair, Kernel, Lists, PerCpu, Request, SEGMENTS, Scheme, Single, Split, Stream,
     Unlocked, Vcpu,
 };
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::arena::{self, ARENA};
+use crate::choice::dice;
 use crate::events::GRANT_EVENTS;
-use crate::histogram::record;
-use crate::locks::GuestLock;
-use crate::oracle;
+use crate::histogram::record_between;
+use crate::measure::Sections;
 use crate::parts::{OfNothing, Part, by_part};
 use crate::percpu::{add, boot, control, cpu, this};
+use crate::registry::workload;
 use crate::time::{iterations, now, work};
 use crate::workloads::at_rest;
 
@@ -33,53 +34,46 @@ const GROW_EVERY: u64 = 8_192;
 /// Requests between two exchanges of entries.
 const SWAP_EVERY: u64 = 16_384;
 
+/// Slots of the results' times.
+const MAP: usize = 0;
+const USE: usize = 1;
+
 /// Declares one workload per locking scheme.
 macro_rules! workloads {
-    ($($name:ident: $scheme:ident;)+) => {$(
-        pub(crate) fn $name<L: GuestLock>() {
-            fn with_parts<K: Kernel>(ring: Ring) {
-                serve::<$scheme<K>>(ring, true);
+    ($($order:literal $name:literal, $summary:literal, $scheme:ident;)+) => {$(
+        workload! {
+            $order $name, $summary, WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS),
+            ["map", "use"] => || {
+                fn with_parts<K: Kernel>() {
+                    serve::<$scheme<K>>(true);
+                }
+                by_part!(Part::of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false));
             }
-            by_part!(Part::of_run(), with_parts(ring::<L>), serve::<Unlocked<OfNothing>>(ring::<L>, false));
         }
     )+};
 }
 
 workloads! {
-    single: Single;
-    split: Split;
-    cleaned: Cleaned;
-    lists: Lists;
-    per_cpu: PerCpu;
-    fair: Fair;
-}
-
-/// Does something under the lock of a disk's ring.
-type Ring = fn(usize, &mut dyn FnMut());
-
-fn ring<L: GuestLock>(disk: usize, section: &mut dyn FnMut()) {
-    if !L::excludes() {
-        return section();
-    }
-    L::section(disk, || {
-        oracle::enter(disk);
-        section();
-        oracle::leave(disk);
-    });
+    "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", Single;
+    "210" "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1)", Split;
+    "220" "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)", Cleaned;
+    "230" "grant-lists", "the same: and a list of free handles per vCPU (G3)", Lists;
+    "240" "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", PerCpu;
+    "250" "grant-fair", "the same: and a fair queued rwlock underneath (G5)", Fair;
 }
 
 /// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at everything.
 /// `locked`: several vCPUs may touch one entry. Without locks nobody may, so there is no hostile guest and no writer.
-fn serve<S: Scheme>(ring: Ring, locked: bool) {
+fn serve<S: Scheme>(locked: bool) {
     let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
     // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
     let stream = unsafe { arena::shared(|| Stream::<S>::new(&ARENA, disks, vcpus)) };
-    let vcpu = Vcpu::new(cpu(), boot().seed);
-    let think = iterations(boot().think_ns);
+    let vcpu = Vcpu::new(cpu(), dice().next());
+    let (think, rings) = (iterations(boot().think_ns), Sections::of_this_vcpu());
     let (mut disk, mut requests) = (cpu() % disks, 0);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let mut claimed = None;
-        ring(disk, &mut || claimed = stream.claim(disk));
+        rings.exclusive(disk, || claimed = stream.claim(disk));
         if let Some(request) = claimed {
             one_request(stream, &vcpu, request);
             requests += 1;
@@ -113,8 +107,8 @@ fn one_request<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, mut request: Request)
     // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
     if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
         add(&results.acquisitions, SEGMENTS as u64);
-        record(&results.wait, mapped - asked);
-        record(&results.hold, unmapped - mapped);
+        record_between(MAP, asked, mapped);
+        record_between(USE, mapped, unmapped);
     }
 }
 

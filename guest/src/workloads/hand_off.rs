@@ -3,18 +3,26 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
-use haltkick_locks::CachePadded;
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
+use crate::hot::hot;
 use crate::hypercall;
-use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
+use crate::registry::workload;
 
-/// The vCPU that has the token.
-static TURN: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
+hot! {
+    /// The vCPU that has the token.
+    static TURN: AtomicU32 = AtomicU32::new(0);
+}
+
+workload! {
+    "030" "hand-off",
+    "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs",
+    WorkloadFlags::TAKES_NO_LOCK, [] => run
+}
 
 /// The workload on one vCPU. Passing the token on once counts as one operation.
-pub(crate) fn run<L: GuestLock>() {
+fn run() {
     let (me, vcpus) = (cpu() as u32, boot().vcpus);
     let next = if me + 1 == vcpus { 0 } else { me + 1 };
     loop {

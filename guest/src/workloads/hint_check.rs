@@ -6,14 +6,19 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::locks::GuestLock;
 use crate::percpu::{add, area, boot, control, cpu, is_marked, this};
+use crate::registry::workload;
 use crate::time::{iterations, now, work};
 
+workload! {
+    "300" "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves",
+    WorkloadFlags::TAKES_NO_LOCK, [] => run
+}
+
 /// The workload on one vCPU; one look counts as one operation.
-pub(crate) fn run<L: GuestLock>() {
+fn run() {
     const BEATS: u32 = 4;
     let vcpus = boot().vcpus as usize;
     let (heartbeat, hint) = (&this().activity.since_tsc, &this().hint);

@@ -3,35 +3,69 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
-use crate::histogram::record;
+use crate::calls::excludes;
+use crate::choice::dice;
+use crate::histogram;
 use crate::hypercall;
-use crate::locks::GuestLock;
+use crate::measure::is_open;
 use crate::memory::{join, memory};
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::platform::Guest;
+use crate::random::Random;
+use crate::registry::workload;
 use crate::time::{iterations, now, work};
 use crate::user::{self, Signal};
 use crate::workloads::at_rest;
 
-/// One page a record, as the benchmark of 2018 did.
-pub(crate) fn map_touch<L: GuestLock>() {
-    records(1, L::excludes());
+const FAULTS: WorkloadFlags =
+    WorkloadFlags::USES_MEMORY.with(WorkloadFlags::FAULTS_PAGES).with(WorkloadFlags::CHECKS_AT_REST);
+const SELFTEST: WorkloadFlags = WorkloadFlags::IS_SELFTEST;
+
+/// Slots of the results' times: that of a fault, and what mapping and unmapping (or a writer's change) took.
+const FAULT: usize = 0;
+const CHANGE: usize = 1;
+
+workload! {
+    // One page a record, as the benchmark of 2018 did.
+    "410" "fault-map-touch", "map one page, touch it, unmap it", FAULTS,
+    ["fault", "map-unmap"] => || records(1, excludes())
+}
+workload! {
+    // Several faults for each map and unmap.
+    "420" "fault-many", "map 64 pages, touch each, unmap them", FAULTS,
+    ["fault", "map-unmap"] => || records(64, excludes())
+}
+workload! {
+    "430" "fault-read-mostly",
+    "fault pages in and discard them; every eighth vCPU maps, protects, unmaps now and then", FAULTS,
+    ["fault", "change"] => read_mostly
+}
+workload! {
+    // Nothing is shared: what must not get slower.
+    "440" "fault-private", "map one page, touch it, unmap it, each vCPU in an address space of its own", FAULTS,
+    ["fault", "map-unmap"] => || records(1, false)
+}
+workload! {
+    "390" "selftest-memory",
+    "random maps, accesses and unmaps of all kinds, every page checked; no page and no area leaks",
+    SELFTEST.with(WorkloadFlags::USES_MEMORY).with(WorkloadFlags::FAULTS_PAGES), ["fault"] => selftest
+}
+workload! {
+    "400" "selftest-leak", "fault-map-touch, in which vCPU 0 forgets to unmap a page", SELFTEST.with(FAULTS),
+    ["fault", "map-unmap"] => leak
 }
 
-/// Several faults for each map and unmap.
-pub(crate) fn many<L: GuestLock>() {
-    records(64, L::excludes());
+/// Counts a time, if the window is open.
+fn record(slot: usize, ticks: u64) {
+    if is_open() {
+        histogram::record(&this().results.times[slot], ticks);
+    }
 }
 
-/// Nothing is shared: what must not get slower.
-pub(crate) fn private<L: GuestLock>() {
-    records(1, false);
-}
-
-/// Counts records; the wait is the time of a fault, the hold that of a map and an unmap.
+/// Counts records.
 fn records(pages: u64, shared: bool) {
     let space = join(shared);
     let (think, results, window) = (iterations(boot().think_ns), &this().results, &control().window);
@@ -47,7 +81,7 @@ fn records(pages: u64, shared: bool) {
             _ => {}
         }
         if let Ok(ticks) = times {
-            record(&results.hold, ticks);
+            record(CHANGE, ticks);
         } else {
             // Out of memory: counted by the memory manager. Others may give some back.
             hypercall::yield_to(None);
@@ -84,15 +118,15 @@ const READER_MAPS: u64 = 512;
 
 /// Readers fault their pages in, again and again, and map nothing; every eighth vCPU maps, protects and unmaps a page
 /// now and then. A page that was faulted in is one operation, the hold time that of a writer's change.
-pub(crate) fn read_mostly<L: GuestLock>() {
-    let space = join(L::excludes());
+fn read_mostly() {
+    let space = join(excludes());
     let is_writer = boot().vcpus > 1 && cpu().is_multiple_of(WRITER_EVERY);
     if is_writer {
-        write_rarely(space, L::excludes())
+        write_rarely(space, excludes())
     } else {
         fault_in(space)
     }
-    leave(L::excludes());
+    leave(excludes());
 }
 
 /// Makes pages vanish under the read lock, as `madvise(MADV_DONTNEED)` does, and faults them in: nothing else.
@@ -152,7 +186,7 @@ fn write_rarely(space: Space<'static, Guest>, shared: bool) {
     is_ready();
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         if let Ok(ticks) = one_change(space, tag) {
-            record(&this().results.hold, ticks);
+            record(CHANGE, ticks);
         }
         tag += 1;
         work(pause);
@@ -202,11 +236,11 @@ fn leave(shared: bool) {
 }
 
 /// vCPU 0 forgets a mapping: what `leave` is there to find.
-pub(crate) fn leak<L: GuestLock>() {
+fn leak() {
     if cpu() == 0 {
-        leave_an_anchor(join(L::excludes()));
+        leave_an_anchor(join(excludes()));
     }
-    records(1, L::excludes());
+    records(1, excludes());
 }
 
 const LOST_FAULT: &str = "a lost fault: refused in memory that is mapped";
@@ -232,12 +266,11 @@ const REST: u64 = PAGE_BYTES / 2;
 
 /// Writes into each page, and calls `touched` after each.
 fn touch(start: u64, pages: u64, tag: u64, touched: fn()) -> Result<(), Signal> {
-    let waits = &this().results.wait;
     for page in 0..pages {
         let address = start + page * PAGE_BYTES;
         let asked = now();
         user::store(address, tag + page)?;
-        record(waits, now() - asked);
+        record(FAULT, now() - asked);
         assert!(user::load(address + REST)? == 0, "a wrong page: it was not empty");
         user::store(address + REST, !0)?;
         touched();
@@ -258,9 +291,9 @@ const ROUNDS: u32 = 20;
 
 /// Every vCPU maps, touches, protects, moves and unmaps memory of its own in the common address space, and is refused
 /// what must be refused. After so many rounds all meet, and vCPU 0 counts what is left. One look is one operation.
-pub(crate) fn selftest<L: GuestLock>() {
-    let space = join(L::excludes());
-    let mut random = Random(boot().seed ^ (cpu() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn selftest() {
+    let space = join(excludes());
+    let mut random = dice();
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         for _ in 0..ROUNDS {
             round(space, &mut random);
@@ -268,7 +301,7 @@ pub(crate) fn selftest<L: GuestLock>() {
         if !meet() {
             return;
         }
-        if cpu() == 0 && L::excludes() {
+        if cpu() == 0 && excludes() {
             assert!(space.areas() == 0, "{} areas are left", space.areas());
             // The top-level page table stays.
             let (pages, areas) = (memory().used_pages(), memory().used_vmas());
@@ -279,18 +312,6 @@ pub(crate) fn selftest<L: GuestLock>() {
             return;
         }
         add(&this().results.acquisitions, 1);
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
     }
 }
 

@@ -3,34 +3,40 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{BOOT_GO_ON, WINDOW_CLOSED, WINDOW_OPEN};
+use haltkick_hypercalls::{BootFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::histogram::record;
-use crate::locks::GuestLock;
+use crate::choice::dice;
+use crate::measure::{self, Sections};
 use crate::percpu::{add, boot, control, this};
+use crate::pool;
 use crate::random::Random;
-use crate::time::{iterations, now, on_cpu, work};
-use crate::trace::Ring;
-use crate::{activity, grace, oracle, pool};
+use crate::registry::workload;
+use crate::time::{iterations, on_cpu, work};
+
+workload! {
+    "020" "mixed",
+    "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL), ["wait", "hold", "unlock"] => run
+}
 
 /// The workload on one vCPU.
-pub(crate) fn run<L: GuestLock>() {
+fn run() {
     let mut vcpu = Vcpu::new();
     work(vcpu.random.below(vcpu.think + 1));
     loop {
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match control().window.load(Ordering::Relaxed) {
             WINDOW_CLOSED => return,
-            WINDOW_OPEN if boot().work_sections == 0 => vcpu.round::<L>(true),
+            WINDOW_OPEN if boot().work_sections == 0 => vcpu.round(true),
             WINDOW_OPEN => match pool::take() {
                 Some(sections) => {
-                    (0..sections).for_each(|_| vcpu.round::<L>(true));
+                    (0..sections).for_each(|_| vcpu.round(true));
                     pool::done(sections);
                 }
-                None if boot().flags & BOOT_GO_ON != 0 => vcpu.round::<L>(false),
+                None if boot().flags.has(BootFlags::GO_ON) => vcpu.round(false),
                 None => return,
             },
-            _ => vcpu.round::<L>(false),
+            _ => vcpu.round(false),
         }
     }
 }
@@ -41,7 +47,7 @@ struct Vcpu {
     long_hold: u64,
     think: u64,
     random: Random,
-    trace: Ring,
+    sections: Sections,
 }
 
 /// What one section costs.
@@ -58,20 +64,15 @@ impl Vcpu {
             hold: iterations(boot().hold_ns),
             long_hold: iterations(boot().long_hold_ns),
             think: iterations(boot().think_ns),
-            random: Random::of_vcpu(),
-            trace: Ring::of_this_vcpu(),
+            random: dice(),
+            sections: Sections::of_this_vcpu(),
         }
     }
 
     /// One section and the work after it, which varies by half to either side.
-    fn round<L: GuestLock>(&mut self, counts: bool) {
+    fn round(&mut self, counts: bool) {
         let section = self.choose();
-        if L::excludes() {
-            excluded::<L>(&section, counts, self.trace);
-        } else {
-            work(section.work);
-            add(&this().results.acquisitions, u64::from(counts));
-        }
+        self.under_locks(&section, counts);
         let think = self.think;
         work(think / 2 + self.random.below(think + 1));
     }
@@ -85,57 +86,35 @@ impl Vcpu {
         let inner = nested.then(|| index + 1 + self.random.below(above as u64) as usize);
         Section { index, inner, work: if long { self.long_hold } else { self.hold } }
     }
-}
 
-/// A section under its lock or locks, with what it took to get and to release them.
-fn excluded<L: GuestLock>(section: &Section, counts: bool, trace: Ring) {
-    let (results, doing) = (&this().results, &this().activity);
-    let asked = now();
-    let asked_cpu = on_cpu();
-    // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
-    doing.lock.store(section.index as u32, Ordering::Relaxed);
-    doing.since_tsc.store(asked, Ordering::Relaxed);
-    doing.awaited_since_tsc.store(asked, Ordering::Relaxed);
-    let (mut had, mut lock_ticks, mut leaving_cpu) = (0, 0, 0);
-    L::section(section.index, || {
-        had = now();
-        doing.awaited_since_tsc.store(0, Ordering::Relaxed);
-        lock_ticks += on_cpu().wrapping_sub(asked_cpu);
-        activity::section_entered();
-        oracle::enter(section.index);
-        match section.inner {
-            Some(inner) => lock_ticks += inside::<L>(inner, section.work),
-            None => work(section.work),
+    /// A section under its lock or locks, with what it took to get and to release them.
+    fn under_locks(&self, section: &Section, counts: bool) {
+        let asked = on_cpu();
+        let (mut lock_ticks, mut leaving) = (0, 0);
+        let times = self.sections.exclusive(section.index, || {
+            lock_ticks = on_cpu().wrapping_sub(asked);
+            match section.inner {
+                Some(inner) => lock_ticks += self.inside(inner, section.work),
+                None => work(section.work),
+            }
+            leaving = on_cpu();
+        });
+        lock_ticks += on_cpu().wrapping_sub(leaving);
+        if counts {
+            measure::count(&times);
+            add(&this().results.lock_ticks, lock_ticks);
         }
-        oracle::leave(section.index);
-        leaving_cpu = on_cpu();
-    });
-    lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
-    activity::section_left();
-    let left = now();
-    trace.section(section.index, asked, had, left);
-    if counts {
-        add(&results.acquisitions, 1);
-        add(&results.lock_ticks, lock_ticks);
-        record(&results.wait, had - asked);
-        record(&results.hold, left - had);
     }
-    grace::section_left();
-}
 
-/// The inner of two nested sections, with half of the work in it. Ticks on the pCPU in its lock's code.
-fn inside<L: GuestLock>(index: usize, iterations: u64) -> u64 {
-    work(iterations / 2);
-    let (asked_cpu, mut lock_ticks, mut leaving_cpu) = (on_cpu(), 0, 0);
-    L::section(index, || {
-        lock_ticks = on_cpu().wrapping_sub(asked_cpu);
-        activity::section_entered();
-        oracle::enter(index);
-        work(iterations - iterations / 2);
-        oracle::leave(index);
-        leaving_cpu = on_cpu();
-    });
-    lock_ticks += on_cpu().wrapping_sub(leaving_cpu);
-    activity::section_left();
-    lock_ticks
+    /// The inner of two nested sections, with half of the work in it. Ticks on the pCPU in its lock's code.
+    fn inside(&self, index: usize, iterations: u64) -> u64 {
+        work(iterations / 2);
+        let (asked, mut lock_ticks, mut leaving) = (on_cpu(), 0, 0);
+        self.sections.inner(index, || {
+            lock_ticks = on_cpu().wrapping_sub(asked);
+            work(iterations - iterations / 2);
+            leaving = on_cpu();
+        });
+        lock_ticks + on_cpu().wrapping_sub(leaving)
+    }
 }

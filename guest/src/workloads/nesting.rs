@@ -8,30 +8,30 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use haltkick_hypercalls::{BOOT_PARAVIRT, MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_hypercalls::{BootFlags, MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 use haltkick_locks::{
     Activity, CachePadded, Event, LEVELS, Lock as _, Mode, Native, Packed, Platform, Pv, QSpinDomain,
     QSpinLock, Whole, Word,
 };
 
 use crate::activity;
-use crate::locks::GuestLock;
 use crate::oracle;
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::platform::Guest;
+use crate::registry::workload;
 use crate::time::{iterations, work};
 
 /// One more than there are nodes, so that the last one has none.
 const LOCKS: usize = LEVELS + 1;
 
-/// With the layout of x86 kernels; see [`run`].
-pub(crate) fn packed<L: GuestLock>() {
-    if boot().flags & BOOT_PARAVIRT != 0 { run::<PvPacked>() } else { run::<NativePacked>() }
+workload! {
+    "450" "selftest-nesting", "slow paths interrupted in slow paths, five levels deep, packed words (--locks 5)",
+    WorkloadFlags::IS_SELFTEST, []
+    => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvPacked>() } else { run::<NativePacked>() }
 }
-
-/// With the layout of whole words.
-pub(crate) fn whole<L: GuestLock>() {
-    if boot().flags & BOOT_PARAVIRT != 0 { run::<PvWhole>() } else { run::<NativeWhole>() }
+workload! {
+    "460" "selftest-nesting-whole", "the same with whole words", WorkloadFlags::IS_SELFTEST, []
+    => || if boot().flags.has(BootFlags::PARAVIRT) { run::<PvWhole>() } else { run::<NativeWhole>() }
 }
 
 /// The workload on one vCPU. Taking all five locks counts as one operation.
@@ -58,14 +58,14 @@ fn acquire<N: Nested>(lock: usize) {
     wanted.store(lock, Ordering::Relaxed);
     N::locks()[lock].lock(N::domain());
     wanted.store(outer, Ordering::Relaxed);
-    activity::section_entered();
+    activity::section_entered(&this().activity);
     oracle::enter(lock);
 }
 
 fn release<N: Nested>(lock: usize) {
     oracle::leave(lock);
     N::locks()[lock].unlock(N::domain(), ());
-    activity::section_left();
+    activity::section_left(&this().activity);
 }
 
 /// The lock that each vCPU is waiting for, or was when it was interrupted.

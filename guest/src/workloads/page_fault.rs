@@ -3,11 +3,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED};
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 
 use crate::faults::{self, Access, Verdict};
-use crate::locks::GuestLock;
 use crate::percpu::{add, boot, control, cpu, this};
+use crate::registry::workload;
 use crate::user::{self, Signal};
 use crate::{mmu, time};
 
@@ -48,9 +48,17 @@ fn serve(address: u64, access: Access) -> Verdict {
     Verdict::Signal(if access == Access::Write { Signal::NotAllowed } else { Signal::NotMapped })
 }
 
+workload! {
+    "380" "selftest-page-fault", "every vCPU faults a page in, protects it, is refused, unmaps it",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::USES_MEMORY), ["fault"] => selftest
+}
+
+/// Slot of the results' times.
+const FAULT: usize = 0;
+
 /// Every vCPU, on a page table of its own: a fault that is served, accessed and dirty bits, a write that is refused, a
-/// read that is refused. One round counts as one operation; its fault is timed as the wait.
-pub(crate) fn selftest<L: GuestLock>() {
+/// read that is refused. One round counts as one operation; its fault is timed.
+fn selftest() {
     let [root, pointers, directory, table] = [0, 1, 2, 3].map(page);
     word(root).store(word(boot().page_table.0).load(Ordering::Relaxed), Ordering::Relaxed);
     word(root + 8).store(pointers | PRESENT | WRITABLE | USER, Ordering::Relaxed);
@@ -64,7 +72,7 @@ pub(crate) fn selftest<L: GuestLock>() {
         WANTED[cpu()].store(table, Ordering::Relaxed);
         let asked = time::now();
         let read = user::load(ADDRESS);
-        add(&results.wait.sum, time::now() - asked);
+        add(&results.times[FAULT].sum, time::now() - asked);
         assert!(read.is_ok(), "a fault was served, and the read failed");
         WANTED[cpu()].store(0, Ordering::Relaxed);
         let bits = entry.load(Ordering::Relaxed) & (ACCESSED | DIRTY);

@@ -9,47 +9,52 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{Exclusive, Kernel, Memory, Readers};
-use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP};
+use haltkick_hypercalls::{
+    TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP, WorkloadFlags,
+};
 use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
-use crate::activity;
 use crate::arena::{self, ARENA};
-use crate::histogram::record;
-use crate::locks::GuestLock;
-use crate::oracle;
+use crate::histogram::record_between;
+use crate::oracle::Watch;
 use crate::parts::{OfNothing, Part, by_part};
 use crate::percpu::{add, boot, control, cpu, this};
-use crate::time::{iterations, now, work};
+use crate::registry::workload;
+use crate::stamp::Stamps;
+use crate::time::{iterations, work};
 use crate::workloads::at_rest;
+use crate::{activity, grace};
 
 /// Declares one workload per reader-writer lock. `$kernel` names the kernel whose spinlock it is made of.
 macro_rules! workloads {
-    ($($(#[$doc:meta])* $name:ident: |$kernel:ident| $lock:expr, |$readers:ident| $domain:expr;)+) => {$(
-        $(#[$doc])*
-        pub(crate) fn $name<L: GuestLock>() {
-            fn with_parts<$kernel: Kernel>() {
-                starve::<$kernel, _, _>(|| $lock, |$readers| $domain, true);
+    ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $lock:expr, |$readers:ident| $domain:expr;)+) => {$(
+        workload! {
+            $order $name, $summary, WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS),
+            ["wait", "hold", "unlock"] => || {
+                fn with_parts<$kernel: Kernel>() {
+                    starve::<$kernel, _, _>(|| $lock, |$readers| $domain);
+                }
+                by_part!(Part::of_run(), with_parts(), unlocked());
             }
-            by_part!(Part::of_run(), with_parts(), unlocked());
         }
     )+};
 }
 
 workloads! {
-    /// Readers hold the writer up for as long as they come.
-    unfair: |K| UnfairRwLock::new(), |_readers| K::domain();
-    /// Everybody in turn.
-    fair: |K| FairRwLock::new(K::new_lock()), |_readers| K::domain();
-    /// Readers have slots of their own, the lock underneath is unfair.
-    per_cpu: |K| PerCpuRwLock::new(UnfairRwLock::new()), |readers| readers;
-    /// Readers have slots of their own, the lock underneath is fair.
-    per_cpu_fair: |K| PerCpuRwLock::new(FairRwLock::new(K::new_lock())), |readers| readers;
+    "260" "rwlock-unfair", "vCPU 0 writes, all others read: a counter of readers; wait is the writer's",
+        |K| UnfairRwLock::new(), |_readers| K::domain();
+    "270" "rwlock-fair", "the same: a fair queued rwlock, whose queue is --lock",
+        |K| FairRwLock::new(K::new_lock()), |_readers| K::domain();
+    "280" "rwlock-per-cpu", "the same: a slot per reading CPU, on the unfair rwlock",
+        |K| PerCpuRwLock::new(UnfairRwLock::new()), |readers| readers;
+    "290" "rwlock-per-cpu-fair", "the same: a slot per reading CPU, on the fair rwlock",
+        |K| PerCpuRwLock::new(FairRwLock::new(K::new_lock())), |readers| readers;
 }
 
 fn unlocked() {
-    starve::<OfNothing, _, _>(|| Exclusive::new(OfNothing::new_lock()), |_| OfNothing::domain(), false);
+    starve::<OfNothing, _, _>(|| Exclusive::new(OfNothing::new_lock()), |_| OfNothing::domain());
 }
 
 /// The lock, and the slots of its readers.
@@ -58,11 +63,10 @@ struct Shared<K: Kernel, R> {
     readers: Readers<K>,
 }
 
-/// One vCPU, until the window closes. `excludes`: the lock is one.
+/// One vCPU, until the window closes.
 fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     lock: fn() -> R,
     domain: fn(&'static Readers<K>) -> &'static D,
-    excludes: bool,
 ) {
     // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same types, once each.
     let shared = unsafe {
@@ -77,39 +81,37 @@ fn starve<K: Kernel, R: RwLock<D> + 'static, D: 'static>(
     let (lock, domain) = (&*shared.lock, domain(&shared.readers));
     let (hold, think) = (iterations(boot().hold_ns), iterations(boot().think_ns));
     let (results, doing, window) = (&this().results, &this().activity, &control().window);
+    let (watch, stamps) = (Watch::of_this_vcpu(), Stamps::of_run());
     loop {
         // Relaxed, here and below: the window is polled; the rest is this vCPU's own.
         if window.load(Ordering::Relaxed) == WINDOW_CLOSED {
             break;
         }
-        let asked = now();
+        let asked = stamps.now();
         doing.since_tsc.store(asked, Ordering::Relaxed);
         if cpu() == 0 {
             let token = lock.write(domain);
-            let had = now();
-            activity::section_entered();
-            if excludes {
-                oracle::enter(0);
-            }
+            let had = stamps.now();
+            activity::section_entered(doing);
+            watch.enter(0);
             work(hold);
-            if excludes {
-                oracle::leave(0);
-            }
+            watch.leave(0);
+            let left = stamps.now();
             lock.write_unlock(domain, token);
             if window.load(Ordering::Relaxed) != WINDOW_WARMUP {
-                record(&results.wait, had - asked);
-                record(&results.hold, now() - had);
+                record_between(TIME_WAIT, asked, had);
+                record_between(TIME_HOLD, had, left);
+                record_between(TIME_UNLOCK, left, stamps.now());
             }
         } else {
             let token = lock.read(domain);
-            activity::section_entered();
+            activity::section_entered(doing);
             work(hold);
-            if excludes {
-                oracle::reads(0, true);
-            }
+            watch.reads(0, true);
             lock.read_unlock(domain, token);
         }
-        activity::section_left();
+        activity::section_left(doing);
+        grace::section_left();
         if window.load(Ordering::Relaxed) == WINDOW_OPEN {
             add(&results.acquisitions, 1);
         }

@@ -8,58 +8,101 @@ use core::fmt::Write;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::WINDOW_CLOSED;
+use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
 
+use crate::calls::with_lock;
+use crate::choice::dice;
 use crate::console::Console;
 use crate::hypercall;
-use crate::locks::GuestLock;
 use crate::percpu::{add, area, boot, control, cpu, this};
+use crate::registry::workload;
 use crate::time::{iterations, now, work};
 use crate::{activity, histogram, oracle, platform, trace, workloads::critical_section};
 
+workload! {
+    "310" "selftest-panic", "vCPU 0 panics",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => panic
+}
+workload! {
+    "320" "selftest-exception", "the last vCPU reads through a null pointer",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => exception
+}
+workload! {
+    "330" "selftest-hang", "vCPU 0 takes the lock 100 times and never returns from the last",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NOTES_SECTIONS), ["wait", "hold", "unlock"] => hang
+}
+workload! {
+    "340" "selftest-latch", "every vCPU kicks itself, then sleeps",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => latch
+}
+workload! {
+    "350" "selftest-preempted", "every vCPU checks that a neighbour marked as preempted does not run",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => preempted
+}
+workload! {
+    "355" "selftest-yield", "every vCPU yields to one after the other, and checks that it was named when it goes on",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), ["not-named"] => yields
+}
+workload! {
+    "360" "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work",
+    WorkloadFlags::IS_SELFTEST, [] => liar
+}
+workload! {
+    "365" "selftest-exclusion", "every vCPU enters the critical section without the lock",
+    WorkloadFlags::IS_SELFTEST, [] => exclusion
+}
+workload! {
+    "370" "selftest-nonsense", "every vCPU writes nonsense into all that it shares with the VMM",
+    WorkloadFlags::IS_SELFTEST, [] => nonsense
+}
+workload! {
+    "375" "selftest-lost-kick", "all kicks get lost, and with them whoever sleeps: needs --pv on",
+    WorkloadFlags::IS_SELFTEST, [] => lost_kick
+}
+
 /// vCPU 0 panics; the others do as usual.
-pub(crate) fn panic<L: GuestLock>() {
+fn panic() {
     if cpu() == 0 {
         let _ = writeln!(Console, "selftest-panic: vCPU 0 is about to panic");
         panic!("this is what a panic looks like");
     }
-    critical_section::run::<L>();
+    critical_section::run();
 }
 
 /// The last vCPU reads address 0x10, which is never mapped; the others do as usual.
-pub(crate) fn exception<L: GuestLock>() {
+fn exception() {
     if cpu() + 1 == boot().vcpus as usize {
         // SAFETY: not safe at all; the page fault that follows is what this workload is for. Inline assembly, so
         // that the compiler does not know that it reads.
         unsafe { core::arch::asm!("mov {0}, [{0}]", inout(reg) 0x10_u64 => _, options(nostack, readonly)) }
     }
-    critical_section::run::<L>();
+    critical_section::run();
 }
 
 /// vCPU 0 keeps the lock for ever.
-pub(crate) fn hang<L: GuestLock>() {
+fn hang() {
     const SECTIONS_BEFORE: u32 = 100;
     if cpu() == 0 {
         for _ in 0..SECTIONS_BEFORE {
-            L::section(0, || {
+            with_lock(0, || {
                 oracle::enter(0);
                 oracle::leave(0);
             });
         }
-        L::section(0, || {
-            activity::section_entered();
+        with_lock(0, || {
+            activity::section_entered(&this().activity);
             oracle::enter(0);
             loop {
                 spin_loop();
             }
         });
     }
-    critical_section::run::<L>();
+    critical_section::run();
 }
 
 /// Every vCPU kicks itself and then sleeps: the kick must have been latched. Twice kicked is kicked once, and a kick
 /// is used up by the sleep that it ended. One round counts as one operation.
-pub(crate) fn latch<L: GuestLock>() {
+fn latch() {
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         hypercall::kick(cpu() as u32);
         hypercall::kick(cpu() as u32);
@@ -70,7 +113,7 @@ pub(crate) fn latch<L: GuestLock>() {
 
 /// Every vCPU watches its neighbour: one that is marked as preempted before and after, without having been marked
 /// anew in between, must not have moved. One look at a marked neighbour counts as one operation.
-pub(crate) fn preempted<L: GuestLock>() {
+fn preempted() {
     let neighbour = area((cpu() + 1) % boot().vcpus as usize);
     let look = || {
         // The loads are in program order, which x86 keeps: generation and flag around the heartbeat.
@@ -94,9 +137,9 @@ pub(crate) fn preempted<L: GuestLock>() {
 /// Whom the vCPU that ran last has named, plus one.
 static NAMED: AtomicU32 = AtomicU32::new(0);
 
-/// Every vCPU yields to one after the other. Whoever goes on after a yield counts, as a wait of 0 ticks, that it is the
+/// Every vCPU yields to one after the other. Whoever goes on after a yield counts, as a time of 0 ticks, that it is the
 /// one that was named last, or as one of 1 tick, that it is not. One yield counts as one operation.
-pub(crate) fn yields<L: GuestLock>() {
+fn yields() {
     let vcpus = boot().vcpus as usize;
     for step in (1..vcpus.max(2)).cycle() {
         if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
@@ -107,15 +150,15 @@ pub(crate) fn yields<L: GuestLock>() {
         NAMED.store(target as u32 + 1, Ordering::Relaxed);
         hypercall::yield_to(Some(target as u32));
         let is_named = NAMED.load(Ordering::Relaxed) == cpu() as u32 + 1;
-        histogram::record(&this().results.wait, u64::from(!is_named));
+        histogram::record(&this().results.times[0], u64::from(!is_named));
         add(&this().results.acquisitions, 1);
     }
 }
 
 /// vCPU 0 claims to hold a lock, and never stops; the others claim nothing. One round of work counts as one operation.
-pub(crate) fn liar<L: GuestLock>() {
+fn liar() {
     if cpu() == 0 {
-        activity::section_entered();
+        activity::section_entered(&this().activity);
     }
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         work(iterations(1_000));
@@ -124,7 +167,7 @@ pub(crate) fn liar<L: GuestLock>() {
 }
 
 /// Nobody takes the lock, everybody enters the section.
-pub(crate) fn exclusion<L: GuestLock>() {
+fn exclusion() {
     let hold = iterations(boot().hold_ns);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         oracle::enter(0);
@@ -134,19 +177,16 @@ pub(crate) fn exclusion<L: GuestLock>() {
 }
 
 /// Every vCPU writes nonsense into every line that it shares with the VMM and may write, and rings with nonsense.
-pub(crate) fn nonsense<L: GuestLock>() {
-    let mut random = boot().seed.wrapping_add(cpu() as u64);
-    let mut draw = move || {
-        // The first step of SplitMix64's output function is nonsense enough.
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
-    };
+fn nonsense() {
+    let mut random = dice();
+    let mut draw = move || random.next();
     let area = this();
     let regions = [
         words(&area.activity),
         words(&area.report),
         words(&area.results),
-        words(crate::percpu::oracle(0)),
+        words(&crate::percpu::oracles()[0]),
+        crate::percpu::entries(),
         words(&control().work_rate),
         words(&control().workload_tsc),
         words(&control().queues),
@@ -175,20 +215,20 @@ fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
 }
 
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
-pub(crate) fn lost_kick<L: GuestLock>() {
+fn lost_kick() {
     const SECTIONS: u32 = 200_000;
-    let hold = iterations(boot().hold_ns);
+    let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
     for section in 0..SECTIONS {
         if cpu() == 0 && section == SECTIONS / 100 {
             platform::lose_kicks();
         }
-        this().activity.since_tsc.store(now(), Ordering::Relaxed);
-        L::section(0, || {
-            activity::section_entered();
+        doing.since_tsc.store(now(), Ordering::Relaxed);
+        with_lock(0, || {
+            activity::section_entered(doing);
             oracle::enter(0);
             work(hold);
             oracle::leave(0);
         });
-        activity::section_left();
+        activity::section_left(doing);
     }
 }

@@ -9,6 +9,7 @@ mod trial;
 
 use std::sync::OnceLock;
 
+use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
 
 use crate::config::{PvBackend, Ring, RunConfig, Sched};
@@ -128,19 +129,17 @@ pub(crate) fn choose(
     })
 }
 
-/// The `BOOT_*` flags for a guest whose vCPUs halt.
-pub(crate) fn boot_flags(backend: PvBackend, cpuid: &CpuId) -> u32 {
-    use haltkick_hypercalls::{BOOT_HALT, BOOT_KICK_HYPERCALL, BOOT_VMMCALL, BOOT_YIELD_HYPERCALL};
-    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+/// The flags for a guest whose vCPUs halt.
+pub(crate) fn boot_flags(backend: PvBackend, cpuid: &CpuId) -> BootFlags {
     match backend {
         PvBackend::Kvm | PvBackend::Ipi => {
             let kvm = backend == PvBackend::Kvm;
-            BOOT_HALT
-                | flag(kvm, BOOT_KICK_HYPERCALL)
-                | flag(kvm && features(cpuid) & PV_SCHED_YIELD != 0, BOOT_YIELD_HYPERCALL)
-                | flag(is_amd(cpuid), BOOT_VMMCALL)
+            BootFlags::HALT
+                .with_if(kvm, BootFlags::KICK_HYPERCALL)
+                .with_if(kvm && features(cpuid) & PV_SCHED_YIELD != 0, BootFlags::YIELD_HYPERCALL)
+                .with_if(is_amd(cpuid), BootFlags::VMMCALL)
         }
-        PvBackend::Vmm | PvBackend::Auto => 0,
+        PvBackend::Vmm | PvBackend::Auto => BootFlags::NONE,
     }
 }
 

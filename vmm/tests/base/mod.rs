@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Share, allowed_cpus};
+use haltkick_vmm::{Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape, Share, allowed_cpus};
 
 /// One lock for a tenth of a second, under four vCPUs for each of at most two pCPUs: what tests vary.
 pub(crate) fn config(engine: Engine) -> RunConfig {
@@ -35,6 +35,9 @@ pub(crate) fn config(engine: Engine) -> RunConfig {
         think: Duration::from_micros(2),
         lock_count: 1,
         mix: Mix::default(),
+        shape: Shape::default(),
+        oracle: true,
+        ordered_stamps: true,
         memory_bytes: 0,
         work_rate: None,
         min_sections: 0,

@@ -112,8 +112,13 @@ fn directed_yields() -> Check {
     let outcome = start(&RunConfig { cpus, lock: "none".into(), workload, pv: false, ..config() })?;
     let yields = acquisitions(&outcome);
     check(yields > 0, || "nobody yielded".into())?;
-    let not_named: u64 =
-        outcome.wait.occupied().filter(|(ticks, _)| *ticks == 1).map(|(_, count)| count).sum();
+    let not_named: u64 = outcome
+        .time("not-named")
+        .into_iter()
+        .flat_map(|times| times.occupied())
+        .filter(|(ticks, _)| *ticks == 1)
+        .map(|(_, count)| count)
+        .sum();
     // A slice may end after a vCPU has named another one and before it yields.
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     check(not_named <= preemptions, || {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use haltkick_hypercalls::SERVES_FAULTS;
 use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunConfig, RunError, Sched};
 use libtest_mimic::Trial;
 
@@ -34,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Every form of every lock of the image that guards sections; schemes of page faults guard none.
 pub(crate) fn forms() -> Vec<(String, bool)> {
     let image = Image::embedded();
-    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || lock.flags & SERVES_FAULTS == 0);
+    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
     let forms = locks.flat_map(|lock| {
         [(lock.has_native(), false), (lock.has_paravirt(), true)]
             .into_iter()

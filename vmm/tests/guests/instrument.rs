@@ -1,0 +1,217 @@
+//! The instrument itself: what it counts, whom it watches, and what it gives back.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haltkick_hypercalls::ABI_FINGERPRINT;
+use haltkick_vmm::{Ideal, Image, Outcome, RunConfig, RunError, Shape, TicksHistogram, run};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, acquisitions, check, config, start, unexpected};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("times_of_faults_are_those_of_the_window_alone", faults_of_the_window),
+        Trial::test("every_workload_that_holds_a_lock_gives_the_rest_of_its_grace_back", grace_is_given_back),
+        Trial::test("a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi", other_abi),
+        Trial::test("without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count", no_oracle),
+        Trial::test("a_section_has_a_wait_a_hold_and_an_unlock_with_either_kind_of_stamps", three_times),
+        Trial::test("every_section_of_every_lock_is_counted_on_both_sides", several_locks_are_watched),
+        Trial::test("only_workloads_of_known_work_have_an_ideal", ideals),
+        Trial::test("the_instruments_costs_are_told", costs),
+        Trial::test("sections_of_every_shape_exclude", shapes),
+        Trial::test("readers_have_times_of_their_own", readers),
+        Trial::test("sections_by_the_clock_wait_from_when_they_were_to_begin", arrivals),
+    ]
+}
+
+fn count(times: &TicksHistogram) -> u64 {
+    times.buckets.iter().sum()
+}
+
+/// A vCPU sees the window change between any two of its steps.
+fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
+    one.abs_diff(other) <= outcome.vcpus.len() as u64
+}
+
+fn faults_of_the_window() -> Check {
+    for (workload, pages) in [("fault-map-touch", 1), ("fault-private", 1)] {
+        let outcome = start(&RunConfig {
+            workload: workload.into(),
+            lock: "mmap-sem".into(),
+            // Most of the faults come before the window.
+            warmup: Duration::from_millis(400),
+            ..config()
+        })?;
+        let (sections, faults) = (acquisitions(&outcome), outcome.time("fault").map_or(0, count));
+        let changes = outcome.time("map-unmap").map_or(0, count);
+        check(
+            about_equal(faults, sections * pages, &outcome) && about_equal(changes, sections, &outcome),
+            || format!("{workload}: {sections} sections, {faults} times of faults, {changes} of changes"),
+        )?;
+        check(sections > 0, || format!("{workload}: nothing was done"))?;
+    }
+    Ok(())
+}
+
+/// Evidence, not a rate: a slice must end within a section, which is a matter of chance.
+fn grace_is_given_back() -> Check {
+    let slice = Duration::from_micros(500);
+    for (workload, lock, pv) in [
+        ("critical-section", "tas", false),
+        ("mixed", "tas", false),
+        ("copy-4096", "tas", false),
+        ("rwlock-fair", "tas", false),
+        ("grant-single", "tas", false),
+        ("fault-map-touch", "mmap-sem", true),
+    ] {
+        let mut seen = vec![];
+        for _ in 0..20 {
+            let outcome = start(&RunConfig {
+                workload: workload.into(),
+                lock: lock.into(),
+                pv,
+                slice,
+                grace: slice,
+                hold: Duration::from_micros(20),
+                window: Duration::from_millis(400),
+                ..config()
+            })?;
+            let graces = outcome.graces.ok_or("no graces in a run with --grace")?;
+            seen.push((graces.granted, graces.expired));
+            if graces.granted > graces.expired {
+                break;
+            }
+        }
+        check(seen.last().is_some_and(|(granted, expired)| granted > expired), || {
+            format!("{workload}: no grace was given back; granted and expired: {seen:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// The image, whose code has another fingerprint than its note says.
+fn other_abi() -> Check {
+    let (mut elf, fingerprint) = (Image::embedded_elf().to_vec(), ABI_FINGERPRINT.to_le_bytes());
+    let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").ok_or("no note")?;
+    let note = owner + 12..owner + 12 + 32;
+    for at in 0..elf.len() - 8 {
+        if elf[at..at + 8] == fingerprint && !note.contains(&at) {
+            elf[at] ^= 1;
+        }
+    }
+    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("other-abi");
+    std::fs::write(&path, elf)?;
+    match run(&config(), &Image::from_file(&path)?, &AtomicBool::new(false)) {
+        Err(RunError::GuestPanic { message, .. }) => check(message.contains("another ABI"), || message),
+        other => unexpected(other),
+    }
+}
+
+fn no_oracle() -> Check {
+    let outcome = start(&RunConfig { oracle: false, ..config() })?;
+    check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    check(outcome.costs.oracle.is_none(), || "the oracle costs something, and is off".into())?;
+    check(acquisitions(&outcome) > 0, || "no section was completed".into())?;
+    // And nobody notices what it is there to find.
+    start(&RunConfig { oracle: false, workload: "selftest-exclusion".into(), ..config() })?;
+    Ok(())
+}
+
+fn three_times() -> Check {
+    for ordered_stamps in [true, false] {
+        let outcome = start(&RunConfig { ordered_stamps, ..config() })?;
+        let sections = acquisitions(&outcome);
+        for (name, times) in [("wait", &outcome.wait), ("hold", &outcome.hold), ("unlock", &outcome.unlock)] {
+            check(count(times) == sections, || {
+                format!("{} times of {name} in {sections} sections", count(times))
+            })?;
+        }
+        check(outcome.tsc_steps_back == 0, || format!("{} steps back", outcome.tsc_steps_back))?;
+    }
+    Ok(())
+}
+
+fn several_locks_are_watched() -> Check {
+    for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
+        let shape = Shape { zipf_hundredths, ..Shape::default() };
+        let outcome = start(&RunConfig { lock_count, shape, ..config() })?;
+        check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
+    }
+    Ok(())
+}
+
+fn ideals() -> Check {
+    let copies = || Shape { footprint_lines: 4, ..Shape::default() };
+    for (workload, shape, expected) in [
+        ("critical-section", Shape::default(), Ideal::Serial),
+        ("critical-section", copies(), Ideal::LockFree),
+        ("compute", Shape::default(), Ideal::LockFree),
+        ("copy-256", Shape::default(), Ideal::Unknown),
+        ("rwlock-fair", Shape::default(), Ideal::Unknown),
+        ("hand-off", Shape::default(), Ideal::Unknown),
+    ] {
+        let outcome = start(&RunConfig { workload: workload.into(), shape, ..config() })?;
+        check(outcome.ideal == expected, || format!("{workload}: {:?}", outcome.ideal))?;
+    }
+    Ok(())
+}
+
+fn costs() -> Check {
+    let costs = start(&RunConfig { vcpus: 1, ..config() })?.costs;
+    let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
+    check(all.iter().all(Option::is_some), || format!("{costs:?}"))
+}
+
+fn shapes() -> Check {
+    let plain = Shape::default;
+    for shape in [
+        Shape { exponential_think: true, ..plain() },
+        Shape { hold_jitter_percent: 50, ..plain() },
+        Shape { zipf_hundredths: 120, ..plain() },
+        Shape { footprint_lines: 64, dirty_lines: 8, ..plain() },
+    ] {
+        for (lock, pv) in [("qspinlock", true), ("mcslock", true), ("none", false)] {
+            let outcome = start(&RunConfig { shape, lock: lock.into(), pv, lock_count: 7, ..config() })?;
+            check(outcome.lost_updates.unwrap_or(0) == 0, || format!("{lock}, {shape:?}"))?;
+            check(lock == "mcslock" || acquisitions(&outcome) > 0, || {
+                format!("{lock}, {shape:?}: no section")
+            })?;
+        }
+    }
+    let too_many = Shape { footprint_lines: 1 << 20, ..plain() };
+    match start(&RunConfig { shape: too_many, ..config() }) {
+        Err(RunError::Usage(message)) => check(message.contains("too many"), || message),
+        other => unexpected(other),
+    }
+}
+
+fn readers() -> Check {
+    for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
+        let shape = Shape { read_percent: 90, read_hold: Duration::from_nanos(300), ..Shape::default() };
+        let outcome = start(&RunConfig { lock: lock.into(), pv, shape, ..config() })?;
+        let (sections, reads) = (acquisitions(&outcome), outcome.reads);
+        let waits = outcome.time("read-wait").map_or(0, count);
+        check(waits == reads && count(&outcome.wait) == sections - reads, || {
+            format!(
+                "{lock}: {reads} of {sections} sections read, {waits} times, {} others",
+                count(&outcome.wait)
+            )
+        })?;
+        // By chance a tenth of them does not; three quarters is far below.
+        check(reads * 4 > sections * 3, || format!("{lock}: {reads} of {sections} read"))?;
+    }
+    Ok(())
+}
+
+/// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
+/// most of the run, where no section by itself takes a hundredth of it.
+fn arrivals() -> Check {
+    let arrivals = Some(Duration::from_nanos(100));
+    let shape = Shape { arrivals, exponential_think: true, ..Shape::default() };
+    let outcome = start(&RunConfig { vcpus: 1, shape, ..config() })?;
+    let window_ticks = outcome.window.as_nanos() as u64 * outcome.tsc_khz / 1_000_000;
+    check(outcome.wait.max > window_ticks / 2, || {
+        format!("the longest wait of an overloaded vCPU was {} of {window_ticks} ticks", outcome.wait.max)
+    })
+}
