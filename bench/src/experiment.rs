@@ -264,6 +264,7 @@ impl Experiment {
             }
         }
         self.check_points()?;
+        self.check_settings()?;
         let varying = self.varying();
         for (arm, table) in self.arms.iter_mut().zip(top.tables("arm")?) {
             arm.only = table.only(&varying)?;
@@ -324,6 +325,26 @@ impl Experiment {
             }
             if self.points[..i].iter().any(|other| other.0 == point.0) {
                 return complain("this [[point]] stands here twice");
+            }
+        }
+        Ok(())
+    }
+
+    /// What varies is set nowhere else. (vCPUs are given by their number or by their ratio to the pCPUs.)
+    fn check_settings(&self) -> Result<()> {
+        let same = |a: &str, b: &str| a == b || [a, b].iter().all(|key| matches!(*key, "vcpus" | "ratio"));
+        for axis in self.varying() {
+            let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));
+            if let Some((key, at)) = set {
+                let (key, axis) = (key, &axis.key);
+                let varies =
+                    if self.axes.iter().any(|other| other.key == *axis) { "[grid]" } else { "[[point]]" };
+                let message = if key == axis {
+                    format!("{key} is in {varies} too")
+                } else {
+                    format!("{key} stands against {axis} in {varies}: both say how many vCPUs there are")
+                };
+                return Err(self.source.complain(at.as_ref(), message));
             }
         }
         Ok(())
@@ -525,6 +546,18 @@ mod tests {
             (
                 "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n",
                 "x.toml:4:1: ratio is in [grid] too",
+            ),
+            (
+                "[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: ratio is in [grid] too",
+            ),
+            (
+                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: vcpus stands against ratio in [grid]: both say how many vCPUs there are",
+            ),
+            (
+                "[settings]\nhold = \"1us\"\n[[point]]\nhold = \"1us\"\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: hold is in [[point]] too",
             ),
             ("[[point]]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),

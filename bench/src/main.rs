@@ -22,6 +22,7 @@ mod holm;
 mod host;
 mod interrupt;
 mod launch;
+mod legend;
 mod likeness;
 mod linux;
 mod list;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::quantity::{count, si, significant, time_ns};
+use crate::quantity::{LATENCIES, count, event, si, significant, time_ns};
 use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record};
 
 /// The record in about fifteen lines of at most 100 columns.
@@ -220,7 +220,8 @@ fn largest(counts: &std::collections::BTreeMap<String, u64>) -> String {
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();
     for (name, value) in counts {
-        let part = format!("{name} {}", count(*value));
+        let shown = if name.starts_with(LATENCIES) { event(name, *value as f64) } else { count(*value) };
+        let part = format!("{name} {shown}");
         if text.len() + part.len() + 2 > WIDTH {
             return text + " and more";
         }

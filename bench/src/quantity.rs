@@ -15,6 +15,14 @@ pub(crate) fn count(value: u64) -> String {
     if value < 1000 { value.to_string() } else { si(value as f64) }
 }
 
+/// How the names of those lock events begin that are times, summed in nanoseconds.
+pub(crate) const LATENCIES: &str = "pv_latency_";
+
+/// A lock event as people read it: a time of those that are times, else a count.
+pub(crate) fn event(name: &str, value: f64) -> String {
+    if name.starts_with(LATENCIES) { time_ns(value) } else { si(value) }
+}
+
 /// A time in nanoseconds with the unit that suits it: `1.05 us`, `33 ms`.
 pub(crate) fn time_ns(ns: f64) -> String {
     for (factor, unit) in [(1e9, "s"), (1e6, "ms"), (1e3, "us")] {

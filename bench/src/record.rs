@@ -60,7 +60,8 @@ pub(crate) struct Record {
     /// What else the workload reports, in nanoseconds, under its own names (`haltkick list workloads`).
     #[serde(default)]
     pub(crate) times_ns: BTreeMap<String, Distribution>,
-    /// Lock events of all vCPUs since boot, under the names that Linux uses.
+    /// Lock events of all vCPUs since boot, under the names that Linux uses: counts, and of `pv_latency_...` the sum in
+    /// nanoseconds.
     pub(crate) lock_events: BTreeMap<String, u64>,
     /// Exits of all vCPUs, whole run, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,

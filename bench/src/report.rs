@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::findings::{self, setting_name};
+use crate::legend;
 use crate::manifest::Manifest;
 use crate::plot::{self, Data};
-use crate::quantity::{count, si, significant, time_ns};
+use crate::quantity::{event, si, significant, time_ns};
 use crate::record::{Record, Role};
 use crate::statistics::{Estimate, Verdict};
 use crate::summary::{CheckOutcome, Row, Summary};
@@ -119,6 +120,8 @@ fn figures(summary: &Summary) -> String {
         last = Some(&row.setting);
         let _ = write!(rows, "<tr{class}>{}</tr>", figure_row(summary, row));
     }
+    let legend: String =
+        legend::lines(summary).iter().map(|line| format!("<p>{}</p>", escape(line))).collect();
     format!(
         "<section id=\"figures\"><h2>Figures</h2><p>Hodges-Lehmann estimates over blocks; &plusmn; and ranges are their 95 % intervals. Starved: vCPUs that \
          completed nothing in the window. Long waits: half of all time spent waiting went into waits at least this long. \
@@ -126,7 +129,7 @@ fn figures(summary: &Summary) -> String {
          ? too few blocks.</p>\
          <div class=\"wide\"><table><thead><tr>{axes}<th>vCPUs</th><th class=\"name\">lock</th><th>throughput</th>\
          <th>efficiency</th><th>fairness</th><th>starved</th><th>long waits</th><th>wait p50</th><th>wait p99</th>{comparisons}</tr></thead>\
-         <tbody>{rows}</tbody></table></div></section>\n"
+         <tbody>{rows}</tbody></table></div>{legend}</section>\n"
     )
 }
 
@@ -202,7 +205,7 @@ fn lock_events(summary: &Summary, records: &[Record]) -> String {
     }
     format!(
         "<section id=\"events\"><h2>Lock events</h2><p>Counts since boot, per thousand acquisitions in the window (and so \
-         a little too high by what happened in the warm-up). Names are Linux's; latencies are sums in nanoseconds.</p>{tables}</section>\n"
+         a little too high by what happened in the warm-up). Names are Linux's; latencies are sums of time.</p>{tables}</section>\n"
     )
 }
 
@@ -238,9 +241,9 @@ fn event_cell(records: &[&Record], setting: &BTreeMap<String, String>, name: &st
         (events + record.lock_events.get(name).unwrap_or(&0), acquisitions + record.totals.acquisitions)
     });
     if acquisitions == 0 {
-        return format!("<td>{} in all</td>", count(events));
+        return format!("<td>{} in all</td>", event(name, events as f64));
     }
-    format!("<td>{}</td>", si(events as f64 * 1000.0 / acquisitions as f64))
+    format!("<td>{}</td>", event(name, events as f64 * 1000.0 / acquisitions as f64))
 }
 
 /// The manifest, for those who want to know.

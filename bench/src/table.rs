@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::legend;
 use crate::quantity::{si, significant, time_ns};
 use crate::record::Role;
 use crate::statistics::{Estimate, Verdict};
@@ -36,6 +37,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
     );
     text += &figures(summary);
     text += &legend(summary);
+    legend::lines(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text += &further_comparisons(summary);
     text += &lock_costs(&summary.lock_costs);
     for trials in &summary.trials {

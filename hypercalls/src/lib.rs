@@ -239,6 +239,8 @@ flags! {
         IDEAL_IS_LOCK_FREE = 8;
         /// It keeps [`Activity::awaited_since_tsc`], so that waits which have not ended when the window closes are known.
         NOTES_WAITS = 9;
+        /// It is about sleeping and waking: without a paravirtual lock it shows nothing.
+        NEEDS_PARAVIRT = 10;
     }
 }
 

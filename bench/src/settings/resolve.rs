@@ -60,6 +60,12 @@ impl Settings {
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
         let workload = self.workload.clone().unwrap_or_else(|| "critical-section".into());
         let taken_in = find("workload", &workload, &supply.image.workloads)?;
+        if taken_in.needs_paravirt() && !pv {
+            let message = format!(
+                "workload '{workload}' is about those who sleep, and without it nobody does: use pv on"
+            );
+            return Err(Impossible { key: "pv", message });
+        }
         let slice = self.slice_length()?;
         let hold = work("hold", self.hold, Duration::from_micros(1))?;
         let think = work("think", self.think, Duration::from_micros(2))?;

@@ -31,6 +31,10 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--workload", "mixed", "--nested-one-in", "2"],
             "haltkick: --nested-one-in: nested sections need a second lock: use locks 2 or more\n",
         ),
+        (
+            &["--workload", "selftest-lost-kick", "--lock", "qspinlock"],
+            "haltkick: --pv: workload 'selftest-lost-kick' is about those who sleep, and without it nobody does: use pv on\n",
+        ),
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
         (
             &["--lock", "none", "--deschedule", "holder"],

@@ -57,7 +57,7 @@ workload! {
 }
 workload! {
     "375" "selftest-lost-kick", "all kicks get lost, and with them whoever sleeps: needs --pv on",
-    WorkloadFlags::IS_SELFTEST, [] => lost_kick
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NEEDS_PARAVIRT), [] => lost_kick
 }
 
 /// vCPU 0 panics; the others do as usual.

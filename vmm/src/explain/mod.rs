@@ -126,7 +126,7 @@ pub struct LockState {
     pub lock: u32,
     /// The vCPU in its section, as that one wrote when it entered.
     pub owner: Option<u32>,
-    /// Sections entered since boot.
+    /// Sections entered since boot, by all vCPUs.
     pub entered: u64,
     /// The lock itself; null where the guest does not say where it lies and what it means.
     pub word: Option<Word>,

@@ -28,7 +28,7 @@ impl Display for LockState {
             Some(owner) => write!(f, "vCPU {owner} is inside")?,
             None => write!(f, "nobody is inside")?,
         }
-        write!(f, ", entered {} times", self.entered)?;
+        write!(f, " now, {} sections entered by all vCPUs since boot", self.entered)?;
         for (what, vcpus) in [("first in the queue", &self.heads), ("waiting", &self.waiters)] {
             if !vcpus.is_empty() {
                 write!(f, "; {what}: vCPU {}", vcpu_list(vcpus))?;
@@ -205,6 +205,21 @@ mod tests {
         assert_eq!(vcpu_list(&[]), "");
         let odd: Vec<u32> = (0..1024).step_by(2).collect();
         assert!(vcpu_list(&odd).len() < 60);
+    }
+
+    #[test]
+    fn how_often_a_lock_was_entered_is_not_said_of_the_vcpu_inside() {
+        let lock = LockState {
+            lock: 0,
+            owner: Some(3),
+            entered: 101,
+            word: None,
+            queue: None,
+            heads: vec![],
+            waiters: vec![],
+        };
+        let first = lock.to_string().lines().next().unwrap().to_owned();
+        assert_eq!(first, "lock 0: vCPU 3 is inside now, 101 sections entered by all vCPUs since boot");
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! What rows mean whose names do not say.
+
+use crate::experiment::BESIDE;
+use crate::plan::LOCK_FREE;
+use crate::record::Role;
+use crate::summary::Summary;
+
+/// A line for each kind of row that needs one.
+pub(crate) fn lines(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    let rows = || summary.rows.iter();
+    let numbered = rows().find(|row| {
+        row.role == Role::Ideal && row.arm.strip_prefix(LOCK_FREE).is_some_and(|rest| rest.starts_with(' '))
+    });
+    if let Some(row) = numbered.filter(|row| !row.arm.contains(BESIDE)) {
+        lines.push(format!(
+            "{}: arms that differ in more than the lock have an ideal each, {LOCK_FREE} for the first of them",
+            row.arm
+        ));
+    }
+    let beside = rows().filter(|row| row.role == Role::Beside).find_map(|row| row.arm.split_once(BESIDE));
+    if let Some((arm, guest)) = beside {
+        lines.push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran beside the first guest of {arm}"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Sketch, World};
+    use crate::table;
+
+    fn shown(sketch: &Sketch) -> String {
+        let plan = sketch.plan(2);
+        table::summary(&Summary::new(&plan.outline, &World::new(1).records(&plan)))
+    }
+
+    #[test]
+    fn rows_for_a_second_ideal_and_for_a_guest_beside_are_explained_and_others_need_no_word() {
+        let plain = Sketch::new().arm("a", "tas");
+        assert!(!shown(&plain).contains("ideal each") && !shown(&plain).contains("beside"));
+        let longer = plain.clone().arm_with("longer", "lock = \"tas\"\nhold = \"5us\"");
+        assert!(
+            shown(&longer).contains("lock-free 2: arms that differ in more than the lock"),
+            "{}",
+            shown(&longer)
+        );
+        let beside = plain.arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
+        let expected = "pair / b: guest b, which ran beside the first guest of pair";
+        assert!(shown(&beside).contains(expected), "{}", shown(&beside));
+    }
+}
