@@ -190,6 +190,7 @@ fn start<'a>(
         directory,
         records,
         progress: Progress::start(),
+        in_vain: 0,
     })
 }
 

@@ -156,8 +156,10 @@ fn percent(share: f64) -> String {
 pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option<&str>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code: &str, message: String| warnings.push(Warning { code: code.into(), message });
+    // A twentieth of two ticks, a millisecond for each pCPU, can be one's own: threads that start, the supervisor.
+    let delay_limit = OTHERS_SHARE_LIMIT.max(tick_resolution / 20.0);
     if let Some(share) = noise.others_share
-        && noise.run_delay_share.is_none_or(|delay| delay <= OTHERS_SHARE_LIMIT)
+        && noise.run_delay_share.is_none_or(|delay| delay <= delay_limit)
         && share > OTHERS_SHARE_LIMIT.max(tick_resolution)
     {
         let message = format!(
@@ -166,7 +168,7 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
         );
         warn("busy-neighbour", message);
     }
-    if let Some(share) = noise.run_delay_share.filter(|share| *share > OTHERS_SHARE_LIMIT) {
+    if let Some(share) = noise.run_delay_share.filter(|share| *share > delay_limit) {
         let message = format!(
             "the run's threads waited {} of the time for pCPUs that others used: stop those, or choose quiet pCPUs with \
              --cpus",

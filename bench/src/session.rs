@@ -142,7 +142,12 @@ pub(crate) struct Session<'a> {
     /// What is on disk.
     pub(crate) records: Vec<Record>,
     pub(crate) progress: Progress,
+    /// Further attempts in a row that were disturbed as well.
+    pub(crate) in_vain: u32,
 }
+
+/// So many of them in a row, and the host is one that is always disturbed.
+const MOST_IN_VAIN: u32 = 10;
 
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
@@ -270,13 +275,30 @@ impl<'a> Session<'a> {
             let begun = Instant::now();
             let records = self.attempt(cell, &place, ideals)?;
             let took = begun.elapsed();
-            self.progress.cell_done(&cell.id, took);
+            let disturbed = records.iter().any(attempts::is_disturbed);
+            self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
-            if !records.iter().any(attempts::is_disturbed) || retries.left == 0 || late {
+            if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
+                self.progress.cell_done(&cell.id, took);
                 return Ok(());
             }
             retries.left -= 1;
             place.replaces.extend(records.first().map(|record| record.run_id.clone()));
+        }
+    }
+
+    /// Counts further attempts that were disturbed as well. Where all are, another one costs time and finds nothing.
+    fn note_attempt(&mut self, disturbed: bool, further: bool) {
+        if !disturbed {
+            self.in_vain = 0;
+        } else if further {
+            self.in_vain += 1;
+            if self.in_vain == MOST_IN_VAIN {
+                self.progress.say(&format!(
+                    "{MOST_IN_VAIN} further attempts in a row were disturbed too: disturbed runs are left as they are, until \
+                     one is not disturbed"
+                ));
+            }
         }
     }
 
@@ -391,6 +413,18 @@ mod tests {
         assert_eq!(summary.replaced, records.len() - last.len());
         let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
         assert_eq!(summary.extent(), again);
+    }
+
+    #[test]
+    fn on_a_host_that_is_always_disturbed_further_attempts_are_given_up_and_taken_up_again_when_it_is_not() {
+        let plan = Sketch::new().arm("a", "tas").plan(40);
+        let world = World::new(1).disturbed(|_, run| run < 60);
+        let records = records("in-vain", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
+        let again = records.len() - 40 * 2;
+        assert_eq!(again, 10, "ten in vain, and then none");
+        let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
+        let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
+        assert_eq!(records.len() - 40 * 2, 11);
     }
 
     #[test]

@@ -221,6 +221,16 @@ impl World {
             .expect("a sketch has arms")
             .expect("a world runs whatever it is asked to");
         let host = self.host.clone();
-        Session { plan, engine, watcher, host, calibration, directory, records, progress: Progress::start() }
+        Session {
+            plan,
+            engine,
+            watcher,
+            host,
+            calibration,
+            directory,
+            records,
+            progress: Progress::start(),
+            in_vain: 0,
+        }
     }
 }

@@ -13,26 +13,15 @@ use crate::record::{Record, Role};
 /// Share of pairs that may have a run which is not to be trusted.
 const BORNE: f64 = 0.25;
 
-/// A warning for each setting at which the headline lost its trust.
+/// A warning for each headline that lost its trust.
 pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
-    let mut warnings = match outline.comparisons.first() {
-        Some(headline) => {
-            let pairs = pairs(records, &headline.arm, &headline.baseline);
-            warnings(outline, &format!("the headline comparison '{}'", headline.name), "pairs", &pairs)
-        }
-        None => vec![],
-    };
-    if outline.comparisons.is_empty() {
-        for arm in &outline.arms {
-            warnings.extend(self::warnings(
-                outline,
-                &format!("arm '{arm}'"),
-                "runs",
-                &pairs(records, arm, arm),
-            ));
-        }
+    if let Some(headline) = outline.comparisons.first() {
+        let pairs = pairs(records, &headline.arm, &headline.baseline);
+        let what = format!("the headline comparison '{}'", headline.name);
+        return warning(outline, &what, "pairs", &pairs).into_iter().collect();
     }
-    warnings
+    let of_arm = |arm: &String| warning(outline, &format!("arm '{arm}'"), "runs", &pairs(records, arm, arm));
+    outline.arms.iter().filter_map(of_arm).collect()
 }
 
 type Setting = BTreeMap<String, String>;
@@ -58,21 +47,31 @@ fn pairs<'a>(records: &'a [Record], arm: &str, baseline: &str) -> BTreeMap<&'a S
     pairs
 }
 
-fn warnings(outline: &Outline, what: &str, unit: &str, pairs: &BTreeMap<&Setting, Vec<bool>>) -> Vec<String> {
+/// One warning with the settings at which too many are spoiled, if there are any.
+fn warning(
+    outline: &Outline,
+    what: &str,
+    unit: &str,
+    pairs: &BTreeMap<&Setting, Vec<bool>>,
+) -> Option<String> {
+    const MOST_NAMED: usize = 3;
     let mut settings: Vec<_> = pairs.iter().collect();
     settings.sort_by_key(|(setting, _)| outline.rank(setting));
     let lost = settings.into_iter().filter_map(|(setting, pairs)| {
         let spoiled = pairs.iter().filter(|trusted| !**trusted).count();
-        let at: String = setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
-        (spoiled as f64 > BORNE * pairs.len() as f64).then(|| {
-            format!(
-                "{what}{at} has lost its trust: {spoiled} of {} {unit} have a run that is not to be trusted, more than a \
-                 quarter",
-                pairs.len()
-            )
-        })
+        let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
+        (spoiled as f64 > BORNE * pairs.len() as f64).then(|| format!("{spoiled} of {}{at}", pairs.len()))
     });
-    lost.collect()
+    let lost: Vec<String> = lost.collect();
+    let named = lost.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let more = match lost.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!("; and at {more} settings more"),
+    };
+    (!lost.is_empty()).then(|| {
+        format!("{what} has lost its trust, more than a quarter of its {unit} being not to be trusted: {named}{more}")
+    })
 }
 
 #[cfg(test)]
@@ -102,9 +101,9 @@ mod tests {
         let compared = sketch().compare("b/a", "b", "a").compare("c/a", "c", "a");
         for arm in ["a", "b"] {
             assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);
-            let expected = "the headline comparison 'b/a', ratio 8 has lost its trust: 3 of 8 pairs";
-            let lost = with_spoiled(&compared, arm, 3);
-            assert!(lost.len() == 1 && lost[0].starts_with(expected), "{lost:?}");
+            let expected = "the headline comparison 'b/a' has lost its trust, more than a quarter of its pairs being not to \
+                            be trusted: 3 of 8 at ratio 8";
+            assert_eq!(with_spoiled(&compared, arm, 3), [expected]);
         }
         assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
     }
@@ -112,10 +111,7 @@ mod tests {
     #[test]
     fn without_comparisons_every_arm_is_the_headline() {
         assert_eq!(with_spoiled(&sketch(), "c", 2), [""; 0]);
-        let lost = with_spoiled(&sketch(), "c", 3);
-        assert!(
-            lost.len() == 1 && lost[0].starts_with("arm 'c', ratio 8 has lost its trust: 3 of 8 runs"),
-            "{lost:?}"
-        );
+        let expected = "arm 'c' has lost its trust, more than a quarter of its runs being not to be trusted: 3 of 8 at ratio 8";
+        assert_eq!(with_spoiled(&sketch(), "c", 3), [expected]);
     }
 }
