@@ -97,6 +97,17 @@ fn the_same_seed_gives_the_same_order_and_another_seed_another() {
 }
 
 #[test]
+fn cells_that_are_run_one_by_one_are_as_patient_and_as_strict_as_was_asked() {
+    let (experiment, _) = tiny("patient");
+    let list = |more: &[&str]| stdout(&haltkick(&[&["bench", &experiment, "--list-cells"], more].concat()));
+    let asked = list(&["--retry-disturbed", "3", "--strict"]);
+    assert!(asked.lines().all(|line| line.contains(" --retry-disturbed=3 --strict ")), "{asked}");
+    assert!(!list(&[]).contains("--strict"));
+    let refused = refusal(&["bench", &experiment, "--retry-disturbed", "101"]);
+    assert!(refused.contains("101 is not in 0..=100"), "{refused}");
+}
+
+#[test]
 fn precision_and_time_decide_the_number_of_blocks() {
     if !usable_kvm() {
         return;
