@@ -203,9 +203,10 @@ impl<'a> Session<'a> {
             return vec![];
         }
         // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
-        let is_before = |record: &&Record| record.place.as_ref().is_some_and(|place| place.block < block);
-        let before: Vec<Record> = self.records.iter().filter(is_before).cloned().collect();
-        let summary = Summary::new(&plan.outline, &attempts::last(&before));
+        let is_before = |record: &Record| record.place.as_ref().is_some_and(|place| place.block < block);
+        let mut before = attempts::last(&self.records);
+        before.retain(is_before);
+        let summary = Summary::new(&plan.outline, &before);
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
             cell.role != Role::Ideal
