@@ -46,6 +46,12 @@ pv-wake-forgets-hash        loom     qspinlock::v16_with_three
 slice-ignore-outer          host     a_slice_is_kept_by_who_holds
 courtesy-ignore-outer       host     a_head_that_holds_another_lock
 wc-guess-from-byte          host     a_head_that_the_owner_registers
+wc-no-tenure                host     a_head_insists
+wc-discourteous             host     a_head_leaves_a_lock_alone
+wc-head-ignores-load        host     nobody_sleeps_while_nobody
+wc-waiter-ignores-load      host     nobody_sleeps_while_nobody
+wc-sleep-once               host     a_head_sleeps_again
+wc-ignore-slice             host     a_slice_that_is_about_to_end
 wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three
 packed-stale-rest           unit     packed
@@ -100,6 +106,12 @@ rwsem-relaxed-read-unlock   loom     sleeping::rwsem_is_handed
 rwsem-relaxed-write         loom     sleeping::rwsem_with_two_writers_that_sleep
 rwsem-relaxed-write-unlock  loom     sleeping::rwsem_with_two_writers_that_sleep
 rwsem-ignore-thief          shuttle  rwsem_with_six
+rwsem-writer-never-insists  host     overtakes_a_writer_that_insists
+rwsem-writer-never-insists  loom     sleeping::rwsem_is_promised_by
+rwsem-spinner-past-handoff  host     no_writer_overtakes
+rwsem-reader-past-handoff   host     no_reader_overtakes
+rwsem-reader-never-insists  shuttle  rwsem_with_six
+rwsem-keep-the-promise      shuttle  rwsem_with_six
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
 futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex

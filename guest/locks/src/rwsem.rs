@@ -55,7 +55,7 @@ use crate::{
     mutant::mutant,
     osq::{Layout, Osq, Packed},
     sleep::{Held, SleepDomain, WaitList, Woken},
-    sync::{AtomicU32, Ordering::*, const_unless_loom},
+    sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
 };
 
 const WRITER: u32 = 1;
@@ -76,7 +76,7 @@ const PATIENCE_NS: u64 = 4_000_000;
 /// Most readers that are woken at a time.
 const BATCH: u32 = 256;
 /// Rounds between two looks at the clock while readers own the lock.
-const CLOCK_EVERY: u32 = 16;
+const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
 
 /// Reader-writer semaphore with a spin queue in layout `L`. As a [`Lock`], it is its write half.
 #[derive(Debug)]
@@ -204,7 +204,7 @@ impl<L: Layout> RwSem<L> {
         // R2. Relaxed: a hint. Without it a stream of readers would never let a sleeping writer in.
         let alone = now & READERS == READER;
         let crowded = !alone && self.owner.load(Relaxed) & READER_OWNED != 0;
-        if now & (WRITER | HANDOFF) == 0 && !crowded {
+        if now & (WRITER | mutant!("rwsem-reader-past-handoff": HANDOFF => 0)) == 0 && !crowded {
             self.name_reader(domain.me());
             platform.count(Event::RwsemRlockSteal, 1);
             if alone && now & WAITERS != 0 {
@@ -330,7 +330,7 @@ impl<L: Layout> RwSem<L> {
     /// (0, w, 0) -> (0, w, 1), given the count last seen.
     fn take_past_list(&self, seen: u32) -> bool {
         // Acquire: pairs with U1.
-        seen & (TAKEN | HANDOFF) == 0
+        seen & (TAKEN | mutant!("rwsem-spinner-past-handoff": HANDOFF => 0)) == 0
             && self.count.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
     }
 
@@ -381,7 +381,8 @@ impl<L: Layout> RwSem<L> {
             let free = seen & TAKEN == 0;
             let wanted = if free {
                 WRITER | behind_me
-            } else if seen & HANDOFF == 0 && list.is_overdue(me) {
+            } else if mutant!("rwsem-writer-never-insists": seen & HANDOFF == 0 && list.is_overdue(me) => false)
+            {
                 seen | HANDOFF
             } else {
                 return false;
@@ -425,7 +426,8 @@ impl<L: Layout> RwSem<L> {
         // Acquire: pairs with U1 of a writer, on behalf of the readers.
         let seen = self.count.fetch_add(READER, Acquire);
         if mutant!("rwsem-ignore-thief": seen & WRITER != 0 => false) {
-            let overdue = seen & HANDOFF == 0 && list.is_overdue(first);
+            let insists = || seen & HANDOFF == 0 && list.is_overdue(first);
+            let overdue = mutant!("rwsem-reader-never-insists": insists() => false);
             let change = if overdue { HANDOFF.wrapping_sub(READER) } else { 0_u32.wrapping_sub(READER) };
             // Relaxed: takes back what protected nothing.
             self.count.fetch_add(change, Relaxed);
@@ -458,7 +460,7 @@ impl<L: Layout> RwSem<L> {
         let (woken, readers) = list.remove_sharing(BATCH);
         domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
         // Relaxed: under the list's lock, like every change of the two flags.
-        let promised = self.count.load(Relaxed) & HANDOFF;
+        let promised = mutant!("rwsem-keep-the-promise": self.count.load(Relaxed) & HANDOFF => 0);
         let waiters = if list.is_empty() { WAITERS } else { 0 };
         let change = (readers * READER).wrapping_sub(counted).wrapping_sub(promised | waiters);
         // Relaxed: the lock is readers' by the 1 that the caller has acquired with.

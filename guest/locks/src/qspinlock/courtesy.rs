@@ -26,15 +26,15 @@ use crate::{
     mutant::{faulty, mutant},
     nesting::Code,
     patience::Patience,
-    sync::{AtomicU32, Ordering::*},
+    sync::{AtomicU32, MODELLED, Ordering::*},
 };
 
 /// After how many spin thresholds the head insists. Shorter turns would be fairer in the short run and cost more
 /// changes; at the default threshold this is two thirds of a millisecond.
-const TENURE: u64 = 32;
+const TENURE: u64 = if MODELLED { 2 } else { 32 };
 
 /// Rounds between two looks at the lock: the fewest, and the most.
-const LOOK_EVERY: (u32, u32) = (16, 256);
+const LOOK_EVERY: (u32, u32) = if MODELLED { (1, 2) } else { (16, 256) };
 
 /// A head that waits.
 #[derive(Debug)]
@@ -60,17 +60,18 @@ impl<'a, P: Platform> Courtesy<'a, P> {
             if let Some(seen) = self.take_if_unwanted::<W>(word) {
                 return Some(seen);
             }
-            if self.is_over(self.since) {
+            if mutant!("wc-no-tenure": self.is_over(self.since) => false) {
                 self.wake_ahead();
                 if let Some(seen) = insist::<W, P>(word, platform) {
                     return Some(seen);
                 }
             }
-            if !platform.is_overcommitted() {
+            if mutant!("wc-head-ignores-load": !platform.is_overcommitted() => false) {
                 continue;
             }
             let in_section = mutant!("courtesy-ignore-outer": platform.is_in_section() => false);
-            if in_section || self.slept.is_none_or(|slept| self.is_over(slept)) {
+            let may_sleep = self.slept.is_none_or(|slept| self.is_over(slept));
+            if in_section || mutant!("wc-sleep-once": may_sleep => self.slept.is_none()) {
                 self.slept = Some(platform.now());
                 return None;
             }
@@ -90,7 +91,8 @@ impl<'a, P: Platform> Courtesy<'a, P> {
             // Relaxed: `steal` is what acquires. So is the link: whether anybody is there, not who.
             let seen = word.load(Relaxed);
             let free = seen & LOCKED_PENDING == 0;
-            if free && (free_before || self.node.next.load(Relaxed) == 0) && W::steal(word, seen) {
+            let unwanted = || free_before || self.node.next.load(Relaxed) == 0;
+            if free && mutant!("wc-discourteous": unwanted() => true) && W::steal(word, seen) {
                 return Some(seen | LOCKED);
             }
             free_before = free;

@@ -78,7 +78,7 @@ use crate::{
     nesting::Code,
     patience::Patience,
     slice_tas::give_up_unless_in_section,
-    sync::{AtomicU32, Ordering::*, fence},
+    sync::{AtomicU32, MODELLED, Ordering::*, fence},
 };
 
 /// The waiter does not sleep.
@@ -89,7 +89,7 @@ pub(super) const HALTED: u8 = 1;
 pub(super) const HASHED: u8 = 2;
 
 /// Rounds between two looks at the predecessor's state.
-const PREV_CHECK: u32 = 256;
+const PREV_CHECK: u32 = if MODELLED { 2 } else { 256 };
 
 /// What distinguishes the paravirtual locks of different years.
 pub trait Policy: super::sealed::Sealed + 'static {
@@ -165,7 +165,8 @@ impl<T: Policy> Mode for T {
 
     #[inline(always)]
     fn before_lock<D: Memory>(domain: &D) {
-        if T::WORK_CONSERVING && domain.shared().platform.slice_ends_soon() {
+        let ends = || mutant!("wc-ignore-slice": domain.shared().platform.slice_ends_soon() => false);
+        if T::WORK_CONSERVING && ends() {
             give_up_slice(domain);
         }
     }
@@ -351,7 +352,8 @@ fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Nod
             return Some(true);
         }
         if !patience.pause() {
-            if !T::WORK_CONSERVING || platform.is_overcommitted() {
+            let may_sleep = || !T::WORK_CONSERVING || platform.is_overcommitted();
+            if mutant!("wc-waiter-ignores-load": may_sleep() => true) {
                 return Some(false);
             }
             patience = Patience::new(platform);

@@ -1,6 +1,6 @@
 //! What the work-conserving queue spinlock does with what the host tells it, and how its head waits.
 
-use std::{thread, time::Duration};
+use std::{cell::Cell, thread, time::Duration};
 
 use haltkick_locks::*;
 
@@ -93,34 +93,92 @@ fn a_head_wakes_its_successor_before_it_has_the_lock() {
     assert_eq!(stage.domain.sleeping_heads(), 0);
 }
 
-/// CPU 2 waits behind CPU 1, which is courteous to CPU 0: that one has the lock back again and again.
+/// CPU 2 waits behind CPU 1, which is courteous to CPU 0, whose lock is never free. When its tenure is over it forbids
+/// stealing all the same: CPU 0, which wants the lock back at once, has to queue.
 #[test]
 fn a_head_insists_when_its_tenure_is_over() {
     let stage = Conserving::new(Host::new(3, EVER));
     stage.host.set_patience(1, Duration::from_millis(1));
-    let (held, done) = (Signal::default(), Signal::default());
+    stage.host.set_patience(2, Duration::ZERO);
+    let [held, insists] = [(); 2].map(|()| Signal::default());
+    let order = std::sync::Mutex::new(vec![]);
+    let visit = |cpu| {
+        stage.lock();
+        order.lock().unwrap().push(cpu);
+        stage.unlock();
+    };
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
             held.give();
-            stage.host.until_doing(1, Activity::Head);
-            while !done.given() {
-                stage.unlock();
-                stage.lock();
+            stage.host.until_counted(1, Event::PvWaitNode);
+            // It sleeps once in a tenure.
+            while !insists.given() {
+                stage.host.kick(1);
                 thread::yield_now();
             }
             stage.unlock();
+            visit(0);
         }
         1 => {
             held.await_it();
+            let (stage, insists) = (stage.clone(), insists.clone());
+            Host::hook_once(Point::HeadSpinning, move || {
+                insists.give();
+                // It comes back, finds that the head spins, and waits at the end of the queue.
+                stage.host.until_paused(0, 10);
+            });
+            visit(1);
+        }
+        _ => {
+            stage.host.until_doing(1, Activity::Head);
+            visit(2);
+        }
+    });
+    assert_eq!(*order.lock().unwrap(), [1, 2, 0]);
+}
+
+/// CPU 1 is head, CPU 2 sleeps behind it, and the lock is free when CPU 1 looks for the second time, after 32 pauses. It
+/// leaves the lock to its owner, who wants it back: only a third look that finds it free would say that nobody does.
+#[test]
+fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
+    let stage = Conserving::new(Host::new(3, EVER));
+    stage.host.set_patience(2, Duration::ZERO);
+    let [held, back] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+        }
+        1 => {
+            held.await_it();
+            let (owner, back) = (stage.clone(), back.clone());
+            let pauses = Cell::new(0);
+            // On behalf of CPU 0, and where CPU 1 is known to be.
+            Host::hook_pauses(move || {
+                pauses.set(pauses.get() + 1);
+                Host::become_cpu(0);
+                match pauses.get() {
+                    1 => owner.host.until_counted(1, Event::PvWaitNode),
+                    32 => owner.unlock(),
+                    33 => {
+                        owner.lock();
+                        back.give();
+                    }
+                    // It has been found held once more.
+                    200 => owner.unlock(),
+                    _ => {}
+                }
+                Host::become_cpu(1);
+            });
             stage.visit();
-            done.give();
         }
         _ => {
             stage.host.until_doing(1, Activity::Head);
             stage.visit();
         }
     });
+    assert!(back.given(), "a lock that its owner wanted back was taken");
 }
 
 /// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
@@ -213,4 +271,28 @@ fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another(
             stage.visit();
         }
     });
+}
+
+/// CPU 1 is head of a lock that stays held, and is kicked for other reasons again and again: it sleeps once in each tenure,
+/// and yields in between.
+#[test]
+fn a_head_sleeps_again_when_a_tenure_has_passed() {
+    let stage = Conserving::new(Host::new(2, Duration::from_micros(100)));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            while stage.host.events(Event::PvWaitHead) < 3 || stage.host.slices_given_up() == 0 {
+                stage.host.kick(1);
+                thread::yield_now();
+            }
+            stage.unlock();
+            stage.host.kick(1);
+        } else {
+            held.await_it();
+            stage.visit();
+        }
+    });
+    assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }

@@ -169,6 +169,59 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
     assert_eq!(stage.look(), 1);
 }
 
+/// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
+/// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
+fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(3));
+    stage.host.set_insistent(true);
+    stage.host.set_preempted(0, true);
+    let [owned, halts, comes, served, stolen] = [(); 5].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            halts.await_it();
+            assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 1, "CPU 1 has insisted");
+            let (host, comes, stolen) = (stage.host.clone(), comes.clone(), stolen.clone());
+            Host::hook_before_kick(move || {
+                comes.give();
+                // It has looked and waits, after CPU 1 did so; or it has come in.
+                let has_looked = || host.events(Event::RwsemOptFail) + host.events(Event::RwsemRlock) == 2;
+                while !stolen.given() && !has_looked() {
+                    thread::yield_now();
+                }
+            });
+            stage.lock.write_unlock(&stage.domain);
+        }
+        1 => {
+            owned.await_it();
+            // Only who is about to halt is kicked.
+            let halts = halts.clone();
+            Host::hook_once(Point::BeforeSleep, move || halts.give());
+            stage.lock.write(&stage.domain);
+            assert!(!stolen.given(), "somebody has overtaken a writer that insists");
+            served.give();
+            stage.lock.write_unlock(&stage.domain);
+        }
+        _ => {
+            comes.await_it();
+            thief(&stage);
+            stolen.give();
+            assert!(served.given(), "somebody has overtaken a writer that insists");
+        }
+    });
+}
+
+#[test]
+fn no_writer_overtakes_a_writer_that_insists() {
+    nobody_overtakes_a_writer_that_insists(Stage::write);
+}
+
+#[test]
+fn no_reader_overtakes_a_writer_that_insists() {
+    nobody_overtakes_a_writer_that_insists(Stage::read);
+}
+
 /// CPU 1 sleeps as a writer for longer than its patience lasts, and CPU 0 takes the lock again at once whenever it
 /// releases it.
 #[test]

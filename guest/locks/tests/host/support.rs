@@ -33,6 +33,7 @@ pub(crate) struct Inner {
     cpus: Vec<Cpu>,
     slice_ends_soon: AtomicBool,
     overcommitted: AtomicBool,
+    insistent: AtomicBool,
     slices_given_up: AtomicU64,
 }
 
@@ -56,6 +57,8 @@ type Hook = Rc<dyn Fn(Point)>;
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    static AT_PAUSE: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
+    static BEFORE_KICK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 impl Deref for Host {
@@ -91,6 +94,7 @@ impl Host {
             cpus: (0..cpus).map(cpu).collect(),
             slice_ends_soon: AtomicBool::new(false),
             overcommitted: AtomicBool::new(true),
+            insistent: AtomicBool::new(false),
             slices_given_up: AtomicU64::new(0),
         }))
     }
@@ -115,6 +119,16 @@ impl Host {
                 hook();
             }
         });
+    }
+
+    /// Runs `hook` at each pause of the calling thread.
+    pub(crate) fn hook_pauses(hook: impl Fn() + 'static) {
+        AT_PAUSE.set(Some(Rc::new(hook)));
+    }
+
+    /// Runs `hook` once, the next time that the calling thread kicks somebody, before the kick.
+    pub(crate) fn hook_before_kick(hook: impl FnOnce() + 'static) {
+        BEFORE_KICK.set(Some(Box::new(hook)));
     }
 
     /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
@@ -203,6 +217,11 @@ impl Host {
         self.overcommitted.store(overcommitted, Relaxed);
     }
 
+    /// From now on, who goes to sleep insists as soon as it has been overtaken.
+    pub(crate) fn set_insistent(&self, insistent: bool) {
+        self.insistent.store(insistent, Relaxed);
+    }
+
     /// How often CPUs have yielded to nobody in particular.
     pub(crate) fn slices_given_up(&self) -> u64 {
         self.slices_given_up.load(Relaxed)
@@ -235,6 +254,10 @@ impl Platform for Host {
 
     fn pause(&self) {
         self.cpus[self.cpu()].pauses.fetch_add(1, Relaxed);
+        let hook = AT_PAUSE.with_borrow(Option::clone);
+        if let Some(hook) = hook {
+            hook();
+        }
         // There are more threads than processors: a spinning one should not use up its slice.
         thread::yield_now();
     }
@@ -260,6 +283,9 @@ impl Platform for Host {
     }
 
     fn kick(&self, cpu: usize) {
+        if let Some(hook) = BEFORE_KICK.take() {
+            hook();
+        }
         let cpu = &self.cpus[cpu];
         *cpu.latch.lock().unwrap() = true;
         cpu.kicked.notify_one();
@@ -267,6 +293,10 @@ impl Platform for Host {
 
     fn is_preempted(&self, cpu: usize) -> bool {
         self.cpus[cpu].preempted.load(Relaxed)
+    }
+
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        if self.insistent.load(Relaxed) { 0 } else { nanoseconds }
     }
 
     fn slice_left(&self) -> u64 {

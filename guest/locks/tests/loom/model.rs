@@ -23,10 +23,18 @@ loom::thread_local! {
 /// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes
 /// the tree of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its
 /// end without branching any further.
+///
+/// The clock counts the pauses, so that time passes where somebody waits, and adds no interleavings. What the host says is
+/// the same for the length of a model, and each of its answers has models of its own.
 pub(crate) struct Machine {
     latches: Vec<Notify>,
+    pauses_made: AtomicUsize,
     pauses_left: AtomicUsize,
     preempted: Preempted,
+    spin_threshold: u64,
+    overcommitted: bool,
+    slice_ends: bool,
+    insists: bool,
 }
 
 /// Which CPUs are always found preempted.
@@ -39,7 +47,40 @@ impl Machine {
 
     pub(crate) fn with_preempted(cpus: usize, pauses: usize, preempted: Preempted) -> Self {
         let latches = (0..cpus).map(|_| Notify::new()).collect();
-        Self { latches, pauses_left: AtomicUsize::new(pauses), preempted }
+        Self {
+            latches,
+            pauses_made: AtomicUsize::new(0),
+            pauses_left: AtomicUsize::new(pauses),
+            preempted,
+            spin_threshold: 0,
+            overcommitted: true,
+            slice_ends: false,
+            insists: false,
+        }
+    }
+
+    /// Waiters spin for so many pauses of anybody.
+    pub(crate) fn patient(mut self, pauses: u64) -> Self {
+        self.spin_threshold = pauses;
+        self
+    }
+
+    /// Nobody waits for a physical CPU.
+    pub(crate) fn idle_host(mut self) -> Self {
+        self.overcommitted = false;
+        self
+    }
+
+    /// Slices always end too soon for a critical section.
+    pub(crate) fn short_slices(mut self) -> Self {
+        self.slice_ends = true;
+        self
+    }
+
+    /// Sleepers insist as soon as they have been overtaken.
+    pub(crate) fn insistent(mut self) -> Self {
+        self.insists = true;
+        self
     }
 }
 
@@ -49,6 +90,7 @@ impl Platform for Machine {
     }
 
     fn pause(&self) {
+        self.pauses_made.fetch_add(1, Relaxed);
         // Not one step, as loom runs one thread at a time.
         match self.pauses_left.load(Relaxed) {
             0 => loom::skip_branch(),
@@ -58,11 +100,31 @@ impl Platform for Machine {
     }
 
     fn now(&self) -> u64 {
-        0
+        self.pauses_made.load(Relaxed) as u64
     }
 
     fn spin_threshold(&self) -> u64 {
-        0
+        self.spin_threshold
+    }
+
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        if self.insists { 0 } else { nanoseconds }
+    }
+
+    fn is_overcommitted(&self) -> bool {
+        self.overcommitted
+    }
+
+    fn is_in_section(&self) -> bool {
+        false
+    }
+
+    fn slice_left(&self) -> u64 {
+        if self.slice_ends { 0 } else { u64::MAX }
+    }
+
+    fn slice_margin(&self) -> u64 {
+        u64::from(self.slice_ends)
     }
 
     fn wait(&self, still: impl Fn() -> bool) {
@@ -86,7 +148,20 @@ impl Platform for Machine {
         thread::yield_now();
     }
 
-    fn count(&self, _: Event, _: u64) {}
+    fn count(&self, event: Event, _: u64) {
+        REACHED.with(|reached| reached.set(reached.get() | 1 << event.index()));
+    }
+}
+
+thread_local! {
+    /// Set of the events that some execution of this test has counted.
+    static REACHED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// That the models of this test have come to what they are about.
+pub(crate) fn assert_reached(event: Event) {
+    let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
+    assert!(reached, "no execution has come to {}", event.name());
 }
 
 /// What a model is bounded by; everything within is tried.

@@ -63,6 +63,52 @@ fn wc_with_three_cpus() {
     check_mode::<WorkConserving, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
 }
 
+/// As `check_mode`, on a host that says more.
+fn check_wc<const CPUS: usize>(bounds: Bounds, domain: fn(Machine) -> QSpinDomain<Machine, CPUS, 1>) {
+    check::<_, QSpinLock<WorkConserving, Whole>>(CPUS, bounds, domain, QSpinLock::new, |domain| {
+        assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
+    });
+}
+
+/// The head looks more than once, and yields before its tenure is over.
+#[test]
+fn wc_with_two_cpus_that_are_patient() {
+    check_wc::<2>(Bounds { rounds: 2, preemptions: 2, pauses: 12 }, |machine| {
+        QSpinDomain::new(machine.patient(1))
+    });
+}
+
+/// Owner, head, and one behind whom the head wakes.
+#[test]
+fn wc_with_three_cpus_that_are_patient() {
+    check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, |machine| {
+        QSpinDomain::new(machine.patient(1))
+    });
+}
+
+/// Nobody sleeps.
+#[test]
+fn wc_with_two_cpus_on_an_idle_host() {
+    check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
+        QSpinDomain::new(machine.patient(1).idle_host())
+    });
+}
+
+#[test]
+fn wc_with_three_cpus_on_an_idle_host() {
+    check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, |machine| {
+        QSpinDomain::new(machine.patient(1).idle_host())
+    });
+}
+
+/// Every attempt begins with giving up the slice.
+#[test]
+fn wc_with_two_cpus_whose_slices_end() {
+    check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
+        QSpinDomain::new(machine.short_slices())
+    });
+}
+
 #[test]
 fn virt_with_three_cpus() {
     check_mode::<VirtTas, 3>(Bounds { rounds: 1, preemptions: 3, pauses: 8 });

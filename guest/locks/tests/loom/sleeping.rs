@@ -6,7 +6,7 @@ use haltkick_locks::{
     *,
 };
 
-use crate::model::{self, Bounds, Machine, Plain, Preempted, play_out};
+use crate::model::{self, Bounds, Machine, Plain, Preempted, assert_reached, play_out};
 
 /// Sleepers of `CPUS` CPUs. The layout of the spin queue has models of its own.
 type Domain<const CPUS: usize> = SleepDomain<Machine, PrevCpu, CPUS>;
@@ -68,6 +68,7 @@ fn mutex_with_two_cpus_that_sleep() {
 #[test]
 fn mutex_is_handed_to_an_overtaken_sleeper() {
     mutex::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY);
+    assert_reached(Event::MutexHandoff);
 }
 
 #[test]
@@ -92,9 +93,20 @@ fn rwsem_with_three_writers_that_sleep() {
 
 /// The CPUs below `writers` write, the others read; readers must find what whole writes have left.
 fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize, downgrade: bool) {
+    share_on::<CPUS>(|machine| machine, bounds, preempted, writers, downgrade);
+}
+
+/// The same on a machine with more to say.
+fn share_on<const CPUS: usize>(
+    machine: fn(Machine) -> Machine,
+    bounds: Bounds,
+    preempted: Preempted,
+    writers: usize,
+    downgrade: bool,
+) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let domain = Domain::<CPUS>::new(Machine::with_preempted(CPUS, pauses, preempted));
+        let domain = Domain::<CPUS>::new(machine(Machine::with_preempted(CPUS, pauses, preempted)));
         (domain, RwSem::new(), Plain::default())
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu>, Plain)| {
@@ -118,6 +130,22 @@ fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize
         }
     };
     play_out(CPUS, &bounds, scene, play, move |(_, _, counter)| assert_eq!(counter.get(), writers * rounds));
+}
+
+/// Whoever has been woken and overtaken insists at once: nobody may overtake it any more.
+#[test]
+fn rwsem_is_promised_to_an_overtaken_sleeper() {
+    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 3 };
+    share_on::<3>(Machine::insistent, bounds, EVERYBODY, 2, false);
+    assert_reached(Event::RwsemWlockHandoff);
+}
+
+/// The same with one that overtakes again and again.
+#[test]
+fn rwsem_is_promised_by_one_that_comes_back() {
+    let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
+    share_on::<2>(Machine::insistent, bounds, EVERYBODY, 2, false);
+    assert_reached(Event::RwsemWlockHandoff);
 }
 
 #[test]

@@ -81,11 +81,47 @@ impl Platform for Machine {
         thread_rng().gen_range(0..3) == 0
     }
 
+    /// What the host says is drawn anew each time, for it may change at any.
+    fn is_overcommitted(&self) -> bool {
+        thread_rng().gen_range(0..4) != 0
+    }
+
+    fn slice_left(&self) -> u64 {
+        if thread_rng().gen_range(0..4) == 0 { 0 } else { u64::MAX }
+    }
+
+    fn slice_margin(&self) -> u64 {
+        1
+    }
+
+    fn is_in_section(&self) -> bool {
+        thread_rng().gen_range(0..4) == 0
+    }
+
+    /// A few looks at the clock: patience that is measured in time ends, too.
+    fn ticks(&self, _: u64) -> u64 {
+        thread_rng().gen_range(0..16)
+    }
+
     fn yield_to(&self, _: Option<usize>) {
         thread::yield_now();
     }
 
-    fn count(&self, _: Event, _: u64) {}
+    fn count(&self, event: Event, n: u64) {
+        let reached = if n == 0 { 0 } else { 1 << event.index() };
+        REACHED.with(|events| events.set(events.get() | reached));
+    }
+}
+
+std::thread_local! {
+    /// Set of the events that some schedule of this test has counted.
+    static REACHED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// That the schedules of this test have come to what they are about.
+fn assert_reached(event: Event) {
+    let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
+    assert!(reached || env::var_os("SHUTTLE_REPLAY").is_some(), "no schedule has come to {}", event.name());
 }
 
 /// A counter that only a lock protects.
@@ -262,6 +298,9 @@ fn pv_with_four_cpus() {
 #[test]
 fn pv_with_eight_cpus() {
     explore_mode::<Pv, 8>();
+    for event in [Event::PvWaitEarly, Event::PvWaitAgain, Event::PvLockStealing, Event::PvSpuriousWakeup] {
+        assert_reached(event);
+    }
 }
 
 #[test]
@@ -272,6 +311,9 @@ fn wc_with_four_cpus() {
 #[test]
 fn wc_with_eight_cpus() {
     explore_mode::<WorkConserving, 8>();
+    for event in [Event::PvWaitHead, Event::PvWaitAgain, Event::PvWaitNode, Event::PvSpuriousWakeup] {
+        assert_reached(event);
+    }
 }
 
 #[test]
@@ -398,6 +440,7 @@ fn mutex_with_four_cpus() {
 #[test]
 fn mutex_with_eight_cpus() {
     explore(8, 2, MutexSleepers::<8>::new, haltkick_locks::Mutex::new, |_| {});
+    assert_reached(Event::MutexHandoff);
 }
 
 #[test]
@@ -437,7 +480,15 @@ fn rwsem_with_six_readers_and_writers() {
             }
         }
     };
-    play_out(CPUS, scene, play, |(.., counter)| assert_eq!(counter.get(), CPUS * 2));
+    play_out(CPUS, scene, play, |(domain, lock, counter)| {
+        assert_eq!(counter.get(), CPUS * 2);
+        assert!(lock.try_write(domain), "a promise that has been kept binds nobody");
+    });
+    for event in
+        [Event::RwsemRlockHandoff, Event::RwsemWlockHandoff, Event::RwsemOptNospin, Event::RwsemRlockSteal]
+    {
+        assert_reached(event);
+    }
 }
 
 /// Somebody else's test-and-set lock, with sleepers of ours.
