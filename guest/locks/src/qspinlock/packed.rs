@@ -223,40 +223,65 @@ impl Word for Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qspinlock::word::Whole;
+    use crate::{
+        nesting::{Code, LEVELS},
+        qspinlock::word::Whole,
+    };
 
-    /// (tail, pending, locked) of a word in layout `W`.
-    fn fields<W: Word>(word: u32) -> (u32, u32, u32) {
-        (word >> W::TAIL_SHIFT, word & PENDING, word & LOCKED_MASK)
+    /// The fields of a lock word.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct State {
+        tail: u32,
+        pending: u32,
+        locked: u32,
     }
 
-    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and
-    /// where they end.
-    fn same<T: PartialEq + core::fmt::Debug>(
-        from: impl Fn(u32, u32) -> bool,
-        packed: fn(&AtomicU32) -> T,
-        whole: fn(&AtomicU32) -> T,
-    ) {
-        for tail in [0, 1 << 2, (16_382 << 2) | 3] {
-            for pending in [0, PENDING] {
-                for locked in [0, LOCKED, SLOW] {
-                    if !from(pending, locked) {
-                        continue;
-                    }
-                    let words = [Packed::TAIL_SHIFT, Whole::TAIL_SHIFT]
-                        .map(|shift| AtomicU32::new(tail << shift | pending | locked));
-                    let state = (tail, pending, locked);
-                    assert_eq!(packed(&words[0]), whole(&words[1]), "result from {state:?}");
-                    let [a, b] = words.map(AtomicU32::into_inner);
-                    assert_eq!(fields::<Packed>(a), fields::<Whole>(b), "state after {state:?}");
-                }
-            }
+    impl State {
+        fn of<W: Word>(word: u32) -> Self {
+            Self { tail: word >> W::TAIL_SHIFT, pending: word & PENDING, locked: word & LOCKED_MASK }
+        }
+
+        fn word<W: Word>(self) -> u32 {
+            self.tail << W::TAIL_SHIFT | self.pending | self.locked
         }
     }
 
+    /// Every tail of a machine with three CPUs, none included, and those of the last CPU that this layout can name.
+    fn tails() -> impl Iterator<Item = u32> + Clone {
+        let of_cpus = [0, 1, 2, Packed::MAX_CPUS - 1].into_iter();
+        let codes = of_cpus.flat_map(|cpu| (0..LEVELS).map(move |level| Code::new(cpu, level).raw()));
+        core::iter::once(0).chain(codes)
+    }
+
+    /// Every state of that machine's word.
+    fn states() -> impl Iterator<Item = State> + Clone {
+        tails().flat_map(|tail| {
+            [0, PENDING].into_iter().flat_map(move |pending| {
+                [0, LOCKED, SLOW].into_iter().map(move |locked| State { tail, pending, locked })
+            })
+        })
+    }
+
+    /// Makes one transition in both layouts, from every state in `from`, and compares what they return and
+    /// where they end. How many states there were.
+    fn same<T: PartialEq + core::fmt::Debug>(
+        from: impl Fn(State) -> bool,
+        packed: impl Fn(&AtomicU32) -> T,
+        whole: impl Fn(&AtomicU32) -> T,
+    ) -> usize {
+        let from = states().filter(|state| from(*state));
+        for state in from.clone() {
+            let (a, b) = (AtomicU32::new(state.word::<Packed>()), AtomicU32::new(state.word::<Whole>()));
+            assert_eq!(packed(&a), whole(&b), "result from {state:?}");
+            let ends = (State::of::<Packed>(a.into_inner()), State::of::<Whole>(b.into_inner()));
+            assert_eq!(ends.0, ends.1, "state after {state:?}");
+        }
+        from.count()
+    }
+
     /// The word in layout `W` as fields, for transitions that return it.
-    fn set_pending<W: Word>(word: &AtomicU32) -> (u32, u32, u32) {
-        fields::<W>(W::set_pending(word))
+    fn set_pending<W: Word>(word: &AtomicU32) -> State {
+        State::of::<W>(W::set_pending(word))
     }
 
     #[inline(never)]
@@ -279,32 +304,36 @@ mod tests {
         assert!(locked.all(|operation| operation != COMPARE_EXCHANGE), "{code:02x?}");
     }
 
+    /// From every state from which the contract allows it, each transition.
     #[test]
     fn packed_and_whole_make_the_same_transitions() {
-        same(|_, _| true, set_pending::<Packed>, set_pending::<Whole>);
-        same(|pending, _| pending == 0, Packed::announce_spinning, Whole::announce_spinning);
-        same(|pending, _| pending != 0, Packed::clear_pending, Whole::clear_pending);
+        let all = states().count();
+        assert_eq!(all, (1 + 4 * LEVELS) * 2 * 3);
+        assert_eq!(same(|_| true, set_pending::<Packed>, set_pending::<Whole>), all);
+        same(|from| from.pending == 0, Packed::announce_spinning, Whole::announce_spinning);
+        same(|from| from.pending != 0, Packed::clear_pending, Whole::clear_pending);
         same(
-            |pending, locked| pending != 0 && locked == 0,
+            |from| from.pending != 0 && from.locked == 0,
             Packed::pending_to_locked,
             Whole::pending_to_locked,
         );
-        same(|_, _| true, |word| Packed::swap_tail(word, 9), |word| Whole::swap_tail(word, 9));
-        same(|_, locked| locked != SLOW, Packed::set_locked, Whole::set_locked);
-        same(|_, _| true, Packed::unlock, Whole::unlock);
-        same(
-            |_, locked| locked == 0,
-            |word| Packed::steal(word, word.load(Relaxed)),
-            |word| Whole::steal(word, word.load(Relaxed)),
-        );
-        same(
-            |pending, locked| pending != 0 || locked != 0,
-            Packed::spinning_to_locked,
-            Whole::spinning_to_locked,
-        );
-        same(|_, locked| locked != SLOW, Packed::swap_slow, Whole::swap_slow);
-        same(|_, locked| locked == LOCKED, Packed::mark_slow, Whole::mark_slow);
-        same(|_, locked| locked == SLOW, Packed::unmark_slow, Whole::unmark_slow);
-        same(|_, _| true, Packed::try_unlock, Whole::try_unlock);
+        for code in tails().filter(|code| *code != 0) {
+            let [packed, whole] =
+                [Packed::swap_tail, Whole::swap_tail].map(|swap| move |word: &AtomicU32| swap(word, code));
+            assert_eq!(same(|_| true, packed, whole), all);
+        }
+        same(|from| from.locked != SLOW, Packed::set_locked, Whole::set_locked);
+        assert_eq!(same(|_| true, Packed::unlock, Whole::unlock), all);
+        // Whatever has happened to the word since it was seen.
+        for seen in states().filter(|seen| seen.pending == 0 && seen.locked == 0) {
+            let packed = |word: &AtomicU32| Packed::steal(word, seen.word::<Packed>());
+            let whole = |word: &AtomicU32| Whole::steal(word, seen.word::<Whole>());
+            assert_eq!(same(|_| true, packed, whole), all);
+        }
+        same(|from| from.pending != 0, Packed::spinning_to_locked, Whole::spinning_to_locked);
+        assert_eq!(same(|_| true, Packed::swap_slow, Whole::swap_slow), all);
+        same(|from| from.locked == LOCKED, Packed::mark_slow, Whole::mark_slow);
+        same(|from| from.locked == SLOW, Packed::unmark_slow, Whole::unmark_slow);
+        assert_eq!(same(|_| true, Packed::try_unlock, Whole::try_unlock), all);
     }
 }

@@ -77,8 +77,8 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
     /// acquiring loads and compare-exchanges of the protocol.
     fn unlock(word: &AtomicU32);
 
-    /// Stealing: (*,0,0) -> (*,0,1), given the word last seen; may fail for no reason. Acquire: pairs with
-    /// unlock.
+    /// Stealing: (*,*,0) -> (*,*,1), given the word last seen, which had no pending bit. A head may have set the bit since:
+    /// such a thief overtakes it once more. Acquire: pairs with unlock.
     fn steal(word: &AtomicU32, seen: u32) -> bool;
 
     /// P1: (*,1,0) -> (*,0,1), by the spinning head alone. Acquire: pairs with unlock.
@@ -160,7 +160,15 @@ impl Word for Whole {
     #[inline(always)]
     fn steal(word: &AtomicU32, seen: u32) -> bool {
         let acquire = mutant!("relaxed-steal": Acquire => Relaxed);
-        word.compare_exchange(seen, seen | LOCKED, acquire, Relaxed).is_ok()
+        // Like the other layout, whose exchange sees the locked byte alone: only that counts.
+        let mut seen = seen;
+        while seen & LOCKED_MASK == 0 {
+            match word.compare_exchange_weak(seen, seen | LOCKED, acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
     }
 
     #[inline(always)]
