@@ -69,7 +69,7 @@ pub(crate) fn stamp_ticks(ordered: bool) -> u64 {
 
 /// TSC ticks of what the oracle does in 1024 sections; 0 when it is off.
 pub(crate) fn oracle_ticks() -> u64 {
-    let watch = Watch::of_this_vcpu();
+    let watch = Watch::for_nobody();
     if !watch.is_on() {
         return 0;
     }
@@ -81,7 +81,7 @@ pub(crate) fn oracle_ticks() -> u64 {
 
 /// TSC ticks of all that is around 1024 empty sections, less `pair_ticks` of their locks.
 pub(crate) fn section_ticks(lock_ticks: u64) -> u64 {
-    let sections = &Sections::of_this_vcpu();
+    let sections = &Sections::watched_by(Watch::for_nobody());
     let ticks = pair_ticks(|| {
         black_box(sections.exclusive(0, || ()).released);
     });

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, WINDOW_OPEN};
+use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_OPEN};
 
 use crate::histogram::record_between;
 use crate::oracle::Watch;
@@ -41,9 +41,13 @@ static UNHEARD: [Activity; MAX_VCPUS] = [const { Activity::new() }; MAX_VCPUS];
 
 impl Sections {
     pub(crate) fn of_this_vcpu() -> Self {
+        Self::watched_by(Watch::of_this_vcpu())
+    }
+
+    pub(crate) fn watched_by(watch: Watch) -> Self {
         Self {
             stamps: Stamps::of_run(),
-            watch: Watch::of_this_vcpu(),
+            watch,
             trace: Ring::of_this_vcpu(),
             doing: if calls::excludes() { &this().activity } else { &UNHEARD[cpu()] },
         }
@@ -53,10 +57,13 @@ impl Sections {
     #[inline(always)]
     pub(crate) fn exclusive(&self, index: usize, body: impl FnOnce()) -> Times {
         let asked = self.ask(index);
+        // Relaxed: this line is this vCPU's own, and the VMM reads it when the window closes. Readers' waits are not looked at.
+        this().activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
         let (mut had, mut left) = (asked, asked);
         calls::with_lock(index, || {
             had = self.stamps.now();
-            self.has();
+            this().activity.awaited_since_tsc.store(0, Ordering::Relaxed);
+            activity::section_entered(self.doing);
             self.watch.enter(index);
             body();
             self.watch.leave(index);
@@ -72,7 +79,7 @@ impl Sections {
         let (mut had, mut left) = (asked, asked);
         calls::with_read_lock(index, || {
             had = self.stamps.now();
-            self.has();
+            activity::section_entered(self.doing);
             let whole = body();
             self.watch.reads(index, whole);
             left = self.stamps.now();
@@ -99,14 +106,7 @@ impl Sections {
         activity.lock.store(index as u32, Ordering::Relaxed);
         let asked = self.stamps.now();
         activity.since_tsc.store(asked, Ordering::Relaxed);
-        activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
         asked
-    }
-
-    #[inline(always)]
-    fn has(&self) {
-        this().activity.awaited_since_tsc.store(0, Ordering::Relaxed);
-        activity::section_entered(self.doing);
     }
 
     #[inline(always)]
@@ -128,10 +128,25 @@ pub(crate) fn count(times: &Times) {
     record_between(TIME_UNLOCK, times.left, times.released);
 }
 
+/// Slots of the results' times for sections that only read, in workloads that have those.
+const READ_WAIT: usize = 3;
+const READ_HOLD: usize = 4;
+const _: () = assert!(READ_HOLD < TIMES);
+
+/// Counts a section that only read, whose times are its own.
+pub(crate) fn count_read(times: &Times) {
+    let results = &this().results;
+    add(&results.acquisitions, 1);
+    add(&results.reads, 1);
+    record_between(READ_WAIT, times.asked, times.had);
+    record_between(READ_HOLD, times.had, times.left);
+}
+
 /// Forgets all that was counted on the calling vCPU, which has not begun its workload.
 pub(crate) fn forget() {
     Ring::of_this_vcpu().forget();
     let results = &this().results;
+    results.entered.store(0, Ordering::Relaxed);
     results.acquisitions.store(0, Ordering::Relaxed);
     for histogram in &results.times {
         histogram.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));

@@ -117,7 +117,7 @@ pub struct Shape {
 }
 
 /// Most cache lines that the sections of a run can walk: those of a section times locks (or vCPUs, without a lock).
-pub const MOST_LINES: u64 = (16 << 20) / 64;
+pub const MOST_LINES: u64 = (8 << 20) / 64;
 
 impl Shape {
     /// Whether all sections are of the length asked for, one after the other.

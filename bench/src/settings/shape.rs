@@ -186,7 +186,7 @@ impl ShapeSettings {
             && !SHAPED.contains(&workload)
         {
             let message =
-                format!("workload '{workload}' has no such thing: use workload {}", SHAPED.join(" or "));
+                format!("workload '{workload}' has no such thing: use one of {}", SHAPED.join(", "));
             return Err(Impossible { key, message });
         }
         let (footprint, dirty) = (self.footprint.unwrap_or(0), self.dirty.unwrap_or(0));
@@ -219,8 +219,9 @@ impl ShapeSettings {
     }
 }
 
-/// Workloads whose sections have a shape.
-const SHAPED: [&str; 1] = ["critical-section"];
+/// Workloads whose sections have a shape, as far as it concerns them.
+const SHAPED: [&str; 7] =
+    ["critical-section", "hash-table", "list", "bounded-queue", "barrier", "grace-period", "call-all"];
 
 #[cfg(test)]
 mod tests {

@@ -5,20 +5,14 @@
 
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{TIMES, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::choice::Choices;
 use crate::footprint::Footprint;
-use crate::histogram::record_between;
 use crate::measure::{self, Sections, Times};
-use crate::percpu::{add, boot, control, this};
+use crate::percpu::{boot, control};
 use crate::registry::workload;
 use crate::time::{iterations, work};
-
-/// Slots of the results' times.
-const READ_WAIT: usize = 3;
-const READ_HOLD: usize = 4;
-const _: () = assert!(READ_HOLD < TIMES);
 
 workload! {
     "010" "critical-section", "lock, work for --hold, unlock, work for --think",
@@ -55,20 +49,11 @@ pub(crate) fn run() {
         let times = Times { asked: intended.unwrap_or(times.asked), ..times };
         // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
         match window.load(Ordering::Relaxed) {
-            WINDOW_OPEN if reads => count_read(&times),
+            WINDOW_OPEN if reads => measure::count_read(&times),
             WINDOW_OPEN => measure::count(&times),
             WINDOW_CLOSED => return,
             _ => {}
         }
         choices.think();
     }
-}
-
-/// Counts a section that only read, whose times are its own.
-fn count_read(times: &Times) {
-    let results = &this().results;
-    add(&results.acquisitions, 1);
-    add(&results.reads, 1);
-    record_between(READ_WAIT, times.asked, times.had);
-    record_between(READ_HOLD, times.had, times.left);
 }

@@ -1,15 +1,21 @@
 //! What the vCPUs do. One file each; `registry` gives them their names.
 
 pub(crate) mod at_rest;
+pub(crate) mod barrier;
+pub(crate) mod call_all;
 pub(crate) mod compute;
 pub(crate) mod critical_section;
 pub(crate) mod file_copy;
+pub(crate) mod grace_period;
 pub(crate) mod grant;
 pub(crate) mod hand_off;
+pub(crate) mod hash_table;
 pub(crate) mod hint_check;
+pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod nesting;
 pub(crate) mod page_fault;
+pub(crate) mod queue;
 pub(crate) mod rwlock;
 pub(crate) mod selftest;

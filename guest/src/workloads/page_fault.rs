@@ -9,7 +9,7 @@ use crate::faults::{self, Access, Verdict};
 use crate::percpu::{add, boot, control, cpu, this};
 use crate::registry::workload;
 use crate::user::{self, Signal};
-use crate::{mmu, time};
+use crate::{hypercall, mmu, time};
 
 const PAGE: u64 = 4096;
 /// The first address that the VMM's own tables do not map: entry 1 of the top level.
@@ -26,8 +26,22 @@ static WANTED: [AtomicU64; MAX_VCPUS] = [const { AtomicU64::new(0) }; MAX_VCPUS]
 
 /// The calling vCPU's pages: four levels of page table, and a page to map.
 fn page(number: u64) -> u64 {
+    page_of(cpu() as u64, number)
+}
+
+/// Those of vCPU `owner`, or behind the last one those of all.
+fn page_of(owner: u64, number: u64) -> u64 {
     const PAGES: u64 = 5;
-    boot().pool.0 + (cpu() as u64 * PAGES + number) * PAGE
+    boot().pool.0 + (owner * PAGES + number) * PAGE
+}
+
+/// Makes four levels of page table whose last maps nothing yet, with the kernel's part, and says where the last one lies.
+fn make_table([root, pointers, directory, table]: [u64; 4]) -> u64 {
+    word(root).store(word(boot().page_table.0).load(Ordering::Relaxed), Ordering::Relaxed);
+    word(root + 8).store(pointers | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    word(pointers).store(directory | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    word(directory).store(table | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    table
 }
 
 fn word(address: u64) -> &'static AtomicU64 {
@@ -59,14 +73,10 @@ const FAULT: usize = 0;
 /// Every vCPU, on a page table of its own: a fault that is served, accessed and dirty bits, a write that is refused, a
 /// read that is refused. One round counts as one operation; its fault is timed.
 fn selftest() {
-    let [root, pointers, directory, table] = [0, 1, 2, 3].map(page);
-    word(root).store(word(boot().page_table.0).load(Ordering::Relaxed), Ordering::Relaxed);
-    word(root + 8).store(pointers | PRESENT | WRITABLE | USER, Ordering::Relaxed);
-    word(pointers).store(directory | PRESENT | WRITABLE | USER, Ordering::Relaxed);
-    word(directory).store(table | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+    let table = make_table([0, 1, 2, 3].map(page));
     faults::set_handler(serve);
     // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
-    unsafe { mmu::load_root(root) };
+    unsafe { mmu::load_root(page(0)) };
     let (entry, results) = (word(table), &this().results);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         WANTED[cpu()].store(table, Ordering::Relaxed);
@@ -93,5 +103,66 @@ fn selftest() {
         assert!(user::load(ADDRESS) == Err(Signal::NotMapped), "a page that is gone could be read");
         mmu::invalidate_others(0..boot().vcpus as usize, None);
         add(&results.acquisitions, 1);
+    }
+}
+
+workload! {
+    "385" "selftest-shootdown", "vCPU 0 protects a page that all others write to, and each of them must be refused at once",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::USES_MEMORY), [] => shootdown
+}
+
+/// 0: the page table is being made; else odd while the page is protected on all vCPUs.
+static PROTECTED: AtomicU64 = AtomicU64::new(0);
+
+/// On one page table for all, vCPU 0 protects the page, has all others forget what they have cached of it, and says so; they
+/// write to it all the time. A write that begins and ends while the page is said to be protected must be refused: a CPU that
+/// still has the old translation would let it through. One that was refused so is one operation.
+fn shootdown() {
+    let everybody = u64::from(boot().vcpus);
+    let pages = [0, 1, 2, 3].map(|number| page_of(everybody, number));
+    let entry = word(pages[3]);
+    faults::set_handler(serve);
+    if cpu() == 0 {
+        make_table(pages);
+        entry.store(page_of(everybody, 4) | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+        // Release: the table comes before.
+        PROTECTED.store(2, Ordering::Release);
+    }
+    while PROTECTED.load(Ordering::Acquire) == 0 {
+        hypercall::yield_to(None);
+    }
+    // SAFETY: its first entry is the kernel's, its second one maps a page of the pool that only this workload uses.
+    unsafe { mmu::load_root(pages[0]) };
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        this().activity.since_tsc.store(time::now(), Ordering::Relaxed);
+        if cpu() == 0 { protect_for_a_while(entry) } else { write_all_the_time() }
+    }
+}
+
+fn protect_for_a_while(entry: &AtomicU64) {
+    let said = PROTECTED.load(Ordering::Relaxed);
+    entry.fetch_and(!WRITABLE, Ordering::SeqCst);
+    mmu::invalidate_page(ADDRESS);
+    mmu::invalidate_others(0..boot().vcpus as usize, Some(ADDRESS));
+    PROTECTED.store(said + 1, Ordering::SeqCst);
+    time::work(time::iterations(20_000));
+    PROTECTED.store(said + 2, Ordering::SeqCst);
+    entry.fetch_or(WRITABLE, Ordering::SeqCst);
+    time::work(time::iterations(20_000));
+    if boot().vcpus == 1 {
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+fn write_all_the_time() {
+    let before = PROTECTED.load(Ordering::SeqCst);
+    let written = user::store(ADDRESS, before);
+    let after = PROTECTED.load(Ordering::SeqCst);
+    if before == after && before % 2 == 1 {
+        assert!(
+            written == Err(Signal::NotAllowed),
+            "a write went through a translation that was to be forgotten"
+        );
+        add(&this().results.acquisitions, 1);
     }
 }

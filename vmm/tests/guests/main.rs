@@ -17,6 +17,7 @@ mod running;
 mod several_guests;
 mod support;
 mod switches;
+mod workloads;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         grants::trials,
         in_kernel::trials,
         instrument::trials,
+        workloads::trials,
     ]
     .into_iter()
     .flat_map(|trials| trials())

@@ -1,0 +1,67 @@
+//! A spin barrier: nobody goes on before all have come. On overcommitted CPUs the classic of all pathologies, for whoever spins
+//! keeps those away from their CPUs that it waits for.
+//!
+//! A round is `--think` of work and the barrier; one that a vCPU has passed is one operation, `barrier` the time from coming to
+//! going on.
+
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+
+use crate::choice::Choices;
+use crate::histogram::record_between;
+use crate::hot::hot;
+use crate::measure::is_open;
+use crate::percpu::{add, boot, control, this};
+use crate::registry::workload;
+use crate::time::now;
+
+workload! {
+    "130" "barrier", "work for --think, then spin until all vCPUs have done so",
+    WorkloadFlags::TAKES_NO_LOCK, ["barrier"] => run
+}
+
+/// Slot of the results' times.
+const BARRIER: usize = 0;
+
+hot! {
+    /// vCPUs that have come, of this round.
+    static COME: AtomicU32 = AtomicU32::new(0);
+    /// Rounds that are over.
+    static ROUNDS: AtomicU32 = AtomicU32::new(0);
+}
+
+fn run() {
+    let (vcpus, mut choices) = (boot().vcpus, Choices::of_this_vcpu());
+    choices.begin();
+    while pass(vcpus) {
+        choices.think();
+    }
+}
+
+/// Passes the barrier; `false`: the window has closed, and whoever is missing may be gone.
+fn pass(vcpus: u32) -> bool {
+    let come = now();
+    // A sign of life for whoever watches: a round may take many slices.
+    this().activity.since_tsc.store(come, Ordering::Relaxed);
+    // Relaxed: the round cannot end before this vCPU has come.
+    let round = ROUNDS.load(Ordering::Relaxed);
+    // AcqRel: all that was done before the barrier comes before all that is done after it.
+    if COME.fetch_add(1, Ordering::AcqRel) + 1 == vcpus {
+        // Relaxed: before the release below, which lets the first of the next round come.
+        COME.store(0, Ordering::Relaxed);
+        ROUNDS.store(round.wrapping_add(1), Ordering::Release);
+    }
+    while ROUNDS.load(Ordering::Acquire) == round {
+        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            return false;
+        }
+        spin_loop();
+    }
+    if is_open() {
+        add(&this().results.acquisitions, 1);
+        record_between(BARRIER, come, now());
+    }
+    control().window.load(Ordering::Relaxed) != WINDOW_CLOSED
+}

@@ -1,0 +1,41 @@
+//! Synchronous calls to all CPUs, as a TLB shootdown makes them: whoever calls waits for every other vCPU, those included that
+//! have no pCPU.
+//!
+//! A round is `--think` of work and a call, by which every other vCPU drops the translations that it has cached (an NMI, or
+//! the VMM's word that it is off its pCPU and will). A call is one operation, `call` the time that it took.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+
+use crate::choice::Choices;
+use crate::histogram::record_between;
+use crate::measure::is_open;
+use crate::mmu;
+use crate::percpu::{add, boot, control, this};
+use crate::registry::workload;
+use crate::time::now;
+
+workload! {
+    "150" "call-all", "work for --think, then have all other vCPUs drop their cached translations, and wait for them",
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::USES_MEMORY), ["call"] => run
+}
+
+/// Slot of the results' times.
+const CALL: usize = 0;
+
+fn run() {
+    let mut choices = Choices::of_this_vcpu();
+    choices.begin();
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let begun = now();
+        // A sign of life for whoever watches.
+        this().activity.since_tsc.store(begun, Ordering::Relaxed);
+        mmu::invalidate_others(0..boot().vcpus as usize, None);
+        if is_open() {
+            add(&this().results.acquisitions, 1);
+            record_between(CALL, begun, now());
+        }
+        choices.think();
+    }
+}

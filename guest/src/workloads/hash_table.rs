@@ -1,0 +1,110 @@
+//! A hash table with a lock for each bucket (`--locks` of them): what kernels have by the dozen.
+//!
+//! A round draws a key (`--zipf`: some far more often than others), locks its bucket, walks the chain to it and changes it, or
+//! with `--read-share` only looks at it under the read lock. `--hold` is work beside that. A key that is not found, or whose
+//! value is not whole, is a failure of the lock.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use haltkick_grants::Memory as _;
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+
+use crate::arena::{self, ARENA};
+use crate::choice::{Choices, MOST_RANKS, zipf};
+use crate::measure::{self, Sections};
+use crate::percpu::{boot, control};
+use crate::registry::workload;
+use crate::time::{iterations, work};
+
+workload! {
+    "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+}
+
+/// Keys of each bucket, one after the other in its chain.
+const KEYS_PER_BUCKET: usize = 8;
+
+/// A key and its value, which is written twice: a reader beside a writer finds the two apart.
+#[repr(align(64))]
+struct Node {
+    key: u64,
+    value: AtomicU64,
+    again: AtomicU64,
+}
+
+/// The chain of a bucket is every `locks`-th node from its number on.
+struct Table {
+    nodes: &'static [Node],
+    buckets: usize,
+}
+
+impl Table {
+    fn new() -> Self {
+        let buckets = boot().lock_count as usize;
+        let keys = (buckets * KEYS_PER_BUCKET).min(MOST_RANKS);
+        let node = |key| Node { key: key as u64, value: AtomicU64::new(0), again: AtomicU64::new(0) };
+        Self { nodes: ARENA.slice(keys, node), buckets }
+    }
+
+    fn bucket(&self, key: usize) -> usize {
+        key % self.buckets
+    }
+
+    /// Walks the chain, as somebody who does not know where the key is.
+    #[inline(never)]
+    fn find(&self, key: usize) -> &Node {
+        let mut chain = self.nodes.iter().skip(self.bucket(key)).step_by(self.buckets);
+        chain.find(|node| node.key == key as u64).expect("every key is in its bucket")
+    }
+}
+
+#[expect(unsafe_code, reason = "all vCPUs ask for the one table that vCPU 0 has made")]
+fn run() {
+    // SAFETY: a run has one workload, so all vCPUs come here, once each.
+    let table = unsafe { arena::shared(Table::new) };
+    let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
+    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
+    let is_zipf = boot().zipf_hundredths > 0;
+    choices.begin();
+    loop {
+        let keys = table.nodes.len();
+        let key = if is_zipf {
+            zipf(&mut choices.random, keys)
+        } else {
+            choices.random.below(keys as u64) as usize
+        };
+        let reads = choices.random.percent(read_percent);
+        // Relaxed, here and below: the lock of the bucket orders it.
+        let times = if reads {
+            sections.shared(table.bucket(key), || {
+                let node = table.find(key);
+                let value = node.value.load(Ordering::Relaxed);
+                work(read_hold);
+                value == node.again.load(Ordering::Relaxed)
+            })
+        } else {
+            let hold = choices.hold();
+            sections.exclusive(table.bucket(key), || {
+                let node = table.find(key);
+                let value = node.value.load(Ordering::Relaxed) + 1;
+                node.value.store(value, Ordering::Relaxed);
+                work(hold);
+                node.again.store(value, Ordering::Relaxed);
+            })
+        };
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN if reads => measure::count_read(&times),
+            WINDOW_OPEN => measure::count(&times),
+            WINDOW_CLOSED => break,
+            _ => {}
+        }
+        choices.think();
+    }
+    super::at_rest::arrive(|| {
+        let torn = |node: &&Node| node.value.load(Ordering::Relaxed) != node.again.load(Ordering::Relaxed);
+        let torn = table.nodes.iter().filter(torn).count();
+        assert!(torn == 0 || !crate::calls::excludes(), "{torn} keys have values that are not whole");
+    });
+}

@@ -1,0 +1,120 @@
+//! A linked list under a lock, walked from its head to its end: a section whose length is that of a chain of cache misses.
+//!
+//! Each lock (`--locks`) has a list of `--footprint` nodes (64 unless given), each in a line of its own and in an order that no
+//! prefetcher knows. A section walks all of it and writes to its `--dirty` last nodes; with `--read-share` it only walks.
+
+use core::hint::black_box;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use haltkick_grants::Memory as _;
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+
+use crate::arena::{self, ARENA};
+use crate::choice::Choices;
+use crate::measure::{self, Sections};
+use crate::percpu::{add, boot, control};
+use crate::random::Random;
+use crate::registry::workload;
+use crate::time::{iterations, work};
+
+workload! {
+    "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::CHECKS_AT_REST),
+    ["wait", "hold", "unlock", "read-wait", "read-hold"] => run
+}
+
+/// Nodes of a list, unless the run asks for others.
+const NODES: u32 = 64;
+/// The end of a list.
+const NIL: u32 = u32::MAX;
+
+#[repr(align(64))]
+struct Node {
+    next: AtomicU32,
+    value: AtomicU64,
+}
+
+struct Lists {
+    nodes: &'static [Node],
+    each: usize,
+}
+
+impl Lists {
+    /// Each list's nodes lie together, and are linked in an order drawn by lot (Sattolo's algorithm: one cycle).
+    fn new() -> Self {
+        let each = if boot().footprint_lines > 0 { boot().footprint_lines } else { NODES };
+        let lists = boot().lock_count;
+        let node = |index| Node { next: AtomicU32::new(index as u32), value: AtomicU64::new(0) };
+        let nodes = ARENA.slice((lists * each) as usize, node);
+        let mut random = Random::new(boot().seed, usize::MAX - 1);
+        for list in nodes.chunks_exact(each as usize) {
+            for last in (1..list.len()).rev() {
+                let other = random.below(last as u64) as usize;
+                // Relaxed, here and below: nobody else looks yet; later the list's lock orders it.
+                let next = list[last].next.load(Ordering::Relaxed);
+                list[last].next.store(list[other].next.load(Ordering::Relaxed), Ordering::Relaxed);
+                list[other].next.store(next, Ordering::Relaxed);
+            }
+        }
+        for (index, first) in nodes.iter().enumerate().step_by(each as usize) {
+            // Whoever leads back to the first node is the last.
+            let last = nodes[index..][..each as usize]
+                .iter()
+                .find(|node| node.next.load(Ordering::Relaxed) == index as u32)
+                .unwrap_or(first);
+            last.next.store(NIL, Ordering::Relaxed);
+        }
+        Self { nodes, each: each as usize }
+    }
+
+    /// Walks list `list`, and writes to all nodes from number `from` on.
+    #[inline(never)]
+    fn walk(&self, list: usize, from: usize) {
+        let (mut at, mut step) = ((list * self.each) as u32, 0);
+        while at != NIL {
+            let node = &self.nodes[at as usize];
+            if step >= from {
+                add(&node.value, 1);
+            }
+            step += 1;
+            at = node.next.load(Ordering::Relaxed);
+        }
+        assert!(black_box(step) == self.each, "a list of {} nodes has {step}", self.each);
+    }
+}
+
+#[expect(unsafe_code, reason = "all vCPUs ask for the lists that vCPU 0 has made")]
+fn run() {
+    // SAFETY: a run has one workload, so all vCPUs come here, once each.
+    let lists = unsafe { arena::shared(Lists::new) };
+    let (sections, mut choices) = (Sections::of_this_vcpu(), Choices::of_this_vcpu());
+    let (read_percent, read_hold) = (boot().read_percent, iterations(boot().read_hold_ns));
+    let clean = lists.each.saturating_sub(boot().dirty_lines as usize);
+    choices.begin();
+    loop {
+        let index = choices.lock();
+        let reads = choices.random.percent(read_percent);
+        let times = if reads {
+            sections.shared(index, || {
+                lists.walk(index, lists.each);
+                work(read_hold);
+                true
+            })
+        } else {
+            let hold = choices.hold();
+            sections.exclusive(index, || {
+                lists.walk(index, clean);
+                work(hold);
+            })
+        };
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN if reads => measure::count_read(&times),
+            WINDOW_OPEN => measure::count(&times),
+            WINDOW_CLOSED => break,
+            _ => {}
+        }
+        choices.think();
+    }
+    super::at_rest::arrive(|| ());
+}

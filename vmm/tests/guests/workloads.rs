@@ -1,0 +1,143 @@
+//! The workloads that lock people know: each does what it says under locks of several kinds, and reports it under its own names.
+
+use std::time::Duration;
+
+use haltkick_vmm::{Deschedule, HowOften, Outcome, RunConfig, Shape, Target};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, acquisitions, check, config, start};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("keys_of_a_hash_table_are_whole_under_locks_with_and_without_readers", hash_table),
+        Trial::test("every_node_of_a_list_is_walked", list),
+        Trial::test("what_is_pushed_into_a_bounded_queue_is_popped", bounded_queue),
+        Trial::test("nobody_passes_a_barrier_before_all_have_come", barrier),
+        Trial::test("no_reader_sees_a_version_after_its_grace_period", grace_period),
+        Trial::test("a_call_to_all_waits_for_all", call_all),
+        Trial::test("a_page_that_was_protected_is_protected_on_every_vcpu", shootdown),
+    ]
+}
+
+const LOCKS: [(&str, bool); 5] =
+    [("qspinlock", true), ("tas", false), ("rwsem/packed", true), ("mcslock", true), ("mutex/packed", true)];
+
+fn reported(outcome: &Outcome, name: &str) -> u64 {
+    outcome.time(name).map_or(0, |times| times.buckets.iter().sum())
+}
+
+/// Runs a workload of sections under several locks, some of its sections reading only.
+fn under_locks(workload: &str, shape: Shape) -> Check {
+    for (lock, pv) in LOCKS {
+        let short = Duration::from_nanos(200);
+        let outcome = start(&RunConfig {
+            workload: workload.into(),
+            lock: lock.into(),
+            pv,
+            shape,
+            lock_count: 4,
+            hold: short,
+            think: short,
+            ..config()
+        })?;
+        check(outcome.lost_updates == Some(0), || {
+            format!("{lock}: lost updates: {:?}", outcome.lost_updates)
+        })?;
+        check(reported(&outcome, "read-wait") == outcome.reads, || {
+            format!("{lock}: {} reads", outcome.reads)
+        })?;
+        let sections: u64 = outcome.wait.buckets.iter().sum();
+        check(sections + outcome.reads == acquisitions(&outcome), || format!("{lock}: {sections} sections"))?;
+    }
+    Ok(())
+}
+
+fn hash_table() -> Check {
+    under_locks("hash-table", Shape { zipf_hundredths: 99, read_percent: 50, ..Shape::default() })
+}
+
+fn list() -> Check {
+    under_locks("list", Shape { footprint_lines: 40, dirty_lines: 4, read_percent: 50, ..Shape::default() })?;
+    // As many nodes as there are without being asked.
+    under_locks("list", Shape::default())
+}
+
+fn bounded_queue() -> Check {
+    for (lock, pv) in [("qspinlock", true), ("tas", false), ("none", false)] {
+        for vcpus in [1, 2, 7] {
+            let outcome = start(&RunConfig {
+                workload: "bounded-queue".into(),
+                lock: lock.into(),
+                pv,
+                vcpus,
+                ..config()
+            })?;
+            let (moved, transits) = (acquisitions(&outcome), reported(&outcome, "transit"));
+            check(moved > 0, || format!("{lock}, {vcpus} vCPUs: nothing moved"))?;
+            let with_queue = lock != "none" && vcpus > 1;
+            // What was pushed before the window was popped in it, or the reverse: a queue's length at most.
+            let pops = moved / 2;
+            check(!with_queue || transits.abs_diff(pops) <= 16 + u64::from(vcpus), || {
+                format!("{lock}, {vcpus} vCPUs: {transits} items popped in {moved} operations")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn barrier() -> Check {
+    let outcome =
+        start(&RunConfig { workload: "barrier".into(), lock: "none".into(), pv: false, ..config() })?;
+    let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
+    let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+    check(most > 0 && most - least <= 1, || format!("between {least} and {most} rounds"))?;
+    check(reported(&outcome, "barrier") == acquisitions(&outcome), || "a round without its time".into())
+}
+
+/// Readers that are taken off while they read are what stalls the writer, and what a grace period that does not wait for
+/// them would betray.
+fn grace_period() -> Check {
+    let readers_off = Deschedule {
+        target: Target::Holder,
+        how_often: HowOften::PerSecond(200.0),
+        length: Duration::from_millis(2),
+        at: None,
+    };
+    for deschedule in [None, Some(readers_off)] {
+        let outcome = start(&RunConfig {
+            workload: "grace-period".into(),
+            // Nobody takes it; without a lock nobody is asked what it holds.
+            lock: "tas".into(),
+            pv: false,
+            deschedule,
+            window: Duration::from_millis(400),
+            ..config()
+        })?;
+        check(reported(&outcome, "grace-period") > 0, || "no grace period came to its end".into())?;
+        check(acquisitions(&outcome) > 0, || "nobody read".into())?;
+    }
+    Ok(())
+}
+
+fn call_all() -> Check {
+    let outcome =
+        start(&RunConfig { workload: "call-all".into(), lock: "none".into(), pv: false, ..config() })?;
+    check(reported(&outcome, "call") == acquisitions(&outcome), || "a call without its time".into())?;
+    check(acquisitions(&outcome) > 0, || "no call came to its end".into())
+}
+
+fn shootdown() -> Check {
+    let shootdown = RunConfig {
+        workload: "selftest-shootdown".into(),
+        lock: "none".into(),
+        pv: false,
+        window: Duration::from_millis(400),
+        ..config()
+    };
+    // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.
+    for vcpus in [2, 8] {
+        let outcome = start(&RunConfig { vcpus, ..shootdown.clone() })?;
+        check(acquisitions(&outcome) > 0, || format!("{vcpus} vCPUs: nobody was refused"))?;
+    }
+    Ok(())
+}
