@@ -43,7 +43,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         (
             &["--workload", "hand-off", "--pv", "on", "--deschedule", "holder"],
             "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
-             or use one of critical-section, mixed, copy-256, copy-1024, copy-4096, grant-single, grant-split, \
+             or use one of critical-section, mixed, copy-256, copy-1024, copy-4096, hash-table, list, bounded-queue, grace-period, grant-single, grant-split, \
              grant-cleaned, grant-lists, grant-per-cpu, grant-fair, rwlock-unfair, rwlock-fair, rwlock-per-cpu, \
              rwlock-per-cpu-fair, fault-map-touch, fault-many, fault-read-mostly, fault-private\n",
         ),

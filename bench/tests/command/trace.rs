@@ -106,7 +106,7 @@ fn every_injection_is_an_instant_in_the_trace() {
     }
     let (record, shown) = traced(
         "injected",
-        &["--lock", "mcs", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration", "300ms"],
+        &["--lock", "tas", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration", "300ms"],
     );
     let instants = shown.iter().filter(|shown| shown.name == "injection").count() as u64;
     let off = shown.iter().filter(|shown| shown.name == "descheduled: holder").count() as u64;
