@@ -54,10 +54,10 @@ pub(crate) fn work(iterations: u64) {
     let until_next = &this().work.until_next;
     match until_next.load(Ordering::Relaxed) {
         0 if iterations >= PROBE_LEAST_ITERATIONS => timed_work(iterations),
-        0 => rounds(iterations),
+        0 => work_loop(iterations),
         left => {
             until_next.store(left - 1, Ordering::Relaxed);
-            rounds(iterations);
+            work_loop(iterations);
         }
     }
 }
@@ -97,7 +97,7 @@ struct Timed {
 fn timed(iterations: u64) -> Timed {
     let before = now_in_order();
     let start = now_in_order();
-    rounds(iterations);
+    work_loop(iterations);
     let end = now_in_order();
     Timed { reading: start.saturating_sub(before), working: end.saturating_sub(start) }
 }
@@ -107,7 +107,7 @@ fn timed(iterations: u64) -> Timed {
 /// Bound by latency, so that it leaves the core's units to an SMT sibling and does not slow down when that one works
 /// too. (A loop of one decrement a round, bound by one taken branch a cycle, ran at half its speed then.)
 #[inline(never)]
-fn rounds(iterations: u64) {
+fn work_loop(iterations: u64) {
     if iterations == 0 {
         return;
     }

@@ -90,7 +90,8 @@ fn barrier() -> Check {
         start(&RunConfig { workload: "barrier".into(), lock: "none".into(), pv: false, ..config() })?;
     let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-    check(most > 0 && most - least <= 1, || format!("between {least} and {most} rounds"))?;
+    // Each vCPU looks by itself whether the window is open: one round more or less at either end.
+    check(most > 0 && most - least <= 2, || format!("between {least} and {most} rounds"))?;
     check(reported(&outcome, "barrier") == acquisitions(&outcome), || "a round without its time".into())
 }
 
