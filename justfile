@@ -110,12 +110,13 @@ check: setup _narrow-target
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
 
-# The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs), the page faults, the grant tables.
+# The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.
 model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
+    RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
 
 # The spin queue's layouts on a simulated machine of 80 CPUs: cache lines are modelled, nothing is measured.
 simulate:

@@ -373,11 +373,13 @@ impl OwnerYield {
                 }
                 continue;
             }
-            looks += 1;
             let limit = if seen & SLEEPY != 0 { HEAD_SPINS * SLEEPY_FACTOR } else { HEAD_SPINS };
-            if seen & MUST_QUEUE == 0 && looks > limit {
+            if looks < limit {
+                looks += 1;
+            } else if seen & MUST_QUEUE == 0 {
                 // (n,0,*) -> (n,1,*). Relaxed: forbids stealing, orders nothing.
                 self.word.fetch_or(MUST_QUEUE, Relaxed);
+                platform.point(Point::HeadSpinning);
             }
             let yielded = self.yield_to_owner(platform, seen);
             pass_on(domain, node, yielded);

@@ -8,6 +8,9 @@ use crate::{Platform, sync::MODELLED};
 /// the rounds longer, and rarer looks would blur a threshold of a few microseconds.
 const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
 
+/// Rounds are counted up to here, and then anew: few where a model checker compares states.
+const ROUNDS: u32 = if MODELLED { 4 } else { 1 << 31 };
+
 /// One bounded spin: patience lasts [`Platform::spin_threshold`] ticks.
 ///
 /// The bound is a time and not a number of rounds because the length of a round varies by a factor of four
@@ -31,7 +34,7 @@ impl<'a, P: Platform> Patience<'a, P> {
 
     /// Pauses for one round, or returns `false` at once if patience is over.
     pub(crate) fn pause(&mut self) -> bool {
-        self.rounds = self.rounds.wrapping_add(1);
+        self.rounds = if self.rounds == ROUNDS - 1 { 0 } else { self.rounds + 1 };
         if self.every(CLOCK_EVERY)
             && self.platform.now().wrapping_sub(self.since) >= self.platform.spin_threshold()
         {

@@ -1,8 +1,8 @@
 //! The atomics of this crate: the real ones, loom's, shuttle's, or ones that are watched.
 //!
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
-//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and simulated on machines of any
-//! size (`--cfg coherence`). Loom's atomics
+//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), simulated on machines of any
+//! size (`--cfg coherence`), and searched state by state (`--cfg liveness` in addition to that one). Loom's atomics
 //! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
 //! hide it.
 
@@ -17,8 +17,27 @@ pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
+/// For statistics: nothing, where states are compared that must not differ by them.
+#[cfg(liveness)]
+#[derive(Debug)]
+pub(crate) struct Statistic;
+
+#[cfg(liveness)]
+impl Statistic {
+    pub(crate) const fn new(_: usize) -> Self {
+        Self
+    }
+
+    pub(crate) fn load(&self, _: Ordering) -> usize {
+        0
+    }
+
+    pub(crate) fn store(&self, _: usize, _: Ordering) {}
+}
+
 /// For statistics, which no protocol depends on: never modelled, so that it adds no interleavings. Of ticks it holds the
 /// lower half where addresses have 32 bits, which is enough for differences of a second and more.
+#[cfg(not(liveness))]
 pub(crate) use core::sync::atomic::AtomicUsize as Statistic;
 
 /// A point in time that one lock protects, and no protocol depends on: not modelled either.
@@ -52,7 +71,7 @@ impl Time {
 pub(crate) fn compiler_fence(_: Ordering) {}
 
 /// Whether a model checker runs this code: loops that are long for speed are then short.
-pub(crate) const MODELLED: bool = cfg!(any(loom, shuttle));
+pub(crate) const MODELLED: bool = cfg!(any(loom, shuttle, liveness));
 
 /// Declares a function that is `const` wherever the atomics it makes can be made in a constant.
 macro_rules! const_unless_loom {

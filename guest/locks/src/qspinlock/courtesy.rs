@@ -41,7 +41,6 @@ const LOOK_EVERY: (u32, u32) = if MODELLED { (1, 2) } else { (16, 256) };
 pub(super) struct Courtesy<'a, P> {
     shared: Shared<'a, P>,
     node: &'a Node,
-    tenure: u64,
     since: u64,
     slept: Option<u64>,
 }
@@ -49,8 +48,7 @@ pub(super) struct Courtesy<'a, P> {
 impl<'a, P: Platform> Courtesy<'a, P> {
     /// `node` has just become head.
     pub(super) fn new(shared: Shared<'a, P>, node: &'a Node) -> Self {
-        let platform = shared.platform;
-        Self { shared, node, tenure: TENURE * platform.spin_threshold(), since: platform.now(), slept: None }
+        Self { shared, node, since: shared.platform.now(), slept: None }
     }
 
     /// P1: spins for the lock. `Some` with the word as last seen, locked if this took the lock; `None`: time to sleep.
@@ -80,7 +78,8 @@ impl<'a, P: Platform> Courtesy<'a, P> {
     }
 
     fn is_over(&self, since: u64) -> bool {
-        self.shared.platform.now().wrapping_sub(since) >= self.tenure
+        let platform = self.shared.platform;
+        platform.now().wrapping_sub(since) >= TENURE * platform.spin_threshold()
     }
 
     /// (*,0,0) -> (*,0,1), for as long as patience lasts.

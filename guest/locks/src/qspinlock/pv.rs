@@ -261,7 +261,7 @@ impl<T: Policy> Queued for T {
         // Relaxed: the owner's K1 either came before the end of P0, which has seen it, or finds RUNNING and
         // fails.
         let mut registered = node.state.load(Relaxed) == HASHED;
-        let mut sleeps = 0;
+        let mut slept = false;
         let mut courtesy = T::WORK_CONSERVING.then(|| Courtesy::new(shared, node));
         loop {
             // Relaxed: successors read it to decide whether to sleep early.
@@ -296,10 +296,10 @@ impl<T: Policy> Queued for T {
             // P4. T2: HASHED, lest the owner that made this CPU head registers it once more.
             node.state.store(mutant!("t2-head-halts": HASHED => HALTED), Relaxed);
             platform.count(Event::PvWaitHead, 1);
-            if sleeps > 0 {
+            if slept {
                 platform.count(Event::PvWaitAgain, 1);
             }
-            sleeps += 1;
+            slept = true;
             shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
             if T::WORK_CONSERVING && has_been_released(word, node) {
                 // Relaxed: the next one to set it is the unlocker that finds the next entry.

@@ -1,0 +1,344 @@
+//! All states that a few CPUs come to which take one lock for ever, and how one leads to another.
+
+#![expect(unsafe_code, reason = "the memory of a lock as bytes")]
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+    marker::PhantomData,
+    slice,
+};
+
+use haltkick_locks::{Domain, Lock, Point, Queues};
+
+use crate::machine::{self, Cpus, Done, Frozen, MOST_CPUS, Machine, Stop};
+
+/// A lock and its domain, which are all the memory that CPUs share.
+#[repr(C)]
+pub(crate) struct Shared<D, L> {
+    /// First, so that its word is the first of the memory.
+    lock: L,
+    domain: D,
+    rounds: Rounds,
+}
+
+/// How often each CPU takes the lock; [`FOR_EVER`]: without end.
+pub(crate) type Rounds = [u32; MOST_CPUS];
+
+pub(crate) const FOR_EVER: u32 = u32::MAX;
+
+/// One state: numbers of what the parts look like.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct State {
+    memory: u32,
+    cpus: [u32; MOST_CPUS],
+    /// Bit `i`: a kick of CPU `i` is latched.
+    latches: u8,
+    /// CPU in the section, or [`NOBODY`].
+    pub(crate) owner: u8,
+    /// Bit `i`: CPU `i` is in the queue of the lock and does not have it.
+    pub(crate) queued: u8,
+    /// Bit `i`: CPU `i` has done its rounds.
+    pub(crate) ended: u8,
+}
+
+pub(crate) const NOBODY: u8 = u8::MAX;
+
+/// One step from a state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub(crate) to: u32,
+    pub(crate) cpu: u8,
+    pub(crate) acquired: bool,
+    /// The end of a wait that nobody has kicked.
+    pub(crate) spurious: bool,
+    pub(crate) points: u32,
+}
+
+impl Edge {
+    pub(crate) fn passes(&self, point: Point) -> bool {
+        self.points & 1 << point as u32 != 0
+    }
+}
+
+/// Values, each with the number under which it was first seen.
+struct Interned<T> {
+    numbers: HashMap<T, u32>,
+    values: Vec<T>,
+}
+
+impl<T: Clone + Eq + Hash> Interned<T> {
+    fn new() -> Self {
+        Self { numbers: HashMap::new(), values: vec![] }
+    }
+
+    fn number(&mut self, value: T) -> u32 {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        let number = self.values.len() as u32;
+        self.values.push(value.clone());
+        self.numbers.insert(value, number);
+        number
+    }
+}
+
+/// What a step of a CPU makes of its own state and of the memory.
+#[derive(Clone, Copy)]
+struct Outcome {
+    cpu: u32,
+    memory: u32,
+    done: Done,
+}
+
+/// All states that can be reached, in the order of their distance from the first one, and the steps between them.
+pub(crate) struct Graph {
+    pub(crate) cpus: usize,
+    pub(crate) states: Vec<State>,
+    /// Where in `edges` those of a state begin.
+    pub(crate) begins: Vec<u32>,
+    pub(crate) edges: Vec<Edge>,
+    /// By which state and step each state was found first.
+    pub(crate) parents: Vec<(u32, u32)>,
+    /// The lock's word in each memory.
+    words: Vec<u32>,
+}
+
+/// Takes and releases the lock.
+fn program<D, L: Lock<D>>(shared: *const (), cpu: usize) {
+    // SAFETY: `explore` passes the address of a `Shared<D, L>`, which outlives the machine.
+    let Shared { lock, domain, rounds } = unsafe { &*shared.cast::<Shared<D, L>>() };
+    let mut left = rounds[cpu];
+    while left > 0 {
+        let token = lock.lock(domain);
+        machine::section();
+        lock.unlock(domain, token);
+        if left != FOR_EVER {
+            left -= 1;
+        }
+    }
+}
+
+struct Explorer<D, L> {
+    cpus: usize,
+    machine: Machine,
+    memory: *mut u8,
+    bytes: usize,
+    queues: Queues,
+    memories: Interned<Box<[u8]>>,
+    frozen: [Interned<Frozen>; MOST_CPUS],
+    outcomes: HashMap<(u8, bool, u32, u32), Outcome>,
+    kind: PhantomData<fn(D, L)>,
+}
+
+impl<D: Domain, L: Lock<D>> Explorer<D, L> {
+    fn new(rounds: Rounds, domain: D, lock: L) -> Self {
+        let cpus = rounds.iter().take_while(|rounds| **rounds > 0).count();
+        // Zeros first, so that what lies between the fields is always the same.
+        let bytes = size_of::<Shared<D, L>>();
+        let layout = std::alloc::Layout::new::<Shared<D, L>>();
+        // SAFETY: the size is not 0. The memory is never given back, as the statics of a kernel.
+        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+        let shared = memory.cast::<Shared<D, L>>();
+        // SAFETY: as large and as aligned as it has to be.
+        unsafe { shared.write(Shared { lock, domain, rounds }) };
+        // SAFETY: just written, and no CPU runs.
+        let queues = unsafe { (*shared).domain.queues() }.expect("a lock with a queue");
+        Self {
+            cpus,
+            machine: Machine::new(program::<D, L>, shared.cast(), queues),
+            memory,
+            bytes,
+            queues,
+            memories: Interned::new(),
+            frozen: std::array::from_fn(|_| Interned::new()),
+            outcomes: HashMap::new(),
+            kind: PhantomData,
+        }
+    }
+
+    /// The number of the memory as it is now. The link and the flag of a node that is not in use are nobody's: its CPU sets
+    /// them before it uses it again.
+    fn look(&mut self) -> u32 {
+        // SAFETY: no CPU runs, and nothing else refers to the memory.
+        let mut bytes: Box<[u8]> = unsafe { slice::from_raw_parts(self.memory, self.bytes) }.into();
+        for cpu in 0..self.cpus {
+            let own = |at: usize| at - self.memory as usize + cpu * self.queues.cpu_bytes;
+            let in_use = own(self.queues.in_use);
+            if bytes[in_use..in_use + 4] == [0; 4] {
+                for field in [self.queues.next, self.queues.locked] {
+                    let field = own(self.queues.nodes) + field;
+                    bytes[field..field + 4].fill(0);
+                }
+            }
+        }
+        self.memories.number(bytes)
+    }
+
+    fn restore(&mut self, memory: u32) {
+        // SAFETY: as in `look`.
+        let bytes = unsafe { slice::from_raw_parts_mut(self.memory, self.bytes) };
+        bytes.copy_from_slice(&self.memories.values[memory as usize]);
+    }
+
+    fn first(&mut self) -> State {
+        let mut cpus = [0; MOST_CPUS];
+        for (cpu, number) in cpus.iter_mut().enumerate().take(self.cpus) {
+            let frozen = self.machine.start(cpu);
+            *number = self.frozen[cpu].number(frozen);
+        }
+        State { memory: self.look(), cpus, latches: 0, owner: NOBODY, queued: 0, ended: 0 }
+    }
+
+    fn outcome(&mut self, cpu: usize, answer: bool, from: State) -> Outcome {
+        let key = (cpu as u8, answer, from.cpus[cpu], from.memory);
+        if let Some(outcome) = self.outcomes.get(&key) {
+            return *outcome;
+        }
+        self.restore(from.memory);
+        let (frozen, done) =
+            self.machine.step(cpu, &self.frozen[cpu].values[from.cpus[cpu] as usize], answer);
+        let outcome = Outcome { cpu: self.frozen[cpu].number(frozen), memory: self.look(), done };
+        self.outcomes.insert(key, outcome);
+        outcome
+    }
+
+    /// The state after a step, and what the step was.
+    fn after(&mut self, cpu: usize, answer: bool, spurious: bool, from: State) -> (State, Edge) {
+        let Outcome { cpu: frozen, memory, done } = self.outcome(cpu, answer, from);
+        let bit = 1 << cpu;
+        let mut to = State { memory, latches: from.latches | done.kicked, ..from };
+        to.cpus[cpu] = frozen;
+        if self.frozen[cpu].values[frozen as usize].stop == Stop::End {
+            to.ended |= bit;
+        }
+        if done.left {
+            assert_eq!(to.owner, cpu as u8);
+            to.owner = NOBODY;
+        }
+        if done.points & 1 << Point::TailPublished as u32 != 0 {
+            to.queued |= bit;
+        }
+        if done.acquired {
+            assert_eq!(to.owner, NOBODY, "two CPUs are in the section");
+            to.owner = cpu as u8;
+            to.queued &= !bit;
+        }
+        (to, Edge { to: 0, cpu: cpu as u8, acquired: done.acquired, spurious, points: done.points })
+    }
+
+    fn steps(&mut self, from: State) -> Vec<(State, Edge)> {
+        let mut steps = vec![];
+        let at = |cpu: usize| self.frozen[cpu].values[from.cpus[cpu] as usize].stop;
+        // What one CPU is told changes nothing for the others: it may as well be told at once.
+        if let Some(cpu) = (0..self.cpus).find(|cpu| at(*cpu) == Stop::Choice) {
+            return [false, true].map(|answer| self.after(cpu, answer, false, from)).into();
+        }
+        for cpu in 0..self.cpus {
+            match self.frozen[cpu].values[from.cpus[cpu] as usize].stop {
+                Stop::Access | Stop::Section => steps.push(self.after(cpu, false, false, from)),
+                Stop::Choice => unreachable!("they come first"),
+                Stop::End => {}
+                Stop::Wait => {
+                    let bit = 1 << cpu;
+                    let kicked = from.latches & bit != 0;
+                    let awake = State { latches: from.latches & !bit, ..from };
+                    steps.push(self.after(cpu, false, !kicked, awake));
+                }
+            }
+        }
+        steps
+    }
+}
+
+/// Explores all states of CPUs that take the lock as often as `rounds` say; `None` if there are more than `most`.
+pub(crate) fn explore<D: Domain, L: Lock<D>>(
+    rounds: Rounds,
+    domain: fn(Cpus) -> D,
+    lock: L,
+    most: usize,
+) -> Option<Graph> {
+    let mut explorer = Explorer::new(rounds, domain(Cpus), lock);
+    let first = explorer.first();
+    let mut numbers = HashMap::from([(first, 0_u32)]);
+    let mut graph = Graph {
+        cpus: explorer.cpus,
+        states: vec![first],
+        begins: vec![],
+        edges: vec![],
+        parents: vec![(0, 0)],
+        words: vec![],
+    };
+    let mut next = VecDeque::from([0_u32]);
+    while let Some(number) = next.pop_front() {
+        graph.begins.push(graph.edges.len() as u32);
+        for (to, mut edge) in explorer.steps(graph.states[number as usize]) {
+            edge.to = *numbers.entry(to).or_insert_with(|| {
+                let new = graph.states.len() as u32;
+                graph.states.push(to);
+                graph.parents.push((number, graph.edges.len() as u32));
+                next.push_back(new);
+                new
+            });
+            graph.edges.push(edge);
+        }
+        if graph.states.len() > most {
+            return None;
+        }
+    }
+    graph.begins.push(graph.edges.len() as u32);
+    let word = |memory: &[u8]| u32::from_le_bytes(memory[..4].try_into().expect("four bytes"));
+    graph.words = explorer.memories.values.iter().map(|memory| word(memory)).collect();
+    println!(
+        "{} states, {} steps; {} of the memory, at most {} of one CPU",
+        graph.states.len(),
+        graph.edges.len(),
+        explorer.memories.values.len(),
+        explorer.frozen.iter().map(|frozen| frozen.values.len()).max().unwrap_or(0),
+    );
+    Some(graph)
+}
+
+impl Graph {
+    pub(crate) fn edges_of(&self, state: u32) -> &[Edge] {
+        &self.edges[self.begins[state as usize] as usize..self.begins[state as usize + 1] as usize]
+    }
+
+    /// The lock's word.
+    pub(crate) fn word(&self, state: u32) -> u32 {
+        self.words[self.states[state as usize].memory as usize]
+    }
+
+    /// A shortest way from the first state.
+    pub(crate) fn way_to(&self, state: u32) -> Vec<Edge> {
+        let mut way = vec![];
+        let mut at = state;
+        while at != 0 {
+            let (before, edge) = self.parents[at as usize];
+            way.push(self.edges[edge as usize]);
+            at = before;
+        }
+        way.reverse();
+        way
+    }
+
+    /// A way in words, as far as it shows: points, acquisitions, ends of waits.
+    pub(crate) fn tell(&self, way: &[Edge]) -> String {
+        let mut lines = vec![];
+        for edge in way {
+            let points = Point::ALL.into_iter().filter(|point| edge.passes(*point)).map(Point::name);
+            let mut what: Vec<_> = points.collect();
+            if edge.acquired {
+                what.push("acquires");
+            }
+            if edge.spurious {
+                what.push("wakes for no reason");
+            }
+            if !what.is_empty() {
+                let does = what.join(", ");
+                lines.push(format!("  CPU {} {does}; the word is {:#x}", edge.cpu, self.word(edge.to)));
+            }
+        }
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,226 @@
+//! What the states of a lock say about progress and about overtaking.
+
+use std::collections::{HashMap, VecDeque};
+
+use haltkick_locks::Point;
+
+use crate::explorer::{Edge, Graph, NOBODY, State};
+
+/// How often CPU 0 can be overtaken.
+pub(crate) struct Overtaking {
+    /// At most so often; [`None`]: as often as one likes.
+    pub(crate) most: Option<u32>,
+    /// A way to the state in which that is reached, or to one from which it goes on and on.
+    pub(crate) way: Vec<Edge>,
+}
+
+/// More than any lock here allows that has a bound.
+const UNBOUNDED: u32 = 12;
+
+impl Graph {
+    /// From which states a way of `allowed` steps leads to one that is a `goal`, or to a state in which it is reached.
+    fn reaching(
+        &self,
+        allowed: impl Fn(&Edge) -> bool,
+        goal: impl Fn(&Edge) -> bool,
+        reached: impl Fn(&State) -> bool,
+    ) -> Vec<bool> {
+        let states = self.states.len();
+        // Steps by where they lead to: how many, where they begin, which.
+        let mut begins = vec![0_u32; states + 1];
+        for edge in self.edges.iter().filter(|edge| allowed(edge)) {
+            begins[edge.to as usize + 1] += 1;
+        }
+        for state in 0..states {
+            begins[state + 1] += begins[state];
+        }
+        let mut filled = begins.clone();
+        let mut from = vec![0_u32; begins[states] as usize];
+        let mut reach: Vec<_> = self.states.iter().map(reached).collect();
+        for state in 0..states as u32 {
+            for edge in self.edges_of(state).iter().filter(|edge| allowed(edge)) {
+                from[filled[edge.to as usize] as usize] = state;
+                filled[edge.to as usize] += 1;
+                reach[state as usize] |= goal(edge);
+            }
+        }
+        let mut next: Vec<_> = (0..states as u32).filter(|state| reach[*state as usize]).collect();
+        while let Some(state) = next.pop() {
+            for before in &from[begins[state as usize] as usize..begins[state as usize + 1] as usize] {
+                if !std::mem::replace(&mut reach[*before as usize], true) {
+                    next.push(*before);
+                }
+            }
+        }
+        reach
+    }
+
+    /// From every state every CPU can come to its next acquisition, or has done its rounds; on a way on which nobody wakes
+    /// for no reason, for that would hide a lost kick.
+    pub(crate) fn assert_a_way_forward(&self) {
+        for cpu in 0..self.cpus as u8 {
+            let reach = self.reaching(
+                |edge| !edge.spurious,
+                |edge| edge.acquired && edge.cpu == cpu,
+                |state| state.ended & 1 << cpu != 0,
+            );
+            if let Some(stuck) = reach.iter().position(|reach| !reach) {
+                panic!("CPU {cpu} never gets the lock any more:\n{}", self.tell(&self.way_to(stuck as u32)));
+            }
+        }
+    }
+
+    /// A state in which the lock is free, nobody has done with it, and no CPU gets it before `absent` goes on, which does
+    /// not have it.
+    pub(crate) fn free_but_for(&self, absent: u8) -> Option<u32> {
+        let reach = self.reaching(
+            |edge| !edge.spurious && edge.cpu != absent,
+            |edge| edge.acquired,
+            |state| state.owner == absent,
+        );
+        let is_free =
+            |state: u32| self.word(state) & 0xff == 0 && self.states[state as usize].owner == NOBODY;
+        let others = (1_u8 << self.cpus) - 1 & !(1 << absent);
+        (0..self.states.len() as u32).find(|state| {
+            let waiting = self.states[*state as usize].ended & others == 0;
+            waiting && is_free(*state) && !reach[*state as usize]
+        })
+    }
+
+    /// Whether a step takes the lock: in all words bit 0 says that it is taken. `lock` may return later.
+    fn takes(&self, from: u32, edge: &Edge) -> bool {
+        self.word(from) & 1 == 0 && self.word(edge.to) & 1 == 1
+    }
+
+    /// How often others take the lock from a step of CPU 0 that `begins` until CPU 0 takes it, in states in which it still
+    /// `lasts`.
+    pub(crate) fn overtaking(
+        &self,
+        begins: impl Fn(&Edge) -> bool,
+        lasts: impl Fn(u32) -> bool,
+    ) -> Overtaking {
+        type Counted = (u32, u32);
+        let mut before: HashMap<Counted, Option<(Counted, Edge)>> = HashMap::new();
+        let mut next = VecDeque::new();
+        for edge in self.edges.iter().filter(|edge| edge.cpu == 0 && begins(edge)) {
+            if before.insert((edge.to, 0), None).is_none() {
+                next.push_back((edge.to, 0));
+            }
+        }
+        let mut most = *next.front().expect("CPU 0 comes there");
+        while let Some((state, count)) = next.pop_front() {
+            if count > most.1 {
+                most = (state, count);
+            }
+            if count == UNBOUNDED {
+                break;
+            }
+            for edge in self.edges_of(state) {
+                let takes = self.takes(state, edge);
+                if edge.acquired && edge.cpu == 0 || takes && edge.cpu == 0 || !lasts(edge.to) {
+                    continue;
+                }
+                let to = (edge.to, count + u32::from(takes));
+                before.entry(to).or_insert_with(|| {
+                    next.push_back(to);
+                    Some(((state, count), *edge))
+                });
+            }
+        }
+        let mut way = vec![];
+        let mut at = most;
+        while let Some((earlier, edge)) = before[&at] {
+            way.push(edge);
+            at = earlier;
+        }
+        way.reverse();
+        let mut whole = self.way_to(at.0);
+        whole.extend(way);
+        Overtaking { most: (most.1 < UNBOUNDED).then_some(most.1), way: whole }
+    }
+
+    /// Whether CPU 0 can be overtaken for ever although every CPU goes on, it included: states that lead to each other, with
+    /// a step of each CPU and an acquisition by another one among them, and none by CPU 0. One of these states.
+    pub(crate) fn starvation(&self) -> Option<u32> {
+        let queued = |state: u32| self.states[state as usize].queued & 1 != 0;
+        let allowed = |edge: &Edge| !edge.spurious && queued(edge.to);
+        let component = self.components(&queued, &allowed);
+        // For each component a bit for each CPU that makes a step inside, and one for an acquisition.
+        let mut found: HashMap<u32, (u8, u32)> = HashMap::new();
+        for state in (0..self.states.len() as u32).filter(|state| queued(*state)) {
+            for edge in self.edges_of(state).iter().filter(|edge| allowed(edge)) {
+                if component[state as usize] == component[edge.to as usize] {
+                    let entry = found.entry(component[state as usize]).or_insert((0, state));
+                    entry.0 |= 1 << edge.cpu | u8::from(self.takes(state, edge)) << 7;
+                }
+            }
+        }
+        // A CPU that has done its rounds makes no steps.
+        let wanted = |state: u32| 1 << 7 | ((1_u8 << self.cpus) - 1) & !self.states[state as usize].ended;
+        found
+            .values()
+            .filter(|(has, state)| has & wanted(*state) == wanted(*state))
+            .map(|found| found.1)
+            .min()
+    }
+
+    /// Strongly connected components (Tarjan), by number; of the states that count.
+    fn components(&self, counts: &impl Fn(u32) -> bool, allowed: &impl Fn(&Edge) -> bool) -> Vec<u32> {
+        const UNSEEN: u32 = u32::MAX;
+        let states = self.states.len();
+        let (mut index, mut low, mut component) =
+            (vec![UNSEEN; states], vec![UNSEEN; states], vec![UNSEEN; states]);
+        let (mut seen, mut components) = (0, 0);
+        let (mut open, mut path): (Vec<u32>, Vec<(u32, u32)>) = (vec![], vec![]);
+        for root in (0..states as u32).filter(|state| counts(*state)) {
+            if index[root as usize] != UNSEEN {
+                continue;
+            }
+            path.push((root, self.begins[root as usize]));
+            while let Some((state, edge)) = path.last_mut() {
+                let at = *state as usize;
+                if index[at] == UNSEEN {
+                    (index[at], low[at]) = (seen, seen);
+                    seen += 1;
+                    open.push(*state);
+                }
+                if *edge < self.begins[at + 1] {
+                    let step = &self.edges[*edge as usize];
+                    *edge += 1;
+                    let to = step.to as usize;
+                    if !allowed(step) {
+                    } else if index[to] == UNSEEN {
+                        path.push((step.to, self.begins[to]));
+                    } else if component[to] == UNSEEN {
+                        low[at] = low[at].min(index[to]);
+                    }
+                    continue;
+                }
+                if low[at] == index[at] {
+                    while let Some(member) = open.pop() {
+                        component[member as usize] = components;
+                        if member as usize == at {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+                path.pop();
+                if let Some((parent, _)) = path.last() {
+                    low[*parent as usize] = low[*parent as usize].min(low[at]);
+                }
+            }
+        }
+        component
+    }
+}
+
+/// It puts itself into the queue.
+pub(crate) fn queues(edge: &Edge) -> bool {
+    edge.passes(Point::TailPublished)
+}
+
+/// It is head and forbids to steal.
+pub(crate) fn insists(edge: &Edge) -> bool {
+    edge.passes(Point::HeadSpinning)
+}

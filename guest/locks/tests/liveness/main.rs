@@ -1,0 +1,155 @@
+//! Every state that the real code of a lock comes to on two to four CPUs which may be preempted at any access to memory,
+//! and lose their patience at any look at the clock.
+//!
+//! `RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release -p haltkick-locks --test liveness -- --nocapture`
+//!
+//! Memory is sequentially consistent. What is found:
+//! - exclusion, in all of these states;
+//! - from each state, for each CPU, a way to its next acquisition on which nobody wakes for no reason;
+//! - how often a CPU that queues can be overtaken.
+
+#![cfg(liveness)]
+
+mod explorer;
+mod graph;
+mod machine;
+
+use haltkick_locks::*;
+
+use std::env;
+
+use crate::{
+    explorer::{FOR_EVER, Graph, Rounds, explore},
+    graph::{Overtaking, insists, queues},
+    machine::Cpus,
+};
+
+/// More states than this are not tried: some gigabytes.
+const MOST: usize = 60_000_000;
+
+/// Each takes the lock once.
+const THREE_ONCE: Rounds = [1, 1, 1, 0];
+const FOUR_ONCE: Rounds = [1, 1, 1, 1];
+/// Both take it again and again.
+const TWO_FOR_EVER: Rounds = [FOR_EVER, FOR_EVER, 0, 0];
+/// One takes it again and again beside one, or beside two, that take it once.
+const BESIDE_ONE: Rounds = [1, FOR_EVER, 0, 0];
+const BESIDE_TWO: Rounds = [1, 1, FOR_EVER, 0];
+
+fn queue_lock<M: Mode>(rounds: Rounds) -> Graph {
+    let lock = QSpinLock::<M, Whole>::new();
+    explore(rounds, QSpinDomain::<Cpus, 4, 4>::new, lock, MOST).expect("not too many states")
+}
+
+fn owner_yield(rounds: Rounds) -> Graph {
+    let domain = OwnerYieldDomain::<Cpus, 4>::new;
+    explore(rounds, domain, OwnerYield::new(), MOST).expect("not too many states")
+}
+
+/// The bit of the word that forbids stealing, in the queue spinlocks and where waiters yield to the owner.
+const PENDING: u32 = 1 << 8;
+const MUST_QUEUE: u32 = 1 << 16;
+
+/// `LIVENESS_DEEPER=1`: also what takes minutes and gigabytes.
+fn deeper() -> bool {
+    env::var_os("LIVENESS_DEEPER").is_some()
+}
+
+fn assert_a_way_forward(lock: fn(Rounds) -> Graph) {
+    lock(TWO_FOR_EVER).assert_a_way_forward();
+    lock(THREE_ONCE).assert_a_way_forward();
+    if deeper() {
+        lock(BESIDE_TWO).assert_a_way_forward();
+    }
+}
+
+/// Where four CPUs do not come to too many states.
+fn assert_a_way_forward_for_four(lock: fn(Rounds) -> Graph) {
+    if deeper() {
+        lock(FOUR_ONCE).assert_a_way_forward();
+    }
+}
+
+#[test]
+fn from_every_state_of_the_lock_of_2015_there_is_a_way_forward() {
+    assert_a_way_forward(queue_lock::<V16>);
+    assert_a_way_forward_for_four(queue_lock::<V16>);
+}
+
+#[test]
+fn from_every_state_of_todays_lock_there_is_a_way_forward() {
+    assert_a_way_forward(queue_lock::<Pv>);
+    assert_a_way_forward_for_four(queue_lock::<Pv>);
+}
+
+#[test]
+fn from_every_state_of_the_work_conserving_lock_there_is_a_way_forward() {
+    assert_a_way_forward(queue_lock::<WorkConserving>);
+}
+
+#[test]
+fn from_every_state_of_the_owner_yielding_lock_there_is_a_way_forward() {
+    assert_a_way_forward(owner_yield);
+}
+
+/// A head that is preempted while it forbids stealing (D2): nobody else gets the lock, although it is free.
+#[test]
+fn a_free_lock_may_have_to_wait_for_the_head_that_forbids_stealing() {
+    for (lock, bit) in [
+        (queue_lock::<Pv> as fn(_) -> _, PENDING),
+        (queue_lock::<WorkConserving>, PENDING),
+        (owner_yield, MUST_QUEUE),
+    ] {
+        let graph = lock(BESIDE_ONE);
+        let state = graph.free_but_for(0).expect("CPU 0 can be such a head");
+        let way = graph.way_to(state);
+        println!("free, and nobody gets it but CPU 0:\n{}", graph.tell(&way));
+        assert!(way.iter().any(|edge| edge.cpu == 0 && insists(edge)) && graph.word(state) & bit != 0);
+    }
+}
+
+fn told(graph: &Graph, what: &str, overtaking: Overtaking) -> Option<u32> {
+    println!("{what}: {:?}\n{}", overtaking.most, graph.tell(&overtaking.way));
+    overtaking.most
+}
+
+#[test]
+fn who_queues_for_the_lock_of_2015_is_overtaken_by_nobody() {
+    // Those who were in the queue before it.
+    for (rounds, ahead) in [(BESIDE_ONE, 0), (THREE_ONCE, 1), (BESIDE_TWO, 2)] {
+        let graph = queue_lock::<V16>(rounds);
+        assert_eq!(told(&graph, "served before CPU 0", graph.overtaking(queues, |_| true)), Some(ahead));
+        assert_eq!(graph.starvation(), None);
+    }
+}
+
+/// Overtaking has no bound, not even if everybody goes on; until the head forbids it. From then on each other CPU can do so
+/// as often as `each` says.
+fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, each: u32) {
+    for (rounds, others) in [(BESIDE_ONE, 1), (BESIDE_TWO, 2)] {
+        if others == 2 && !deeper() {
+            continue;
+        }
+        let graph = lock(rounds);
+        assert_eq!(told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true)), None);
+        let starves = graph.starvation().expect("everybody goes on, and CPU 0 never gets it");
+        println!("from here it starves:\n{}", graph.tell(&graph.way_to(starves)));
+        let insisting = graph.overtaking(insists, |state| graph.word(state) & bit != 0);
+        assert_eq!(told(&graph, "although it insists", insisting), Some(others * each));
+    }
+}
+
+#[test]
+fn a_head_of_todays_lock_that_spins_is_overtaken_once_by_each_other_cpu_at_most() {
+    assert_overtaking(queue_lock::<Pv>, PENDING, 1);
+}
+
+#[test]
+fn a_head_of_the_work_conserving_lock_that_insists_is_overtaken_once_by_each_other_cpu_at_most() {
+    assert_overtaking(queue_lock::<WorkConserving>, PENDING, 1);
+}
+
+#[test]
+fn a_head_of_the_owner_yielding_lock_that_insists_is_overtaken_by_nobody() {
+    assert_overtaking(owner_yield, MUST_QUEUE, 0);
+}
