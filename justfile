@@ -61,6 +61,10 @@ bench-aa *ARGS: setup
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
+# What the instrument does to a figure: stamps, oracle, call sites (`--quick`: half a minute).
+bench-instrument *ARGS: setup
+    @{{ haltkick }} bench instrument {{ ARGS }}
+
 # Ticket locks, qspinlock of 2015 and of today: fixed work at three loads, one to eight vCPUs per pCPU, pinned or floating.
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
@@ -93,6 +97,10 @@ _before-test:
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest
+
+# Guests with their assertions and overflow checks (`just test-host` runs them as they are measured).
+test-checked: setup
+    HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads
 
 # The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator; installs its Debian packages.
 test-nested: setup

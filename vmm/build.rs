@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
+/// With this in the environment the guest keeps its assertions and overflow checks.
+const CHECKED: &str = "HALTKICK_GUEST_CHECKED";
 
 fn main() {
     // Neither is a path of the machine that compiled this program: a copied target directory must not watch, or
@@ -14,13 +16,16 @@ fn main() {
         println!("cargo::rerun-if-changed={input}");
     }
 
+    println!("cargo::rerun-if-env-changed={CHECKED}");
+    let profile = if std::env::var_os(CHECKED).is_some() { "guest-checked" } else { "guest" };
+
     let out_dir = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     // A target directory of its own: the outer cargo holds the lock of the usual one while this runs.
     let target_dir = out_dir.join("guest");
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("cargo sets CARGO"));
     cargo
         .current_dir(&root)
-        .args(["build", "--locked", "--package", "haltkick-guest", "--profile", "guest", "--target", TARGET])
+        .args(["build", "--locked", "--package", "haltkick-guest", "--profile", profile, "--target", TARGET])
         .arg("--target-dir")
         .arg(&target_dir)
         // Flags and wrappers of the outer build (clippy, a model checker's cfg) are not for the guest. Its own:
@@ -50,6 +55,6 @@ fn main() {
         }
         panic!("building the guest failed:\n{stderr}");
     }
-    let image = target_dir.join(TARGET).join("guest/haltkick-guest");
+    let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
 }

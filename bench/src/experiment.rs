@@ -28,7 +28,7 @@ pub(crate) const MOST_RETRIES: u32 = 100;
 const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 14] = [
+pub(crate) const BUILT_IN: [(&str, &str); 15] = [
     ("overcommit", include_str!("../experiments/overcommit.toml")),
     ("locks", include_str!("../experiments/locks.toml")),
     ("qspinlock", include_str!("../experiments/qspinlock.toml")),
@@ -43,6 +43,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 14] = [
     ("rwlock", include_str!("../experiments/rwlock.toml")),
     ("aa", include_str!("../experiments/aa.toml")),
     ("injected", include_str!("../experiments/injected.toml")),
+    ("instrument", include_str!("../experiments/instrument.toml")),
 ];
 
 /// Where a file came from and what it says.

@@ -13,6 +13,7 @@ const INTERRUPT_COMMAND: u32 = 0x300;
 const INTERRUPT_COMMAND_HIGH: u32 = 0x310;
 const ID: u32 = 0x20;
 const TIMER: u32 = 0x320;
+const LINT0: u32 = 0x350;
 const TIMER_INITIAL: u32 = 0x380;
 const TIMER_CURRENT: u32 = 0x390;
 const TIMER_DIVIDE: u32 = 0x3e0;
@@ -50,11 +51,18 @@ pub(crate) fn accept_interrupts() {
     write(SPURIOUS_VECTOR, ENABLED_VECTOR_255);
 }
 
+/// Lets nothing through from the legacy interrupt controller, which firmware may have wired to this pin.
+pub(crate) fn mask_legacy() {
+    const MASKED: u32 = 1 << 16;
+    write(LINT0, MASKED);
+}
+
 /// Switches the calling CPU's APIC to x2APIC mode.
 pub(crate) fn enable_x2apic() {
     const APIC_BASE: u32 = 0x1b;
     const ENABLED_X2APIC: u64 = 0xc00;
-    write_msr(APIC_BASE, read_msr(APIC_BASE) | ENABLED_X2APIC);
+    // SAFETY: bare mode runs in ring 0, and CPUID has said that there is such a mode.
+    unsafe { write_msr(APIC_BASE, read_msr(APIC_BASE) | ENABLED_X2APIC) };
 }
 
 /// Sends an interrupt: `command` is the low half of the interrupt command register.
@@ -68,7 +76,8 @@ pub(crate) fn send(apic_id: u32, command: u32) {
         // SAFETY: touches nothing. A write to an x2APIC register, unlike one to memory, waits for nothing, not even for a
         // fence of stores: it takes both (Intel SDM vol. 3, 11.12.3).
         unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
-        write_msr(msr(INTERRUPT_COMMAND), u64::from(apic_id) << 32 | u64::from(command));
+        // SAFETY: x2APIC mode, where this register exists; all this guest's interrupts have handlers.
+        unsafe { write_msr(msr(INTERRUPT_COMMAND), u64::from(apic_id) << 32 | u64::from(command)) };
     }
 }
 
@@ -101,7 +110,8 @@ fn write(register: u32, value: u32) {
         // SAFETY: the APIC's page, mapped uncached wherever `IN_MEMORY` is set.
         unsafe { ((PAGE + u64::from(register)) as *mut u32).write_volatile(value) };
     } else {
-        write_msr(msr(register), u64::from(value));
+        // SAFETY: x2APIC mode, where the registers above exist.
+        unsafe { write_msr(msr(register), u64::from(value)) };
     }
 }
 
@@ -114,9 +124,12 @@ fn read(register: u32) -> u32 {
     }
 }
 
-/// Writes a model-specific register, in ring 0.
-pub(crate) fn write_msr(register: u32, value: u64) {
-    // SAFETY: ring 0 (nobody else calls this); the callers name registers that exist.
+/// Writes a model-specific register.
+///
+/// # Safety
+/// In ring 0; the register exists, takes this value, and nothing that Rust relies on changes with it.
+pub(crate) unsafe fn write_msr(register: u32, value: u64) {
+    // SAFETY: the caller's promise.
     unsafe {
         asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
              options(nostack, preserves_flags));
@@ -125,7 +138,7 @@ pub(crate) fn write_msr(register: u32, value: u64) {
 
 fn read_msr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: as in `write_msr`.
+    // SAFETY: ring 0; the callers name registers that exist.
     unsafe {
         asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }

@@ -26,11 +26,11 @@ use crate::percpu::boot;
 pub(crate) struct Token(MaybeUninit<u64>, MaybeUninit<u64>);
 
 /// Acquires the lock at an address.
-pub(crate) type LockFunction = extern "C" fn(*const ()) -> Token;
+pub(crate) type LockFunction = unsafe extern "C" fn(*const ()) -> Token;
 /// Releases the lock at an address.
-pub(crate) type UnlockFunction = extern "C" fn(*const (), Token);
+pub(crate) type UnlockFunction = unsafe extern "C" fn(*const (), Token);
 /// Calls a function with its argument while it holds the lock at an address.
-pub(crate) type SectionFunction = extern "C" fn(*const (), extern "C" fn(*mut ()), *mut ());
+pub(crate) type SectionFunction = unsafe extern "C" fn(*const (), extern "C" fn(*mut ()), *mut ());
 
 /// Makes a token of what a lock of kind `K` hands out.
 #[inline(always)]
@@ -59,40 +59,52 @@ unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
     unsafe { &*lock.cast() }
 }
 
-// SAFETY of the four below: the table pairs each with the addresses of locks of its kind, and each section releases what it
-// acquired, so that a token goes where it came from.
-
 /// What a site calls to acquire a lock of kind `K`.
-pub(crate) extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
-    // SAFETY: see above.
+///
+/// # Safety
+/// A lock of that kind lies at `lock`, for as long as the guest lives. The table pairs this function with such addresses.
+pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
+    // SAFETY: the caller's promise.
     pack::<K>(K::lock(unsafe { at::<K>(lock) }))
 }
 
 /// What a site calls to release a lock of kind `K`.
-pub(crate) extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
-    // SAFETY: see above.
+///
+/// # Safety
+/// As for [`lock`], which has returned this token, and nobody has used it since.
+pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
+    // SAFETY: the caller's promise.
     unsafe { K::unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
 /// What a site calls to acquire a lock of kind `K` for reading.
-pub(crate) extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
-    // SAFETY: see above.
+///
+/// # Safety
+/// As for [`lock`].
+pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
+    // SAFETY: the caller's promise.
     pack::<K>(K::read(unsafe { at::<K>(lock) }))
 }
 
 /// What a site calls to release a lock of kind `K` that was acquired for reading.
-pub(crate) extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
-    // SAFETY: see above.
+///
+/// # Safety
+/// As for [`unlock`], with a token of [`read`].
+pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
+    // SAFETY: the caller's promise.
     unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
 }
 
 /// What a site calls to do something under a lock that is held for the length of a closure.
-pub(crate) extern "C" fn section<C: Closed>(
+///
+/// # Safety
+/// As for [`lock`].
+pub(crate) unsafe extern "C" fn section<C: Closed>(
     lock: *const (),
     body: extern "C" fn(*mut ()),
     argument: *mut (),
 ) {
-    // SAFETY: the table pairs this function with the addresses of locks of this kind.
+    // SAFETY: the caller's promise.
     C::section(unsafe { &*lock.cast() }, || body(argument));
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn this() -> &'static VcpuArea {
 /// The area of vCPU `cpu`.
 #[inline(always)]
 pub(crate) fn area(cpu: usize) -> &'static VcpuArea {
-    debug_assert!(cpu < boot().vcpus as usize);
+    assert!(cpu < boot().vcpus as usize, "there is no such vCPU");
     // SAFETY: the VMM laid out `vcpus` areas without gaps from `vcpu_areas` on.
     unsafe { &*(boot().vcpu_areas.0 as *const VcpuArea).add(cpu) }
 }

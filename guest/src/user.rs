@@ -75,11 +75,18 @@ pub(crate) fn after_access(rip: u64) -> Option<u64> {
     accesses().into_iter().find(|(access, _)| *access == rip).map(|(_, end)| end)
 }
 
+/// The first entry of the top-level page table is the kernel's part, in every address space; what lies behind it up to the
+/// end of the lower half is not.
+fn check(address: u64) {
+    assert!((1 << 39..1 << 47).contains(&address), "{address:#x} is no address of a user's");
+}
+
 /// Stores `value` at `address`, which must not belong to the kernel.
 #[inline]
 pub(crate) fn store(address: u64, value: u64) -> Result<(), Signal> {
-    // SAFETY: the callers pass addresses of the address space that `mmu` maps beside the kernel's; no Rust object lies
-    // there, and an address without a page comes back as a signal.
+    check(address);
+    // SAFETY: not the kernel's part, just checked: no Rust object lies there, and an address without a page comes back as a
+    // signal.
     match Signal::from_code(unsafe { haltkick_user_store(address, value) }) {
         None => Ok(()),
         Some(signal) => Err(signal),
@@ -89,6 +96,7 @@ pub(crate) fn store(address: u64, value: u64) -> Result<(), Signal> {
 /// Loads from `address`, which must not belong to the kernel.
 #[inline]
 pub(crate) fn load(address: u64) -> Result<u64, Signal> {
+    check(address);
     let mut value = 0;
     // SAFETY: as in `store`; `value` is a live word.
     match Signal::from_code(unsafe { haltkick_user_load(address, &raw mut value) }) {

@@ -64,6 +64,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         workload: facts.workload,
         patched_sites: facts.machine.patched_sites,
     };
+    check_stacks(&seen)?;
     let lost_updates = check_exclusion(&seen)?;
     let control = facts.guest.memory.control();
     let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
@@ -150,6 +151,17 @@ pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
         compiled_in: measured(PAIR_COMPILED_IN),
         through_table: measured(PAIR_THROUGH_TABLE),
         patched: measured(PAIR_AT_SITES).filter(|_| seen.patched_sites > 0),
+    }
+}
+
+/// A stack that was too short was used on into what lies behind it: nothing can be believed any more.
+fn check_stacks(seen: &Seen<'_>) -> Result<(), RunError> {
+    let overrun = |vcpu| seen.guest.memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
+    match (0..seen.config.vcpus).find_map(overrun) {
+        Some((vcpu, stack)) => {
+            Err(RunError::GuestFailed { vcpu, reason: format!("it has used more than its {stack}") })
+        }
+        None => Ok(()),
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) const TSS_BYTES: u64 = 512;
 const RING0_STACK_BYTES: u64 = 4096;
 const STACK_BYTES: u64 = 16384;
 const HOST_PAGE: usize = 4096;
+/// What lies at the end of every stack: written over, the stack was too short.
+const CANARY: [u64; 4] = [0x6861_6c74_6b69_636b; 4];
 /// What one page directory maps.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -290,6 +292,23 @@ impl Memory {
         self.ring0_stack_top(self.vcpus as u32 - 1) + (u64::from(vcpu) + 1) * STACK_BYTES
     }
 
+    /// The lowest addresses of the stacks of vCPU `vcpu`, and what each is for.
+    fn stack_ends(&self, vcpu: u32) -> [(&'static str, u64); 3] {
+        [
+            ("stack", self.stack_top(vcpu) - STACK_BYTES),
+            ("exception stack", self.nmi_stack_top(vcpu)),
+            ("NMI stack", self.ring0_stack_top(vcpu) - RING0_STACK_BYTES),
+        ]
+    }
+
+    /// The first stack of vCPU `vcpu` that was too short, if one was.
+    pub(crate) fn overrun_stack(&self, vcpu: u32) -> Option<&'static str> {
+        let whole = |end| {
+            self.read(end, 32).is_some_and(|found| found == CANARY.map(u64::to_le_bytes).as_flattened())
+        };
+        self.stack_ends(vcpu).into_iter().find(|(_, end)| !whole(*end)).map(|(name, _)| name)
+    }
+
     /// Where vCPU 0's ring of trace records begins; `None` when the run is not traced.
     fn trace_rings(&self) -> Option<u64> {
         (self.trace_sections > 0).then(|| self.entries(self.vcpus as u32))
@@ -384,6 +403,9 @@ impl Memory {
             self.write(this + haltkick_hypercalls::CPU_OFFSET as u64, &vcpu.to_le_bytes());
             let stack = self.ring0_stack_top(vcpu);
             self.write(this + haltkick_hypercalls::EXCEPTION_STACK_OFFSET as u64, &stack.to_le_bytes());
+            for (_, end) in self.stack_ends(vcpu) {
+                self.write(end, CANARY.map(u64::to_le_bytes).as_flattened());
+            }
         }
         GuestAddress(BOOT_BLOCK)
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES,
-    EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
+    EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
     WINDOW_CLOSED, WINDOW_OPEN,
 };
 
@@ -38,6 +38,7 @@ static PRESENT: AtomicU32 = AtomicU32::new(0);
 
 /// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `start` says; `start_info` is PVH's.
 pub(super) extern "C" fn boot(start_info: u32) -> ! {
+    prepare_to_fail();
     let settings = Settings::from_start_info(start_info).unwrap_or_else(|failure| fail(failure));
     let boot = lay_out(&settings).unwrap_or_else(|failure| fail(failure));
     tables::load(boot.vcpus, area_address(boot.vcpus));
@@ -55,6 +56,35 @@ pub(super) extern "C" fn boot(start_info: u32) -> ! {
     record::nobody_else_sends();
     record::shared_memory(boot);
     leave(record::DONE)
+}
+
+/// What the boot CPU is until it knows where its own area lies.
+static EARLY: Zeroed<VcpuArea> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static EARLY_STACK: Zeroed<[u8; EXCEPTION_STACK_BYTES as usize]> =
+    Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+
+/// Before anything can fail: tables that lead an exception to its report, an area to hold that, and no interrupts from
+/// controllers that nobody has set up.
+fn prepare_to_fail() {
+    const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
+    let (area, boot) = ((&raw const EARLY) as u64, BOOT_BLOCK.0.get().cast::<BootBlock>());
+    // SAFETY: alone: no other CPU runs, and nobody has a reference to any of it. Ring 0; a machine without that interrupt
+    // controller ignores what is written there.
+    unsafe {
+        for mask in PIC_MASKS {
+            core::arch::asm!("out dx, al", in("dx") mask, in("al") 0xff_u8, options(nostack, nomem, preserves_flags));
+        }
+        ((area + SELF_OFFSET as u64) as *mut u64).write(area);
+        ((area + EXCEPTION_STACK_OFFSET as u64) as *mut u64)
+            .write((&raw const EARLY_STACK) as u64 + EXCEPTION_STACK_BYTES);
+        (*boot).flags = BootFlags::BARE.with(BootFlags::HALT);
+        (*boot).vcpus = 1;
+        (*boot).vcpu_areas = GuestAddress(area);
+        (*boot).entries = GuestAddress(area);
+        percpu::init(boot);
+    }
+    tables::write_gates();
+    tables::load(MAX_VCPUS as u32, area);
 }
 
 /// Every other CPU, on the stack of its number.
@@ -181,11 +211,10 @@ fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
     }
 }
 
-/// What all CPUs rely on, done by the first: which form the APIC has, and the interrupt gates.
+/// What all CPUs rely on, done by the first: which form the APIC has.
 fn prepare_machine() {
     const X2APIC: u32 = 1 << 21;
     apic::IN_MEMORY.store(__cpuid(1).ecx & X2APIC == 0, Ordering::Relaxed);
-    tables::write_gates();
     prepare_apic();
 }
 
@@ -193,6 +222,7 @@ fn prepare_apic() {
     if !apic::IN_MEMORY.load(Ordering::Relaxed) {
         apic::enable_x2apic();
     }
+    apic::mask_legacy();
     apic::accept_interrupts();
 }
 
@@ -202,7 +232,8 @@ fn keep_steal_time(area: u64) {
     const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
     const ENABLE: u64 = 1;
     if halt::kvm_features() & STEAL_TIME != 0 {
-        apic::write_msr(MSR_KVM_STEAL_TIME, area | ENABLE);
+        // SAFETY: ring 0, under a KVM that has the register; the area's first line is KVM's to write.
+        unsafe { apic::write_msr(MSR_KVM_STEAL_TIME, area | ENABLE) };
     }
 }
 

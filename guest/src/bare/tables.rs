@@ -84,5 +84,6 @@ pub(super) fn load(cpu: u32, area: u64) {
         asm!("ltr {:x}", in(reg) TASK_STATE, options(nostack, preserves_flags));
     }
     const GS_BASE: u32 = 0xc000_0101;
-    apic::write_msr(GS_BASE, area);
+    // SAFETY: ring 0; from here on GS leads to this CPU's own area, as `percpu` relies on.
+    unsafe { apic::write_msr(GS_BASE, area) };
 }

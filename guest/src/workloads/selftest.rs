@@ -56,6 +56,10 @@ workload! {
     WorkloadFlags::IS_SELFTEST, [] => nonsense
 }
 workload! {
+    "377" "selftest-stack", "vCPU 0 uses more stack than it has; all do nothing but work",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => stack
+}
+workload! {
     "375" "selftest-lost-kick", "all kicks get lost, and with them whoever sleeps: needs --pv on",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NEEDS_PARAVIRT), [] => lost_kick
 }
@@ -210,8 +214,11 @@ fn nonsense() {
 
 /// The memory of `shared` as words.
 fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
-    // SAFETY: the structures of the ABI are made of atomics, aligned to eight bytes and a multiple of that long.
-    unsafe { core::slice::from_raw_parts((&raw const *shared).cast(), size_of::<T>() / 8) }
+    // By its address, not by the reference: that does not allow to write to padding.
+    let address = (&raw const *shared).addr();
+    // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a multiple of that
+    // long. What Rust makes of it anywhere is atomics and padding, and nobody reads padding.
+    unsafe { core::slice::from_raw_parts(address as *const AtomicU64, size_of::<T>() / 8) }
 }
 
 /// Each vCPU does its share of sections and leaves; on the way all kicks get lost, and with them whoever sleeps.
@@ -230,5 +237,23 @@ fn lost_kick() {
             oracle::leave(0);
         });
         activity::section_left(doing);
+    }
+}
+
+/// vCPU 0 uses a little more stack than it has: into what lies behind it, where nobody of this run's comes by.
+fn stack() {
+    /// Frames of more than 256 bytes: more than 16 KiB, less than 20.
+    const FRAMES: u64 = 64;
+    #[inline(never)]
+    fn deep(left: u64) -> u64 {
+        let frame = core::hint::black_box([left; 32]);
+        if left == 0 { frame[0] } else { deep(left - 1).wrapping_add(core::hint::black_box(&frame)[1]) }
+    }
+    if cpu() == 0 {
+        core::hint::black_box(deep(FRAMES));
+    }
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        work(iterations(1_000));
+        add(&this().results.acquisitions, 1);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("the_instruments_costs_are_told", costs),
         Trial::test("sections_of_every_shape_exclude", shapes),
         Trial::test("readers_have_times_of_their_own", readers),
+        Trial::test("a_stack_that_is_too_short_is_noticed", short_stack),
         Trial::test("sections_by_the_clock_wait_from_when_they_were_to_begin", arrivals),
     ]
 }
@@ -202,6 +203,13 @@ fn readers() -> Check {
         check(reads * 4 > sections * 3, || format!("{lock}: {reads} of {sections} read"))?;
     }
     Ok(())
+}
+
+fn short_stack() -> Check {
+    match start(&RunConfig { workload: "selftest-stack".into(), ..config() }) {
+        Err(RunError::GuestFailed { vcpu: 0, reason }) => check(reason.contains("its stack"), || reason),
+        other => unexpected(other),
+    }
 }
 
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
