@@ -48,6 +48,8 @@ pub(crate) struct Reproduction {
 pub(crate) struct Reproduced {
     /// The thread that it comes from, and its year.
     seed: String,
+    /// Where it was published: author, subject, list and month.
+    source: String,
     /// What was compared there, by which measure.
     figure: String,
     /// The ratio that was published.
@@ -146,6 +148,7 @@ fn reproduced(row: &Row, summary: Option<&Summary>, failure: Option<&String>) ->
     let ratio = ours.and_then(|ours| ours.ratio.clone());
     Reproduced {
         seed: row.seed.into(),
+        source: row.source.into(),
         figure: row.figure.into(),
         published: row.published,
         machine: row.machine.into(),
@@ -207,7 +210,10 @@ fn text(reproduction: &Reproduction) -> String {
             writeln!(text, "{published:<9} {ours:<24} {control:<31} {pcpus:>7}  {}", row.agreement.word());
         let setting: String = row.setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
         let ours = format!("Ours: experiment {}{setting}.", row.experiment);
-        let words = format!("{}; {}. {ours} {} See {}.", row.figure, row.machine, row.why, row.page);
+        let words = format!(
+            "{}; {}. {ours} {} See {}. Published: {}.",
+            row.figure, row.machine, row.why, row.page, row.source
+        );
         for line in paragraph(&words, 2) {
             let _ = writeln!(text, "{line}");
         }

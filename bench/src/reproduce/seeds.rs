@@ -10,6 +10,8 @@
 pub(crate) struct Row {
     /// The thread that it comes from, and its year.
     pub(crate) seed: &'static str,
+    /// Where it was published: author, subject, list and month.
+    pub(crate) source: &'static str,
     /// What was compared there, by which measure.
     pub(crate) figure: &'static str,
     /// The ratio that was published, so that above 1 is better.
@@ -52,6 +54,7 @@ pub(crate) struct Control {
 pub(crate) const ROWS: &[Row] = &[
     Row {
         seed: "qspinlock with PV support, v16 (2015)",
+        source: "Waiman Long: qspinlock: a 4-byte queue spinlock with PV support, v16, linux-kernel, April 2015",
         figure: "PV qspinlock over PV ticket lock: kernel build, 32 vCPUs that float",
         published: 2.01,
         machine: "32-core KVM host",
@@ -76,6 +79,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "qspinlock with PV support, v16 (2015), overcommitted",
+        source: "Waiman Long: qspinlock: a 4-byte queue spinlock with PV support, v16, linux-kernel, April 2015",
         figure: "PV qspinlock over PV ticket lock: kernel build, 60 vCPUs",
         published: 1.03,
         machine: "32-core KVM host",
@@ -98,6 +102,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "Speculative page faults, v10 (2018)",
+        source: "Laurent Dufour: Speculative page faults, v10, linux-mm, April 2018",
         figure: "speculative faults over mmap_sem: ebizzy -mRTp (map a page, touch it, unmap it), records/s",
         published: 7.34,
         machine: "16-CPU x86 VM",
@@ -121,6 +126,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "Grant table locking, split (2013)",
+        source: "Matt Wilson: gnttab: refactor locking for better scalability, xen-devel, November 2013, and its thread",
         figure: "split locks over one lock: 24 disks that stream 2 MiB writes, MB/s",
         published: 2.14,
         machine: "Xen host of unknown size",
@@ -134,6 +140,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "optimistic spin queue: false sharing of the node (2023)",
+        source: "Zeng Heng: locking/osq_lock: Avoid false sharing in optimistic_spin_node, linux-kernel, December 2023",
         figure: "split over packed layout: UnixBench file copy, 1024 bytes, 80 at a time",
         published: 1.227,
         machine: "40-core, 80-thread host",
@@ -151,6 +158,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "optimistic spin queue, the other proposal (2023)",
+        source: "the thread of Zeng Heng: locking/osq_lock: Avoid false sharing in optimistic_spin_node, linux-kernel, December 2023",
         figure: "cached over packed layout: UnixBench file copy, 1024 bytes, 80 at a time",
         published: 1.186,
         machine: "40-core, 80-thread host",
@@ -166,6 +174,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "unfair spinlock (2010)",
+        source: "Gleb Natapov: use unfair spinlock when running on hypervisor, linux-kernel, June 2010",
         figure: "unfair over ticket lock: two 16-vCPU guests that build kernels at the same time, time of each",
         published: 1.46,
         machine: "host of unknown size",
@@ -182,6 +191,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         seed: "unfair spinlock (2010), CPU time",
+        source: "Gleb Natapov: use unfair spinlock when running on hypervisor, linux-kernel, June 2010",
         figure: "ticket over unfair lock: system time of the same two builds, here CPU time in lock code",
         published: 2.65,
         machine: "host of unknown size",
