@@ -220,7 +220,7 @@ fn largest(counts: &std::collections::BTreeMap<String, u64>) -> String {
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();
     for (name, value) in counts {
-        let shown = if name.starts_with(LATENCIES) { event(name, *value as f64) } else { count(*value) };
+        let shown = if name.contains(LATENCIES) { event(name, *value as f64) } else { count(*value) };
         let part = format!("{name} {shown}");
         if text.len() + part.len() + 2 > WIDTH {
             return text + " and more";

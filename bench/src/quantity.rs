@@ -16,11 +16,11 @@ pub(crate) fn count(value: u64) -> String {
 }
 
 /// How the names of those lock events begin that are times, summed in nanoseconds.
-pub(crate) const LATENCIES: &str = "pv_latency_";
+pub(crate) const LATENCIES: &str = "_latency_";
 
 /// A lock event as people read it: a time of those that are times, else a count.
 pub(crate) fn event(name: &str, value: f64) -> String {
-    if name.starts_with(LATENCIES) { time_ns(value) } else { si(value) }
+    if name.contains(LATENCIES) { time_ns(value) } else { si(value) }
 }
 
 /// A time in nanoseconds with the unit that suits it: `1.05 us`, `33 ms`.

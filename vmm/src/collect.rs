@@ -110,7 +110,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         reads: sum_results(&seen, |results| &results.reads),
         tsc_steps_back: sum_results(&seen, |results| &results.tsc_steps_back),
         work: work_speeds(&seen, facts.machine.tsc_khz),
-        lock_events: lock_events(&seen),
+        lock_events: lock_events(&seen, facts.machine.tsc_khz),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
         pmu: facts.pmu.read(),
@@ -293,12 +293,26 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
     (0..seen.config.vcpus).map(of).collect()
 }
 
-pub(crate) fn lock_events(seen: &Seen<'_>) -> Vec<(String, u64)> {
-    let total = |slot: usize| {
+/// The locks' events of all vCPUs together. The guest counts latencies in ticks; under the names that they have here
+/// everybody expects nanoseconds.
+pub(crate) fn lock_events(seen: &Seen<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
+    let total = |(slot, name): (usize, &String)| {
         let of = |vcpu| seen.guest.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
-        (0..seen.config.vcpus).map(of).fold(0, u64::wrapping_add)
+        (name.clone(), shown(name, (0..seen.config.vcpus).map(of), tsc_khz))
     };
-    seen.image.events.iter().enumerate().map(|(slot, name)| (name.clone(), total(slot))).collect()
+    seen.image.events.iter().enumerate().map(total).collect()
+}
+
+/// What is shown under `name` of what each vCPU has counted.
+fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
+    if name.ends_with("_most") {
+        return of_vcpus.max().unwrap_or(0);
+    }
+    let sum = of_vcpus.fold(0, u64::wrapping_add);
+    if name.contains("_latency_") {
+        return (u128::from(sum) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64;
+    }
+    sum
 }
 
 /// What the guest saw of the flag.
@@ -395,4 +409,18 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
 pub(crate) fn halts(vcpu: &Finished) -> Option<u64> {
     let stats = vcpu.vcpu.kvm_stats().ok()?;
     stats.into_iter().find(|(name, _)| name == "halt_exits").map(|(_, count)| count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_shown_in_nanoseconds_and_the_most_is_that_of_one_vcpu() {
+        let of_vcpus = || [300, 2_700].into_iter();
+        assert_eq!(shown("pv_kick_unlock", of_vcpus(), 3_000_000), 3_000);
+        assert_eq!(shown("pv_latency_kick", of_vcpus(), 3_000_000), 1_000);
+        assert_eq!(shown("sleep_latency_wake", of_vcpus(), 3_000_000), 1_000);
+        assert_eq!(shown("overtaken_most", of_vcpus(), 3_000_000), 2_700);
+    }
 }

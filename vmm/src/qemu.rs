@@ -503,7 +503,7 @@ fn outcome(
         reads: collect::sum_results(&seen, |results| &results.reads),
         tsc_steps_back: collect::sum_results(&seen, |results| &results.tsc_steps_back),
         work: collect::work_speeds(&seen, said.tsc_khz),
-        lock_events: collect::lock_events(&seen),
+        lock_events: collect::lock_events(&seen, said.tsc_khz),
         vm_exits: Vec::new(),
         kvm_stats: Err("QEMU keeps KVM to itself".into()),
         pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),

@@ -16,7 +16,6 @@ use super::{
 use crate::deschedule::Policy;
 use crate::host::Host;
 use crate::noise::NO_STEAL;
-use crate::quantity::LATENCIES;
 use crate::run;
 use crate::statistics::median;
 use crate::timestamp;
@@ -96,7 +95,7 @@ impl Record {
             hold_ns: holds(outcome, &mut why),
             unlock_ns: unlocks(outcome, &mut why),
             times_ns: times(outcome, &mut why),
-            lock_events: outcome.lock_events.iter().map(|event| in_ns(event, outcome.tsc_khz)).collect(),
+            lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: kvm_stats(outcome, &mut why),
             pmu: pmu(outcome, &mut why),
@@ -475,13 +474,6 @@ fn unlocks(outcome: &Outcome, why: &mut Why) -> Distribution {
     distribution("unlock_ns", &outcome.unlock, Err("only waits are looked at"), outcome.tsc_khz, why)
 }
 
-/// A lock event; of latencies, which the guest counts in ticks, the sum in nanoseconds.
-fn in_ns((name, count): &(String, u64), tsc_khz: u64) -> (String, u64) {
-    let ticks = name.starts_with(LATENCIES);
-    let count = if ticks { (*count as f64 * 1e6 / tsc_khz as f64) as u64 } else { *count };
-    (name.clone(), count)
-}
-
 fn activities(
     path: &str,
     values: Option<ByActivity<u64>>,
@@ -576,13 +568,6 @@ fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn latencies_are_nanoseconds_and_other_events_counts() {
-        let events = [("pv_latency_wake", 3_000), ("pv_kick_unlock", 3_000)];
-        let events = events.map(|(name, count)| in_ns(&(name.to_owned(), count), 3_000_000).1);
-        assert_eq!(events, [1_000, 3_000]);
-    }
 
     fn jain(acquisitions: &[u64]) -> (Option<f64>, Why) {
         let of = |&acquisitions| VcpuOutcome { acquisitions, ..VcpuOutcome::default() };

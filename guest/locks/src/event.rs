@@ -1,26 +1,29 @@
-//! Lock events: what the slow paths count, under the names that Linux uses.
+//! Lock events: what the slow paths count. Those that Linux counts, too, have the names that Linux uses
+//! ([`Event::is_in_linux`]); for what Linux does not count, names of the same kind had to be made up.
 
 /// One lock event; its discriminant indexes an array of [`Event::COUNT`] counters.
 ///
-/// The order is fixed: new events are appended. Three identities hold when no lock is being taken, and the
+/// The order is fixed: new events are appended. Two identities hold when no lock is being taken, and the
 /// tests check them:
 ///
 /// - native queue: acquisitions = fast + `lock_pending` + `lock_slowpath`;
-/// - paravirtual queue: acquisitions = fast + `pv_lock_stealing` + `lock_slowpath`;
-/// - `pv_wait_early` <= `pv_wait_node`, `pv_wait_again` <= `pv_wait_head`, `pv_kick_wake` <=
-///   `pv_kick_unlock`.
+/// - paravirtual queue: acquisitions = fast + `pv_lock_stealing` + `lock_slowpath`.
+///
+/// And a kick that ended a wait was sent: `pv_kick_wake` <= `pv_kick_unlock`, `sleep_kick_wake` <= `sleep_kick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Event {
     /// Slots probed by inserts into the hash table; by habit reported per `pv_kick_unlock`.
     PvHashHops,
-    /// Kicks sent by an unlock that found a sleeping head, or by a work-conserving head to its successor.
+    /// Kicks sent by an unlock that found a sleeping head, or by a work-conserving head to its successor. Of spinlocks, as
+    /// the four that follow: the sleeping locks have events of their own.
     PvKickUnlock,
     /// Kicks that could be matched to the return of a wait.
     PvKickWake,
-    /// Ticks spent inside [`kick`](crate::Platform::kick); reported per `pv_kick_unlock`.
+    /// Time spent inside [`kick`](crate::Platform::kick), to be seen per `pv_kick_unlock`. Counted in ticks; whoever shows it
+    /// under this name has to make nanoseconds of them, which is what Linux means.
     PvLatencyKick,
-    /// Ticks from a kick to the return of the wait that it ended; reported per `pv_kick_wake`.
+    /// Time from a kick to the return of the wait that it ended, to be seen per `pv_kick_wake`. In ticks, as above.
     PvLatencyWake,
     /// Acquisitions that overtook the queue.
     PvLockStealing,
@@ -96,11 +99,23 @@ pub enum Event {
     FutexWait,
     /// Sleepers of a futex mutex that were woken.
     FutexWake,
+    /// Kicks sent to sleepers of sleeping locks.
+    SleepKick,
+    /// Such kicks that could be matched to the return of a wait.
+    SleepKickWake,
+    /// Ticks spent inside such kicks.
+    SleepLatencyKick,
+    /// Ticks from such a kick to the return of the wait that it ended.
+    SleepLatencyWake,
+    /// Sections of others that began between asking for a lock and having it. Counted by the user of a lock.
+    Overtaken,
+    /// Most of them in one wait: not a sum, but a maximum. Counted by the user of a lock.
+    OvertakenMost,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 48] = [
         Self::PvHashHops,
         Self::PvKickUnlock,
         Self::PvKickWake,
@@ -143,6 +158,12 @@ impl Event {
         Self::RwsemWlockHandoff,
         Self::FutexWait,
         Self::FutexWake,
+        Self::SleepKick,
+        Self::SleepKickWake,
+        Self::SleepLatencyKick,
+        Self::SleepLatencyWake,
+        Self::Overtaken,
+        Self::OvertakenMost,
     ];
 
     /// How many events there are. At most 64, so that a set of events fits a `u64`.
@@ -165,7 +186,32 @@ impl Event {
         self as usize
     }
 
-    /// The name under which Linux users know this event.
+    /// Whether Linux counts this event, under this name (v6.19).
+    pub const fn is_in_linux(self) -> bool {
+        !matches!(
+            self,
+            Self::OsqUnqueue
+                | Self::OsqCpuRead
+                | Self::OsqCpuReadWritten
+                | Self::OwnerSpin
+                | Self::OwnerSpinPreempted
+                | Self::MutexOptLock
+                | Self::MutexOptFail
+                | Self::MutexSleep
+                | Self::MutexWake
+                | Self::MutexHandoff
+                | Self::FutexWait
+                | Self::FutexWake
+                | Self::SleepKick
+                | Self::SleepKickWake
+                | Self::SleepLatencyKick
+                | Self::SleepLatencyWake
+                | Self::Overtaken
+                | Self::OvertakenMost
+        )
+    }
+
+    /// The name under which Linux users know this event, or would if Linux had it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PvHashHops => "pv_hash_hops",
@@ -210,6 +256,12 @@ impl Event {
             Self::RwsemWlockHandoff => "rwsem_wlock_handoff",
             Self::FutexWait => "futex_wait",
             Self::FutexWake => "futex_wake",
+            Self::SleepKick => "sleep_kick",
+            Self::SleepKickWake => "sleep_kick_wake",
+            Self::SleepLatencyKick => "sleep_latency_kick",
+            Self::SleepLatencyWake => "sleep_latency_wake",
+            Self::Overtaken => "overtaken",
+            Self::OvertakenMost => "overtaken_most",
         }
     }
 }

@@ -46,7 +46,7 @@ use crate::{
     nesting::{LEVELS, Nesting},
     patience::Patience,
     sync::{AtomicU8, AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
-    wake::{self, KickStamp},
+    wake::{KickStamp, OF_SPINLOCKS},
 };
 
 /// One ticket.
@@ -139,7 +139,7 @@ impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
             let sleeps_for_it =
                 |slot: &Slot| slot.lock.load(Relaxed) == lock && slot.ticket.load(Relaxed) == ticket;
             if per_cpu.slots.iter().any(sleeps_for_it) {
-                wake::kick(&self.platform, &per_cpu.kicked, cpu);
+                OF_SPINLOCKS.kick(&self.platform, &per_cpu.kicked, cpu);
                 return;
             }
         }
@@ -227,7 +227,7 @@ impl PvTicket {
             platform.count(if ahead == TICKET { Event::PvWaitHead } else { Event::PvWaitNode }, 1);
             // W3. Relaxed: `spin` acquires.
             let still = || self.owner.load(Relaxed) & !SLEEPERS != mine;
-            wake::sleep(platform, &domain.cpus[cpu].kicked, still);
+            OF_SPINLOCKS.sleep(platform, &domain.cpus[cpu].kicked, still);
         }
 
         // Relaxed: whoever still finds the slot kicks for nothing.

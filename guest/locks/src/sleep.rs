@@ -23,7 +23,7 @@ use crate::{
     osq::{Layout, OsqNodes},
     patience::Patience,
     sync::{AtomicU32, Ordering::*, Time, array, const_unless_loom, fence},
-    wake::{self, KickStamp},
+    wake::{KickStamp, OF_SLEEPING_LOCKS},
 };
 
 /// What [`Mutex`](crate::Mutex) and [`RwSem`](crate::RwSem) of one kernel share: the platform, the nodes of their
@@ -134,7 +134,8 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         }
         // S4. Relaxed: the caller looks with `is_granted` or takes a lock.
         if sleeper.state.load(Relaxed) == ASLEEP {
-            wake::sleep(&self.platform, &sleeper.kicked, || sleeper.state.load(Relaxed) == ASLEEP);
+            OF_SLEEPING_LOCKS
+                .sleep(&self.platform, &sleeper.kicked, || sleeper.state.load(Relaxed) == ASLEEP);
         }
         // Relaxed: a kick too many does no harm.
         sleeper.parked.store(0, Relaxed);
@@ -158,7 +159,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         fence(SeqCst);
         // K3. Relaxed: ordered by K2.
         if sleeper.parked.load(Relaxed) != 0 {
-            wake::kick(&self.platform, &sleeper.kicked, number as usize - 1);
+            OF_SLEEPING_LOCKS.kick(&self.platform, &sleeper.kicked, number as usize - 1);
         }
     }
 }

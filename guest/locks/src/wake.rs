@@ -18,25 +18,51 @@ impl KickStamp {
     }
 }
 
-/// `pv_wait`, and how long ago the kick was that ended it.
-pub(crate) fn sleep<P: Platform>(platform: &P, mine: &KickStamp, still: impl Fn() -> bool) {
-    mine.0.store(0, Relaxed);
-    platform.point(Point::BeforeSleep);
-    platform.wait(still);
-    let kicked = mine.0.load(Relaxed);
-    if kicked != 0 {
-        platform.count(Event::PvKickWake, 1);
-        // Not below 0: clocks of two CPUs may differ.
-        let ticks = (platform.now() as usize).wrapping_sub(kicked).cast_signed().max(0);
-        platform.count(Event::PvLatencyWake, ticks as u64);
-    }
+/// What is counted of the kicks of one kind of lock.
+pub(crate) struct Kicks {
+    sent: Event,
+    woke: Event,
+    ticks_to_send: Event,
+    ticks_to_wake: Event,
 }
 
-/// `pv_kick`, and how long it took.
-pub(crate) fn kick<P: Platform>(platform: &P, theirs: &KickStamp, cpu: usize) {
-    let started = platform.now();
-    theirs.0.store((started as usize).max(1), Relaxed);
-    platform.kick(cpu);
-    platform.count(Event::PvKickUnlock, 1);
-    platform.count(Event::PvLatencyKick, platform.now().saturating_sub(started));
+/// Those of spinlocks.
+pub(crate) const OF_SPINLOCKS: Kicks = Kicks {
+    sent: Event::PvKickUnlock,
+    woke: Event::PvKickWake,
+    ticks_to_send: Event::PvLatencyKick,
+    ticks_to_wake: Event::PvLatencyWake,
+};
+
+/// Those of sleeping locks.
+pub(crate) const OF_SLEEPING_LOCKS: Kicks = Kicks {
+    sent: Event::SleepKick,
+    woke: Event::SleepKickWake,
+    ticks_to_send: Event::SleepLatencyKick,
+    ticks_to_wake: Event::SleepLatencyWake,
+};
+
+impl Kicks {
+    /// `pv_wait`, and how long ago the kick was that ended it.
+    pub(crate) fn sleep<P: Platform>(&self, platform: &P, mine: &KickStamp, still: impl Fn() -> bool) {
+        mine.0.store(0, Relaxed);
+        platform.point(Point::BeforeSleep);
+        platform.wait(still);
+        let kicked = mine.0.load(Relaxed);
+        if kicked != 0 {
+            platform.count(self.woke, 1);
+            // Not below 0: clocks of two CPUs may differ.
+            let ticks = (platform.now() as usize).wrapping_sub(kicked).cast_signed().max(0);
+            platform.count(self.ticks_to_wake, ticks as u64);
+        }
+    }
+
+    /// `pv_kick`, and how long it took.
+    pub(crate) fn kick<P: Platform>(&self, platform: &P, theirs: &KickStamp, cpu: usize) {
+        let started = platform.now();
+        theirs.0.store((started as usize).max(1), Relaxed);
+        platform.kick(cpu);
+        platform.count(self.sent, 1);
+        platform.count(self.ticks_to_send, platform.now().saturating_sub(started));
+    }
 }

@@ -15,6 +15,7 @@ pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod mixed;
 pub(crate) mod nesting;
+pub(crate) mod overtaking;
 pub(crate) mod page_fault;
 pub(crate) mod queue;
 pub(crate) mod rwlock;

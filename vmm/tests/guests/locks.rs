@@ -12,6 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
         Trial::test("nested_and_long_sections_exclude_too", nested_sections),
         Trial::test("several_locks_share_the_sections", several_locks),
+        Trial::test("it_is_counted_how_often_a_vcpu_is_overtaken", overtaking),
         Trial::test("slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts", nested_slow_paths),
         Trial::test("a_token_goes_round_by_kick_and_wait", hand_off),
         Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
@@ -70,6 +71,13 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
     check(pv || exits(&outcome, "pv_wait") + exits(&outcome, "pv_kick") == 0, || {
         "a native lock halted".into()
     })
+}
+
+fn overtaking() -> Check {
+    let outcome = start(&RunConfig { workload: "overtaking".into(), ..config() })?;
+    let (all, most) = (event(&outcome, "overtaken"), event(&outcome, "overtaken_most"));
+    // A vCPU is stopped where it is, so that it may have counted the one and not yet the other.
+    check(most > 0 && most <= all, || format!("overtaken {all} times, {most} times in one wait"))
 }
 
 fn several_locks() -> Check {

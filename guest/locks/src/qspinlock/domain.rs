@@ -9,7 +9,7 @@ use crate::{
     domain::domain,
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
-    wake::{self, KickStamp},
+    wake::{KickStamp, OF_SPINLOCKS},
 };
 
 /// The memory that all queue spinlocks of one kernel share.
@@ -120,12 +120,12 @@ impl<P: Platform> Shared<'_, P> {
 
     /// Sleeps while `still` holds, or less.
     pub(super) fn sleep(self, cpu: usize, still: impl Fn() -> bool) {
-        wake::sleep(self.platform, &self.cpus[cpu].own.kicked, still);
+        OF_SPINLOCKS.sleep(self.platform, &self.cpus[cpu].own.kicked, still);
     }
 
     /// Ends the sleep of `cpu`.
     pub(super) fn kick(self, cpu: usize) {
-        wake::kick(self.platform, &self.cpus[cpu].own.kicked, cpu);
+        OF_SPINLOCKS.kick(self.platform, &self.cpus[cpu].own.kicked, cpu);
     }
 }
 

@@ -87,6 +87,29 @@ fn readers_see_whole_writes_when_owners_are_often_preempted() {
 }
 
 #[test]
+fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
+    let stage = Stage::<osq::Packed>::new(Host::impatient(2));
+    stage.host.set_preempted(0, true);
+    let [owned, halts] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            halts.await_it();
+            stage.lock.write_unlock(&stage.domain);
+        } else {
+            owned.await_it();
+            let halts = halts.clone();
+            Host::hook_once(Point::BeforeSleep, move || halts.give());
+            stage.write();
+        }
+    });
+    let events = [Event::SleepKick, Event::SleepKickWake, Event::PvKickUnlock, Event::PvKickWake];
+    assert_eq!(events.map(|event| stage.host.events(event)), [1, 1, 0, 0]);
+    assert!(stage.host.events(Event::SleepLatencyWake) > 0 && stage.host.events(Event::PvLatencyWake) == 0);
+}
+
+#[test]
 fn readers_share() {
     let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
     let inside = std::sync::Barrier::new(CPUS);

@@ -1,0 +1,58 @@
+//! How often a vCPU is overtaken: lock, work, unlock, work, with a look at how many sections others have begun between
+//! asking for the lock and having it.
+//!
+//! At most as many as there are other vCPUs can have asked before it, and been served first with good reason; what goes
+//! beyond is overtaking. In a workload of its own, for the look takes the line away from the holder.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_locks::Event;
+
+use crate::choice::Choices;
+use crate::measure::{self, Sections};
+use crate::percpu::{add, control, oracles, this};
+use crate::registry::workload;
+use crate::time::work;
+
+workload! {
+    "160" "overtaking",
+    "as critical-section, and how many sections others begin while one waits (lock event overtaken_most)",
+    WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL),
+    ["wait", "hold", "unlock"] => run
+}
+
+fn run() {
+    let sections = Sections::of_this_vcpu();
+    let mut choices = Choices::of_this_vcpu();
+    choices.begin();
+    loop {
+        let (index, hold) = (choices.lock(), choices.hold());
+        // Relaxed, here and below: a count that the lock orders, but for this look from outside, which may miss what happens
+        // just then.
+        let before = oracles()[index].entered.load(Ordering::Relaxed);
+        let mut overtaken = 0;
+        let times = sections.exclusive(index, || {
+            // This section is among those that have begun.
+            let begun = oracles()[index].entered.load(Ordering::Relaxed).wrapping_sub(before);
+            overtaken = begun.saturating_sub(1);
+            work(hold);
+        });
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => {
+                measure::count(&times);
+                count(overtaken);
+            }
+            WINDOW_CLOSED => return,
+            _ => {}
+        }
+        choices.think();
+    }
+}
+
+fn count(overtaken: u64) {
+    let events = &this().results.lock_events;
+    add(&events[Event::Overtaken.index()], overtaken);
+    let most = &events[Event::OvertakenMost.index()];
+    most.store(most.load(Ordering::Relaxed).max(overtaken), Ordering::Relaxed);
+}
