@@ -122,6 +122,7 @@ check: setup _narrow-target
 model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-locks --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
+    RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-mm --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness

@@ -115,6 +115,8 @@ rwsem-keep-the-promise      shuttle  rwsem_with_six
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
 futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex
+sequence-no-fence-in-reader mm-loom  what_is_read_between
+sequence-no-fence-in-writer mm-loom  a_change_that_has_begun
 spf-no-reference            mm-host  a_page_that_is_unmapped_at_any_step
 spf-ignore-odd              mm-host  a_change_is_noticed_at_the_next_look
 spf-ignore-special          mm-host  memory_with_operations_of_its_own

@@ -1,5 +1,6 @@
 //! Sequence counts: readers notice that something changed, writers never wait.
 
+use crate::mutant::mutant;
 use crate::sync::{AtomicU32, Ordering::*, fence};
 
 /// Odd while what it guards is being changed. Writers exclude each other by other means.
@@ -20,7 +21,7 @@ impl Sequence {
     /// Whether nothing has changed since `read` returned `seen`.
     pub(crate) fn is_still(&self, seen: u32) -> bool {
         // What was read before is read before this load. Pairs with the fence in `begin`: if any of it was new, so is this.
-        fence(Acquire);
+        mutant!("sequence-no-fence-in-reader": fence(Acquire) => ());
         self.0.load(Relaxed) == seen
     }
 
@@ -29,7 +30,7 @@ impl Sequence {
         // Relaxed: only writers write, one at a time.
         self.0.store(self.0.load(Relaxed) | 1, Relaxed);
         // Whoever sees a store that follows sees the odd number. Pairs with the fence in `is_still`.
-        fence(Release);
+        mutant!("sequence-no-fence-in-writer": fence(Release) => ());
     }
 
     /// The change is complete.

@@ -1,0 +1,90 @@
+//! Every interleaving and every permitted reordering around a sequence count, which shuttle, whose memory is sequentially
+//! consistent, knows nothing of.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p haltkick-mm --test loom`
+//!
+//! The source of the crate's own `Sequence`, over loom's atomics.
+
+#![cfg(loom)]
+
+#[path = "../../src/mutant.rs"]
+mod mutant;
+#[path = "../../src/sequence.rs"]
+mod sequence;
+
+/// What `sequence.rs` takes its atomics from.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+}
+
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    thread,
+};
+use sequence::Sequence;
+
+/// Two numbers that are changed together, one after the other.
+struct Pair {
+    sequence: Sequence,
+    numbers: [AtomicU32; 2],
+}
+
+impl Pair {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { sequence: Sequence::new(), numbers: [AtomicU32::new(0), AtomicU32::new(0)] })
+    }
+
+    fn change(&self, to: u32) {
+        self.sequence.begin();
+        self.numbers.iter().for_each(|number| number.store(to, Relaxed));
+        self.sequence.end();
+    }
+
+    /// The pair, if nobody has changed it meanwhile.
+    fn read(&self) -> Option<[u32; 2]> {
+        let seen = self.sequence.read();
+        let numbers = self.numbers.each_ref().map(|number| number.load(Relaxed));
+        (seen.is_multiple_of(2) && self.sequence.is_still(seen)).then_some(numbers)
+    }
+}
+
+#[test]
+fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
+    loom::model(|| {
+        let pair = Pair::new();
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                pair.change(1);
+                pair.change(2);
+            })
+        };
+        if let Some([a, b]) = pair.read() {
+            assert_eq!(a, b, "half of a change");
+        }
+        writer.join().unwrap();
+        assert_eq!(pair.read(), Some([2, 2]));
+    });
+}
+
+/// As an area that is taken away: what follows the mark is never seen by one who finds the number as it was.
+#[test]
+fn a_change_that_has_begun_is_noticed_by_whoever_sees_its_first_store() {
+    loom::model(|| {
+        let pair = Pair::new();
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                pair.sequence.begin();
+                pair.numbers[0].store(1, Relaxed);
+            })
+        };
+        let seen = pair.sequence.read();
+        let first = pair.numbers[0].load(Relaxed);
+        assert!(first == 0 || seen != 0 || !pair.sequence.is_still(seen), "the mark came too late");
+        writer.join().unwrap();
+    });
+}
