@@ -50,7 +50,12 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
             let workloads = &guest_image::load(args.guest.as_deref())?.workloads;
             let width = workloads.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
             for workload in workloads {
-                let _ = writeln!(text, "{:<width$} {}", workload.name, workload.summary);
+                let _ = write!(text, "{:<width$} {}", workload.name, workload.summary);
+                let times: Vec<_> = workload.times.iter().filter(|name| !name.is_empty()).cloned().collect();
+                if !times.is_empty() {
+                    let _ = write!(text, "; reports {}", times.join(", "));
+                }
+                text.push('\n');
             }
         }
     }

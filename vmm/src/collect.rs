@@ -110,6 +110,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         reads: sum_results(&seen, |results| &results.reads),
         tsc_steps_back: sum_results(&seen, |results| &results.tsc_steps_back),
         work: work_speeds(&seen, facts.machine.tsc_khz),
+        entered: entered(&seen),
         lock_events: lock_events(&seen, facts.machine.tsc_khz),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
@@ -190,6 +191,12 @@ pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
     }
 }
 
+/// Sections of each lock that vCPUs say they have entered; none where nobody watched.
+pub(crate) fn entered(seen: &Seen<'_>) -> Vec<u64> {
+    let of = |lock| add_up((0..seen.config.vcpus).map(|vcpu| seen.guest.memory.entered(vcpu, lock)));
+    if seen.config.oracle { (0..seen.config.lock_count).map(of).collect() } else { vec![] }
+}
+
 /// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
 /// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
 /// exceed the sum by one per lock, never fall short of it. `None`: nobody watched.
@@ -202,8 +209,7 @@ pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> 
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
     let (mut entered, mut lost) = (0, 0);
-    for (lock, oracle) in (0..).zip(oracles) {
-        let by_vcpus = add_up((0..seen.config.vcpus).map(|vcpu| memory.entered(vcpu, lock)));
+    for (by_vcpus, oracle) in self::entered(seen).into_iter().zip(oracles) {
         entered = add_up([entered, by_vcpus].into_iter());
         lost = add_up([lost, by_vcpus.saturating_sub(oracle.entered.load(Ordering::Relaxed))].into_iter());
     }

@@ -192,6 +192,8 @@ pub struct Outcome {
     pub tsc_steps_back: u64,
     /// How fast each vCPU's work really went; `None` for one of which too few pieces were timed.
     pub work: Vec<Option<WorkSpeed>>,
+    /// Sections of each lock that vCPUs have entered since boot, window or not; empty where nobody watched.
+    pub entered: Vec<u64>,
     /// Lock events of all vCPUs since boot, under the image's names, in the image's order.
     pub lock_events: Vec<(String, u64)>,
     /// Exits of all vCPUs, whole run, by reason.

@@ -503,6 +503,7 @@ fn outcome(
         reads: collect::sum_results(&seen, |results| &results.reads),
         tsc_steps_back: collect::sum_results(&seen, |results| &results.tsc_steps_back),
         work: collect::work_speeds(&seen, said.tsc_khz),
+        entered: collect::entered(&seen),
         lock_events: collect::lock_events(&seen, said.tsc_khz),
         vm_exits: Vec::new(),
         kvm_stats: Err("QEMU keeps KVM to itself".into()),

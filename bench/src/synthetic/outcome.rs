@@ -65,6 +65,7 @@ pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         pending_waits: Ok(vec![]),
         work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); config.vcpus as usize],
         hold: histogram(&[(config.hold.as_nanos() as u64, sections)]),
+        entered: vec![],
         lock_events: vec![],
         vm_exits: vec![],
         kvm_stats: Err("no KVM in a test".into()),

@@ -38,11 +38,15 @@ const SWAP_EVERY: u64 = 16_384;
 const MAP: usize = 0;
 const USE: usize = 1;
 
+/// Without a lock there is the same work, and nobody in the way.
+const FLAGS: WorkloadFlags =
+    WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
+
 /// Declares one workload per locking scheme.
 macro_rules! workloads {
     ($($order:literal $name:literal, $summary:literal, $scheme:ident;)+) => {$(
         workload! {
-            $order $name, $summary, WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS),
+            $order $name, $summary, FLAGS,
             ["map", "use"] => || {
                 fn with_parts<K: Kernel>() {
                     serve::<$scheme<K>>(true);

@@ -131,10 +131,9 @@ fn run() {
             choices.think();
             transfer(&sections, choices.hold(), Queue::push);
         } else {
-            if let Some(pushed_at) = transfer(&sections, choices.hold(), Queue::pop) {
-                if is_open() {
-                    record_between(TRANSIT, pushed_at, now().max(pushed_at));
-                }
+            let popped = transfer(&sections, choices.hold(), Queue::pop);
+            if let Some(pushed_at) = popped.filter(|_| is_open()) {
+                record_between(TRANSIT, pushed_at, now().max(pushed_at));
             }
             choices.think();
         }

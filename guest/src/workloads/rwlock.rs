@@ -27,11 +27,15 @@ use crate::time::{iterations, work};
 use crate::workloads::at_rest;
 use crate::{activity, grace};
 
+/// Without a lock there is the same work, and nobody in the way.
+const FLAGS: WorkloadFlags =
+    WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
+
 /// Declares one workload per reader-writer lock. `$kernel` names the kernel whose spinlock it is made of.
 macro_rules! workloads {
     ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $lock:expr, |$readers:ident| $domain:expr;)+) => {$(
         workload! {
-            $order $name, $summary, WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS),
+            $order $name, $summary, FLAGS,
             ["wait", "hold", "unlock"] => || {
                 fn with_parts<$kernel: Kernel>() {
                     starve::<$kernel, _, _>(|| $lock, |$readers| $domain);

@@ -149,7 +149,7 @@ fn ideals() -> Check {
         ("critical-section", copies(), Ideal::LockFree),
         ("compute", Shape::default(), Ideal::LockFree),
         ("copy-256", Shape::default(), Ideal::Unknown),
-        ("rwlock-fair", Shape::default(), Ideal::Unknown),
+        ("rwlock-fair", Shape::default(), Ideal::LockFree),
         ("hand-off", Shape::default(), Ideal::Unknown),
     ] {
         let outcome = start(&RunConfig { workload: workload.into(), shape, ..config() })?;
