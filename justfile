@@ -98,6 +98,11 @@ _before-test:
 test-host: setup
     cargo test --workspace --exclude haltkick-guest
 
+# A guest whose code and zeroed data the linker has put in another order, for `--guest`: does a figure depend on that?
+shuffled-guest SEED="1": setup
+    RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
+    @echo "target/shuffled/x86_64-unknown-none/guest/haltkick-guest"
+
 # Guests with their assertions and overflow checks (`just test-host` runs them as they are measured).
 test-checked: setup
     HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads

@@ -137,8 +137,15 @@ fn shootdown() -> Check {
     };
     // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.
     for vcpus in [2, 8] {
-        let outcome = start(&RunConfig { vcpus, ..shootdown.clone() })?;
-        check(acquisitions(&outcome) > 0, || format!("{vcpus} vCPUs: nobody was refused"))?;
+        // That somebody writes while the page is protected is a matter of chance, and of how busy the host is.
+        let mut refused = 0;
+        for window in [1, 5, 25].map(|times| shootdown.window * times) {
+            refused = acquisitions(&start(&RunConfig { vcpus, window, ..shootdown.clone() })?);
+            if refused > 0 {
+                break;
+            }
+        }
+        check(refused > 0, || format!("{vcpus} vCPUs: nobody was refused"))?;
     }
     Ok(())
 }
