@@ -1,8 +1,9 @@
 //! Call sites before and after.
 
-use crate::support::{haltkick, refusal, scratch, stdout};
+use crate::support::{haltkick, refusal, scratch, stdout, trials};
 
-#[test]
+trials![a_site_is_shown_before_and_after_it_is_patched,];
+
 fn a_site_is_shown_before_and_after_it_is_patched() {
     let native = stdout(&haltkick(&["disasm", "qspinlock"]));
     for part in [

@@ -4,16 +4,26 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{code, haltkick, stderr, stdout, usable_kvm};
+use crate::support::{Skipped, Tested, assert_valid, code, haltkick, kvm, skip, stderr, stdout, trials};
 use crate::tiny::tiny;
 
-/// Runs `haltkick bench` into a file system with so much room; at the end its standard output lists what is there. None
-/// where such a file system cannot be had.
-fn bench_with_room(name: &str, room: &str) -> Option<Output> {
-    let can_mount = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !can_mount.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no tmpfs can be mounted here (unshare -rm)");
-        return None;
+trials![
+    an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many,
+    a_disk_without_room_for_the_manifest_is_left_as_it_was,
+    a_trace_that_does_not_fit_on_the_disk_does_not_cost_the_record,
+];
+
+/// Runs `haltkick bench` into a file system with so much room; at the end its standard output lists what is there.
+fn bench_with_room(name: &str, room: &str) -> Result<Output, Skipped> {
+    match Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]).output() {
+        Ok(mounted) if mounted.status.success() => {}
+        Ok(mounted) => {
+            return skip(format_args!(
+                "no tmpfs can be mounted with unshare -rm: {}",
+                stderr(&mounted).trim()
+            ));
+        }
+        Err(error) => return skip(format_args!("unshare: {error}")),
     }
     let (experiment, path) = tiny(name);
     let script = format!(
@@ -23,15 +33,12 @@ fn bench_with_room(name: &str, room: &str) -> Option<Output> {
         path = path.join("disk").display(),
     );
     std::fs::create_dir(path.join("disk")).unwrap();
-    Some(Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare can be started"))
+    Ok(Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare can be started"))
 }
 
-#[test]
-fn an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many() {
-    if !usable_kvm() {
-        return;
-    }
-    let Some(output) = bench_with_room("full-disk", "96k") else { return };
+fn an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many() -> Tested {
+    kvm()?;
+    let output = bench_with_room("full-disk", "96k")?;
     let (data, talk) = (stdout(&output), stderr(&output));
     assert_eq!(code(&output), 1, "{talk}");
     let kept = data.lines().last().unwrap().split(' ').next().unwrap();
@@ -40,30 +47,27 @@ fn an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many() {
     assert!(talk.lines().last().unwrap().contains(&expected), "{talk}");
     assert!(!data.contains("partial"), "{data}");
     assert!(data.contains("A tiny experiment"), "the table of what is there: {data}");
+    Ok(())
 }
 
-#[test]
-fn a_disk_without_room_for_the_manifest_is_left_as_it_was() {
-    if !usable_kvm() {
-        return;
-    }
-    let Some(output) = bench_with_room("no-room", "8k") else { return };
+fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Tested {
+    kvm()?;
+    let output = bench_with_room("no-room", "8k")?;
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     assert!(stderr(&output).contains("manifest.json: No space left"), "{}", stderr(&output));
     assert!(!stdout(&output).contains("partial"), "{}", stdout(&output));
+    Ok(())
 }
 
-#[test]
-fn a_trace_that_does_not_fit_on_the_disk_does_not_cost_the_record() {
-    if !usable_kvm() {
-        return;
-    }
+fn a_trace_that_does_not_fit_on_the_disk_does_not_cost_the_record() -> Tested {
+    kvm()?;
     let output =
         haltkick(&["run", "--no-ideal", "--duration", "50ms", "--format", "json", "--trace", "/dev/full"]);
     assert_eq!(code(&output), 1, "{}", stderr(&output));
     let record: Value = serde_json::from_str(&stdout(&output)).expect("a record");
-    assert!(record["totals"]["acquisitions"].as_u64().unwrap() > 0);
+    assert_valid("run", &record);
     let expected = "--trace: /dev/full: No space left on device (os error 28): the record is complete";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     assert!(std::path::Path::new("/dev/full").exists());
+    Ok(())
 }

@@ -4,9 +4,17 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{assert_valid, code, haltkick, scratch, stderr, stdout};
+use crate::support::{assert_valid, code, haltkick, scratch, stderr, stdout, trials};
 
-#[test]
+trials![
+    lists_name_what_there_is,
+    help_documents_every_exit_code,
+    every_line_of_help_fits_100_columns,
+    completions_and_man_pages_come_from_the_same_definitions,
+    a_reader_that_goes_away_is_no_error,
+    the_doctor_answers_in_json_that_keeps_to_its_schema,
+];
+
 fn lists_name_what_there_is() {
     let locks = stdout(&haltkick(&["list", "locks"]));
     for lock in ["none", "tas", "ticket", "mcs", "qspinlock"] {
@@ -19,7 +27,6 @@ fn lists_name_what_there_is() {
     assert!(stdout(&haltkick(&["list", "experiments"])).starts_with("overcommit"));
 }
 
-#[test]
 fn help_documents_every_exit_code() {
     let help = stdout(&haltkick(&["--help"]));
     for code in [
@@ -37,7 +44,6 @@ fn help_documents_every_exit_code() {
     }
 }
 
-#[test]
 fn every_line_of_help_fits_100_columns() {
     for arguments in [
         &["--help"][..],
@@ -52,7 +58,6 @@ fn every_line_of_help_fits_100_columns() {
     }
 }
 
-#[test]
 fn completions_and_man_pages_come_from_the_same_definitions() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&haltkick(&["completions", shell])).contains("preempted-hint"), "{shell}");
@@ -63,7 +68,6 @@ fn completions_and_man_pages_come_from_the_same_definitions() {
     assert!(page.contains("spin\\-threshold"), "{page}");
 }
 
-#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let shell =
         format!("{} completions bash | head -1; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_haltkick"));
@@ -71,7 +75,6 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
 }
 
-#[test]
 fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
     let output = haltkick(&["doctor", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::support::{refusal, scratch};
+use crate::support::{refusal, scratch, trials};
+
+trials![what_cannot_be_booted_as_linux_is_refused_in_one_line,];
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs.
 fn pretended_kernel(directory: &Path, bytes: u64) -> String {
@@ -23,7 +25,6 @@ fn pretended_kernel(directory: &Path, bytes: u64) -> String {
     path.display().to_string()
 }
 
-#[test]
 fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let directory = scratch("linux");
     let file = |name: &str, bytes: u64| {

@@ -6,14 +6,18 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{FINISHED, assert_valid, finished, haltkick, json, usable_kvm};
+use crate::support::{FINISHED, Tested, assert_valid, finished, haltkick, json, kvm, trials};
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, run_tiny, runs, tiny};
 
-#[test]
-fn cells_run_one_by_one_merge_into_the_same_experiment() {
-    if !usable_kvm() {
-        return;
-    }
+trials![
+    cells_run_one_by_one_merge_into_the_same_experiment,
+    merging_two_whole_runs_doubles_the_blocks,
+    compare_finds_a_loss_within_and_between_directories,
+    directories_of_different_experiments_are_not_compared_or_merged,
+];
+
+fn cells_run_one_by_one_merge_into_the_same_experiment() -> Tested {
+    kvm()?;
     let (experiment, path) = tiny("spread");
     let whole = path.join("whole");
     let mut parts = vec![];
@@ -40,13 +44,11 @@ fn cells_run_one_by_one_merge_into_the_same_experiment() {
     finished(&["merge", &parts[0], &parts[1], "--output", whole.to_str().unwrap()]);
     assert_eq!(runs(&whole).len(), CELLS_PER_BLOCK);
     assert_eq!(json(&whole.join("manifest.json"))["outline"]["blocks"], 1);
+    Ok(())
 }
 
-#[test]
-fn merging_two_whole_runs_doubles_the_blocks() {
-    if !usable_kvm() {
-        return;
-    }
+fn merging_two_whole_runs_doubles_the_blocks() -> Tested {
+    kvm()?;
     let (first, second) = (run_tiny("merge-first"), run_tiny("merge-second"));
     let both = first.with_file_name("both");
     finished(&[
@@ -59,13 +61,11 @@ fn merging_two_whole_runs_doubles_the_blocks() {
     let merged = runs(&both);
     assert_eq!(merged.len(), 6 * CELLS_PER_BLOCK);
     assert!(merged.values().all(|count| *count == 1));
+    Ok(())
 }
 
-#[test]
-fn compare_finds_a_loss_within_and_between_directories() {
-    if !usable_kvm() {
-        return;
-    }
+fn compare_finds_a_loss_within_and_between_directories() -> Tested {
+    kvm()?;
     let before = run_tiny("compare-before");
     let after = before.with_file_name("after");
     fs::create_dir_all(&after).unwrap();
@@ -99,13 +99,11 @@ fn compare_finds_a_loss_within_and_between_directories() {
         "{}",
         String::from_utf8_lossy(&arms.stdout)
     );
+    Ok(())
 }
 
-#[test]
-fn directories_of_different_experiments_are_not_compared_or_merged() {
-    if !usable_kvm() {
-        return;
-    }
+fn directories_of_different_experiments_are_not_compared_or_merged() -> Tested {
+    kvm()?;
     let first = run_tiny("different");
     let (experiment, path) = tiny("different-other");
     fs::write(&experiment, TINY.replace("\"tiny\"", "\"other\"")).unwrap();
@@ -120,4 +118,5 @@ fn directories_of_different_experiments_are_not_compared_or_merged() {
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains("experiment") && message.lines().count() == 1, "{message}");
     }
+    Ok(())
 }

@@ -3,7 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{code, haltkick, refusal, scratch, stderr, stdout};
+use crate::support::{
+    Tested, assert_valid, code, eventually, refusal, scratch, skip, stderr, stdout, trials,
+};
+
+trials![
+    without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it,
+    a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run,
+    the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing,
+];
 
 /// A program that says it is QEMU and then does what `script` says.
 fn pretended_qemu(name: &str, script: &str) -> PathBuf {
@@ -22,7 +30,6 @@ fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-#[test]
 fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
     let old = pretended_qemu("old-qemu", "echo 'QEMU emulator version 4.2.1'");
     for (program, reason) in [(Path::new("/no/such/qemu"), "cannot be run"), (old.as_path(), "5.0 is needed")]
@@ -37,7 +44,6 @@ fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
     assert!(message.contains("use engine qemu"), "{message}");
 }
 
-#[test]
 fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
     let directory = scratch("silent-qemu-pid");
     let pid_file = directory.join("pid");
@@ -49,21 +55,15 @@ fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
             pid_file.display()
         ),
     );
-    let started = || loop {
-        match std::fs::read_to_string(&pid_file) {
-            Ok(pid) => break pid.trim().to_owned(),
-            Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
-        }
-    };
+    let started =
+        || eventually("QEMU is started", || Some(std::fs::read_to_string(&pid_file).ok()?.trim().to_owned()));
     // A process that was killed and is nobody's child any more may still be on its way out.
     let ends = |pid: &str| {
         let state = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             stat.rsplit_once(") ")?.1.chars().next()
         };
-        while state().is_some_and(|state| state != 'Z') {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        eventually("QEMU ends with the run", || state().is_none_or(|state| state == 'Z').then_some(()));
     };
 
     let output = with_qemu(&silent, &["--watchdog", "200ms", "--duration", "20ms"]).output().unwrap();
@@ -82,25 +82,18 @@ fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
     }
 }
 
-#[test]
-fn the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing() {
-    if haltkick_vmm::find_qemu().is_err() {
-        eprintln!("skipped: there is no qemu-system-x86_64");
-        return;
-    }
-    let program = Path::new("qemu-system-x86_64");
+fn the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing() -> Tested {
+    let program = haltkick_vmm::find_qemu().or_else(skip)?;
+    let program = Path::new(&program);
     let arguments = ["--vcpus", "4", "--lock", "qspinlock", "--pv", "on", "--duration", "50ms"];
     let output = with_qemu(program, &[&arguments[..], &["--format", "json"]].concat()).output().unwrap();
     assert_eq!(code(&output), 7, "{}", stderr(&output));
     let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    let schema: serde_json::Value =
-        serde_json::from_str(&stdout(&haltkick(&["schema", "run"]))).expect("a schema");
-    let problems: Vec<_> =
-        jsonschema::validator_for(&schema).unwrap().iter_errors(&record).map(|e| e.to_string()).collect();
-    assert_eq!(problems, Vec::<String>::new());
+    assert_valid("run", &record);
     assert_eq!(record["config"]["engine"], "qemu-tcg");
     assert_eq!(record["trusted"], false);
     assert!(record["warnings"].as_array().unwrap().iter().any(|warning| warning["code"] == "emulated"));
     let table = with_qemu(program, &arguments).output().unwrap();
     assert!(stdout(&table).contains("emulated, not comparable"), "{}", stdout(&table));
+    Ok(())
 }

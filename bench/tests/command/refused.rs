@@ -1,8 +1,19 @@
 //! Runs that cannot be: one line, exit code 2, nothing done.
 
-use crate::support::{haltkick, refusal, scratch};
+use std::collections::BTreeSet;
 
-#[test]
+use crate::support::{haltkick, refusal, scratch, stdout, trials};
+
+trials![
+    impossible_runs_are_refused_in_one_line_that_says_what_to_do,
+    a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are,
+    values_that_cannot_be_read_are_refused_with_a_hint,
+    an_unreadable_or_foreign_guest_is_refused,
+    a_lock_without_a_form_is_refused_and_those_that_have_it_are_named,
+    nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named,
+    a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts,
+];
+
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (arguments, expected) in [
         (&["--vcpus", "0"][..], "haltkick: --vcpus: 0 is out of range: 1 to 1024\n"),
@@ -40,13 +51,6 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--lock", "none", "--deschedule", "holder"],
             "haltkick: --deschedule: nobody holds or awaits lock 'none': deschedule random vCPUs, or take another lock\n",
         ),
-        (
-            &["--workload", "hand-off", "--pv", "on", "--deschedule", "holder"],
-            "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
-             or use one of critical-section, mixed, copy-256, copy-1024, copy-4096, hash-table, list, bounded-queue, grace-period, grant-single, grant-split, \
-             grant-cleaned, grant-lists, grant-per-cpu, grant-fair, rwlock-unfair, rwlock-fair, rwlock-per-cpu, \
-             rwlock-per-cpu-fair, fault-map-touch, fault-many, fault-read-mostly, fault-private\n",
-        ),
         (&["--grace", "2ms"], "haltkick: --grace: 2ms is out of range: a slice, 1ms, at most\n"),
         (
             &["--grace", "50us", "--sched", "host"],
@@ -81,7 +85,6 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     }
 }
 
-#[test]
 fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
     let message = refusal(&["run", "--cpus", "1000"]);
     assert!(
@@ -90,7 +93,6 @@ fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
     );
 }
 
-#[test]
 fn values_that_cannot_be_read_are_refused_with_a_hint() {
     for (arguments, hint) in [
         (&["run", "--hold", "5"][..], "'5' has no unit: write 5ns, 5us, 5ms or 5s"),
@@ -110,7 +112,6 @@ fn values_that_cannot_be_read_are_refused_with_a_hint() {
     }
 }
 
-#[test]
 fn an_unreadable_or_foreign_guest_is_refused() {
     let directory = scratch("foreign-guest");
     let foreign = directory.join("foreign");
@@ -122,7 +123,6 @@ fn an_unreadable_or_foreign_guest_is_refused() {
     }
 }
 
-#[test]
 fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
     let message = refusal(&["run", "--lock", "tas", "--pv", "on"]);
     let start =
@@ -132,7 +132,20 @@ fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
     assert!(message.contains("no native form: use pv on, or one of none, tas, "), "{message}");
 }
 
-#[test]
+fn nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named() {
+    let message = refusal(&["run", "--workload", "hand-off", "--pv", "on", "--deschedule", "holder"]);
+    let start = "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
+                 or use one of ";
+    let named = message.strip_prefix(start).unwrap_or_else(|| panic!("{message}"));
+    let named: BTreeSet<&str> = named.trim_end_matches('\n').split(", ").collect();
+    let all = stdout(&haltkick(&["list", "workloads"]));
+    let all: BTreeSet<&str> = all.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(named.is_subset(&all) && named.contains("critical-section"), "{named:?} of {all:?}");
+    for without in ["hand-off", "compute", "none"] {
+        assert!(!named.contains(without), "{message}");
+    }
+}
+
 fn a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts() {
     let output = haltkick(&["run", "--trace", "/nonexistent/run.pftrace"]);
     let message = String::from_utf8(output.stderr).unwrap();

@@ -5,43 +5,49 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{assert_valid, finished, json, usable_kvm};
+use crate::support::{Tested, assert_valid, finished, json, kvm, skip, trials};
 use crate::tiny::{run_tiny, runs, tiny};
 
-#[test]
-fn the_report_needs_no_network_and_renders_without_errors() {
-    if !usable_kvm() {
-        return;
-    }
-    let results = run_tiny("report");
-    let report = results.join("report.html");
-    let html = fs::read_to_string(&report).unwrap();
+trials![
+    the_report_is_small_and_needs_no_network,
+    a_browser_shows_all_of_the_report_without_complaint,
+    published_figures_stand_beside_ours,
+];
+
+fn the_report_is_small_and_needs_no_network() -> Tested {
+    kvm()?;
+    let html = fs::read_to_string(run_tiny("report").join("report.html")).unwrap();
+    assert!(html.contains("<section") && html.contains("<svg"), "{html}");
     assert!(html.len() < 3 << 20, "{} bytes", html.len());
     let addresses: Vec<&str> =
         html.match_indices("http").map(|(at, _)| &html[at..(at + 26).min(html.len())]).collect();
     assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
     assert!(!html.contains("<script") && !html.contains("@import") && !html.contains("src="));
+    Ok(())
+}
+
+fn a_browser_shows_all_of_the_report_without_complaint() -> Tested {
+    kvm()?;
+    let version = Command::new("chromium").arg("--version").output();
+    version.or_else(|error| skip(format_args!("chromium (apt-get install chromium): {error}")))?;
+    let report = run_tiny("rendered").join("report.html");
+    let html = fs::read_to_string(&report).unwrap();
     let rendered = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
         .arg(format!("file://{}", report.display()))
-        .output();
-    let Ok(rendered) = rendered else {
-        eprintln!("skipped: no chromium to render the report with (apt-get install chromium)");
-        return;
-    };
+        .output()
+        .expect("chromium can be started");
     let dom = String::from_utf8_lossy(&rendered.stdout);
     assert_eq!(dom.matches("<section").count(), html.matches("<section").count());
     assert_eq!(dom.matches("<svg").count(), html.matches("<svg").count());
     let log = String::from_utf8_lossy(&rendered.stderr);
     let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
+    Ok(())
 }
 
-#[test]
-fn published_figures_stand_beside_ours() {
-    if !usable_kvm() {
-        return;
-    }
+fn published_figures_stand_beside_ours() -> Tested {
+    kvm()?;
     let (_, path) = tiny("reproduce");
     let results = path.join("results");
     let arguments = [
@@ -76,4 +82,5 @@ fn published_figures_stand_beside_ours() {
     let runs = runs(&results.join("qspinlock"));
     finished(&arguments);
     assert_eq!(self::runs(&results.join("qspinlock")), runs);
+    Ok(())
 }

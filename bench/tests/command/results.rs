@@ -2,10 +2,18 @@
 
 use std::fs;
 
-use crate::support::{assert_valid, haltkick, json, nulls_without_reason, refusal, scratch, usable_kvm};
+use crate::support::{
+    Tested, assert_valid, haltkick, json, kvm, nulls_without_reason, refusal, scratch, trials,
+};
 use crate::tiny::{CELLS_PER_BLOCK, records, run_tiny, runs};
 
-#[test]
+trials![
+    an_output_directory_that_cannot_be_written_is_refused_before_any_run,
+    a_directory_that_holds_an_experiment_is_not_overwritten,
+    an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas,
+    broken_old_and_foreign_records_are_refused_with_file_and_line,
+];
+
 fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
     let file = scratch("in-the-way").join("file");
     std::fs::write(&file, "").unwrap();
@@ -17,7 +25,6 @@ fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
     assert_eq!(std::fs::read(&file).unwrap(), b"");
 }
 
-#[test]
 fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     let directory = scratch("taken");
     std::fs::write(directory.join("manifest.json"), "precious").unwrap();
@@ -27,11 +34,8 @@ fn a_directory_that_holds_an_experiment_is_not_overwritten() {
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
 }
 
-#[test]
-fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
-    if !usable_kvm() {
-        return;
-    }
+fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Tested {
+    kvm()?;
     let results = run_tiny("complete");
     assert_eq!(runs(&results).len(), 3 * CELLS_PER_BLOCK);
     assert!(runs(&results).values().all(|count| *count == 1));
@@ -59,13 +63,11 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() {
         .filter(|file| file.file_name().to_string_lossy().contains("partial"))
         .collect();
     assert!(left_over.is_empty(), "{left_over:?}");
+    Ok(())
 }
 
-#[test]
-fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
-    if !usable_kvm() {
-        return;
-    }
+fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Tested {
+    kvm()?;
     let results = run_tiny("broken");
     let path = results.join("runs.jsonl");
     let good = fs::read_to_string(&path).unwrap();
@@ -90,4 +92,5 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() {
         assert!(message.contains(&format!("{}:2: {expected}", path.display())), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
+    Ok(())
 }

@@ -1,15 +1,23 @@
 //! Single runs, their records, and how they fail.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 use serde_json::Value;
 
 use crate::support::{
-    an_allowed_cpu, assert_valid, code, finished, haltkick, nulls_without_reason, refusal, stderr, stdout,
-    usable_kvm,
+    FINISHED, Tested, an_allowed_cpu, assert_valid, code, finished, haltkick, in_some_window, kvm,
+    nulls_without_reason, refusal, skip, stderr, stdout, trials,
 };
 
-#[test]
+trials![
+    threads_need_no_kvm_and_the_record_names_the_engine,
+    a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told,
+    a_record_without_a_value_says_why,
+    a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record,
+    a_guest_that_dies_is_named_and_leaves_the_record_of_the_other,
+    a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much,
+];
+
 fn threads_need_no_kvm_and_the_record_names_the_engine() {
     let output =
         haltkick(&["run", "--engine", "threads", "--duration", "20ms", "--no-ideal", "--format", "json"]);
@@ -17,11 +25,11 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
     let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(record["config"]["engine"], "threads");
     assert_eq!(record["config"]["ring"], 3);
+    assert_valid("run", &record);
     let message = refusal(&["run", "--perf-map"]);
     assert!(message.contains("only --engine threads"), "{message}");
 }
 
-#[test]
 fn a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told() {
     let cpu = an_allowed_cpu();
     let fixed =
@@ -35,11 +43,8 @@ fn a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told() {
     assert_eq!(window_ns(&["--duration", "50ms", "--min-turns", "5"]), Some(50_000_000));
 }
 
-#[test]
-fn a_record_without_a_value_says_why() {
-    if !usable_kvm() {
-        return;
-    }
+fn a_record_without_a_value_says_why() -> Tested {
+    kvm()?;
     let output = finished(&[
         "run",
         "--lock",
@@ -62,13 +67,11 @@ fn a_record_without_a_value_says_why() {
         assert_eq!(record.pointer(pointer), Some(&Value::Null), "{path}");
         assert!(record["why"][path].as_str().is_some_and(|why| !why.is_empty()), "{path}: {}", record["why"]);
     }
+    Ok(())
 }
 
-#[test]
-fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() {
-    if !usable_kvm() {
-        return;
-    }
+fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() -> Tested {
+    kvm()?;
     for (workload, code, expected, cause, at_fault) in [
         ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
         ("selftest-exception", 5, "guest exception on vCPU 3: #PF", "exception", Some(3)),
@@ -107,48 +110,59 @@ fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() {
         let console = record["console"].as_str().unwrap();
         assert!(message.contains(console.trim_end()), "{workload}: {console}");
     }
+    Ok(())
 }
 
-#[test]
-fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() {
-    if !usable_kvm() {
-        return;
-    }
-    let arguments =
-        ["run", "--vcpus=4", "--duration=50ms", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
-    let output = haltkick(&[&arguments[..], &["--vm=name=other,lock=tas"]].concat());
-    assert_eq!(output.status.code(), Some(5));
+fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() -> Tested {
+    kvm()?;
+    let arguments = ["run", "--vcpus=4", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
+    // In a short window of a busy host the vCPU that is to panic may have no turn, and then nobody has died.
+    let output = in_some_window("a guest that dies", |window| {
+        let more = ["--vm=name=other,lock=tas", "--duration", window];
+        let output = haltkick(&[&arguments[..], &more].concat());
+        Some(output).filter(|output| !FINISHED.contains(&code(output)))
+    });
+    assert_eq!(code(&output), 5, "{}", stderr(&output));
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(words.contains("haltkick: guest `doomed`: guest panicked"), "{words}");
     let record: Value = serde_json::from_slice(&output.stdout).expect("one record");
     assert_valid("run", &record);
     assert_eq!((&record["config"]["guest"], &record["trusted"]), (&"other".into(), &false.into()));
     assert!(record["warnings"].to_string().contains("guest doomed died"), "{}", record["warnings"]);
+    Ok(())
 }
 
-#[test]
-fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much() {
-    if !usable_kvm() {
-        return;
+/// A process that does nothing but run, until this is dropped.
+struct Neighbour(Child);
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.0.kill().expect("the neighbour is ours");
+        self.0.wait().expect("the neighbour ends");
     }
+}
+
+fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much() -> Tested {
+    kvm()?;
     let cpu = an_allowed_cpu();
     let neighbour = Command::new("taskset").args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).spawn();
-    let Ok(mut neighbour) = neighbour else {
-        eprintln!("skipped: no taskset");
-        return;
-    };
+    let neighbour = Neighbour(neighbour.or_else(|error| skip(format_args!("taskset: {error}")))?);
     let arguments =
-        ["run", "--cpus", &cpu, "--ratio", "2", "--lock", "tas", "--duration", "30ms", "--no-ideal"];
-    let output = haltkick(&[&arguments[..], &["--format", "json"]].concat());
-    neighbour.kill().unwrap();
-    neighbour.wait().unwrap();
-    let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
-    let Some(share) = record["noise"]["run_delay_share"].as_f64() else {
-        eprintln!("skipped: {}", record["why"]["noise.run_delay_share"]);
-        return;
-    };
-    assert!(share > 0.1, "{}", record["noise"]);
+        ["run", "--cpus", &cpu, "--ratio", "2", "--lock", "tas", "--no-ideal", "--format", "json"];
+    let delay_share = |record: &Value| record["noise"]["run_delay_share"].as_f64();
+    // A neighbour may begin late, and may itself wait for others.
+    let (output, record) = in_some_window("a neighbour that delays the run", |window| {
+        let output = haltkick(&[&arguments[..], &["--duration", window]].concat());
+        let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
+        let delayed = delay_share(&record).is_none_or(|share| share > 0.1);
+        Some((output, record)).filter(|_| delayed)
+    });
+    drop(neighbour);
+    if delay_share(&record).is_none() {
+        return skip(&record["why"]["noise.run_delay_share"]);
+    }
     let warnings = record["warnings"].as_array().unwrap();
     assert!(warnings.iter().any(|warning| warning["code"] == "busy-neighbour"), "{warnings:?}");
     assert_eq!(code(&output), 7, "a run by itself is the headline");
+    Ok(())
 }

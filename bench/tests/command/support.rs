@@ -1,10 +1,13 @@
 //! What all these tests start with.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
+use libtest_mimic::Completion;
 use serde_json::Value;
 
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -45,13 +48,57 @@ pub(crate) fn refusal(arguments: &[&str]) -> String {
     stderr(&output)
 }
 
-pub(crate) fn usable_kvm() -> bool {
-    let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
-    if let Err(error) = &usable {
-        eprintln!("skipped: /dev/kvm: {error}");
-    }
-    usable.is_ok()
+/// Why a test could not be made here.
+pub(crate) struct Skipped(String);
+
+/// How a test ends that needs what not every host has; its assertions panic.
+pub(crate) type Tested = Result<(), Skipped>;
+
+/// Ends a test that cannot be made here: `reason` says what is missing.
+pub(crate) fn skip<T>(reason: impl Display) -> Result<T, Skipped> {
+    Err(Skipped(reason.to_string()))
 }
+
+/// Tests of guests begin with this.
+pub(crate) fn kvm() -> Tested {
+    match fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => Ok(()),
+        Err(error) => skip(format_args!("/dev/kvm: {error}")),
+    }
+}
+
+/// What a test function returns: nothing, where nothing can be missing, or [`Tested`].
+pub(crate) trait Ending {
+    fn completion(self) -> Completion;
+}
+
+impl Ending for () {
+    fn completion(self) -> Completion {
+        Completion::Completed
+    }
+}
+
+impl Ending for Tested {
+    fn completion(self) -> Completion {
+        match self {
+            Ok(()) => Completion::Completed,
+            Err(Skipped(reason)) => Completion::ignored_with(reason),
+        }
+    }
+}
+
+/// The tests of a file, under the names of file and function.
+macro_rules! trials {
+    [$($test:ident),+ $(,)?] => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            let file = module_path!().trim_start_matches(concat!(env!("CARGO_CRATE_NAME"), "::"));
+            vec![$(libtest_mimic::Trial::ignorable_test(format!("{file}::{}", stringify!($test)), || {
+                Ok($crate::support::Ending::completion($test()))
+            })),+]
+        }
+    };
+}
+pub(crate) use trials;
 
 /// Exit codes of a run that came to its end; 7 because the machine that runs tests need not be quiet.
 pub(crate) const FINISHED: [i32; 2] = [0, 7];
@@ -66,6 +113,25 @@ pub(crate) fn finished(arguments: &[&str]) -> Output {
         String::from_utf8_lossy(&output.stderr)
     );
     output
+}
+
+/// What `look` finds in the first of ever longer windows in which it finds something: on a busy host little happens in a
+/// short one.
+pub(crate) fn in_some_window<T>(what: &str, mut look: impl FnMut(&str) -> Option<T>) -> T {
+    let windows = ["300ms", "1s", "3s", "10s"];
+    windows.into_iter().find_map(&mut look).unwrap_or_else(|| panic!("{what}: not in windows of {windows:?}"))
+}
+
+/// What `look` finds within a minute.
+pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(crate) fn schema(of: &str) -> Value {
