@@ -16,6 +16,7 @@ mod refused;
 mod report;
 mod results;
 mod runs;
+mod schemas;
 mod support;
 mod tiny;
 mod trace;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         report::trials,
         results::trials,
         runs::trials,
+        schemas::trials,
         trace::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();
