@@ -14,6 +14,7 @@ use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
 use crate::several;
 use crate::single;
+use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.kernel {
@@ -24,14 +25,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let config = settings(args)?
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
-    let config = calibrated(config, &image)?;
+    // All that can be refused is refused before a guest starts, that of the calibration included.
+    haltkick_vmm::check_guests(&config, &image)?;
+    let instruments = single::instruments(args)?;
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
+    let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let config = calibrated(config, &image)?;
     if config.beside.is_empty() {
-        single::run(args, &config, &image)
+        single::run(args, &config, &image, &instruments, trace_file)
     } else {
-        several::run(args, &config, &image)
+        several::run(args, &config, &image, &instruments, trace_file)
     }
 }
 

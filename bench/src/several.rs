@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use haltkick_vmm::{Ended, Image, Outcome, RunConfig};
+use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig};
 
 use crate::cli::{Format, RunArgs};
 use crate::exit::{Exit, Failure, Result};
@@ -17,13 +17,17 @@ use crate::run;
 use crate::single;
 use crate::trace::{self, TraceFile};
 
-pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
-    let instruments = single::instruments(args)?;
-    let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
+pub(crate) fn run(
+    args: &RunArgs,
+    config: &RunConfig,
+    image: &Image,
+    instruments: &Instruments,
+    trace_file: Option<TraceFile>,
+) -> Result<Exit> {
     let stop = interrupt::catch()?;
     let started = SystemTime::now();
     let watch = Watch::start(&config.cpus);
-    let ended = haltkick_vmm::run_guests(config, image, &stop, &instruments)?;
+    let ended = haltkick_vmm::run_guests(config, image, &stop, instruments)?;
     // Profile and trace are of all guests, and come with the first.
     let (traced, written) = trace::write(trace_file, ended[0].readings.trace.as_ref());
     let origin = Origin::new(started, Host::probe(), watch.finish());

@@ -18,9 +18,13 @@ use crate::record::Record;
 use crate::run::{self, Engine};
 use crate::trace::{self, TraceFile};
 
-pub(crate) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
-    let instruments = instruments(args)?;
-    let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
+pub(crate) fn run(
+    args: &RunArgs,
+    config: &RunConfig,
+    image: &Image,
+    instruments: &Instruments,
+    trace_file: Option<TraceFile>,
+) -> Result<Exit> {
     let stop = interrupt::catch()?;
     let readings: RefCell<Option<Readings>> = RefCell::default();
     let engine = |config: &RunConfig| {

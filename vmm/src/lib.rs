@@ -95,7 +95,7 @@ pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use qemu::find_qemu;
 pub use readings::Readings;
 pub use round_trip::RoundTrip;
-pub use run::{Ended, run, run_guests, run_with_readings};
+pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
 pub use sched::affinity::allowed_cpus;
 pub use sched::run_delay::RunDelay;
 pub use sites::{Calls, Operation};

@@ -78,6 +78,24 @@ pub struct Ended {
     pub readings: Readings,
 }
 
+/// Refuses what cannot be run, as far as that can be told before anything is created.
+///
+/// # Errors
+/// [`RunError::Usage`], and what the host lacks for guests of this size.
+pub fn check_guests(config: &RunConfig, image: &Image) -> Result<(), RunError> {
+    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
+    choose(&configs, image).map(drop)
+}
+
+/// What each of the guests that are to run together takes from the image.
+fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen>, RunError> {
+    beside::check(configs)?;
+    let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
+    let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
+    beside::check_memory(pools.sum(), beside::available_memory())?;
+    Ok(chosen)
+}
+
 /// Runs a guest and those beside it, all at the same time, and says how each ended, in that order. A profile and a trace
 /// are of all of them together; the first has them.
 ///
@@ -91,16 +109,10 @@ pub fn run_guests(
 ) -> Result<Vec<Ended>, RunError> {
     let start_tsc = read_tsc();
     let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    beside::check(&configs)?;
+    let mut chosen = choose(&configs, image)?;
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
-    let chosen = configs.iter().map(|config| {
-        let chosen = check(config, image)?;
-        Ok(Chosen { trace_sections, ..chosen })
-    });
-    let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
-    let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
-    beside::check_memory(pools.sum(), beside::available_memory())?;
+    chosen.iter_mut().for_each(|chosen| chosen.trace_sections = trace_sections);
     let watch = Watch::new(instruments, config, vcpus);
     if let Engine::Qemu(accelerator) = config.engine {
         let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;

@@ -14,7 +14,7 @@ trials![
 ];
 
 /// A program that says it is QEMU and then does what `script` says.
-fn pretended_qemu(name: &str, script: &str) -> PathBuf {
+pub(crate) fn pretended_qemu(name: &str, script: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let program = scratch(name).join("qemu");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
@@ -23,7 +23,7 @@ fn pretended_qemu(name: &str, script: &str) -> PathBuf {
 }
 
 /// `haltkick run --engine qemu` with that program.
-fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
     command.args(["run", "--engine", "qemu", "--accel", "tcg", "--no-ideal"]).args(arguments);
     command.env("HALTKICK_QEMU", program);

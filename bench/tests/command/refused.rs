@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{haltkick, refusal, scratch, stdout, trials};
+use crate::qemu::{pretended_qemu, with_qemu};
+use crate::support::{code, haltkick, refusal, scratch, stdout, trials};
 
 trials![
     impossible_runs_are_refused_in_one_line_that_says_what_to_do,
@@ -11,6 +12,7 @@ trials![
     an_unreadable_or_foreign_guest_is_refused,
     a_lock_without_a_form_is_refused_and_those_that_have_it_are_named,
     nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named,
+    what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_included,
     a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts,
 ];
 
@@ -144,6 +146,26 @@ fn nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_o
     for without in ["hand-off", "compute", "none"] {
         assert!(!named.contains(without), "{message}");
     }
+}
+
+fn what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_included() {
+    let directory = scratch("refused-before");
+    let started = directory.join("started");
+    let says = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit";
+    let program = pretended_qemu("refused-qemu", &format!("{says}\ntouch {}\nexit 1", started.display()));
+    let run =
+        |arguments: &[&str]| code(&with_qemu(&program, arguments).output().expect("haltkick can be started"));
+    for arguments in [
+        &["--trace", "/nonexistent/run.pftrace"][..],
+        &["--profile=1us"],
+        &["--perf-map"],
+        &["--vm", "name=a", "--vm", "name=a"],
+        &["--vm", "name=a", "--vm", "name=b"],
+    ] {
+        assert_eq!((run(arguments), started.exists()), (2, false), "{arguments:?}");
+    }
+    run(&["--watchdog", "200ms"]);
+    assert!(started.exists(), "one that is not refused does start");
 }
 
 fn a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts() {
