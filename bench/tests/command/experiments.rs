@@ -104,6 +104,7 @@ fn cells_that_are_run_one_by_one_are_as_patient_and_as_strict_as_was_asked() {
     let (experiment, _) = tiny("patient");
     let list = |more: &[&str]| stdout(&haltkick(&[&["bench", &experiment, "--list-cells"], more].concat()));
     let asked = list(&["--retry-disturbed", "3", "--strict"]);
+    assert_eq!(asked.lines().count(), 3 * CELLS_PER_BLOCK);
     assert!(asked.lines().all(|line| line.contains(" --retry-disturbed=3 --strict ")), "{asked}");
     assert!(!list(&[]).contains("--strict"));
     let refused = refusal(&["bench", &experiment, "--retry-disturbed", "101"]);

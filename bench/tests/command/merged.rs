@@ -116,7 +116,8 @@ fn directories_of_different_experiments_are_not_compared_or_merged() -> Tested {
         let output = haltkick(&arguments);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains("experiment") && message.lines().count() == 1, "{message}");
+        let both = message.contains("'tiny'") && message.contains("'other'");
+        assert!(both && message.lines().count() == 1, "{message}");
     }
     Ok(())
 }

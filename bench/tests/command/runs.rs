@@ -109,6 +109,8 @@ fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() -> 
         assert_eq!(record["exit_code"], code, "{workload}");
         let console = record["console"].as_str().unwrap();
         assert!(message.contains(console.trim_end()), "{workload}: {console}");
+        let said = console.contains("selftest-panic: vCPU 0 is about to panic");
+        assert_eq!(said, workload == "selftest-panic", "{workload}: {console}");
     }
     Ok(())
 }
