@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{FINISHED, Tested, assert_valid, finished, haltkick, json, kvm, trials};
+use crate::support::{FINISHED, Tested, assert_valid, code, finished, haltkick, json, kvm, stderr, trials};
 use crate::tiny::{CELLS_PER_BLOCK, TINY, records, run_tiny, runs, tiny};
 
 trials![
@@ -36,8 +36,8 @@ fn cells_run_one_by_one_merge_into_the_same_experiment() -> Tested {
         let half = commands.lines().enumerate().filter(|(i, _)| (i % 2 == 0) == (part == "a"));
         for (_, line) in half {
             let line = line.replacen("haltkick", env!("CARGO_BIN_EXE_haltkick"), 1);
-            let status = Command::new("sh").args(["-c", &line]).status().expect("sh can be started");
-            assert!(FINISHED.contains(&status.code().unwrap()), "{line}");
+            let output = Command::new("sh").args(["-c", &line]).output().expect("sh can be started");
+            assert!(FINISHED.contains(&code(&output)), "{line}: {}", stderr(&output));
         }
         parts.push(directory.display().to_string());
     }
