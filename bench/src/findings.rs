@@ -163,7 +163,7 @@ mod tests {
                 if is_slow { 1e5 * slower_at_12 } else { 1e5 }
             })
             .shape(Shape::LogNormal(0.05));
-        Summary::new(&plan.outline, &world.records(&plan))
+        Summary::new(&plan.outline, &world.records(plan))
     }
 
     #[test]

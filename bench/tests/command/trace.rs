@@ -138,7 +138,7 @@ fn under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_
 fn every_injection_is_an_instant_in_the_trace() -> Tested {
     kvm()?;
     let arguments =
-        ["--lock", "mcs", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration"];
+        ["--lock", "tas", "--ratio", "4", "--deschedule", "holder,rate=200,for=1ms", "--duration"];
     let (record, shown) = in_some_window("a holder taken off", |window| {
         let seen = traced("injected", &[&arguments[..], &[window]].concat());
         Some(seen).filter(|(record, _)| record["injected"]["holder"].as_u64() > Some(0))
