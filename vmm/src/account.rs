@@ -62,6 +62,8 @@ struct Claim {
 pub(crate) struct Account {
     /// CPU time for the ready queue's order: grows with time on a pCPU, and is moved up after a sleep.
     pub(crate) virtual_ns: u64,
+    /// The part of the present turn that does not count there.
+    boot_ns: u64,
     /// Time on a pCPU, inside the window.
     pub(crate) run_ns: u64,
     /// Time runnable without a pCPU, whole run.
@@ -103,6 +105,7 @@ impl Account {
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {
             virtual_ns: 0,
+            boot_ns: 0,
             run_ns: 0,
             steal_ns: 0,
             preemptions: 0,
@@ -124,6 +127,13 @@ impl Account {
             off_since_tsc: 0,
             claim: None,
         }
+    }
+
+    /// The vCPU, which is running, has booted the guest by itself: from now on it takes turns with the others, which start
+    /// at `virtual_ns`. What the boot took is not to be its share, or it would be the last for as long.
+    pub(crate) fn booted(&mut self, virtual_ns: u64, now_ns: u64) {
+        self.virtual_ns = virtual_ns;
+        self.boot_ns = now_ns.saturating_sub(self.since_ns);
     }
 
     /// Host time since when the vCPU has been off its pCPU, while it is off.
@@ -200,7 +210,8 @@ impl Account {
     /// The end of a time on a pCPU. The only place that learns whether the others waited for this vCPU.
     fn settle_on(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.run_ns += guest.window.overlap_ns(self.since_ns, now_ns);
-        self.virtual_ns += now_ns.saturating_sub(self.since_ns);
+        let boot_ns = std::mem::take(&mut self.boot_ns);
+        self.virtual_ns += now_ns.saturating_sub(self.since_ns).saturating_sub(boot_ns);
         self.off_since_tsc = read_tsc();
         self.since_ns = now_ns;
         self.check_hint(guest, vcpu);

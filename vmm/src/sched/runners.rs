@@ -399,7 +399,9 @@ impl<'a> Runners<'a> {
                 }
                 Exit::Booted => {
                     guest.tsc.compare(guest.memory.control().booted_tsc.load(Ordering::Relaxed));
-                    self.start_the_others(guest);
+                    if let Some(virtual_ns) = self.start_the_others(guest) {
+                        task.account.booted(virtual_ns, now_ns());
+                    }
                     None
                 }
                 Exit::Left => Some(Turn::Left),
@@ -519,9 +521,11 @@ impl<'a> Runners<'a> {
         }
     }
 
-    fn start_the_others(&self, guest: &GuestRun<'_>) {
+    /// The virtual time at which they start; `None` if they have started already.
+    fn start_the_others(&self, guest: &GuestRun<'_>) -> Option<u64> {
         let mut queue = lock(&self.queue);
         let now = now_ns();
+        let is_first = queue.unborn.iter().any(|task| task.guest.index == guest.index);
         for mut task in std::mem::take(&mut queue.unborn) {
             if task.guest.index == guest.index {
                 task.account = Account::new(now);
@@ -533,6 +537,7 @@ impl<'a> Runners<'a> {
         }
         self.publish_load(&queue);
         self.work.notify_all();
+        is_first.then(|| queue.ready.after_sleep(guest.index, 0))
     }
 
     /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of

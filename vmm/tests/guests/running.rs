@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             work_rate,
         ),
         Trial::test("waits_that_have_not_ended_when_the_window_closes_are_known", pending_waits),
+        Trial::test("the_vcpu_that_boots_the_guest_has_its_turns_like_the_others", boot_is_no_debt),
         Trial::test("work_is_timed_on_every_vcpu_that_runs_long_enough", work_speeds),
         Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
         Trial::test("a_window_doubles_until_enough_sections_are_done_in_it", doubling_window),
@@ -145,6 +146,30 @@ fn pending_waits() -> Check {
     check(free.len() <= vcpus as usize / 2, || format!("{} wait for nothing", free.len()))?;
     let unknown = start(&RunConfig { workload: "hand-off".into(), ..config() })?.pending_waits;
     check(unknown.is_err(), || format!("{unknown:?} of a workload that does not say"))
+}
+
+/// A boot takes as long as many slices. A host may stand still for a window, but not for five in a row.
+fn boot_is_no_debt() -> Check {
+    let base = config();
+    let short = RunConfig {
+        cpus: base.cpus[..1].to_vec(),
+        vcpus: 8,
+        lock: "none".into(),
+        pv: false,
+        warmup: Duration::from_millis(1),
+        window: if nested() { base.window } else { Duration::from_millis(40) },
+        ..base
+    };
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let outcome = start(&short)?;
+        let mean = acquisitions(&outcome) / 8;
+        seen.push((outcome.vcpus[0].acquisitions, mean));
+        if outcome.vcpus[0].acquisitions > mean / 4 {
+            return Ok(());
+        }
+    }
+    Err(format!("sections of vCPU 0, and of all in the mean, in five short windows: {seen:?}").into())
 }
 
 fn work_speeds() -> Check {
