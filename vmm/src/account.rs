@@ -5,8 +5,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::activity::{Activity, ByActivity};
-use crate::clock::read_tsc;
 use crate::guest_run::GuestRun;
+use crate::host::clock::read_tsc;
 use crate::outcome::Graces;
 
 /// Where a vCPU was when the run ended; since when, in host time, where that is known.

@@ -3,7 +3,7 @@
 use haltkick_hypercalls::MAX_VCPUS;
 
 use crate::config::{Engine, RunConfig};
-use crate::error::RunError;
+use crate::host::error::RunError;
 
 /// Checks guests that are to run together.
 pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {

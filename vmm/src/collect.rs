@@ -10,17 +10,17 @@ use haltkick_hypercalls::{
 
 use crate::activity::ByActivity;
 use crate::config::{PvBackend, RunConfig, Sched};
-use crate::error::RunError;
 use crate::exits::Exit;
 use crate::guest_run::GuestRun;
 use crate::hints::Hints;
+use crate::host::error::RunError;
+use crate::host::pmu::Pmu;
 use crate::image::Image;
 use crate::machine::Machine;
 use crate::outcome::{
     Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
     VcpuOutcome, WorkSpeed,
 };
-use crate::pmu::Pmu;
 use crate::sched::Finished;
 use crate::supervise::Observed;
 use crate::switches::Switched;

@@ -4,8 +4,8 @@
 //! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
 
 use crate::config::{PreemptedBy, RunConfig, Sched};
+use crate::host::switch_probe::SwitchProbe;
 use crate::memory::Memory;
-use crate::switch_probe::SwitchProbe;
 use crate::switches::{Reported, ThreadDoes};
 
 /// Who writes the flag under the host's scheduler.
@@ -94,7 +94,7 @@ impl Watcher {
     pub(crate) fn runs_here(&self, vcpu: u32) {
         if let Some(probe) = &self.probe {
             // It fails when the map is full, which has room for all vCPUs. Then this one's flag stays clear.
-            let _ = probe.watch(crate::signal::Thread::current().id(), vcpu);
+            let _ = probe.watch(crate::host::signal::Thread::current().id(), vcpu);
         }
     }
 

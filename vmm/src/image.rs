@@ -11,7 +11,7 @@ use haltkick_hypercalls::{
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-use crate::error::RunError;
+use crate::host::error::RunError;
 use crate::memory::IMAGE_BASE;
 use crate::segment::Segment;
 use crate::sites::{self, Calls, Site};

@@ -7,7 +7,7 @@ use kvm_bindings::{
 use kvm_ioctls::VmFd;
 
 use crate::capabilities::enable;
-use crate::error::{RunError, system};
+use crate::host::error::{RunError, system};
 use crate::vcpu::KvmVcpu;
 
 /// Gives a VM without vCPUs an interrupt controller in the kernel: local APICs only, with 32-bit ids.

@@ -18,17 +18,15 @@ mod activity;
 mod beside;
 mod boot;
 mod capabilities;
-mod clock;
 mod collect;
 mod config;
 mod deschedule;
 mod disassemble;
-mod error;
 mod exits;
 mod explain;
 mod guest_run;
 mod hints;
-mod identity;
+mod host;
 mod image;
 mod in_kernel;
 mod instruments;
@@ -40,11 +38,9 @@ mod loss;
 mod machine;
 mod mark;
 mod memory;
-mod mutex;
 mod observe;
 mod outcome;
 mod patch;
-mod pmu;
 mod probe;
 mod profile;
 mod qemu;
@@ -54,11 +50,8 @@ mod round_trip;
 mod run;
 mod sched;
 mod segment;
-mod signal;
 mod sites;
 mod supervise;
-#[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
-mod switch_probe;
 mod switches;
 mod symbols;
 mod trace;
@@ -73,13 +66,14 @@ pub use config::{
 };
 pub use deschedule::{Deschedule, HowOften, Target};
 pub use disassemble::{Disassembler, Line, around};
-pub use error::RunError;
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
 };
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
+pub use host::affinity::allowed_cpus;
+pub use host::error::RunError;
 pub use image::{Entry, Image};
 pub use instruments::Instruments;
 pub use linux::{
@@ -96,7 +90,6 @@ pub use qemu::find_qemu;
 pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
-pub use sched::affinity::allowed_cpus;
 pub use sched::run_delay::RunDelay;
 pub use sites::{Calls, Operation};
 pub use symbols::{Frame, Lines, Symbol, Symbols};

@@ -6,10 +6,10 @@ use kvm_ioctls::VmFd;
 
 use crate::boot;
 use crate::capabilities;
-use crate::clock::{self, read_tsc};
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
-use crate::error::{RunError, system};
 use crate::hints::{Hints, Watcher};
+use crate::host::clock::{self, read_tsc};
+use crate::host::error::{RunError, system};
 use crate::image::Image;
 use crate::in_kernel;
 use crate::memory::Memory;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::clock::read_tsc;
+use crate::host::clock::read_tsc;
 
 /// What the VMM has told by a vCPU's flag, for comparison with what others have read.
 #[derive(Debug, Default)]

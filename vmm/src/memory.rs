@@ -32,8 +32,8 @@ use haltkick_hypercalls::{
 };
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
-use crate::error::RunError;
-use crate::identity::Identity;
+use crate::host::error::RunError;
+use crate::host::mapping::Identity;
 
 /// Size of the pages that the guest's memory is mapped with.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;

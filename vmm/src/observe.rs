@@ -4,8 +4,8 @@
 use std::io;
 
 use crate::activity::Activity;
-use crate::clock::now_ns;
 use crate::guest_run::GuestRun;
+use crate::host::clock::now_ns;
 use crate::profile::Sampler;
 use crate::trace::{Recorder, What, Why};
 use crate::vcpu::Vcpu;

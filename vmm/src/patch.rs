@@ -10,7 +10,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
-use crate::error::RunError;
+use crate::host::error::RunError;
 use crate::image::Image;
 use crate::memory::Memory;
 use crate::sites::{Calls, Operation, Site};

@@ -1,7 +1,7 @@
 //! What this host's KVM can do, measured: for `doctor`.
 
 use crate::config::{PvBackend, Ring};
-use crate::error::RunError;
+use crate::host::error::RunError;
 use crate::image::Image;
 use crate::in_kernel;
 use crate::ring;

@@ -19,10 +19,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::activity::Activity;
-use crate::clock::now_ns;
+use crate::host::clock::now_ns;
+use crate::host::locks::lock;
+use crate::host::signal::KickTimer;
 use crate::image::Image;
-use crate::mutex::lock;
-use crate::signal::KickTimer;
 use crate::vcpu::Vcpu;
 
 /// A sample that is noticed later than this after its moment is none.

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::WorkloadFlags;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::clock::{self, GuestTsc};
 use crate::collect;
 use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
-use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
+use crate::host::affinity;
+use crate::host::clock::{self, GuestTsc};
+use crate::host::error::{RunError, system};
 use crate::image::Image;
 use crate::in_kernel;
 use crate::instruments::Instruments;
@@ -28,7 +29,6 @@ use crate::machine::Chosen;
 use crate::memory::Memory;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
-use crate::sched::affinity;
 use crate::vm::Vm;
 use crate::watch::Watch;
 

@@ -11,12 +11,12 @@ use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
 use crate::boot::START_FLAGS;
-use crate::clock::now_ns;
 use crate::config::Ring;
-use crate::error::{RunError, system};
 use crate::exits::Exit;
+use crate::host::clock::now_ns;
+use crate::host::error::{RunError, system};
+use crate::host::signal::{self, KickTimer};
 use crate::memory::{Memory, PROBE_CODE};
-use crate::signal::{self, KickTimer};
 use crate::vcpu::KvmVcpu;
 use crate::vm::Vm;
 

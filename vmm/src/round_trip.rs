@@ -15,14 +15,14 @@ use kvm_bindings::kvm_regs;
 
 use crate::boot;
 use crate::config::{PvBackend, Ring, RunConfig};
-use crate::error::{RunError, system};
 use crate::exits::Exit;
+use crate::host::affinity;
+use crate::host::error::{RunError, system};
+use crate::host::signal;
 use crate::image::Image;
 use crate::in_kernel;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::run::run;
-use crate::sched::affinity;
-use crate::signal;
 use crate::vcpu::KvmVcpu;
 use crate::vm::Vm;
 

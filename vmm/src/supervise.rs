@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::config::{MAX_WINDOWS, RunConfig, Sched};
-use crate::error::RunError;
 use crate::guest_run::GuestRun;
-use crate::pmu::Pmu;
+use crate::host::clock::{now_ns, process_cpu_time, read_tsc};
+use crate::host::error::RunError;
+use crate::host::pmu::Pmu;
+use crate::host::switch_probe::SwitchProbe;
 use crate::sched::{SchedStat, Scheduler};
-use crate::switch_probe::SwitchProbe;
 use crate::switches::{Books, Frame, Switched};
 use crate::trace::{self, Recorder};
 use crate::watch::Watch;

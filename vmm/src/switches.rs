@@ -11,7 +11,7 @@
 //! end, and is left out. How many got lost is counted.
 
 use crate::activity::{Activity, ByActivity};
-use crate::clock::WindowTimes;
+use crate::host::clock::WindowTimes;
 use crate::loss::Watch;
 use crate::trace::{Instant, What, Why};
 

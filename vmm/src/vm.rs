@@ -8,7 +8,7 @@ use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
 use crate::config::Ring;
-use crate::error::{RunError, system};
+use crate::host::error::{RunError, system};
 use crate::image::Image;
 use crate::irqchip;
 use crate::memory::Memory;

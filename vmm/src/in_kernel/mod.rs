@@ -13,7 +13,7 @@ use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
 
 use crate::config::{PvBackend, Ring, RunConfig, Sched};
-use crate::error::RunError;
+use crate::host::error::RunError;
 use crate::ring;
 use crate::vm::Vm;
 

@@ -9,12 +9,12 @@ use kvm_bindings::kvm_regs;
 
 use super::{PV_UNHALT, features, is_amd};
 use crate::boot;
-use crate::clock::now_ns;
 use crate::config::{PvBackend, Ring};
-use crate::error::RunError;
 use crate::exits::Exit;
+use crate::host::clock::now_ns;
+use crate::host::error::RunError;
+use crate::host::signal::{self, KickTimer};
 use crate::memory::{Memory, PROBE_CODE};
-use crate::signal::{self, KickTimer};
 use crate::vcpu::KvmVcpu;
 use crate::vm::Vm;
 

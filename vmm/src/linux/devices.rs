@@ -15,8 +15,8 @@ use super::acpi::{
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
 use super::{ConsoleSink, LinuxEnd};
-use crate::error::{RunError, system};
-use crate::mutex::lock;
+use crate::host::error::{RunError, system};
+use crate::host::locks::lock;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;

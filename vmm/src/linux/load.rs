@@ -20,7 +20,7 @@ use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
 use super::{LinuxGuest, acpi};
-use crate::error::RunError;
+use crate::host::error::RunError;
 
 pub(crate) const GDT: u64 = 0x500;
 pub(crate) const BOOT_PARAMETERS: u64 = 0x7000;

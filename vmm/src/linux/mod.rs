@@ -22,12 +22,12 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
 use crate::beside;
-use crate::clock::{GuestTsc, process_cpu_time};
 use crate::config::{RunConfig, Sched};
 use crate::deschedule::{Plan, Target};
-use crate::error::{RunError, system};
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
+use crate::host::clock::{GuestTsc, process_cpu_time};
+use crate::host::error::{RunError, system};
 use crate::image::Image;
 use crate::instruments::Instruments;
 use crate::memory::Memory;

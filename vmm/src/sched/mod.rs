@@ -1,6 +1,5 @@
 //! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
 
-pub(crate) mod affinity;
 mod fair_queue;
 mod halts;
 mod host;

@@ -1,8 +1,8 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
 use crate::activity::Activity;
-use crate::clock::now_ns;
 use crate::deschedule::Injector;
+use crate::host::clock::now_ns;
 use crate::observe::Observer;
 use crate::sched::slice::SliceTimer;
 

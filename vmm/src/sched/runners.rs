@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::account::{Account, By, Place};
 use crate::activity::Activity;
-use crate::clock::now_ns;
 use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
-use crate::error::{RunError, system};
 use crate::exits::Exit;
 use crate::guest_run::GuestRun;
-use crate::mutex::lock;
+use crate::host::affinity;
+use crate::host::clock::now_ns;
+use crate::host::error::{RunError, system};
+use crate::host::locks::lock;
+use crate::host::signal::{self, Thread};
 use crate::observe::Observer;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
@@ -26,8 +28,7 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
-use crate::sched::{Finished, affinity, run_delay};
-use crate::signal::{self, Thread};
+use crate::sched::{Finished, run_delay};
 use crate::trace::Why;
 use crate::vcpu::Vcpu;
 

@@ -8,7 +8,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::mutex::lock;
+use crate::host::locks::lock;
 
 /// One slot for each vCPU of all guests; a vCPU that sleeps is a `T`.
 pub(super) struct Sleepers<T>(Vec<Mutex<Slot<T>>>);

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::signal::KickTimer;
+use crate::host::signal::KickTimer;
 
 /// The slice timer of one runner, which it kicks.
 pub(crate) struct SliceTimer {

@@ -12,11 +12,11 @@ mod write;
 use std::sync::Mutex;
 
 use crate::activity::Activity;
-use crate::clock::{now_ns, read_tsc};
 use crate::config::{RunConfig, Sched};
+use crate::host::clock::{now_ns, read_tsc};
+use crate::host::locks::lock;
 use crate::image::Image;
 use crate::memory::Memory;
-use crate::mutex::lock;
 
 pub(crate) use sections::Sections;
 

@@ -31,7 +31,7 @@ use libc::{
 };
 
 use crate::exits::Exit;
-use crate::signal;
+use crate::host::signal;
 
 /// Signals by which the CPU reports what the code did; open while it runs, with the kick.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];

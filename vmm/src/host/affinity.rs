@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::error::RunError;
+use crate::host::error::RunError;
 
 /// Pins the calling thread to `cpus` and reads the mask back.
 pub(crate) fn pin_to(cpus: &[u32]) -> Result<(), RunError> {

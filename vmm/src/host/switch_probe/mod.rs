@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
 
-use crate::mutex::lock;
+use crate::host::locks::lock;
 use crate::switches::{Reported, Switch, ThreadDoes};
 use ring::Ring;
 

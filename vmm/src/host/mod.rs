@@ -1,0 +1,12 @@
+//! What the VMM uses of its host: clocks, signals, pinning, memory maps, counters of events, and the probe of the kernel's
+//! scheduler. It knows nothing of guests.
+
+pub(crate) mod affinity;
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod locks;
+pub(crate) mod mapping;
+pub(crate) mod pmu;
+pub(crate) mod signal;
+#[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
+pub(crate) mod switch_probe;
