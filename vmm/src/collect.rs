@@ -15,7 +15,7 @@ use crate::guest_run::GuestRun;
 use crate::hints::Hints;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::machine::Machine;
 use crate::outcome::{
     Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,

@@ -12,7 +12,7 @@ use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::host::error::RunError;
 use crate::host::locks::lock;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
 use crate::mark::Mark;

@@ -21,7 +21,6 @@ mod capabilities;
 mod collect;
 mod config;
 mod deschedule;
-mod disassemble;
 mod exits;
 mod explain;
 mod guest_run;
@@ -40,7 +39,6 @@ mod mark;
 mod memory;
 mod observe;
 mod outcome;
-mod patch;
 mod probe;
 mod profile;
 mod qemu;
@@ -49,11 +47,8 @@ mod ring;
 mod round_trip;
 mod run;
 mod sched;
-mod segment;
-mod sites;
 mod supervise;
 mod switches;
-mod symbols;
 mod trace;
 mod vcpu;
 mod vm;
@@ -65,7 +60,6 @@ pub use config::{
     Share,
 };
 pub use deschedule::{Deschedule, HowOften, Target};
-pub use disassemble::{Disassembler, Line, around};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
@@ -74,7 +68,11 @@ pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
-pub use image::{Entry, Image};
+pub use image::disassemble::{Disassembler, Line, around};
+pub use image::file::{Entry, Image};
+pub use image::patch::{Edit, Form};
+pub use image::sites::{Calls, Operation};
+pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use instruments::Instruments;
 pub use linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
@@ -83,7 +81,6 @@ pub use outcome::{
     CacheEvents, Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports,
     TicksHistogram, VcpuOutcome, WorkSpeed,
 };
-pub use patch::{Edit, Form};
 pub use probe::{Probe, probe};
 pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use qemu::find_qemu;
@@ -91,6 +88,4 @@ pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
 pub use sched::run_delay::RunDelay;
-pub use sites::{Calls, Operation};
-pub use symbols::{Frame, Lines, Symbol, Symbols};
 pub use trace::Trace;

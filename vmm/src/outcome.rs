@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::activity::ByActivity;
 use crate::config::{PvBackend, Ring};
+use crate::image::sites::Calls;
 use crate::sched::run_delay::RunDelay;
-use crate::sites::Calls;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::config::{PvBackend, Ring};
 use crate::host::error::RunError;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::in_kernel;
 use crate::ring;
 use crate::vm::{Vm, open_kvm};

@@ -22,7 +22,7 @@ use crate::activity::Activity;
 use crate::host::clock::now_ns;
 use crate::host::locks::lock;
 use crate::host::signal::KickTimer;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::vcpu::Vcpu;
 
 /// A sample that is noticed later than this after its moment is none.

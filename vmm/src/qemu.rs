@@ -22,7 +22,7 @@ use crate::hints::Watcher;
 use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
 use crate::host::error::{RunError, system};
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::in_kernel;
 use crate::instruments::Instruments;
 use crate::machine::Chosen;

@@ -19,7 +19,7 @@ use crate::exits::Exit;
 use crate::host::affinity;
 use crate::host::error::{RunError, system};
 use crate::host::signal;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::in_kernel;
 use crate::memory::{Memory, PROBE_CODE};
 use crate::run::run;

@@ -15,7 +15,7 @@ use crate::host::affinity;
 use crate::host::clock::{GuestTsc, now_ns, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
-use crate::image::{Entry, Image};
+use crate::image::file::{Entry, Image};
 use crate::instruments::Instruments;
 use crate::machine::{Chosen, Machine, pool_bytes};
 use crate::outcome::Outcome;

@@ -9,7 +9,7 @@ use kvm_ioctls::{Kvm, VmFd};
 use crate::boot;
 use crate::config::Ring;
 use crate::host::error::{RunError, system};
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::irqchip;
 use crate::memory::Memory;
 use crate::vcpu::KvmVcpu;

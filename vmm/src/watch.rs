@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::config::{RunConfig, Sched};
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::instruments::Instruments;
 use crate::memory::Memory;
 use crate::profile::{Profile, Sampler, Samples};

@@ -16,12 +16,13 @@ use serde::Serialize;
 use self::queues::{Locks, Nodes};
 use crate::account::Place;
 use crate::activity::Activity;
-use crate::disassemble::{Disassembler, around};
-use crate::image::Image;
+use crate::host::error::RunError;
+use crate::image::disassemble::Line;
+use crate::image::disassemble::{Disassembler, around};
+use crate::image::file::Image;
+use crate::image::symbols::{Frame, Lines};
 use crate::machine::Machine;
 use crate::sched::Finished;
-use crate::symbols::{Frame, Lines};
-use crate::{Line, RunError};
 
 pub use queues::{Census, Queue, Registered};
 pub use verdict::{Cause, Verdict};

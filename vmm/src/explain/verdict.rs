@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::text::{duration, vcpu_list};
 use super::{LockState, State, VcpuState};
-use crate::RunError;
+use crate::host::error::RunError;
 
 /// Off for less than this is nothing.
 const LONG_OFF_NS: u64 = 100_000_000;

@@ -28,7 +28,7 @@ use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, process_cpu_time};
 use crate::host::error::{RunError, system};
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::instruments::Instruments;
 use crate::memory::Memory;
 use crate::sched::{Finished, SchedStat, Scheduler};

@@ -15,7 +15,7 @@ use crate::activity::Activity;
 use crate::config::{RunConfig, Sched};
 use crate::host::clock::{now_ns, read_tsc};
 use crate::host::locks::lock;
-use crate::image::Image;
+use crate::image::file::Image;
 use crate::memory::Memory;
 
 pub(crate) use sections::Sections;

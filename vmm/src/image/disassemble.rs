@@ -6,8 +6,8 @@ use iced_x86::{Decoder, DecoderOptions, FastFormatter, Instruction, SymbolResolv
 
 use serde::{Serialize, Serializer};
 
-use crate::image::Image;
-use crate::symbols::Symbols;
+use crate::image::file::Image;
+use crate::image::symbols::Symbols;
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -197,7 +197,7 @@ fn source_file(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Image;
+    use crate::image::file::Image;
 
     #[test]
     fn names_keep_what_tells_functions_apart() {

@@ -11,9 +11,9 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
 use crate::host::error::RunError;
-use crate::image::Image;
+use crate::image::file::Image;
+use crate::image::sites::{Calls, Operation, Site};
 use crate::memory::Memory;
-use crate::sites::{Calls, Operation, Site};
 
 /// What is in the place of a site's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

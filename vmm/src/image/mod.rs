@@ -1,0 +1,9 @@
+//! What a guest's file holds: its entry points and tables, its parts, its call sites and how they are rewritten, and what code
+//! lies at an address.
+
+pub(crate) mod disassemble;
+pub(crate) mod file;
+pub(crate) mod patch;
+pub(crate) mod segment;
+pub(crate) mod sites;
+pub(crate) mod symbols;
