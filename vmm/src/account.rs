@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::activity::{Activity, ByActivity};
+use crate::guest::activity::{Activity, ByActivity};
 use crate::guest_run::GuestRun;
 use crate::host::clock::read_tsc;
 use crate::outcome::Graces;

@@ -8,9 +8,9 @@ use haltkick_hypercalls::{
     PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
-use crate::activity::ByActivity;
 use crate::config::{PvBackend, RunConfig, Sched};
 use crate::exits::Exit;
+use crate::guest::activity::ByActivity;
 use crate::guest_run::GuestRun;
 use crate::hints::Hints;
 use crate::host::error::RunError;

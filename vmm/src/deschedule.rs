@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
 
-use crate::activity::Activity;
+use crate::guest::activity::Activity;
 use crate::image::file::{Entry, Image};
 
 /// Whom to take off.

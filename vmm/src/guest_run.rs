@@ -5,9 +5,10 @@ use std::sync::{Mutex, OnceLock};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::activity::Activity;
 use crate::config::{RunConfig, Sched};
 use crate::exits::Exit;
+use crate::guest::activity::Activity;
+use crate::guest::memory::Memory;
 use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::host::error::RunError;
@@ -16,7 +17,6 @@ use crate::image::file::Image;
 use crate::invalidate::Invalidations;
 use crate::loss::Losses;
 use crate::mark::Mark;
-use crate::memory::Memory;
 use crate::sched::run_delay::RunDelays;
 use crate::vcpu::{Vcpu, reason_name};
 use crate::watch::Watch;

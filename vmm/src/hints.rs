@@ -4,8 +4,8 @@
 //! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
 
 use crate::config::{PreemptedBy, RunConfig, Sched};
+use crate::guest::memory::Memory;
 use crate::host::switch_probe::SwitchProbe;
-use crate::memory::Memory;
 use crate::switches::{Reported, ThreadDoes};
 
 /// Who writes the flag under the host's scheduler.

@@ -22,8 +22,8 @@ use std::sync::{Mutex, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
+use crate::guest::memory::Memory;
 use crate::host::signal::Thread;
-use crate::memory::Memory;
 use crate::vcpu::Vcpu;
 
 /// One vCPU's part.

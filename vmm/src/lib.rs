@@ -14,7 +14,6 @@
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
 mod account;
-mod activity;
 mod beside;
 mod boot;
 mod capabilities;
@@ -23,6 +22,7 @@ mod config;
 mod deschedule;
 mod exits;
 mod explain;
+mod guest;
 mod guest_run;
 mod hints;
 mod host;
@@ -36,7 +36,6 @@ mod linux;
 mod loss;
 mod machine;
 mod mark;
-mod memory;
 mod observe;
 mod outcome;
 mod probe;
@@ -54,7 +53,6 @@ mod vcpu;
 mod vm;
 mod watch;
 
-pub use activity::ByActivity;
 pub use config::{
     Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
     Share,
@@ -64,6 +62,7 @@ pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
 };
+pub use guest::activity::ByActivity;
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use host::affinity::allowed_cpus;

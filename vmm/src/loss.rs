@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_WAITER, MAX_LOCKS};
 
+use crate::guest::memory::Memory;
 use crate::host::clock::WindowTimes;
-use crate::memory::Memory;
 
 // Relaxed throughout: the guest's lines are read while it runs, and a watch that two runners write at once is wrong by
 // the moment between them.

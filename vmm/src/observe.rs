@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::activity::Activity;
+use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::clock::now_ns;
 use crate::profile::Sampler;

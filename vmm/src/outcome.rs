@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::activity::ByActivity;
 use crate::config::{PvBackend, Ring};
+use crate::guest::activity::ByActivity;
 use crate::image::sites::Calls;
 use crate::sched::run_delay::RunDelay;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::activity::Activity;
+use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
 use crate::host::locks::lock;
 use crate::host::signal::KickTimer;

@@ -17,6 +17,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::collect;
 use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
+use crate::guest::memory::Memory;
 use crate::guest_run::GuestRun;
 use crate::hints::Watcher;
 use crate::host::affinity;
@@ -26,7 +27,6 @@ use crate::image::file::Image;
 use crate::in_kernel;
 use crate::instruments::Instruments;
 use crate::machine::Chosen;
-use crate::memory::Memory;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
 use crate::vm::Vm;

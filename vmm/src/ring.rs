@@ -13,10 +13,10 @@ use kvm_bindings::kvm_regs;
 use crate::boot::START_FLAGS;
 use crate::config::Ring;
 use crate::exits::Exit;
+use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::signal::{self, KickTimer};
-use crate::memory::{Memory, PROBE_CODE};
 use crate::vcpu::KvmVcpu;
 use crate::vm::Vm;
 

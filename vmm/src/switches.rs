@@ -10,7 +10,7 @@
 //! A report may get lost, when nobody has looked for too long: then a stay on a pCPU or off it has no beginning or no
 //! end, and is left out. How many got lost is counted.
 
-use crate::activity::{Activity, ByActivity};
+use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::WindowTimes;
 use crate::loss::Watch;
 use crate::trace::{Instant, What, Why};

@@ -8,10 +8,10 @@ use kvm_ioctls::{Kvm, VmFd};
 
 use crate::boot;
 use crate::config::Ring;
+use crate::guest::memory::Memory;
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::irqchip;
-use crate::memory::Memory;
 use crate::vcpu::KvmVcpu;
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.

@@ -3,9 +3,9 @@
 use std::io;
 
 use crate::config::{RunConfig, Sched};
+use crate::guest::memory::Memory;
 use crate::image::file::Image;
 use crate::instruments::Instruments;
-use crate::memory::Memory;
 use crate::profile::{Profile, Sampler, Samples};
 use crate::trace::{About, Collector, Recorder, Trace};
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::queues::{Locks, Nodes};
 use crate::account::Place;
-use crate::activity::Activity;
+use crate::guest::activity::Activity;
 use crate::host::error::RunError;
 use crate::image::disassemble::Line;
 use crate::image::disassemble::{Disassembler, around};

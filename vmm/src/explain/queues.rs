@@ -14,7 +14,7 @@ use haltkick_hypercalls::{
 };
 use serde::Serialize;
 
-use crate::memory::Memory;
+use crate::guest::memory::Memory;
 
 /// Nodes of one vCPU that are looked at, at most.
 const MOST_NODES_PER_VCPU: u32 = 8;

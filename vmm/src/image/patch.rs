@@ -10,10 +10,10 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
+use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::image::sites::{Calls, Operation, Site};
-use crate::memory::Memory;
 
 /// What is in the place of a site's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use haltkick_hypercalls::{
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
 
+use crate::guest::memory::IMAGE_BASE;
 use crate::image::segment::Segment;
-use crate::memory::IMAGE_BASE;
 
 /// What a site does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

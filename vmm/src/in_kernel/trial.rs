@@ -11,10 +11,10 @@ use super::{PV_UNHALT, features, is_amd};
 use crate::boot;
 use crate::config::{PvBackend, Ring};
 use crate::exits::Exit;
+use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
 use crate::host::signal::{self, KickTimer};
-use crate::memory::{Memory, PROBE_CODE};
 use crate::vcpu::KvmVcpu;
 use crate::vm::Vm;
 

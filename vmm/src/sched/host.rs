@@ -11,9 +11,9 @@ use std::time::Duration;
 use haltkick_hypercalls::READY_UNKNOWN;
 
 use crate::account::{Account, By, Place};
-use crate::activity::Activity;
 use crate::deschedule::{Injector, Plan};
 use crate::exits::Exit;
+use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::affinity;
 use crate::host::clock::now_ns;

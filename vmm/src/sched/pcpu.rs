@@ -1,7 +1,7 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
-use crate::activity::Activity;
 use crate::deschedule::Injector;
+use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
 use crate::observe::Observer;
 use crate::sched::slice::SliceTimer;

@@ -11,10 +11,10 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::account::{Account, By, Place};
-use crate::activity::Activity;
 use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
 use crate::exits::Exit;
+use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::affinity;
 use crate::host::clock::now_ns;

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use haltkick_hypercalls::{TRACE_SECTION_BYTES, TRACE_SECTIONS_OFFSET};
 
 use super::Clock;
-use crate::activity::Activity;
-use crate::memory::Memory;
+use crate::guest::activity::Activity;
+use crate::guest::memory::Memory;
 
 /// One critical section, in host time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::perfetto::{Kind, Track, TrackEvent, Writer};
 use super::{Event, Trace, What, Why};
-use crate::activity::Activity;
+use crate::guest::activity::Activity;
 
 const RUN: Track = Track(1);
 const PCPUS: Track = Track(2);
