@@ -9,14 +9,14 @@ use haltkick_hypercalls::{
 };
 
 use crate::config::{PvBackend, RunConfig, Sched};
-use crate::exits::Exit;
 use crate::guest::activity::ByActivity;
 use crate::guest_run::GuestRun;
 use crate::hints::Hints;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::image::file::Image;
-use crate::machine::Machine;
+use crate::machine::build::Machine;
+use crate::machine::exits::Exit;
 use crate::outcome::{
     Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
     VcpuOutcome, WorkSpeed,

@@ -6,7 +6,6 @@ use std::sync::{Mutex, OnceLock};
 use haltkick_hypercalls::VcpuArea;
 
 use crate::config::{RunConfig, Sched};
-use crate::exits::Exit;
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::hints::Watcher;
@@ -14,11 +13,12 @@ use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::host::error::RunError;
 use crate::host::locks::lock;
 use crate::image::file::Image;
-use crate::invalidate::Invalidations;
 use crate::loss::Losses;
+use crate::machine::exits::Exit;
+use crate::machine::invalidate::Invalidations;
+use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::mark::Mark;
 use crate::sched::run_delay::RunDelays;
-use crate::vcpu::{Vcpu, reason_name};
 use crate::watch::Watch;
 
 /// Most console text that is kept: the guest is not trusted to stop.

@@ -15,23 +15,16 @@
 
 mod account;
 mod beside;
-mod boot;
-mod capabilities;
 mod collect;
 mod config;
 mod deschedule;
-mod exits;
 mod explain;
 mod guest;
 mod guest_run;
 mod hints;
 mod host;
 mod image;
-mod in_kernel;
 mod instruments;
-mod invalidate;
-mod irqchip;
-mod kvm_stats;
 mod linux;
 mod loss;
 mod machine;
@@ -42,15 +35,12 @@ mod probe;
 mod profile;
 mod qemu;
 mod readings;
-mod ring;
 mod round_trip;
 mod run;
 mod sched;
 mod supervise;
 mod switches;
 mod trace;
-mod vcpu;
-mod vm;
 mod watch;
 
 pub use config::{

@@ -6,9 +6,9 @@ use std::io;
 use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::clock::now_ns;
+use crate::machine::vcpu::Vcpu;
 use crate::profile::Sampler;
 use crate::trace::{Recorder, What, Why};
-use crate::vcpu::Vcpu;
 use crate::watch::Watch;
 
 /// The instruments of one thread.

@@ -3,9 +3,9 @@
 use crate::config::{PvBackend, Ring};
 use crate::host::error::RunError;
 use crate::image::file::Image;
-use crate::in_kernel;
-use crate::ring;
-use crate::vm::{Vm, open_kvm};
+use crate::machine::in_kernel;
+use crate::machine::ring;
+use crate::machine::vm::{Vm, open_kvm};
 
 /// What this host's KVM can do.
 #[derive(Clone, Debug)]

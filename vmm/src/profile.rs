@@ -23,7 +23,7 @@ use crate::host::clock::now_ns;
 use crate::host::locks::lock;
 use crate::host::signal::KickTimer;
 use crate::image::file::Image;
-use crate::vcpu::Vcpu;
+use crate::machine::vcpu::Vcpu;
 
 /// A sample that is noticed later than this after its moment is none.
 const LATE_NS: u64 = 100_000;

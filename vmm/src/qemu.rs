@@ -24,12 +24,12 @@ use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::in_kernel;
 use crate::instruments::Instruments;
-use crate::machine::Chosen;
+use crate::machine::build::Chosen;
+use crate::machine::in_kernel;
+use crate::machine::vm::Vm;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
-use crate::vm::Vm;
 use crate::watch::Watch;
 
 /// The program, unless `HALTKICK_QEMU` names another.

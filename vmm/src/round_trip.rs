@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
-use crate::boot;
 use crate::config::{PvBackend, Ring, RunConfig};
-use crate::exits::Exit;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::affinity;
 use crate::host::error::{RunError, system};
 use crate::host::signal;
 use crate::image::file::Image;
-use crate::in_kernel;
+use crate::machine::boot;
+use crate::machine::exits::Exit;
+use crate::machine::in_kernel;
+use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vm::Vm;
 use crate::run::run;
-use crate::vcpu::KvmVcpu;
-use crate::vm::Vm;
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;

@@ -17,7 +17,7 @@ use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::image::file::{Entry, Image};
 use crate::instruments::Instruments;
-use crate::machine::{Chosen, Machine, pool_bytes};
+use crate::machine::build::{Chosen, Machine, pool_bytes};
 use crate::outcome::Outcome;
 use crate::qemu;
 use crate::readings::Readings;

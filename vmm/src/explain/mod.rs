@@ -21,7 +21,7 @@ use crate::image::disassemble::Line;
 use crate::image::disassemble::{Disassembler, around};
 use crate::image::file::Image;
 use crate::image::symbols::{Frame, Lines};
-use crate::machine::Machine;
+use crate::machine::build::Machine;
 use crate::sched::Finished;
 
 pub use queues::{Census, Queue, Registered};

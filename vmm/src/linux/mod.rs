@@ -22,6 +22,7 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
 use crate::beside;
+use crate::collect;
 use crate::config::{RunConfig, Sched};
 use crate::deschedule::{Plan, Target};
 use crate::guest::memory::Memory;
@@ -31,11 +32,11 @@ use crate::host::clock::{GuestTsc, process_cpu_time};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::instruments::Instruments;
+use crate::machine::vcpu::{KvmVcpu, Vcpu};
+use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
+use crate::machine::{capabilities, irqchip, ring};
 use crate::sched::{Finished, SchedStat, Scheduler};
-use crate::vcpu::{KvmVcpu, Vcpu};
-use crate::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::watch::Watch;
-use crate::{capabilities, collect, irqchip, ring};
 
 pub(crate) use devices::Devices;
 use load::LinuxMemory;

@@ -12,7 +12,6 @@ use haltkick_hypercalls::READY_UNKNOWN;
 
 use crate::account::{Account, By, Place};
 use crate::deschedule::{Injector, Plan};
-use crate::exits::Exit;
 use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::affinity;
@@ -20,11 +19,12 @@ use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::Vcpu;
 use crate::observe::Observer;
 use crate::sched::{Finished, SchedStat};
 use crate::switches::ThreadDoes;
 use crate::trace::Why;
-use crate::vcpu::Vcpu;
 
 /// The threads.
 pub(crate) struct HostThreads<'a> {

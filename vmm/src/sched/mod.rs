@@ -17,7 +17,7 @@ use crate::account::{Account, Place};
 use crate::config::{RunConfig, Sched};
 use crate::deschedule::Plan;
 use crate::guest_run::GuestRun;
-use crate::vcpu::Vcpu;
+use crate::machine::vcpu::Vcpu;
 
 use host::HostThreads;
 use runners::Runners;

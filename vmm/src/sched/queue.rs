@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use crate::account::Account;
 use crate::guest_run::GuestRun;
+use crate::machine::vcpu::Vcpu;
 use crate::sched::halts::LONGEST_LOOK_NS;
 use crate::sched::shares::Shares;
-use crate::vcpu::Vcpu;
 
 /// A vCPU and its books.
 pub(super) struct Task<'a> {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use crate::account::{Account, By, Place};
 use crate::config::RunConfig;
 use crate::deschedule::{Injector, Plan};
-use crate::exits::Exit;
 use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::affinity;
@@ -21,6 +20,8 @@ use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::signal::{self, Thread};
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::Vcpu;
 use crate::observe::Observer;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
@@ -30,7 +31,6 @@ use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, run_delay};
 use crate::trace::Why;
-use crate::vcpu::Vcpu;
 
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.

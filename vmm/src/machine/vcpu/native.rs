@@ -30,8 +30,8 @@ use libc::{
     c_int, c_void, siginfo_t, ucontext_t,
 };
 
-use crate::exits::Exit;
 use crate::host::signal;
+use crate::machine::exits::Exit;
 
 /// Signals by which the CPU reports what the code did; open while it runs, with the kick.
 const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];

@@ -21,10 +21,10 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 
-use crate::exits::Exit;
 use crate::host::signal;
-use crate::kvm_stats;
 use crate::linux::Devices;
+use crate::machine::exits::Exit;
+use crate::machine::kvm_stats;
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);

@@ -4,8 +4,6 @@ use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Gu
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VmFd;
 
-use crate::boot;
-use crate::capabilities;
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::hints::{Hints, Watcher};
@@ -13,10 +11,12 @@ use crate::host::clock::{self, read_tsc};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::image::patch;
-use crate::in_kernel;
-use crate::ring;
-use crate::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
-use crate::vm::{Vm, open_kvm};
+use crate::machine::boot;
+use crate::machine::capabilities;
+use crate::machine::in_kernel;
+use crate::machine::ring;
+use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
+use crate::machine::vm::{Vm, open_kvm};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;

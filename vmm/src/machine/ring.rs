@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
-use crate::boot::START_FLAGS;
 use crate::config::Ring;
-use crate::exits::Exit;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::signal::{self, KickTimer};
-use crate::vcpu::KvmVcpu;
-use crate::vm::Vm;
+use crate::machine::boot::START_FLAGS;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vm::Vm;
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;

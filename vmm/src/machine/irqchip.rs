@@ -6,9 +6,9 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VmFd;
 
-use crate::capabilities::enable;
 use crate::host::error::{RunError, system};
-use crate::vcpu::KvmVcpu;
+use crate::machine::capabilities::enable;
+use crate::machine::vcpu::KvmVcpu;
 
 /// Gives a VM without vCPUs an interrupt controller in the kernel: local APICs only, with 32-bit ids.
 pub(crate) fn create(vm: &VmFd) -> Result<(), RunError> {

@@ -7,8 +7,8 @@ use std::io;
 
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
-use crate::exits::Exit;
 use crate::host::signal::{self, Thread};
+use crate::machine::exits::Exit;
 
 pub(crate) use kvm::{KvmVcpu, reason_name};
 pub(crate) use native::NativeVcpu;

@@ -14,8 +14,8 @@ use kvm_bindings::CpuId;
 
 use crate::config::{PvBackend, Ring, RunConfig, Sched};
 use crate::host::error::RunError;
-use crate::ring;
-use crate::vm::Vm;
+use crate::machine::ring;
+use crate::machine::vm::Vm;
 
 pub(crate) use trial::{ACCEPT_INTERRUPTS, HYPERCALL, KVM_HC_KICK_CPU, TRIAL_VCPUS, X2APIC_ICR, expect};
 

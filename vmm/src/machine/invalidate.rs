@@ -24,7 +24,7 @@ use haltkick_hypercalls::VcpuArea;
 
 use crate::guest::memory::Memory;
 use crate::host::signal::Thread;
-use crate::vcpu::Vcpu;
+use crate::machine::vcpu::Vcpu;
 
 /// One vCPU's part.
 #[derive(Default)]

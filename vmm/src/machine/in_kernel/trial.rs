@@ -8,15 +8,15 @@ use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
 use super::{PV_UNHALT, features, is_amd};
-use crate::boot;
 use crate::config::{PvBackend, Ring};
-use crate::exits::Exit;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
 use crate::host::signal::{self, KickTimer};
-use crate::vcpu::KvmVcpu;
-use crate::vm::Vm;
+use crate::machine::boot;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::KvmVcpu;
+use crate::machine::vm::Vm;
 
 /// vCPUs that a trial takes.
 pub(crate) const TRIAL_VCPUS: u32 = 2;
