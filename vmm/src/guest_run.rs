@@ -18,8 +18,8 @@ use crate::machine::exits::Exit;
 use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::mark::Mark;
+use crate::observe::watch::Watch;
 use crate::sched::run_delay::RunDelays;
-use crate::watch::Watch;
 
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;

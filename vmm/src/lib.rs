@@ -24,7 +24,6 @@ mod guest_run;
 mod hints;
 mod host;
 mod image;
-mod instruments;
 mod linux;
 mod loss;
 mod machine;
@@ -32,7 +31,6 @@ mod mark;
 mod observe;
 mod outcome;
 mod probe;
-mod profile;
 mod qemu;
 mod readings;
 mod round_trip;
@@ -40,8 +38,6 @@ mod run;
 mod sched;
 mod supervise;
 mod switches;
-mod trace;
-mod watch;
 
 pub use config::{
     Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
@@ -62,19 +58,19 @@ pub use image::file::{Entry, Image};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
-pub use instruments::Instruments;
 pub use linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
+pub use observe::instruments::Instruments;
+pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
+pub use observe::trace::Trace;
 pub use outcome::{
     CacheEvents, Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports,
     TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 pub use probe::{Probe, probe};
-pub use profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use qemu::find_qemu;
 pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
 pub use sched::run_delay::RunDelay;
-pub use trace::Trace;

@@ -24,13 +24,13 @@ use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::instruments::Instruments;
 use crate::machine::build::Chosen;
 use crate::machine::in_kernel;
 use crate::machine::vm::Vm;
+use crate::observe::instruments::Instruments;
+use crate::observe::watch::Watch;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
-use crate::watch::Watch;
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";

@@ -1,8 +1,8 @@
 //! What a run shows besides its outcome, and shows even if it has none.
 
 use crate::explain::Explanation;
-use crate::profile::Profile;
-use crate::trace::Trace;
+use crate::observe::profile::Profile;
+use crate::observe::trace::Trace;
 
 /// What was seen of a run, however it ended.
 #[derive(Debug, Default)]

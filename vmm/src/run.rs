@@ -16,15 +16,15 @@ use crate::host::clock::{GuestTsc, now_ns, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::image::file::{Entry, Image};
-use crate::instruments::Instruments;
 use crate::machine::build::{Chosen, Machine, pool_bytes};
+use crate::observe::instruments::Instruments;
+use crate::observe::trace::{self, About};
+use crate::observe::watch::Watch;
 use crate::outcome::Outcome;
 use crate::qemu;
 use crate::readings::Readings;
 use crate::sched::Scheduler;
 use crate::supervise::Supervisor;
-use crate::trace::{self, About};
-use crate::watch::Watch;
 
 /// Runs one guest to the end of its window.
 ///

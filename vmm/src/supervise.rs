@@ -11,10 +11,10 @@ use crate::host::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
+use crate::observe::trace::{self, Recorder};
+use crate::observe::watch::Watch;
 use crate::sched::{SchedStat, Scheduler};
 use crate::switches::{Books, Frame, Switched};
-use crate::trace::{self, Recorder};
-use crate::watch::Watch;
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);

@@ -13,7 +13,7 @@
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::WindowTimes;
 use crate::loss::Watch;
-use crate::trace::{Instant, What, Why};
+use crate::observe::trace::{Instant, What, Why};
 
 /// What the program saw. The layout is the program's, too.
 #[repr(C)]

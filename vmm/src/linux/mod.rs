@@ -31,12 +31,12 @@ use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, process_cpu_time};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::instruments::Instruments;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::machine::{capabilities, irqchip, ring};
+use crate::observe::instruments::Instruments;
+use crate::observe::watch::Watch;
 use crate::sched::{Finished, SchedStat, Scheduler};
-use crate::watch::Watch;
 
 pub(crate) use devices::Devices;
 use load::LinuxMemory;

@@ -21,10 +21,10 @@ use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::Observer;
+use crate::observe::observer::Observer;
+use crate::observe::trace::Why;
 use crate::sched::{Finished, SchedStat};
 use crate::switches::ThreadDoes;
-use crate::trace::Why;
 
 /// The threads.
 pub(crate) struct HostThreads<'a> {

@@ -3,7 +3,7 @@
 use crate::deschedule::Injector;
 use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
-use crate::observe::Observer;
+use crate::observe::observer::Observer;
 use crate::sched::slice::SliceTimer;
 
 /// When to look whether the vCPU on a pCPU has halted.

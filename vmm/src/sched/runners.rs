@@ -22,7 +22,8 @@ use crate::host::locks::lock;
 use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::Observer;
+use crate::observe::observer::Observer;
+use crate::observe::trace::Why;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::{Queue, Task};
@@ -30,7 +31,6 @@ use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
 use crate::sched::{Finished, run_delay};
-use crate::trace::Why;
 
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.

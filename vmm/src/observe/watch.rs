@@ -5,9 +5,9 @@ use std::io;
 use crate::config::{RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::image::file::Image;
-use crate::instruments::Instruments;
-use crate::profile::{Profile, Sampler, Samples};
-use crate::trace::{About, Collector, Recorder, Trace};
+use crate::observe::instruments::Instruments;
+use crate::observe::profile::{Profile, Sampler, Samples};
+use crate::observe::trace::{About, Collector, Recorder, Trace};
 
 /// Where the threads of a run hand in what they noted, of all its guests.
 #[derive(Debug)]

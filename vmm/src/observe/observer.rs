@@ -7,9 +7,9 @@ use crate::guest::activity::Activity;
 use crate::guest_run::GuestRun;
 use crate::host::clock::now_ns;
 use crate::machine::vcpu::Vcpu;
-use crate::profile::Sampler;
-use crate::trace::{Recorder, What, Why};
-use crate::watch::Watch;
+use crate::observe::profile::Sampler;
+use crate::observe::trace::{Recorder, What, Why};
+use crate::observe::watch::Watch;
 
 /// The instruments of one thread.
 pub(crate) struct Observer<'a> {
