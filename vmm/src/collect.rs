@@ -10,8 +10,6 @@ use haltkick_hypercalls::{
 
 use crate::config::{PvBackend, RunConfig, Sched};
 use crate::guest::activity::ByActivity;
-use crate::guest_run::GuestRun;
-use crate::hints::Hints;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::image::file::Image;
@@ -22,8 +20,10 @@ use crate::outcome::{
     VcpuOutcome, WorkSpeed,
 };
 use crate::sched::Finished;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::Hints;
+use crate::sched::switches::Switched;
 use crate::supervise::Observed;
-use crate::switches::Switched;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::deschedule::Deschedule;
+use crate::sched::deschedule::Deschedule;
 
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

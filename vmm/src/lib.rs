@@ -13,21 +13,15 @@
 //! (what a profile and a trace note). [`run_linux`] and
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
-mod account;
 mod beside;
 mod collect;
 mod config;
-mod deschedule;
 mod explain;
 mod guest;
-mod guest_run;
-mod hints;
 mod host;
 mod image;
 mod linux;
-mod loss;
 mod machine;
-mod mark;
 mod observe;
 mod outcome;
 mod probe;
@@ -37,20 +31,17 @@ mod round_trip;
 mod run;
 mod sched;
 mod supervise;
-mod switches;
 
 pub use config::{
     Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
     Share,
 };
-pub use deschedule::{Deschedule, HowOften, Target};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
 };
 pub use guest::activity::ByActivity;
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
-pub use hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
 pub use image::disassemble::{Disassembler, Line, around};
@@ -73,4 +64,6 @@ pub use qemu::find_qemu;
 pub use readings::Readings;
 pub use round_trip::RoundTrip;
 pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
+pub use sched::deschedule::{Deschedule, HowOften, Target};
+pub use sched::hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;

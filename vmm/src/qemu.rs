@@ -18,8 +18,6 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::collect;
 use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
 use crate::guest::memory::Memory;
-use crate::guest_run::GuestRun;
-use crate::hints::Watcher;
 use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
 use crate::host::error::{RunError, system};
@@ -31,6 +29,8 @@ use crate::observe::instruments::Instruments;
 use crate::observe::watch::Watch;
 use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::readings::Readings;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::Watcher;
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";

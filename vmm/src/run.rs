@@ -4,13 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
 
-use crate::account::Place;
 use crate::beside;
 use crate::collect::{self, Facts};
 use crate::config::{Engine, MOST_LINES, PvBackend, RunConfig, Sched};
-use crate::deschedule::{Deschedule, Plan};
 use crate::explain::{self, Scene};
-use crate::guest_run::GuestRun;
 use crate::host::affinity;
 use crate::host::clock::{GuestTsc, now_ns, read_tsc};
 use crate::host::error::RunError;
@@ -24,6 +21,9 @@ use crate::outcome::Outcome;
 use crate::qemu;
 use crate::readings::Readings;
 use crate::sched::Scheduler;
+use crate::sched::account::Place;
+use crate::sched::deschedule::{Deschedule, Plan};
+use crate::sched::guest_run::GuestRun;
 use crate::supervise::Supervisor;
 
 /// Runs one guest to the end of its window.

@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use self::queues::{Locks, Nodes};
-use crate::account::Place;
 use crate::guest::activity::Activity;
 use crate::host::error::RunError;
 use crate::image::disassemble::Line;
@@ -23,6 +22,7 @@ use crate::image::file::Image;
 use crate::image::symbols::{Frame, Lines};
 use crate::machine::build::Machine;
 use crate::sched::Finished;
+use crate::sched::account::Place;
 
 pub use queues::{Census, Queue, Registered};
 pub use verdict::{Cause, Verdict};

@@ -24,10 +24,7 @@ use vm_memory::GuestMemoryBackend as _;
 use crate::beside;
 use crate::collect;
 use crate::config::{RunConfig, Sched};
-use crate::deschedule::{Plan, Target};
 use crate::guest::memory::Memory;
-use crate::guest_run::GuestRun;
-use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, process_cpu_time};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
@@ -36,6 +33,9 @@ use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_th
 use crate::machine::{capabilities, irqchip, ring};
 use crate::observe::instruments::Instruments;
 use crate::observe::watch::Watch;
+use crate::sched::deschedule::{Plan, Target};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::Watcher;
 use crate::sched::{Finished, SchedStat, Scheduler};
 
 pub(crate) use devices::Devices;

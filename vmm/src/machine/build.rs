@@ -6,7 +6,6 @@ use kvm_ioctls::VmFd;
 
 use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::guest::memory::Memory;
-use crate::hints::{Hints, Watcher};
 use crate::host::clock::{self, read_tsc};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
@@ -17,6 +16,7 @@ use crate::machine::in_kernel;
 use crate::machine::ring;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
+use crate::sched::hints::{Hints, Watcher};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.
 const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;

@@ -4,12 +4,12 @@
 use std::io;
 
 use crate::guest::activity::Activity;
-use crate::guest_run::GuestRun;
 use crate::host::clock::now_ns;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::profile::Sampler;
 use crate::observe::trace::{Recorder, What, Why};
 use crate::observe::watch::Watch;
+use crate::sched::guest_run::GuestRun;
 
 /// The instruments of one thread.
 pub(crate) struct Observer<'a> {

@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
-use crate::account::{Account, By, Place};
-use crate::deschedule::{Injector, Plan};
 use crate::guest::activity::Activity;
-use crate::guest_run::GuestRun;
 use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
@@ -23,8 +20,11 @@ use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::trace::Why;
+use crate::sched::account::{Account, By, Place};
+use crate::sched::deschedule::{Injector, Plan};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::switches::ThreadDoes;
 use crate::sched::{Finished, SchedStat};
-use crate::switches::ThreadDoes;
 
 /// The threads.
 pub(crate) struct HostThreads<'a> {

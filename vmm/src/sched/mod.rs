@@ -1,8 +1,14 @@
 //! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
 
+pub(crate) mod account;
+pub(crate) mod deschedule;
 mod fair_queue;
+pub(crate) mod guest_run;
 mod halts;
+pub(crate) mod hints;
 mod host;
+pub(crate) mod loss;
+pub(crate) mod mark;
 mod pcpu;
 mod queue;
 pub(crate) mod run_delay;
@@ -10,14 +16,15 @@ mod runners;
 mod shares;
 mod sleepers;
 mod slice;
+pub(crate) mod switches;
 
 use std::thread::Scope;
 
-use crate::account::{Account, Place};
 use crate::config::{RunConfig, Sched};
-use crate::deschedule::Plan;
-use crate::guest_run::GuestRun;
 use crate::machine::vcpu::Vcpu;
+use crate::sched::account::{Account, Place};
+use crate::sched::deschedule::Plan;
+use crate::sched::guest_run::GuestRun;
 
 use host::HostThreads;
 use runners::Runners;

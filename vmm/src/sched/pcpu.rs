@@ -1,9 +1,9 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
-use crate::deschedule::Injector;
 use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
 use crate::observe::observer::Observer;
+use crate::sched::deschedule::Injector;
 use crate::sched::slice::SliceTimer;
 
 /// When to look whether the vCPU on a pCPU has halted.

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::account::Account;
-use crate::guest_run::GuestRun;
 use crate::machine::vcpu::Vcpu;
+use crate::sched::account::Account;
+use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LONGEST_LOOK_NS;
 use crate::sched::shares::Shares;
 

@@ -5,9 +5,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
-use crate::guest_run::GuestRun;
 use crate::host::clock::read_tsc;
 use crate::outcome::Graces;
+use crate::sched::guest_run::GuestRun;
 
 /// Where a vCPU was when the run ended; since when, in host time, where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

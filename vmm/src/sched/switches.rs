@@ -12,8 +12,8 @@
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::WindowTimes;
-use crate::loss::Watch;
 use crate::observe::trace::{Instant, What, Why};
+use crate::sched::loss::Watch;
 
 /// What the program saw. The layout is the program's, too.
 #[repr(C)]

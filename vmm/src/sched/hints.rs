@@ -6,7 +6,7 @@
 use crate::config::{PreemptedBy, RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::host::switch_probe::SwitchProbe;
-use crate::switches::{Reported, ThreadDoes};
+use crate::sched::switches::{Reported, ThreadDoes};
 
 /// Who writes the flag under the host's scheduler.
 #[derive(Debug)]

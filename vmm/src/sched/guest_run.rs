@@ -8,17 +8,17 @@ use haltkick_hypercalls::VcpuArea;
 use crate::config::{RunConfig, Sched};
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
-use crate::hints::Watcher;
 use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
 use crate::host::error::RunError;
 use crate::host::locks::lock;
 use crate::image::file::Image;
-use crate::loss::Losses;
 use crate::machine::exits::Exit;
 use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Vcpu, reason_name};
-use crate::mark::Mark;
 use crate::observe::watch::Watch;
+use crate::sched::hints::Watcher;
+use crate::sched::loss::Losses;
+use crate::sched::mark::Mark;
 use crate::sched::run_delay::RunDelays;
 
 /// Most console text that is kept: the guest is not trusted to stop.
