@@ -16,19 +16,17 @@
 mod beside;
 mod collect;
 mod config;
+mod engines;
 mod explain;
 mod guest;
 mod host;
 mod image;
-mod linux;
 mod machine;
 mod observe;
 mod outcome;
 mod probe;
-mod qemu;
 mod readings;
 mod round_trip;
-mod run;
 mod sched;
 mod supervise;
 
@@ -36,6 +34,11 @@ pub use config::{
     Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
     Share,
 };
+pub use engines::linux::{
+    ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
+};
+pub use engines::qemu::find_qemu;
+pub use engines::vmm::{Ended, check_guests, run, run_guests, run_with_readings};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
@@ -49,9 +52,6 @@ pub use image::file::{Entry, Image};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
-pub use linux::{
-    ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
-};
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
@@ -60,10 +60,8 @@ pub use outcome::{
     TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 pub use probe::{Probe, probe};
-pub use qemu::find_qemu;
 pub use readings::Readings;
 pub use round_trip::RoundTrip;
-pub use run::{Ended, check_guests, run, run_guests, run_with_readings};
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;

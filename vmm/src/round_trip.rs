@@ -14,6 +14,7 @@ use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, 
 use kvm_bindings::kvm_regs;
 
 use crate::config::{PvBackend, Ring, RunConfig};
+use crate::engines::vmm::run;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::affinity;
 use crate::host::error::{RunError, system};
@@ -24,7 +25,6 @@ use crate::machine::exits::Exit;
 use crate::machine::in_kernel;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
-use crate::run::run;
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;

@@ -21,8 +21,8 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 
+use crate::engines::linux::Devices;
 use crate::host::signal;
-use crate::linux::Devices;
 use crate::machine::exits::Exit;
 use crate::machine::kvm_stats;
 

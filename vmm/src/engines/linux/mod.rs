@@ -238,7 +238,7 @@ fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
             "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
         );
     }
-    crate::run::check_cpus(config)?;
+    crate::engines::vmm::check_cpus(config)?;
     beside::check_memory(linux.memory_bytes, beside::available_memory())
 }
 
