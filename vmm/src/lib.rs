@@ -13,9 +13,6 @@
 //! (what a profile and a trace note). [`run_linux`] and
 //! `linux/`: an unmodified Linux kernel in the guest's place.
 
-mod beside;
-mod collect;
-mod config;
 mod engines;
 mod explain;
 mod guest;
@@ -23,17 +20,11 @@ mod host;
 mod image;
 mod machine;
 mod observe;
-mod outcome;
 mod probe;
-mod readings;
 mod round_trip;
+mod run;
 mod sched;
-mod supervise;
 
-pub use config::{
-    Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
-    Share,
-};
 pub use engines::linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
@@ -55,13 +46,17 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
-pub use outcome::{
+pub use probe::{Probe, probe};
+pub use round_trip::RoundTrip;
+pub use run::config::{
+    Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
+    Share,
+};
+pub use run::outcome::{
     CacheEvents, Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports,
     TicksHistogram, VcpuOutcome, WorkSpeed,
 };
-pub use probe::{Probe, probe};
-pub use readings::Readings;
-pub use round_trip::RoundTrip;
+pub use run::readings::Readings;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;

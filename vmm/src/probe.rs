@@ -1,11 +1,11 @@
 //! What this host's KVM can do, measured: for `doctor`.
 
-use crate::config::{PvBackend, Ring};
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
 use crate::machine::ring;
 use crate::machine::vm::{Vm, open_kvm};
+use crate::run::config::{PvBackend, Ring};
 
 /// What this host's KVM can do.
 #[derive(Clone, Debug)]

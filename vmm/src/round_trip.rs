@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, PORT_WAIT, Results, VcpuArea, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
-use crate::config::{PvBackend, Ring, RunConfig};
 use crate::engines::vmm::run;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::affinity;
@@ -25,6 +24,7 @@ use crate::machine::exits::Exit;
 use crate::machine::in_kernel;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
+use crate::run::config::{PvBackend, Ring, RunConfig};
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;

@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::WorkloadFlags;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::collect;
-use crate::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
 use crate::guest::memory::Memory;
 use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
@@ -27,8 +25,10 @@ use crate::machine::in_kernel;
 use crate::machine::vm::Vm;
 use crate::observe::instruments::Instruments;
 use crate::observe::watch::Watch;
-use crate::outcome::{Outcome, PreemptedSource, VcpuOutcome};
-use crate::readings::Readings;
+use crate::run::collect;
+use crate::run::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
+use crate::run::outcome::{Outcome, PreemptedSource, VcpuOutcome};
+use crate::run::readings::Readings;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 

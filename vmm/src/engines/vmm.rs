@@ -4,9 +4,6 @@ use std::sync::atomic::AtomicBool;
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
 
-use crate::beside;
-use crate::collect::{self, Facts};
-use crate::config::{Engine, MOST_LINES, PvBackend, RunConfig, Sched};
 use crate::engines::qemu;
 use crate::explain::{self, Scene};
 use crate::host::affinity;
@@ -18,13 +15,16 @@ use crate::machine::build::{Chosen, Machine, pool_bytes};
 use crate::observe::instruments::Instruments;
 use crate::observe::trace::{self, About};
 use crate::observe::watch::Watch;
-use crate::outcome::Outcome;
-use crate::readings::Readings;
+use crate::run::beside;
+use crate::run::collect::{self, Facts};
+use crate::run::config::{Engine, MOST_LINES, PvBackend, RunConfig, Sched};
+use crate::run::outcome::Outcome;
+use crate::run::readings::Readings;
+use crate::run::supervise::Supervisor;
 use crate::sched::Scheduler;
 use crate::sched::account::Place;
 use crate::sched::deschedule::{Deschedule, Plan};
 use crate::sched::guest_run::GuestRun;
-use crate::supervise::Supervisor;
 
 /// Runs one guest to the end of its window.
 ///

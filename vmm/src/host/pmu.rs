@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
-use crate::config::{Engine, RunConfig};
-use crate::outcome::CacheEvents;
+use crate::run::config::{Engine, RunConfig};
+use crate::run::outcome::CacheEvents;
 
 /// `struct perf_event_attr` in its first version, which every kernel takes (perf_event_open(2)).
 #[repr(C)]

@@ -5,11 +5,11 @@
 use haltkick_hypercalls::{GuestAddress, PORT_LAST};
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 
-use crate::config::Ring;
 use crate::guest::memory::{
     GDT, IDT, LARGE_PAGE, Memory, PAGE_DIRECTORY, PAGE_DIRECTORY_POINTERS, PML4, TSS_BYTES,
 };
 use crate::image::file::Image;
+use crate::run::config::Ring;
 
 // Selectors, in the places where Linux has them: some KVM back ends (PVM) run user code under Linux' own.
 const KERNEL_CODE: u16 = 0x10;

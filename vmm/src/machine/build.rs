@@ -4,7 +4,6 @@ use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Gu
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VmFd;
 
-use crate::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::host::clock::{self, read_tsc};
 use crate::host::error::{RunError, system};
@@ -16,6 +15,7 @@ use crate::machine::in_kernel;
 use crate::machine::ring;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
+use crate::run::config::{Engine, PvBackend, Ring, RunConfig, Sched};
 use crate::sched::hints::{Hints, Watcher};
 
 /// MSR_KVM_STEAL_TIME: where KVM keeps the steal-time record, and the bit that enables it.

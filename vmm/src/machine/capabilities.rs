@@ -6,8 +6,8 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VmFd;
 
-use crate::config::RunConfig;
 use crate::host::error::{RunError, system};
+use crate::run::config::RunConfig;
 
 /// How long KVM polls for a wake-up before it lets a halted vCPU of this VM sleep. Where it cannot be set, it stays as it is.
 pub(crate) fn set_halt_poll(vm: &VmFd, length: std::time::Duration) {

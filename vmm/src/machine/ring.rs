@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
-use crate::config::Ring;
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
@@ -19,6 +18,7 @@ use crate::machine::boot::START_FLAGS;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
+use crate::run::config::Ring;
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;

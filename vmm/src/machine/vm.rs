@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd as _;
 use kvm_bindings::{CpuId, KVM_API_VERSION, KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm, VmFd};
 
-use crate::config::Ring;
 use crate::guest::memory::Memory;
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::irqchip;
 use crate::machine::vcpu::KvmVcpu;
+use crate::run::config::Ring;
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
 pub(crate) struct Vm {

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use crate::config::{RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples};
 use crate::observe::trace::{About, Collector, Recorder, Trace};
+use crate::run::config::{RunConfig, Sched};
 
 /// Where the threads of a run hand in what they noted, of all its guests.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::read_tsc;
-use crate::outcome::Graces;
+use crate::run::outcome::Graces;
 use crate::sched::guest_run::GuestRun;
 
 /// Where a vCPU was when the run ended; since when, in host time, where that is known.

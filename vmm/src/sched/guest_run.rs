@@ -5,7 +5,6 @@ use std::sync::{Mutex, OnceLock};
 
 use haltkick_hypercalls::VcpuArea;
 
-use crate::config::{RunConfig, Sched};
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
@@ -16,6 +15,7 @@ use crate::machine::exits::Exit;
 use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::watch::Watch;
+use crate::run::config::{RunConfig, Sched};
 use crate::sched::hints::Watcher;
 use crate::sched::loss::Losses;
 use crate::sched::mark::Mark;

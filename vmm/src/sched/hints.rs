@@ -3,9 +3,9 @@
 //! Under the VMM's scheduler the VMM does, exactly (see `account`). Under the host's, KVM does where it can; where it
 //! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
 
-use crate::config::{PreemptedBy, RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::host::switch_probe::SwitchProbe;
+use crate::run::config::{PreemptedBy, RunConfig, Sched};
 use crate::sched::switches::{Reported, ThreadDoes};
 
 /// Who writes the flag under the host's scheduler.

@@ -20,8 +20,8 @@ pub(crate) mod switches;
 
 use std::thread::Scope;
 
-use crate::config::{RunConfig, Sched};
 use crate::machine::vcpu::Vcpu;
+use crate::run::config::{RunConfig, Sched};
 use crate::sched::account::{Account, Place};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;

@@ -10,7 +10,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::config::RunConfig;
 use crate::guest::activity::Activity;
 use crate::host::affinity;
 use crate::host::clock::now_ns;
@@ -21,6 +20,7 @@ use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::trace::Why;
+use crate::run::config::RunConfig;
 use crate::sched::account::{Account, By, Place};
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;

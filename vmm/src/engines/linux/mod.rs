@@ -21,9 +21,6 @@ use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
-use crate::beside;
-use crate::collect;
-use crate::config::{RunConfig, Sched};
 use crate::guest::memory::Memory;
 use crate::host::clock::{GuestTsc, process_cpu_time};
 use crate::host::error::{RunError, system};
@@ -33,6 +30,9 @@ use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_th
 use crate::machine::{capabilities, irqchip, ring};
 use crate::observe::instruments::Instruments;
 use crate::observe::watch::Watch;
+use crate::run::beside;
+use crate::run::collect;
+use crate::run::config::{RunConfig, Sched};
 use crate::sched::deschedule::{Plan, Target};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;

@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
 
-use crate::config::{PvBackend, Ring, RunConfig, Sched};
 use crate::host::error::RunError;
 use crate::machine::ring;
 use crate::machine::vm::Vm;
+use crate::run::config::{PvBackend, Ring, RunConfig, Sched};
 
 pub(crate) use trial::{ACCEPT_INTERRUPTS, HYPERCALL, KVM_HC_KICK_CPU, TRIAL_VCPUS, X2APIC_ICR, expect};
 

@@ -8,7 +8,6 @@ use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
 use super::{PV_UNHALT, features, is_amd};
-use crate::config::{PvBackend, Ring};
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
@@ -17,6 +16,7 @@ use crate::machine::boot;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
+use crate::run::config::{PvBackend, Ring};
 
 /// vCPUs that a trial takes.
 pub(crate) const TRIAL_VCPUS: u32 = 2;

@@ -11,12 +11,12 @@ mod write;
 
 use std::sync::Mutex;
 
-use crate::config::{RunConfig, Sched};
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::{now_ns, read_tsc};
 use crate::host::locks::lock;
 use crate::image::file::Image;
+use crate::run::config::{RunConfig, Sched};
 
 pub(crate) use sections::Sections;
 

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::host::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
 use crate::observe::trace::{self, Recorder};
 use crate::observe::watch::Watch;
+use crate::run::config::{MAX_WINDOWS, RunConfig, Sched};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::switches::{Books, Frame, Switched};
 use crate::sched::{SchedStat, Scheduler};

@@ -8,22 +8,22 @@ use haltkick_hypercalls::{
     PAIR_COMPILED_IN, PAIR_THROUGH_TABLE, Results, WORK_PROBE_ITERATIONS, WORK_PROBES, WorkloadFlags,
 };
 
-use crate::config::{PvBackend, RunConfig, Sched};
 use crate::guest::activity::ByActivity;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
-use crate::outcome::{
+use crate::run::config::{PvBackend, RunConfig, Sched};
+use crate::run::outcome::{
     Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
     VcpuOutcome, WorkSpeed,
 };
+use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Hints;
 use crate::sched::switches::Switched;
-use crate::supervise::Observed;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{PvBackend, Ring};
 use crate::guest::activity::ByActivity;
 use crate::image::sites::Calls;
+use crate::run::config::{PvBackend, Ring};
 use crate::sched::run_delay::RunDelay;
 
 /// Is the `preempted` flag true? From the workload that checks it.

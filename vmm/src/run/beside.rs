@@ -2,8 +2,8 @@
 
 use haltkick_hypercalls::MAX_VCPUS;
 
-use crate::config::{Engine, RunConfig};
 use crate::host::error::RunError;
+use crate::run::config::{Engine, RunConfig};
 
 /// Checks guests that are to run together.
 pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {

@@ -1,0 +1,8 @@
+//! A run: what it is to do, whether that can be, what is watched while it lasts, and what it comes to.
+
+pub(crate) mod beside;
+pub(crate) mod collect;
+pub(crate) mod config;
+pub(crate) mod outcome;
+pub(crate) mod readings;
+pub(crate) mod supervise;
