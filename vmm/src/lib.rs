@@ -1,17 +1,17 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
-//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]. One file per concept:
-//! `image` (what a guest file offers), `memory` (who lies where), `boot` (how a vCPU starts), `ring` (which privilege
-//! ring runs natively), `vm` (KVM's part of a guest), `machine` (all of that, ready to start), `vcpu/` (KVM_RUN and
-//! what stands in for it where there is no KVM), `exits` (why it came back), `in_kernel/` (sleeping in KVM's hands),
-//! `irqchip` and `capabilities` (what that takes), `round_trip` (what a wake-up costs), `kvm_stats` (what KVM counts),
-//! `sched/` (who runs when), `deschedule` (whom to stop on purpose), `activity` and `account` (what each vCPU was
-//! doing, what happened to it), `mark` (what the guest was told of that), `loss` (what that cost the others),
-//! `invalidate` (who must drop cached translations), `supervise` (the window and the watchdog), `collect` (the
-//! outcome); `symbols` and `disassemble` (what code lies at an address); `segment` and `sites` (an image's parts, and
-//! the places that call a lock, read and checked), `patch` (those rewritten); `instruments`, `watch` and `observe`
-//! (what a profile and a trace note). [`run_linux`] and
-//! `linux/`: an unmodified Linux kernel in the guest's place.
+//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]; [`run_linux`] boots an unmodified Linux kernel
+//! instead. The rooms, from the ground up; each may import from those before it:
+//! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
+//! `image/`: what a guest's file holds: tables, call sites, symbols;
+//! `guest/`: the contract with our own guest: its memory, and what each vCPU says there;
+//! `machine/`: a machine ready to start, on KVM or in this process, and how its vCPUs are run;
+//! `observe/`: what a profile and a trace note;
+//! `sched/`: who runs when, whom to stop on purpose, and the books on what befell each vCPU;
+//! `explain/`: who is at fault when a run fails in the guest;
+//! `run/`: what a run is to do, how it is watched, and its outcome;
+//! `engines/`: what runs a guest: this VMM, QEMU, or this VMM under a Linux kernel;
+//! `probes/`: what this host can do, measured on guests made for it.
 
 mod engines;
 mod explain;
@@ -20,8 +20,7 @@ mod host;
 mod image;
 mod machine;
 mod observe;
-mod probe;
-mod round_trip;
+mod probes;
 mod run;
 mod sched;
 
@@ -46,8 +45,8 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
-pub use probe::{Probe, probe};
-pub use round_trip::RoundTrip;
+pub use probes::kvm::{Probe, probe};
+pub use probes::round_trip::RoundTrip;
 pub use run::config::{
     Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
     Share,

@@ -1,0 +1,4 @@
+//! What this host can do, measured on guests that are made for it.
+
+pub(crate) mod kvm;
+pub(crate) mod round_trip;
