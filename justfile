@@ -57,7 +57,7 @@ bench-sleeping-locks *ARGS: setup
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}
 
-# Does it see known differences? Slow-downs of 3 % and 10 %, 100 times each.
+# Does it see a known difference? A slow-down of 1 %, 50 times.
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
