@@ -1,31 +1,23 @@
 //! `haltkick`: experiments with locks on overcommitted virtual CPUs.
 
 mod attempts;
-mod bench;
 mod cli;
-mod compare;
+mod commands;
 mod consistency;
 mod cpulist;
 mod csv;
 mod deschedule;
 mod directory;
-mod disasm;
-mod doctor;
 mod duration;
 mod exit;
 mod experiment;
 mod facts;
 mod failure;
 mod findings;
-mod guest_image;
 mod holm;
 mod host;
-mod interrupt;
-mod launch;
 mod legend;
 mod likeness;
-mod linux;
-mod list;
 mod manifest;
 mod measure;
 mod memory_size;
@@ -44,14 +36,9 @@ mod quantity;
 mod rate;
 mod record;
 mod report;
-mod reproduce;
-mod results;
 mod run;
-mod schema;
 mod session;
 mod settings;
-mod several;
-mod single;
 mod statistics;
 mod summary;
 mod svg;
@@ -67,31 +54,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use cli::{Cli, Command};
-use exit::{Exit, Result};
+use cli::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let exit = dispatch(cli.command).unwrap_or_else(|failure| {
+    let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
         output::talk(&format!("haltkick: {failure}"));
         failure.exit
     });
     ExitCode::from(exit as u8)
-}
-
-fn dispatch(command: Command) -> Result<Exit> {
-    match command {
-        Command::Run(args) => launch::run(&args),
-        Command::Bench(args) => bench::bench(&args),
-        Command::Compare(args) => compare::compare(&args),
-        Command::Report(args) => results::again(&args),
-        Command::Merge(args) => results::merge(&args),
-        Command::Reproduce(args) => reproduce::reproduce(&args),
-        Command::Doctor(args) => doctor::doctor(&args),
-        Command::List(args) => list::list(&args),
-        Command::Disasm(args) => disasm::disasm(&args),
-        Command::Schema(args) => schema::print(args.format),
-        Command::Completions { shell } => schema::completions(shell),
-        Command::Man { dir } => schema::man(dir.as_deref()),
-    }
 }

@@ -7,15 +7,16 @@ use haltkick_vmm::{Image, RunError};
 
 use crate::attempts;
 use crate::cli::{BenchArgs, Overrides};
+use crate::commands::guest_image;
+use crate::commands::interrupt;
+use crate::commands::report::{self, Show};
 use crate::cpulist::{self, CpuList};
 use crate::directory::{self, Directory};
 use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment::{Experiment, Source, slug};
 use crate::facts;
-use crate::guest_image;
 use crate::host::Host;
-use crate::interrupt;
 use crate::manifest::{self, Manifest, ManifestSource};
 use crate::noise;
 use crate::origins;
@@ -23,7 +24,6 @@ use crate::output;
 use crate::plan::{Cell, Plan};
 use crate::progress::Progress;
 use crate::record::Record;
-use crate::results::{self, Show};
 use crate::run::{self, Engine};
 use crate::session::{CALIBRATION_BOOTS, Calibration, Rule, Session};
 use crate::settings::Supply;
@@ -115,7 +115,7 @@ fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Recor
     let rule = job.rule(args.target_precision, args.max_time, args.retry_disturbed);
     let (directory, manifest, records, ending) = measure(job, directory, records, rule)?;
     let show = Show { format: args.format, strict: args.strict };
-    let concluded = results::conclude(directory.path(), &manifest, &records, show);
+    let concluded = report::conclude(directory.path(), &manifest, &records, show);
     // What ended it early is the reason for whatever went wrong then.
     ending.and(concluded)
 }
@@ -153,7 +153,7 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
     };
     let rule = job.rule(None, None, None);
     let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
-    let concluded = results::write(directory.path(), &manifest, &records);
+    let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
 }
 

@@ -15,8 +15,8 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::bench;
 use crate::cli::{Format, ReproduceArgs};
+use crate::commands::bench;
 use crate::exit::{Exit, Failure, Result};
 use crate::nearest;
 use crate::output;

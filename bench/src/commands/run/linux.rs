@@ -12,12 +12,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
+use crate::commands::interrupt;
 use crate::cpulist;
 use crate::deschedule::Policy;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure::printable;
 use crate::host::Host;
-use crate::interrupt;
 use crate::noise::{NO_STEAL, Watch};
 use crate::output;
 use crate::quantity::{count, significant, time_ns};

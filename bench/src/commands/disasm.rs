@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use haltkick_vmm::{Disassembler, Edit, Form, Image, Line, Operation};
 
 use crate::cli::DisasmArgs;
+use crate::commands::guest_image;
 use crate::exit::{Exit, Failure, Result};
-use crate::guest_image;
 use crate::output;
 use crate::settings::Settings;
 

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunConfig};
 
 use crate::cli::{Format, RunArgs};
+use crate::commands::interrupt;
 use crate::duration::Span;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
 use crate::host::Host;
-use crate::interrupt;
 use crate::noise;
 use crate::output;
 use crate::print;

@@ -6,15 +6,15 @@ use std::time::SystemTime;
 use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig};
 
 use crate::cli::{Format, RunArgs};
+use crate::commands::interrupt;
+use crate::commands::run::single;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure;
 use crate::host::Host;
-use crate::interrupt;
 use crate::noise::Watch;
 use crate::output;
 use crate::record::{Origin, Record};
 use crate::run;
-use crate::single;
 use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::attempts;
 use crate::cli::{CompareArgs, Format};
+use crate::commands::report;
 use crate::exit::{Exit, Failure, Result};
 use crate::holm;
 use crate::likeness;
@@ -17,7 +18,6 @@ use crate::nearest;
 use crate::output;
 use crate::rate::{Rate, estimate_ratio};
 use crate::record::{Record, Role};
-use crate::results;
 use crate::summary::{Comparison, comparison, comparison_of};
 use crate::table;
 
@@ -110,7 +110,7 @@ fn side(text: &str) -> Result<Side> {
         Some((path, arm)) if !Path::new(text).exists() => (PathBuf::from(path), Some(arm.to_owned())),
         _ => (PathBuf::from(text), None),
     };
-    let (manifest, records) = results::read(&path)?;
+    let (manifest, records) = report::read(&path)?;
     if let Some(arm) = &arm
         && !manifest.outline.arms.contains(arm)
     {

@@ -1,19 +1,20 @@
 //! `haltkick run`: one guest, several, or Linux.
 
+pub(crate) mod linux;
+mod several;
+mod single;
+
 use haltkick_vmm::{Image, RunConfig};
 
 use crate::cli::RunArgs;
+use crate::commands::guest_image;
+use crate::commands::interrupt;
 use crate::cpulist;
 use crate::exit::{Exit, Failure, Result};
 use crate::experiment;
-use crate::guest_image;
-use crate::interrupt;
-use crate::linux;
 use crate::run;
 use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
-use crate::several;
-use crate::single;
 use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {

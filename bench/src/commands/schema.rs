@@ -6,15 +6,15 @@ use std::path::Path;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, SchemaOf};
-use crate::compare::Compared;
-use crate::doctor::Examination;
+use crate::commands::compare::Compared;
+use crate::commands::doctor::Examination;
+use crate::commands::reproduce::Reproduction;
+use crate::commands::run::linux::LinuxRecord;
 use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
-use crate::linux::LinuxRecord;
 use crate::manifest::Manifest;
 use crate::output;
 use crate::record::Record;
-use crate::reproduce::Reproduction;
 use crate::summary::Summary;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {

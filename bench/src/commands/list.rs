@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use haltkick_vmm::Target;
 
 use crate::cli::{ListArgs, Listed};
+use crate::commands::guest_image;
 use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
-use crate::guest_image;
 use crate::output;
 use crate::settings::layouts;
 

@@ -1,0 +1,34 @@
+//! What `haltkick` can be asked to do: a file for each command.
+
+mod bench;
+mod compare;
+mod disasm;
+mod doctor;
+mod guest_image;
+mod interrupt;
+mod list;
+mod report;
+mod reproduce;
+mod run;
+mod schema;
+
+use crate::cli::Command;
+use crate::exit::{Exit, Result};
+
+/// Does what the command line asks for.
+pub(crate) fn dispatch(command: Command) -> Result<Exit> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::again(&args),
+        Command::Merge(args) => report::merge(&args),
+        Command::Reproduce(args) => reproduce::reproduce(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::List(args) => list::list(&args),
+        Command::Disasm(args) => disasm::disasm(&args),
+        Command::Schema(args) => schema::print(args.format),
+        Command::Completions { shell } => schema::completions(shell),
+        Command::Man { dir } => schema::man(dir.as_deref()),
+    }
+}
