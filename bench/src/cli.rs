@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
 use crate::cpulist::CpuList;
-use crate::duration::Span;
 use crate::experiment::MOST_RETRIES;
 use crate::settings::{SchedChoice, Settings, Switch};
+use crate::text::duration::Span;
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::exit::{Failure, Result};
+use crate::text::exit::{Failure, Result};
 
 /// Host CPUs, ascending, without repetition, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::{Deschedule, HowOften, Target};
 
-use crate::duration::Span;
-use crate::nearest;
+use crate::text::duration::Span;
+use crate::text::nearest;
 
 /// A policy as it was written.
 #[derive(Clone, Debug, PartialEq)]

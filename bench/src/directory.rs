@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::exit::{Exit, Failure, Result};
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::run::run_id;
+use crate::text::exit::{Exit, Failure, Result};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 const RUNS: &str = "runs.jsonl";
@@ -127,7 +127,7 @@ fn check_lock(path: &Path, locked: std::result::Result<(), TryLockError>) -> Res
         ))),
         Err(TryLockError::Error(error)) => {
             let path = path.display();
-            crate::output::talk(&format!(
+            crate::text::output::talk(&format!(
                 "{path} cannot be locked ({error}): see to it that no other haltkick writes there"
             ));
             Ok(())
@@ -254,7 +254,7 @@ mod tests {
         let mut parts: Vec<Directory> =
             ["x", "x", "y"].map(|part| Directory::join(scratch.path(), part).unwrap()).into();
         for (part, record) in parts.iter_mut().zip(&records) {
-            part.append(&crate::output::to_json(record).unwrap()).unwrap();
+            part.append(&crate::text::output::to_json(record).unwrap()).unwrap();
         }
         assert_eq!(names(scratch.path()).len(), 4, "three parts and runs.jsonl");
         assert!(Directory::reopen(scratch.path()).is_err(), "whole blocks wait for single cells");

@@ -12,12 +12,12 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use crate::cli::{Overrides, percent};
-use crate::duration::Span;
-use crate::exit::{Failure, Result};
 use crate::measure::Measure;
-use crate::nearest;
 use crate::settings::Settings;
 use crate::settings::vm::{self, Vm};
+use crate::text::duration::Span;
+use crate::text::exit::{Failure, Result};
+use crate::text::nearest;
 
 use reader::Reader;
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::exit::Failure;
+use crate::text::exit::Failure;
 
 /// A run that failed in the guest. The output of `haltkick run --format json` then.
 #[derive(Clone, Debug, JsonSchema, Serialize)]

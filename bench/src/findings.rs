@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use crate::plan::OutlineComparison;
-use crate::quantity::significant;
 use crate::record::Role;
 use crate::statistics::{Estimate, Interval, Verdict};
 use crate::summary::{Comparison, Row, Summary};
 use crate::table;
+use crate::text::quantity::significant;
 
 /// Chance of telling any difference that is not there.
 const LEVEL: f64 = 0.05;

@@ -8,8 +8,6 @@ mod cpulist;
 mod csv;
 mod deschedule;
 mod directory;
-mod duration;
-mod exit;
 mod experiment;
 mod facts;
 mod failure;
@@ -20,19 +18,15 @@ mod legend;
 mod likeness;
 mod manifest;
 mod measure;
-mod memory_size;
 mod merge;
-mod nearest;
 mod noise;
 mod origins;
-mod output;
 mod plan;
 mod plot;
 mod print;
 mod probe;
 mod profile;
 mod progress;
-mod quantity;
 mod rate;
 mod record;
 mod report;
@@ -46,7 +40,6 @@ mod svg;
 mod synthetic;
 mod table;
 mod text;
-mod timestamp;
 mod trace;
 mod trust;
 
@@ -59,7 +52,7 @@ use cli::Cli;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
-        output::talk(&format!("haltkick: {failure}"));
+        text::output::talk(&format!("haltkick: {failure}"));
         failure.exit
     });
     ExitCode::from(exit as u8)

@@ -6,9 +6,9 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Failure, Result};
 use crate::host::Host;
 use crate::plan::Outline;
+use crate::text::exit::{Failure, Result};
 
 /// Name of the manifest's schema.
 pub(crate) const SCHEMA: &str = "haltkick.manifest";

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::exit::{Failure, Result};
 use crate::likeness;
 use crate::manifest::Manifest;
-use crate::output;
 use crate::record::{Record, Role};
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
 
 pub(crate) fn merge(
     paths: &[PathBuf],

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::probe;
-use crate::quantity::significant;
 use crate::record::{Noise, Record};
 use crate::run;
+use crate::text::quantity::significant;
 
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);

@@ -13,12 +13,12 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Failure, Result};
 use crate::experiment::{Arm, Experiment, slug};
 use crate::measure::Measure;
 use crate::record::{Place, Role};
 use crate::run::lock_free;
 use crate::settings::{Impossible, Settings, Supply};
+use crate::text::exit::{Failure, Result};
 
 /// Name of the lock-free cells.
 pub(crate) const LOCK_FREE: &str = "lock-free";

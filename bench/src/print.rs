@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::quantity::{LATENCIES, count, event, si, significant, time_ns};
 use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record};
+use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
 /// The record in about fifteen lines of at most 100 columns.
 pub(crate) fn record(record: &Record) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use haltkick_vmm::{Profile, ProfileRow};
 
-use crate::quantity::{count, time_ns};
+use crate::text::quantity::{count, time_ns};
 
 /// Rows below this share are summed up.
 const LEAST_SHARE: f64 = 0.005;

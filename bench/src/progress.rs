@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::output;
-use crate::quantity::patience;
+use crate::text::output;
+use crate::text::quantity::patience;
 
 /// What a cell costs beside its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);

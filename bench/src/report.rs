@@ -8,12 +8,12 @@ use crate::findings::{self, setting_name};
 use crate::legend;
 use crate::manifest::Manifest;
 use crate::plot::{self, Data};
-use crate::quantity::{event, si, significant, time_ns};
 use crate::record::{Record, Role};
 use crate::statistics::{Estimate, Verdict};
 use crate::summary::{CheckOutcome, Row, Summary};
 use crate::svg::{self, Svg, escape};
 use crate::table;
+use crate::text::quantity::{event, si, significant, time_ns};
 
 const STYLE: &str = include_str!("report.css");
 

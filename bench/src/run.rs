@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::failure;
 use crate::host::Host;
-use crate::memory_size::MemorySize;
 use crate::noise::Watcher;
-use crate::output;
-use crate::quantity;
 use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
+use crate::text::memory_size::MemorySize;
+use crate::text::output;
+use crate::text::quantity;
 
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;

@@ -7,18 +7,18 @@ use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
 
 use crate::attempts;
 use crate::directory::Directory;
-use crate::exit::{Failure, Result};
 use crate::experiment::BESIDE;
 use crate::host::Host;
 use crate::likeness;
 use crate::noise::Watcher;
-use crate::output::to_json;
 use crate::plan::{Cell, Plan};
 use crate::progress::{Planned, Position, Progress};
 use crate::record::{Place, Record, Role};
 use crate::run::{self, Engine};
 use crate::statistics::median;
 use crate::summary::Summary;
+use crate::text::exit::{Failure, Result};
+use crate::text::output::to_json;
 
 /// What the first runs found out and all later ones are given.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,9 +13,9 @@ use clap::{Args, ValueEnum};
 use haltkick_vmm::Image;
 
 use crate::cpulist::CpuList;
-use crate::duration::Span;
-use crate::memory_size::MemorySize;
-use crate::nearest;
+use crate::text::duration::Span;
+use crate::text::memory_size::MemorySize;
+use crate::text::nearest;
 
 pub(crate) use choices::{
     AccelChoice, AfterWork, DescheduleChoice, EngineChoice, PreemptedChoice, PvBackendChoice, RingChoice,

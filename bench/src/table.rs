@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::legend;
-use crate::quantity::{si, significant, time_ns};
 use crate::record::Role;
 use crate::statistics::{Estimate, Verdict};
 use crate::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
-use crate::text::wrap;
+use crate::text::quantity::{si, significant, time_ns};
+use crate::text::wrap::wrap;
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();

@@ -7,8 +7,8 @@ use haltkick_vmm::Trace;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Failure, Result};
-use crate::output;
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
 
 /// A file that will hold a trace.
 pub(crate) struct TraceFile {

@@ -12,15 +12,12 @@ use crate::commands::interrupt;
 use crate::commands::report::{self, Show};
 use crate::cpulist::{self, CpuList};
 use crate::directory::{self, Directory};
-use crate::duration::Span;
-use crate::exit::{Exit, Failure, Result};
 use crate::experiment::{Experiment, Source, slug};
 use crate::facts;
 use crate::host::Host;
 use crate::manifest::{self, Manifest, ManifestSource};
 use crate::noise;
 use crate::origins;
-use crate::output;
 use crate::plan::{Cell, Plan};
 use crate::progress::Progress;
 use crate::record::Record;
@@ -28,7 +25,10 @@ use crate::run::{self, Engine};
 use crate::session::{CALIBRATION_BOOTS, Calibration, Rule, Session};
 use crate::settings::Supply;
 use crate::summary::Summary;
-use crate::timestamp;
+use crate::text::duration::Span;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use crate::text::timestamp;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     if let Some(directory) = &args.resume {

@@ -10,16 +10,16 @@ use serde::Serialize;
 use crate::attempts;
 use crate::cli::{CompareArgs, Format};
 use crate::commands::report;
-use crate::exit::{Exit, Failure, Result};
 use crate::holm;
 use crate::likeness;
 use crate::manifest::Manifest;
-use crate::nearest;
-use crate::output;
 use crate::rate::{Rate, estimate_ratio};
 use crate::record::{Record, Role};
 use crate::summary::{Comparison, comparison, comparison_of};
 use crate::table;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::nearest;
+use crate::text::output;
 
 /// What `compare --format json` prints.
 #[derive(Debug, JsonSchema, Serialize)]

@@ -6,9 +6,9 @@ use haltkick_vmm::{Disassembler, Edit, Form, Image, Line, Operation};
 
 use crate::cli::DisasmArgs;
 use crate::commands::guest_image;
-use crate::exit::{Exit, Failure, Result};
-use crate::output;
 use crate::settings::Settings;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
 
 pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
     let image = guest_image::load(args.guest.as_deref())?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use haltkick_vmm::Image;
 
-use crate::exit::Result;
+use crate::text::exit::Result;
 
 /// The image to run: a file, or the one that was built with this program.
 pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {

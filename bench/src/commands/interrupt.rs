@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::exit::{Exit, Failure, Result};
+use crate::text::exit::{Exit, Failure, Result};
 
 /// A flag that Ctrl-C sets from now on.
 pub(crate) fn catch() -> Result<Arc<AtomicBool>> {

@@ -6,10 +6,10 @@ use haltkick_vmm::Target;
 
 use crate::cli::{ListArgs, Listed};
 use crate::commands::guest_image;
-use crate::exit::{Exit, Result};
 use crate::experiment::{self, BUILT_IN};
-use crate::output;
 use crate::settings::layouts;
+use crate::text::exit::{Exit, Result};
+use crate::text::output;
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
     let mut text = String::new();

@@ -13,7 +13,7 @@ mod run;
 mod schema;
 
 use crate::cli::Command;
-use crate::exit::{Exit, Result};
+use crate::text::exit::{Exit, Result};
 
 /// Does what the command line asks for.
 pub(crate) fn dispatch(command: Command) -> Result<Exit> {

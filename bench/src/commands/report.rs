@@ -6,15 +6,15 @@ use crate::attempts;
 use crate::cli::{Format, MergeArgs, ReportArgs};
 use crate::csv;
 use crate::directory::{self, Directory};
-use crate::exit::{Exit, Failure, Result};
 use crate::manifest::Manifest;
 use crate::merge;
-use crate::output;
 use crate::plot::{self, Data};
 use crate::record::Record;
 use crate::report;
 use crate::summary::Summary;
 use crate::table;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
 use crate::trust;
 
 /// How results are shown, and what counts as a success.
@@ -96,7 +96,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for record in &records {
-        directory.append(&crate::output::to_json(record)?)?;
+        directory.append(&crate::text::output::to_json(record)?)?;
     }
     conclude(directory.path(), &manifest, &records, Show { format: args.format, strict: args.strict })
 }

@@ -10,12 +10,12 @@ use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
 use crate::commands::reproduce::Reproduction;
 use crate::commands::run::linux::LinuxRecord;
-use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
 use crate::manifest::Manifest;
-use crate::output;
 use crate::record::Record;
 use crate::summary::Summary;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
     let schema = match of {

@@ -7,11 +7,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Arm, At, Axis, Comparison, Control, FORMAT, Patch, PointValues, Quick, Source};
-use crate::exit::{Failure, Result};
 use crate::measure::Measure;
-use crate::nearest;
 use crate::settings::vm::Vm;
 use crate::settings::{KEYS, Settings};
+use crate::text::exit::{Failure, Result};
+use crate::text::nearest;
 
 /// One table of the file, with complaints that know where it is.
 pub(super) struct Reader<'a> {

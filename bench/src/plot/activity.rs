@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Data, Picture, Setting, WIDTH};
-use crate::quantity::{count, significant};
 use crate::record::Record;
 use crate::svg::{Anchor, Svg, colour};
+use crate::text::quantity::{count, significant};
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;

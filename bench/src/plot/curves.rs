@@ -4,9 +4,9 @@
 use super::{Data, Picture, Setting, WIDTH, series};
 use crate::experiment::slug;
 use crate::plan::{OutlineAxis, OutlineComparison};
-use crate::quantity::{short, si, significant};
 use crate::statistics::Estimate;
 use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::text::quantity::{short, si, significant};
 
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 64.0;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Data, Picture, Setting, WIDTH, series};
-use crate::quantity::{short, time_ns};
 use crate::record::Record;
 use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::text::quantity::{short, time_ns};
 
 const COLUMNS: usize = 3;
 const PANEL_HEIGHT: f64 = 200.0;

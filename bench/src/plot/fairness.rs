@@ -1,9 +1,9 @@
 //! How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
 
 use super::{Data, Picture, WIDTH, series};
-use crate::quantity::significant;
 use crate::record::Record;
 use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::text::quantity::significant;
 
 const ROW: f64 = 17.0;
 const HEADING: f64 = 24.0;

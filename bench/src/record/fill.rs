@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::noise::NO_STEAL;
 use crate::run;
 use crate::statistics::median;
-use crate::timestamp;
+use crate::text::timestamp;
 
 /// What the records of one run have in common.
 #[derive(Clone, Debug)]

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::cpulist::{self, CpuList};
 use crate::deschedule::Policy;
-use crate::duration::Span;
-use crate::nearest;
 use crate::settings::vm::{self, Vm};
+use crate::text::duration::Span;
+use crate::text::nearest;
 
 /// Most vCPUs in one guest.
 const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use haltkick_vmm::{MOST_LINES, Shape};
 
 use super::{Impossible, Switch, choose, parse};
-use crate::duration::Span;
+use crate::text::duration::Span;
 
 /// How times are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::nearest;
 use crate::settings::Settings;
+use crate::text::nearest;
 
 /// Settings that each guest has for itself; the others belong to the run.
 const KEYS: [&str; 17] = [

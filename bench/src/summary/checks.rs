@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
-use crate::quantity::significant;
 use crate::record::{Noise, Record};
 use crate::statistics::{self, Estimate, Method, Verdict};
 use crate::table;
+use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

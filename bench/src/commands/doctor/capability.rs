@@ -7,7 +7,7 @@ use super::{Finding, Level, start_up, wake_ups};
 use crate::cpulist;
 use crate::host;
 use crate::probe;
-use crate::quantity::si;
+use crate::text::quantity::si;
 
 pub(super) fn findings() -> Vec<Finding> {
     let mut findings = vec![kvm_device(), vendor_module(), pcpus()];

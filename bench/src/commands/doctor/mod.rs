@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
-use crate::exit::{Exit, Failure, Result};
-use crate::output;
-use crate::text::wrap;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use crate::text::wrap::wrap;
 
 /// How a finding bears on measurements.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -140,7 +140,7 @@ fn mark(level: Level) -> (&'static str, Style) {
 
 /// A line whose columns must stay where they are, cut only where it is too wide.
 fn wrap_after(line: &str, indent: usize) -> Vec<String> {
-    if line.chars().count() <= crate::text::WIDTH {
+    if line.chars().count() <= crate::text::wrap::WIDTH {
         return vec![line.to_owned()];
     }
     let head: String = line.chars().take(indent).collect();

@@ -7,7 +7,7 @@ use super::{Finding, Level};
 use crate::cpulist;
 use crate::noise::Watch;
 use crate::probe::{self, Fact};
-use crate::quantity::significant;
+use crate::text::quantity::significant;
 
 pub(super) fn findings() -> Vec<Finding> {
     let mut findings = neighbours();

@@ -5,9 +5,9 @@ use std::process::Command;
 use haltkick_vmm::{Probe, find_qemu};
 
 use super::{Finding, Level};
-use crate::quantity::{significant, time_ns};
 use crate::record::Record;
 use crate::statistics::{Estimate, median};
+use crate::text::quantity::{significant, time_ns};
 
 /// Starts of each: as few as give an interval.
 const STARTS: usize = 6;

@@ -6,9 +6,9 @@ use haltkick_vmm::{Image, Probe, PvBackend, RoundTrip, RunConfig, Sched};
 
 use super::{Finding, Level};
 use crate::cpulist;
-use crate::quantity::{significant, time_ns};
 use crate::settings::{Settings, Supply};
 use crate::statistics::{Estimate, median};
+use crate::text::quantity::{significant, time_ns};
 
 /// Pairs of measurements for each figure, and how long each one takes.
 const PAIRS: usize = 8;

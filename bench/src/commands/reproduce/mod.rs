@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use crate::cli::{Format, ReproduceArgs};
 use crate::commands::bench;
-use crate::exit::{Exit, Failure, Result};
-use crate::nearest;
-use crate::output;
-use crate::quantity::significant;
 use crate::statistics::Estimate;
 use crate::summary::{Comparison, Summary};
 use crate::table;
-use crate::text::{paragraph, wrap};
-use crate::timestamp;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::nearest;
+use crate::text::output;
+use crate::text::quantity::significant;
+use crate::text::timestamp;
+use crate::text::wrap::{paragraph, wrap};
 
 use seeds::{Point, ROWS, Row};
 use verdict::{Agreement, MARGIN, MARGIN_NEAR_1};

@@ -15,15 +15,15 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::cpulist;
 use crate::deschedule::Policy;
-use crate::exit::{Exit, Failure, Result};
 use crate::failure::printable;
 use crate::host::Host;
 use crate::noise::{NO_STEAL, Watch};
-use crate::output;
-use crate::quantity::{count, significant, time_ns};
 use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
 use crate::run;
 use crate::settings::{DescheduleChoice, EngineChoice, Settings, Supply, Switch};
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use crate::text::quantity::{count, significant, time_ns};
 
 /// Enough for a distribution's kernel and a small initramfs.
 const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;

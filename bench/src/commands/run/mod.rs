@@ -10,11 +10,11 @@ use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::cpulist;
-use crate::exit::{Exit, Failure, Result};
 use crate::experiment;
 use crate::run;
 use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
+use crate::text::exit::{Exit, Failure, Result};
 use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {

@@ -8,13 +8,13 @@ use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::commands::run::single;
-use crate::exit::{Exit, Failure, Result};
 use crate::failure;
 use crate::host::Host;
 use crate::noise::Watch;
-use crate::output;
 use crate::record::{Origin, Record};
 use crate::run;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
 use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(

@@ -6,16 +6,16 @@ use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunCo
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
-use crate::duration::Span;
-use crate::exit::{Exit, Failure, Result};
 use crate::failure::FailureRecord;
 use crate::host::Host;
 use crate::noise;
-use crate::output;
 use crate::print;
 use crate::profile;
 use crate::record::Record;
 use crate::run::{self, Engine};
+use crate::text::duration::Span;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
 use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-use crate::exit::{Failure, Result};
+use crate::text::exit::{Failure, Result};
 
 /// Writes data to stdout.
 pub(crate) fn data(text: &str) -> Result<()> {
