@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
-use crate::cpulist::CpuList;
 use crate::experiment::MOST_RETRIES;
+use crate::host::cpulist::CpuList;
 use crate::settings::{SchedChoice, Settings, Switch};
 use crate::text::duration::Span;
 

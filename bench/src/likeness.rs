@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::Host;
+use crate::host::identity::Host;
 use crate::record::{Record, Role};
 
 /// Settings that may differ: what is random, and words for people.

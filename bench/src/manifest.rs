@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
+use crate::host::identity::Host;
 use crate::plan::Outline;
 use crate::text::exit::{Failure, Result};
 
@@ -64,8 +64,8 @@ pub(crate) struct Fact {
     pub(crate) why: Option<String>,
 }
 
-impl From<crate::probe::Fact> for Fact {
-    fn from(fact: crate::probe::Fact) -> Self {
+impl From<crate::host::probe::Fact> for Fact {
+    fn from(fact: crate::host::probe::Fact) -> Self {
         match fact {
             Ok(value) => Self { value: Some(value), why: None },
             Err(reason) => Self { value: None, why: Some(reason) },

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{self, slug};
-use crate::host::Host;
+use crate::host::identity::Host;
 use crate::trace::Traced;
 
 pub(crate) use fill::{Context, Origin};

@@ -10,8 +10,8 @@ use haltkick_vmm::{
 use sha2::{Digest as _, Sha256};
 
 use crate::failure;
-use crate::host::Host;
-use crate::noise::Watcher;
+use crate::host::identity::Host;
+use crate::host::noise::Watcher;
 use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
 use crate::text::memory_size::MemorySize;
 use crate::text::output;

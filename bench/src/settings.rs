@@ -12,7 +12,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use haltkick_vmm::Image;
 
-use crate::cpulist::CpuList;
+use crate::host::cpulist::CpuList;
 use crate::text::duration::Span;
 use crate::text::memory_size::MemorySize;
 use crate::text::nearest;

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempts;
 use crate::consistency;
+use crate::host::noise::Overall;
 use crate::likeness;
 use crate::measure::Measure;
-use crate::noise::Overall;
 use crate::plan::{LOCK_FREE, Outline};
 use crate::rate::{self, Rate};
 use crate::record::{LockCost, Place, Record, Role};

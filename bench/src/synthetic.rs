@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
 use crate::directory::Directory;
-use crate::host::Host;
+use crate::host::identity::Host;
+use crate::host::noise::{Found, Watcher};
 use crate::manifest::{self, Manifest, ManifestSource};
-use crate::noise::{Found, Watcher};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Noise, Record, Role};

@@ -14,8 +14,8 @@ use super::{
     PerVcpu, Place, Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
 use crate::deschedule::Policy;
-use crate::host::Host;
-use crate::noise::NO_STEAL;
+use crate::host::identity::Host;
+use crate::host::noise::NO_STEAL;
 use crate::run;
 use crate::statistics::median;
 use crate::text::timestamp;

@@ -2,8 +2,8 @@
 
 use haltkick_vmm::Image;
 
-use crate::cpulist::CpuList;
 use crate::experiment::{Experiment, Source};
+use crate::host::cpulist::CpuList;
 use crate::plan::Plan;
 use crate::settings::Supply;
 

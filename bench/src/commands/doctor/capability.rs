@@ -4,9 +4,9 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
 use super::{Finding, Level, start_up, wake_ups};
-use crate::cpulist;
-use crate::host;
-use crate::probe;
+use crate::host::cpulist;
+use crate::host::identity;
+use crate::host::probe;
 use crate::text::quantity::si;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -51,7 +51,7 @@ fn how_to_get_kvm() -> &'static str {
 
 fn vendor_module() -> Finding {
     let why = "it decides what an exit costs and which paravirtual features exist";
-    Finding::of_fact("KVM module", host::kvm_module(), why, |module| match module {
+    Finding::of_fact("KVM module", identity::kvm_module(), why, |module| match module {
         "kvm_intel" | "kvm_amd" => (Level::Good, None),
         _ => (Level::Note, None),
     })
@@ -107,7 +107,7 @@ fn measured() -> Vec<Finding> {
 }
 
 fn preempted_hint() -> Finding {
-    let writes = host::kvm_module().map(|module| match module.as_str() {
+    let writes = identity::kvm_module().map(|module| match module.as_str() {
         "kvm_intel" | "kvm_amd" => "sched vmm: the VMM, exactly; sched host: KVM".to_owned(),
         _ => "sched vmm: the VMM, exactly; sched host: perhaps nobody".to_owned(),
     });

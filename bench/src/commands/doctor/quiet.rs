@@ -4,9 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Finding, Level};
-use crate::cpulist;
-use crate::noise::Watch;
-use crate::probe::{self, Fact};
+use crate::host::cpulist;
+use crate::host::noise::Watch;
+use crate::host::probe::{self, Fact};
 use crate::text::quantity::significant;
 
 pub(super) fn findings() -> Vec<Finding> {

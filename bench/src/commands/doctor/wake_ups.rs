@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Image, Probe, PvBackend, RoundTrip, RunConfig, Sched};
 
 use super::{Finding, Level};
-use crate::cpulist;
+use crate::host::cpulist;
 use crate::settings::{Settings, Supply};
 use crate::statistics::{Estimate, median};
 use crate::text::quantity::{significant, time_ns};

@@ -7,8 +7,8 @@ use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunCo
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::failure::FailureRecord;
-use crate::host::Host;
-use crate::noise;
+use crate::host::identity::Host;
+use crate::host::noise;
 use crate::print;
 use crate::profile;
 use crate::record::Record;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::probe::{self, Fact};
+use crate::host::probe::{self, Fact};
 
 /// The host in short. An experiment's `manifest.json` says more.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]

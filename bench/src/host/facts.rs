@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use haltkick_vmm::Image;
 use sha2::{Digest as _, Sha256};
 
-use crate::cpulist;
-use crate::host;
+use crate::host::cpulist;
+use crate::host::identity;
+use crate::host::probe;
 use crate::manifest::Fact;
-use crate::probe;
 
 type Facts = BTreeMap<String, Fact>;
 
@@ -54,7 +54,7 @@ fn put(facts: &mut Facts, name: &str, fact: probe::Fact) {
 }
 
 fn kernel(facts: &mut Facts) {
-    put(facts, "kernel.release", host::kernel());
+    put(facts, "kernel.release", identity::kernel());
     put(facts, "kernel.version", probe::text("/proc/version"));
     put(facts, "kernel.command_line", probe::text("/proc/cmdline"));
     put(facts, "kernel.os_release", os_release());
@@ -135,7 +135,7 @@ fn kvm(facts: &mut Facts) {
         "kvm.device",
         fs::metadata("/dev/kvm").map(|_| "/dev/kvm".into()).map_err(|error| error.to_string()),
     );
-    put(facts, "kvm.module", host::kvm_module());
+    put(facts, "kvm.module", identity::kvm_module());
     for module in probe::kvm_modules() {
         put(facts, &format!("kvm.parameters_{module}"), module_parameters(&module));
     }
@@ -188,7 +188,7 @@ fn tool(facts: &mut Facts, guest: Option<&Path>) {
     put(facts, "tool.git_commit", build_time(option_env!("HALTKICK_GIT_COMMIT")));
     put(facts, "tool.rustc", build_time(option_env!("HALTKICK_RUSTC")));
     put(facts, "tool.profile", Ok(if cfg!(debug_assertions) { "debug" } else { "release" }.into()));
-    put(facts, "tool.lock_file_sha256", Ok(hash(include_bytes!("../../Cargo.lock"))));
+    put(facts, "tool.lock_file_sha256", Ok(hash(include_bytes!("../../../Cargo.lock"))));
     put(
         facts,
         "tool.vmm_sha256",

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::probe;
+use crate::host::probe;
 use crate::record::{Noise, Record};
 use crate::run;
 use crate::text::quantity::significant;
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn ones_own_work_is_not_somebody_elses() {
-        let watch = Watch::start(&crate::cpulist::allowed().unwrap().0);
+        let watch = Watch::start(&crate::host::cpulist::allowed().unwrap().0);
         let end = Instant::now() + Duration::from_millis(200);
         while Instant::now() < end {}
         let own = own_cpu_time().saturating_sub(watch.own);
