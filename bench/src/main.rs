@@ -5,7 +5,6 @@ mod cli;
 mod commands;
 mod consistency;
 mod csv;
-mod deschedule;
 mod directory;
 mod experiment;
 mod failure;

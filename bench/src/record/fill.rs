@@ -13,10 +13,10 @@ use super::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, Noise,
     PerVcpu, Place, Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
-use crate::deschedule::Policy;
 use crate::host::identity::Host;
 use crate::host::noise::NO_STEAL;
 use crate::run;
+use crate::settings::deschedule::Policy;
 use crate::statistics::median;
 use crate::text::timestamp;
 

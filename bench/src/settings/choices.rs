@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-use crate::deschedule::Policy;
+use crate::settings::deschedule::Policy;
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

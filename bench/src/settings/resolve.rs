@@ -11,8 +11,8 @@ use super::{
     AccelChoice, AfterWork, DescheduleChoice, EngineChoice, Impossible, PreemptedChoice, PvBackendChoice,
     RingChoice, SchedChoice, Settings, ShareChoice, Supply, Switch,
 };
-use crate::deschedule::Policy;
 use crate::host::cpulist::{self, CpuList};
+use crate::settings::deschedule::Policy;
 use crate::settings::vm::{self, Vm};
 use crate::text::duration::Span;
 use crate::text::nearest;

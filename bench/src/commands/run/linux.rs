@@ -13,13 +13,13 @@ use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
-use crate::deschedule::Policy;
 use crate::failure::printable;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::{NO_STEAL, Watch};
 use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
 use crate::run;
+use crate::settings::deschedule::Policy;
 use crate::settings::{DescheduleChoice, EngineChoice, Settings, Supply, Switch};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;

@@ -2,6 +2,7 @@
 //! and `--set key=value`; every one is optional until [`Settings::resolve`] fills in the defaults.
 
 mod choices;
+pub(crate) mod deschedule;
 mod resolve;
 pub(crate) mod shape;
 pub(crate) mod vm;
