@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::experiment::plan::Outline;
 use crate::likeness;
-use crate::plan::Outline;
 use crate::record::{Record, Role};
 
 /// Warnings about them, for a summary.
@@ -53,7 +53,7 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
         let run = (&place.setting, place.block, place.arm.as_str());
         hosts.entry(run).or_default().insert(likeness::identity(&record.host));
     }
-    let is_torn = |comparison: &crate::plan::OutlineComparison| {
+    let is_torn = |comparison: &crate::experiment::plan::OutlineComparison| {
         let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
         let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
         of_arm

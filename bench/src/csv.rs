@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::Outline;
+use crate::experiment::plan::Outline;
 use crate::record::Record;
 use crate::statistics::Estimate;
 use crate::summary::Summary;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-use crate::plan::OutlineComparison;
+use crate::experiment::plan::OutlineComparison;
 use crate::record::Role;
 use crate::statistics::{Estimate, Interval, Verdict};
 use crate::summary::{Comparison, Row, Summary};
@@ -146,7 +146,7 @@ pub(crate) fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::experiment::plan::Plan;
     use crate::synthetic::{Shape, Sketch, World};
 
     const RATIOS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];

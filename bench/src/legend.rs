@@ -1,7 +1,7 @@
 //! What rows mean whose names do not say.
 
 use crate::experiment::BESIDE;
-use crate::plan::LOCK_FREE;
+use crate::experiment::plan::LOCK_FREE;
 use crate::record::Role;
 use crate::summary::Summary;
 

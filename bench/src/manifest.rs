@@ -6,8 +6,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::plan::Outline;
 use crate::host::identity::Host;
-use crate::plan::Outline;
 use crate::text::exit::{Failure, Result};
 
 /// Name of the manifest's schema.

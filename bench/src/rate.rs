@@ -5,7 +5,7 @@
 //! that could have been seen; estimates are by rank, so that a few such runs do not move them. Where they are half
 //! of all or more, there is no figure.
 
-use crate::measure::Measure;
+use crate::experiment::measure::Measure;
 use crate::record::Record;
 use crate::statistics::Estimate;
 

@@ -10,7 +10,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Measure;
+use crate::experiment::measure::Measure;
 
 /// A value with its 95 % interval.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

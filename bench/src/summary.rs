@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempts;
 use crate::consistency;
+use crate::experiment::measure::Measure;
+use crate::experiment::plan::{LOCK_FREE, Outline};
 use crate::host::noise::Overall;
 use crate::likeness;
-use crate::measure::Measure;
-use crate::plan::{LOCK_FREE, Outline};
 use crate::rate::{self, Rate};
 use crate::record::{LockCost, Place, Record, Role};
 use crate::statistics::{self, Estimate, Verdict};

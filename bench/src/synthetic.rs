@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
 use crate::directory::Directory;
+use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, Watcher};
 use crate::manifest::{self, Manifest, ManifestSource};
-use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Noise, Record, Role};
 use crate::run::{self, Engine};

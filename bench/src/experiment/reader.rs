@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Arm, At, Axis, Comparison, Control, FORMAT, Patch, PointValues, Quick, Source};
-use crate::measure::Measure;
+use crate::experiment::measure::Measure;
 use crate::settings::vm::Vm;
 use crate::settings::{KEYS, Settings};
 use crate::text::exit::{Failure, Result};

@@ -2,8 +2,8 @@
 //! the calibration over time.
 
 use super::{Data, Picture, Setting, WIDTH, series};
+use crate::experiment::plan::{OutlineAxis, OutlineComparison};
 use crate::experiment::slug;
-use crate::plan::{OutlineAxis, OutlineComparison};
 use crate::statistics::Estimate;
 use crate::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::{short, si, significant};

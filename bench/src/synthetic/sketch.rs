@@ -2,9 +2,9 @@
 
 use haltkick_vmm::Image;
 
+use crate::experiment::plan::Plan;
 use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::CpuList;
-use crate::plan::Plan;
 use crate::settings::Supply;
 
 /// An experiment in the making, on CPUs 0 and 1 of a host that need not have them.

@@ -2,6 +2,9 @@
 //!
 //! Every complaint about a file names its line and column.
 
+pub(crate) mod measure;
+pub(crate) mod origins;
+pub(crate) mod plan;
 mod reader;
 
 use std::fmt;
@@ -12,7 +15,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use crate::cli::{Overrides, percent};
-use crate::measure::Measure;
+use crate::experiment::measure::Measure;
 use crate::settings::Settings;
 use crate::settings::vm::{self, Vm};
 use crate::text::duration::Span;
@@ -29,21 +32,21 @@ const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
 pub(crate) const BUILT_IN: [(&str, &str); 15] = [
-    ("overcommit", include_str!("../experiments/overcommit.toml")),
-    ("locks", include_str!("../experiments/locks.toml")),
-    ("qspinlock", include_str!("../experiments/qspinlock.toml")),
-    ("unfair", include_str!("../experiments/unfair.toml")),
-    ("work-conserving", include_str!("../experiments/work-conserving.toml")),
-    ("hand-off", include_str!("../experiments/hand-off.toml")),
-    ("osq", include_str!("../experiments/osq.toml")),
-    ("sleeping-locks", include_str!("../experiments/sleeping-locks.toml")),
-    ("hostile", include_str!("../experiments/hostile.toml")),
-    ("fault", include_str!("../experiments/fault.toml")),
-    ("grant", include_str!("../experiments/grant.toml")),
-    ("rwlock", include_str!("../experiments/rwlock.toml")),
-    ("aa", include_str!("../experiments/aa.toml")),
-    ("injected", include_str!("../experiments/injected.toml")),
-    ("instrument", include_str!("../experiments/instrument.toml")),
+    ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("locks", include_str!("../../experiments/locks.toml")),
+    ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
+    ("unfair", include_str!("../../experiments/unfair.toml")),
+    ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
+    ("hand-off", include_str!("../../experiments/hand-off.toml")),
+    ("osq", include_str!("../../experiments/osq.toml")),
+    ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
+    ("hostile", include_str!("../../experiments/hostile.toml")),
+    ("fault", include_str!("../../experiments/fault.toml")),
+    ("grant", include_str!("../../experiments/grant.toml")),
+    ("rwlock", include_str!("../../experiments/rwlock.toml")),
+    ("aa", include_str!("../../experiments/aa.toml")),
+    ("injected", include_str!("../../experiments/injected.toml")),
+    ("instrument", include_str!("../../experiments/instrument.toml")),
 ];
 
 /// Where a file came from and what it says.

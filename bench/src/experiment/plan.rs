@@ -13,8 +13,8 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::measure::Measure;
 use crate::experiment::{Arm, Experiment, slug};
-use crate::measure::Measure;
 use crate::record::{Place, Role};
 use crate::run::lock_free;
 use crate::settings::{Impossible, Settings, Supply};
