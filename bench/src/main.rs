@@ -7,7 +7,6 @@ mod consistency;
 mod csv;
 mod directory;
 mod experiment;
-mod failure;
 mod findings;
 mod holm;
 mod host;
@@ -32,7 +31,6 @@ mod svg;
 mod synthetic;
 mod table;
 mod text;
-mod trace;
 mod trust;
 
 use std::process::ExitCode;

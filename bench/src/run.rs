@@ -9,9 +9,9 @@ use haltkick_vmm::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::failure;
 use crate::host::identity::Host;
 use crate::host::noise::Watcher;
+use crate::record::failure;
 use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
 use crate::text::memory_size::MemorySize;
 use crate::text::output;

@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
-use crate::failure::printable;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::{NO_STEAL, Watch};
+use crate::record::failure::printable;
 use crate::record::{Activities, Context, Distribution, Fairness, LockCost, Noise, Origin, Totals, Warning};
 use crate::run;
 use crate::settings::deschedule::Policy;

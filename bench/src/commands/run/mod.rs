@@ -11,11 +11,11 @@ use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::experiment;
 use crate::host::cpulist;
+use crate::record::trace::TraceFile;
 use crate::run;
 use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
-use crate::trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.kernel {

@@ -8,14 +8,14 @@ use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::commands::run::single;
-use crate::failure;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
+use crate::record::failure;
+use crate::record::trace::{self, TraceFile};
 use crate::record::{Origin, Record};
 use crate::run;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(
     args: &RunArgs,

@@ -6,17 +6,17 @@ use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunCo
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
-use crate::failure::FailureRecord;
 use crate::host::identity::Host;
 use crate::host::noise;
 use crate::print;
 use crate::profile;
 use crate::record::Record;
+use crate::record::failure::FailureRecord;
+use crate::record::trace::{self, TraceFile};
 use crate::run::{self, Engine};
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::trace::{self, TraceFile};
 
 pub(crate) fn run(
     args: &RunArgs,

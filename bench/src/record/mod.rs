@@ -4,8 +4,10 @@
 //! raises [`SCHEMA_VERSION`]. Units are part of the keys. What this host cannot tell is `null`, with the reason
 //! under the field's path in `why`; it is never 0.
 
+pub(crate) mod failure;
 mod fill;
 mod times;
+pub(crate) mod trace;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::{self, slug};
 use crate::host::identity::Host;
-use crate::trace::Traced;
+use crate::record::trace::Traced;
 
 pub(crate) use fill::{Context, Origin};
 
