@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::analysis::statistics::Estimate;
+use crate::analysis::summary::Summary;
 use crate::experiment::plan::Outline;
 use crate::record::Record;
-use crate::statistics::Estimate;
-use crate::summary::Summary;
 
 /// Estimates: `setting...,arm,role,metric,n,median,hodges_lehmann,low,high`.
 pub(crate) fn summary(summary: &Summary) -> String {

@@ -1,37 +1,29 @@
 //! `haltkick`: experiments with locks on overcommitted virtual CPUs.
 
-mod attempts;
+mod analysis;
 mod cli;
 mod commands;
-mod consistency;
 mod csv;
 mod directory;
 mod experiment;
-mod findings;
-mod holm;
 mod host;
 mod legend;
-mod likeness;
 mod manifest;
 mod merge;
 mod plot;
 mod print;
 mod profile;
 mod progress;
-mod rate;
 mod record;
 mod report;
 mod run;
 mod session;
 mod settings;
-mod statistics;
-mod summary;
 mod svg;
 #[cfg(test)]
 mod synthetic;
 mod table;
 mod text;
-mod trust;
 
 use std::process::ExitCode;
 

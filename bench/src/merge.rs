@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::likeness;
+use crate::analysis::likeness;
 use crate::manifest::Manifest;
 use crate::record::{Record, Role};
 use crate::text::exit::{Failure, Result};
@@ -89,7 +89,7 @@ fn blocks(records: &[Record]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::Summary;
+    use crate::analysis::summary::Summary;
     use crate::synthetic::{Sketch, World};
 
     fn sketch() -> Sketch {

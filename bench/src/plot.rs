@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use curves::Panel;
 
+use crate::analysis::summary::Summary;
 use crate::record::{Record, Role};
-use crate::summary::Summary;
 use crate::svg::Svg;
 
 /// A picture with what to say about it.

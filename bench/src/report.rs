@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::findings::{self, setting_name};
+use crate::analysis::findings::{self, setting_name};
+use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::summary::{CheckOutcome, Row, Summary};
 use crate::legend;
 use crate::manifest::Manifest;
 use crate::plot::{self, Data};
 use crate::record::{Record, Role};
-use crate::statistics::{Estimate, Verdict};
-use crate::summary::{CheckOutcome, Row, Summary};
 use crate::svg::{self, Svg, escape};
 use crate::table;
 use crate::text::quantity::{event, si, significant, time_ns};

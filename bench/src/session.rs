@@ -5,18 +5,18 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
 
-use crate::attempts;
+use crate::analysis::attempts;
+use crate::analysis::likeness;
+use crate::analysis::statistics::median;
+use crate::analysis::summary::Summary;
 use crate::directory::Directory;
 use crate::experiment::BESIDE;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Watcher;
-use crate::likeness;
 use crate::progress::{Planned, Position, Progress};
 use crate::record::{Place, Record, Role};
 use crate::run::{self, Engine};
-use crate::statistics::median;
-use crate::summary::Summary;
 use crate::text::exit::{Failure, Result};
 use crate::text::output::to_json;
 

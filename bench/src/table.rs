@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
 use crate::legend;
 use crate::record::Role;
-use crate::statistics::{Estimate, Verdict};
-use crate::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
 

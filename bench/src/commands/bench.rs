@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{Image, RunError};
 
-use crate::attempts;
+use crate::analysis::attempts;
+use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Overrides};
 use crate::commands::guest_image;
 use crate::commands::interrupt;
@@ -24,7 +25,6 @@ use crate::record::Record;
 use crate::run::{self, Engine};
 use crate::session::{CALIBRATION_BOOTS, Calibration, Rule, Session};
 use crate::settings::Supply;
-use crate::summary::Summary;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;

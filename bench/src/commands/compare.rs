@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::attempts;
+use crate::analysis::attempts;
+use crate::analysis::holm;
+use crate::analysis::likeness;
+use crate::analysis::rate::{Rate, estimate_ratio};
+use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::cli::{CompareArgs, Format};
 use crate::commands::report;
-use crate::holm;
-use crate::likeness;
 use crate::manifest::Manifest;
-use crate::rate::{Rate, estimate_ratio};
 use crate::record::{Record, Role};
-use crate::summary::{Comparison, comparison, comparison_of};
 use crate::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
@@ -173,7 +173,7 @@ impl Values {
         let values = |rates: &[Rate]| rates.iter().map(|rate| rate.per_second).collect::<Vec<_>>();
         match self {
             Self::Pairs(ratios) => {
-                crate::rate::estimate(ratios)?;
+                crate::analysis::rate::estimate(ratios)?;
                 holm::p_of_pairs(&values(ratios), limit)
             }
             Self::Groups(above, below) => {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::attempts;
+use crate::analysis::attempts;
+use crate::analysis::summary::Summary;
+use crate::analysis::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs};
 use crate::csv;
 use crate::directory::{self, Directory};
@@ -11,11 +13,9 @@ use crate::merge;
 use crate::plot::{self, Data};
 use crate::record::Record;
 use crate::report;
-use crate::summary::Summary;
 use crate::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::trust;
 
 /// How results are shown, and what counts as a success.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 
+use crate::analysis::summary::Summary;
 use crate::cli::{Cli, SchemaOf};
 use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
@@ -13,7 +14,6 @@ use crate::commands::run::linux::LinuxRecord;
 use crate::manifest::Manifest;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
-use crate::summary::Summary;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 

@@ -168,7 +168,7 @@ fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::Summary;
+    use crate::analysis::summary::Summary;
     use crate::synthetic::{Sketch, World};
 
     const STAT: &str = "cpu  60 0 30 5 1 0 1 9 0 0\n\

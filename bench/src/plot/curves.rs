@@ -2,9 +2,9 @@
 //! the calibration over time.
 
 use super::{Data, Picture, Setting, WIDTH, series};
+use crate::analysis::statistics::Estimate;
 use crate::experiment::plan::{OutlineAxis, OutlineComparison};
 use crate::experiment::slug;
-use crate::statistics::Estimate;
 use crate::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::{short, si, significant};
 
@@ -102,7 +102,8 @@ pub(super) fn comparison(data: &Data<'_>, panel: &Panel<'_>) -> Option<Picture> 
     let axis = Some(panel.axis).filter(|_| !names.is_empty())?;
     let curves = names.iter().enumerate().map(|(i, name)| {
         let find = |setting: Setting| {
-            let of_setting = |it: &&crate::summary::Comparison| it.name == *name && it.setting == setting;
+            let of_setting =
+                |it: &&crate::analysis::summary::Comparison| it.name == *name && it.setting == setting;
             data.summary.comparisons.iter().find(of_setting)?.ratio.clone()
         };
         let arm = outline.arms.iter().position(|arm| *arm == outline.comparisons[i].arm).unwrap_or(i);

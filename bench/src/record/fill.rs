@@ -13,11 +13,11 @@ use super::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, Noise,
     PerVcpu, Place, Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
+use crate::analysis::statistics::median;
 use crate::host::identity::Host;
 use crate::host::noise::NO_STEAL;
 use crate::run;
 use crate::settings::deschedule::Policy;
-use crate::statistics::median;
 use crate::text::timestamp;
 
 /// What the records of one run have in common.

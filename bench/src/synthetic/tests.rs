@@ -1,8 +1,8 @@
 //! The world keeps to its truth.
 
 use super::*;
-use crate::statistics::median;
-use crate::summary::Summary;
+use crate::analysis::statistics::median;
+use crate::analysis::summary::Summary;
 
 fn two_arms() -> Sketch {
     Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").control("a")

@@ -5,8 +5,8 @@ use std::process::Command;
 use haltkick_vmm::{Probe, find_qemu};
 
 use super::{Finding, Level};
+use crate::analysis::statistics::{Estimate, median};
 use crate::record::Record;
-use crate::statistics::{Estimate, median};
 use crate::text::quantity::{significant, time_ns};
 
 /// Starts of each: as few as give an interval.

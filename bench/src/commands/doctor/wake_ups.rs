@@ -5,9 +5,9 @@ use std::time::Duration;
 use haltkick_vmm::{Image, Probe, PvBackend, RoundTrip, RunConfig, Sched};
 
 use super::{Finding, Level};
+use crate::analysis::statistics::{Estimate, median};
 use crate::host::cpulist;
 use crate::settings::{Settings, Supply};
-use crate::statistics::{Estimate, median};
 use crate::text::quantity::{significant, time_ns};
 
 /// Pairs of measurements for each figure, and how long each one takes.

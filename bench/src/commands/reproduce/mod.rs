@@ -15,10 +15,10 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::analysis::statistics::Estimate;
+use crate::analysis::summary::{Comparison, Summary};
 use crate::cli::{Format, ReproduceArgs};
 use crate::commands::bench;
-use crate::statistics::Estimate;
-use crate::summary::{Comparison, Summary};
 use crate::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
@@ -239,8 +239,8 @@ fn text(reproduction: &Reproduction) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::statistics::{Interval, Method};
     use crate::experiment::{Experiment, Source};
-    use crate::statistics::{Interval, Method};
 
     #[test]
     fn every_row_picks_one_comparison_that_its_experiment_makes() {

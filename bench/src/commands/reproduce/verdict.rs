@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::statistics::{Estimate, Interval};
+use crate::analysis::statistics::{Estimate, Interval};
 
 /// How our ratio stands to a published one.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Serialize)]
@@ -99,7 +99,7 @@ fn blocks_needed(blocks: usize, interval: Interval, wanted: f64) -> Option<u32> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Method;
+    use crate::analysis::statistics::Method;
 
     fn agreement(published: f64, low: f64, high: f64) -> Agreement {
         let interval = Some(Interval { low, high, method: Method::SignedRank });

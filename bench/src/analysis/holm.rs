@@ -4,7 +4,7 @@
 //! false alarm in forty by itself; Holm's procedure (1979) goes through them from the smallest p-value on and asks ever
 //! less of them, so that for all together it is one in forty at most.
 
-use crate::statistics::{rank_sum_distribution, signed_rank_distribution, walsh_averages};
+use crate::analysis::statistics::{rank_sum_distribution, signed_rank_distribution, walsh_averages};
 
 /// Chance of a false alarm: that of one end of a 95 % interval.
 pub(crate) const LEVEL: f64 = 0.025;
@@ -102,7 +102,7 @@ fn normal_below(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Estimate;
+    use crate::analysis::statistics::Estimate;
     use crate::synthetic::{Shape, Sketch, World};
 
     #[test]

@@ -5,9 +5,9 @@
 //! that could have been seen; estimates are by rank, so that a few such runs do not move them. Where they are half
 //! of all or more, there is no figure.
 
+use crate::analysis::statistics::Estimate;
 use crate::experiment::measure::Measure;
 use crate::record::Record;
-use crate::statistics::Estimate;
 
 /// Sections per second of the window, or of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::analysis::likeness;
 use crate::experiment::plan::Outline;
-use crate::likeness;
 use crate::record::{Record, Role};
 
 /// Share of pairs that may have a run which is not to be trusted.

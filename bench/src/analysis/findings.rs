@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
+use crate::analysis::statistics::{Estimate, Interval, Verdict};
+use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::experiment::plan::OutlineComparison;
 use crate::record::Role;
-use crate::statistics::{Estimate, Interval, Verdict};
-use crate::summary::{Comparison, Row, Summary};
 use crate::table;
 use crate::text::quantity::significant;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::analysis::likeness;
 use crate::experiment::plan::Outline;
-use crate::likeness;
 use crate::record::{Record, Role};
 
 /// Warnings about them, for a summary.

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::attempts;
-use crate::consistency;
+use crate::analysis::attempts;
+use crate::analysis::consistency;
+use crate::analysis::likeness;
+use crate::analysis::rate::{self, Rate};
+use crate::analysis::statistics::{self, Estimate, Verdict};
+use crate::analysis::trust;
 use crate::experiment::measure::Measure;
 use crate::experiment::plan::{LOCK_FREE, Outline};
 use crate::host::noise::Overall;
-use crate::likeness;
-use crate::rate::{self, Rate};
 use crate::record::{LockCost, Place, Record, Role};
-use crate::statistics::{self, Estimate, Verdict};
-use crate::trust;
 
 pub(crate) use checks::{Check, CheckOutcome};
 

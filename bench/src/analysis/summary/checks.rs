@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
+use crate::analysis::statistics::{self, Estimate, Method, Verdict};
 use crate::record::{Noise, Record};
-use crate::statistics::{self, Estimate, Method, Verdict};
 use crate::table;
 use crate::text::quantity::significant;
 
