@@ -9,13 +9,13 @@ use crate::analysis::attempts;
 use crate::analysis::likeness;
 use crate::analysis::statistics::median;
 use crate::analysis::summary::Summary;
-use crate::directory::Directory;
 use crate::experiment::BESIDE;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Watcher;
 use crate::progress::{Planned, Position, Progress};
 use crate::record::{Place, Record, Role};
+use crate::results::directory::Directory;
 use crate::run::{self, Engine};
 use crate::text::exit::{Failure, Result};
 use crate::text::output::to_json;
@@ -464,7 +464,7 @@ mod tests {
             session.run(Rule { blocks: 2, ..ONCE }).unwrap();
             session.records
         };
-        assert_eq!(crate::directory::read_records(scratch.path()).unwrap(), records);
+        assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
         let directory = Directory::reopen(scratch.path()).unwrap();
         let mut session = world.session(&plan, &engine, &watcher, directory, records);
         session.run(ONCE).unwrap();

@@ -24,13 +24,13 @@ use std::collections::BTreeMap;
 
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
-use crate::directory::Directory;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, Watcher};
-use crate::manifest::{self, Manifest, ManifestSource};
 use crate::progress::Progress;
 use crate::record::{Noise, Record, Role};
+use crate::results::directory::Directory;
+use crate::results::manifest::{self, Manifest, ManifestSource};
 use crate::run::{self, Engine};
 use crate::session::{CALIBRATION_BOOTS, Calibration, Session};
 

@@ -11,9 +11,9 @@ use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
 use crate::commands::reproduce::Reproduction;
 use crate::commands::run::linux::LinuxRecord;
-use crate::manifest::Manifest;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
+use crate::results::manifest::Manifest;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::host::cpulist;
 use crate::host::identity;
 use crate::host::probe;
-use crate::manifest::Fact;
+use crate::results::manifest::Fact;
 
 type Facts = BTreeMap<String, Fact>;
 

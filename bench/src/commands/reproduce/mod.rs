@@ -178,7 +178,7 @@ fn conclude(reproduction: &Reproduction, directory: &Path, format: Format) -> Re
     let json = serde_json::to_string_pretty(reproduction)
         .map_err(|error| Failure::internal(format!("the reproduction as JSON: {error}")))?;
     let json = json + "\n";
-    crate::directory::write_whole(&directory.join("reproduction.json"), &json)?;
+    crate::results::directory::write_whole(&directory.join("reproduction.json"), &json)?;
     match format {
         Format::Table => output::data(&text(reproduction))?,
         Format::Json => output::data(&json)?,

@@ -82,7 +82,7 @@ impl Manifest {
 
     /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
-        let path = directory.join(crate::directory::MANIFEST);
+        let path = directory.join(crate::results::directory::MANIFEST);
         let complain = |message: String| Failure::usage(format!("{}: {message}", path.display()));
         let text = std::fs::read_to_string(&path)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::analysis::likeness;
-use crate::manifest::Manifest;
 use crate::record::{Record, Role};
+use crate::results::manifest::Manifest;
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
