@@ -3,24 +3,17 @@
 mod analysis;
 mod cli;
 mod commands;
-mod csv;
 mod experiment;
 mod host;
-mod legend;
-mod plot;
-mod print;
-mod profile;
 mod progress;
 mod record;
-mod report;
 mod results;
 mod run;
 mod session;
 mod settings;
-mod svg;
+mod show;
 #[cfg(test)]
 mod synthetic;
-mod table;
 mod text;
 
 use std::process::ExitCode;

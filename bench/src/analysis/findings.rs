@@ -13,7 +13,7 @@ use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::experiment::plan::OutlineComparison;
 use crate::record::Role;
-use crate::table;
+use crate::show::table;
 use crate::text::quantity::significant;
 
 /// Chance of telling any difference that is not there.

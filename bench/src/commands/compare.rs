@@ -16,7 +16,7 @@ use crate::cli::{CompareArgs, Format};
 use crate::commands::report;
 use crate::record::{Record, Role};
 use crate::results::manifest::Manifest;
-use crate::table;
+use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;

@@ -6,14 +6,14 @@ use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs};
-use crate::csv;
-use crate::plot::{self, Data};
 use crate::record::Record;
-use crate::report;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
-use crate::table;
+use crate::show::csv;
+use crate::show::plot::{self, Data};
+use crate::show::report;
+use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Summary;
 use crate::analysis::statistics::{self, Estimate, Method, Verdict};
 use crate::record::{Noise, Record};
-use crate::table;
+use crate::show::table;
 use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.

@@ -19,7 +19,7 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Summary};
 use crate::cli::{Format, ReproduceArgs};
 use crate::commands::bench;
-use crate::table;
+use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;

@@ -7,8 +7,8 @@ use anstyle::{AnsiColor, Style};
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
-use crate::legend;
 use crate::record::Role;
+use crate::show::legend;
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
 

@@ -11,7 +11,7 @@ use curves::Panel;
 
 use crate::analysis::summary::Summary;
 use crate::record::{Record, Role};
-use crate::svg::Svg;
+use crate::show::svg::Svg;
 
 /// A picture with what to say about it.
 pub(crate) struct Picture {

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use crate::analysis::findings::{self, setting_name};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{CheckOutcome, Row, Summary};
-use crate::legend;
-use crate::plot::{self, Data};
 use crate::record::{Record, Role};
 use crate::results::manifest::Manifest;
-use crate::svg::{self, Svg, escape};
-use crate::table;
+use crate::show::legend;
+use crate::show::plot::{self, Data};
+use crate::show::svg::{self, Svg, escape};
+use crate::show::table;
 use crate::text::quantity::{event, si, significant, time_ns};
 
 const STYLE: &str = include_str!("report.css");

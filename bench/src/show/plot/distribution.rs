@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Data, Picture, Setting, WIDTH, series};
 use crate::record::Record;
-use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::{short, time_ns};
 
 const COLUMNS: usize = 3;

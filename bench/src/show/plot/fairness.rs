@@ -2,7 +2,7 @@
 
 use super::{Data, Picture, WIDTH, series};
 use crate::record::Record;
-use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::significant;
 
 const ROW: f64 = 17.0;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Data, Picture, Setting, WIDTH};
 use crate::record::Record;
-use crate::svg::{Anchor, Svg, colour};
+use crate::show::svg::{Anchor, Svg, colour};
 use crate::text::quantity::{count, significant};
 
 const ROW: f64 = 17.0;

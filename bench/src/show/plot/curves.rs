@@ -5,7 +5,7 @@ use super::{Data, Picture, Setting, WIDTH, series};
 use crate::analysis::statistics::Estimate;
 use crate::experiment::plan::{OutlineAxis, OutlineComparison};
 use crate::experiment::slug;
-use crate::svg::{Anchor, Scale, Svg, colour};
+use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::{short, si, significant};
 
 const HEIGHT: f64 = 380.0;
