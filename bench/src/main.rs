@@ -5,15 +5,11 @@ mod cli;
 mod commands;
 mod experiment;
 mod host;
-mod progress;
+mod measure;
 mod record;
 mod results;
-mod run;
-mod session;
 mod settings;
 mod show;
-#[cfg(test)]
-mod synthetic;
 mod text;
 
 use std::process::ExitCode;

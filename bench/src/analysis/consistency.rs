@@ -68,7 +68,7 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     #[test]
     fn runs_that_are_there_twice_are_reported_and_others_are_not() {

@@ -147,7 +147,7 @@ pub(crate) fn setting_name(summary: &Summary, setting: &BTreeMap<String, String>
 mod tests {
     use super::*;
     use crate::experiment::plan::Plan;
-    use crate::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     const RATIOS: [&str; 12] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
 

@@ -103,7 +103,7 @@ fn normal_below(z: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::analysis::statistics::Estimate;
-    use crate::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     #[test]
     fn one_cell_by_itself_regresses_where_its_interval_ends_below_the_limit() {

@@ -102,7 +102,7 @@ fn name((setting, arm, control): &Cell<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     fn sketch() -> Sketch {
         Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket")

@@ -316,7 +316,7 @@ mod tests {
     use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
 
     use super::*;
-    use crate::synthetic::{Scatter, Shape};
+    use crate::measure::synthetic::{Scatter, Shape};
 
     /// Draws one value.
     type Noise = fn(&mut ChaCha8Rng) -> f64;

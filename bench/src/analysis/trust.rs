@@ -77,7 +77,7 @@ fn warning(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     /// Warnings where the runs of `arm` in the first `spoiled` of eight blocks at ratio 8 are not to be trusted.
     fn with_spoiled(sketch: &Sketch, arm: &str, spoiled: u32) -> Vec<String> {

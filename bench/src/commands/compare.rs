@@ -253,7 +253,7 @@ fn show(compared: &Compared, format: Format) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     fn sketch() -> Sketch {
         let ratios: Vec<String> = (1..=20).map(|ratio| ratio.to_string()).collect();

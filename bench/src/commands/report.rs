@@ -116,7 +116,7 @@ fn to_json(summary: &Summary) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Scratch, Sketch, World};
+    use crate::measure::synthetic::{Scratch, Sketch, World};
 
     #[test]
     fn one_spoiled_run_of_many_ends_well_unless_strictness_is_asked_for_and_a_spoiled_headline_never_does() {

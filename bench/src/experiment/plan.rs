@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::measure::Measure;
 use crate::experiment::{Arm, Experiment, slug};
+use crate::measure::run::lock_free;
 use crate::record::{Place, Role};
-use crate::run::lock_free;
 use crate::settings::{Impossible, Settings, Supply};
 use crate::text::exit::{Failure, Result};
 

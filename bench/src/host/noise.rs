@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::probe;
+use crate::measure::run;
 use crate::record::{Noise, Record};
-use crate::run;
 use crate::text::quantity::significant;
 
 /// Unit of `/proc/stat`.
@@ -169,7 +169,7 @@ fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
 mod tests {
     use super::*;
     use crate::analysis::summary::Summary;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     const STAT: &str = "cpu  60 0 30 5 1 0 1 9 0 0\n\
                         cpu0 10 1 20 4 1 2 3 5 7 0\n\

@@ -16,7 +16,7 @@ use super::{
 use crate::analysis::statistics::median;
 use crate::host::identity::Host;
 use crate::host::noise::NO_STEAL;
-use crate::run;
+use crate::measure::run;
 use crate::settings::deschedule::Policy;
 use crate::text::timestamp;
 

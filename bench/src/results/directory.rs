@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::measure::run::run_id;
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
-use crate::run::run_id;
 use crate::text::exit::{Exit, Failure, Result};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -224,7 +224,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Scratch, Sketch, World};
+    use crate::measure::synthetic::{Scratch, Sketch, World};
 
     fn names(path: &Path) -> Vec<String> {
         let entries = fs::read_dir(path).unwrap().flatten();

@@ -90,7 +90,7 @@ fn blocks(records: &[Record]) -> u32 {
 mod tests {
     use super::*;
     use crate::analysis::summary::Summary;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     fn sketch() -> Sketch {
         Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a")

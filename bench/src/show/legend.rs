@@ -28,8 +28,8 @@ pub(crate) fn lines(summary: &Summary) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::{Sketch, World};
     use crate::show::table;
-    use crate::synthetic::{Sketch, World};
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);

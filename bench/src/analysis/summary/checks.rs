@@ -187,7 +187,7 @@ fn outliers(summary: &Summary) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     fn found(summary: &Summary, name: &str) -> (CheckOutcome, String) {
         let check = summary.checks.iter().find(|check| check.name == name).unwrap();

@@ -524,7 +524,7 @@ fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Shape, Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     #[test]
     fn a_known_difference_is_found_and_the_control_shows_none() {

@@ -11,9 +11,9 @@ use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::experiment;
 use crate::host::cpulist;
+use crate::measure::run;
+use crate::measure::session::Calibration;
 use crate::record::trace::TraceFile;
-use crate::run;
-use crate::session::Calibration;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 

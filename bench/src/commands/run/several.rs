@@ -10,10 +10,10 @@ use crate::commands::interrupt;
 use crate::commands::run::single;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
+use crate::measure::run;
 use crate::record::failure;
 use crate::record::trace::{self, TraceFile};
 use crate::record::{Origin, Record};
-use crate::run;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 

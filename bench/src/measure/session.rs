@@ -13,10 +13,10 @@ use crate::experiment::BESIDE;
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Watcher;
-use crate::progress::{Planned, Position, Progress};
+use crate::measure::progress::{Planned, Position, Progress};
+use crate::measure::run::{self, Engine};
 use crate::record::{Place, Record, Role};
 use crate::results::directory::Directory;
-use crate::run::{self, Engine};
 use crate::text::exit::{Failure, Result};
 use crate::text::output::to_json;
 
@@ -380,7 +380,7 @@ fn in_cell(id: &str, block: u32, error: RunError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{Scratch, Sketch, World};
+    use crate::measure::synthetic::{Scratch, Sketch, World};
 
     const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
 

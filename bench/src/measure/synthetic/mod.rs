@@ -27,12 +27,12 @@ use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, Watcher};
-use crate::progress::Progress;
+use crate::measure::progress::Progress;
+use crate::measure::run::{self, Engine};
+use crate::measure::session::{CALIBRATION_BOOTS, Calibration, Session};
 use crate::record::{Noise, Record, Role};
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
-use crate::run::{self, Engine};
-use crate::session::{CALIBRATION_BOOTS, Calibration, Session};
 
 pub(crate) use scratch::Scratch;
 pub(crate) use shape::{Scatter, Shape};

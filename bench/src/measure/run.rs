@@ -272,7 +272,7 @@ mod tests {
     use haltkick_vmm::WorkSpeed;
 
     use super::*;
-    use crate::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Sketch, World};
 
     /// The warnings of a run whose vCPUs work at these shares of the promised speed.
     fn codes(speeds: &'static [f64]) -> Vec<String> {
