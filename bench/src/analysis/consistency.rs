@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::analysis::likeness;
-use crate::experiment::plan::Outline;
-use crate::record::{Record, Role};
+use crate::experiment::outline::Outline;
+use crate::experiment::place::Role;
+use crate::record::Record;
 
 /// Warnings about them, for a summary.
 pub(crate) fn warnings(outline: &Outline, records: &[Record]) -> Vec<String> {
-    let hosts: BTreeSet<String> = records.iter().map(|record| likeness::identity(&record.host)).collect();
+    let hosts: BTreeSet<String> = records.iter().map(|record| record.host.identity()).collect();
     let mut warnings = Vec::new();
     let twice = repeated(records);
     if let [first, ..] = &twice[..] {
@@ -37,7 +37,7 @@ fn repeated(records: &[Record]) -> Vec<String> {
     let mut runs: BTreeMap<(String, &str, u32), BTreeSet<&str>> = BTreeMap::new();
     for record in records {
         let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Ideal) else { continue };
-        let run = (likeness::identity(&record.host), place.cell_id.as_str(), place.block);
+        let run = (record.host.identity(), place.cell_id.as_str(), place.block);
         runs.entry(run).or_default().insert(&record.run_id);
     }
     let twice = runs.into_iter().filter(|(_, ids)| ids.len() > 1);
@@ -51,9 +51,9 @@ fn torn_pairs(outline: &Outline, records: &[Record]) -> usize {
     for record in records {
         let Some(place) = record.place.as_ref().filter(|place| place.role != Role::Control) else { continue };
         let run = (&place.setting, place.block, place.arm.as_str());
-        hosts.entry(run).or_default().insert(likeness::identity(&record.host));
+        hosts.entry(run).or_default().insert(record.host.identity());
     }
-    let is_torn = |comparison: &crate::experiment::plan::OutlineComparison| {
+    let is_torn = |comparison: &crate::experiment::outline::OutlineComparison| {
         let (arm, baseline) = (comparison.arm.as_str(), comparison.baseline.as_str());
         let of_arm = hosts.iter().filter(|((.., of), _)| *of == arm);
         of_arm

@@ -11,9 +11,8 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Summary};
-use crate::experiment::plan::OutlineComparison;
-use crate::record::Role;
-use crate::show::table;
+use crate::experiment::outline::OutlineComparison;
+use crate::experiment::place::Role;
 use crate::text::quantity::significant;
 
 /// Chance of telling any difference that is not there.
@@ -78,7 +77,7 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[(&Comparison,
     let (better_word, worse_word) = asked.of.words();
     let told_of = |word: &str, it: Option<&Comparison>| {
         let it = it?;
-        let ratio = table::ratio(it.ratio.as_ref()?);
+        let ratio = it.ratio.as_ref()?.as_ratio();
         Some(format!("{word} by up to {ratio} at {}", setting_name(summary, &it.setting)))
     };
     let parts: Vec<String> =
@@ -128,7 +127,7 @@ fn most_efficient(summary: &Summary) -> Option<String> {
 
 fn control(summary: &Summary) -> Option<String> {
     let control = summary.control.as_ref()?;
-    let ratio = control.ratio.as_ref().map_or("no figure".into(), table::ratio);
+    let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     Some(format!(
         "A/A pair, the same cell twice in every block: {ratio}, {}.",
         control.verdict.word(control.of)

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::identity::Host;
-use crate::record::{Record, Role};
+use crate::experiment::place::Role;
+use crate::record::Record;
 
 /// Settings that may differ: what is random, and words for people.
 const NO_SETTINGS: [&str; 4] = ["seed", "ring_reason", "pv_backend_reason", "cpus"];
@@ -21,7 +21,7 @@ pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
     if pcpus(a) != pcpus(b) {
         differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
     }
-    let hosts = |records: &[Record]| distinct(records, |record| identity(&record.host));
+    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
     if hosts(a) != hosts(b) {
         differences.push(format!("host {} and {}", hosts(a), hosts(b)));
     }
@@ -63,12 +63,6 @@ pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
         cells => format!("{key} {a} and {b} in {cells} cells"),
     };
     differing.iter().map(phrase).collect()
-}
-
-/// What tells one host from another: its id, else what is known of it.
-pub(crate) fn identity(host: &Host) -> String {
-    let without_id = || format!("without id, {}", host.cpu_model.as_deref().unwrap_or("of an unknown model"));
-    host.host_id.clone().unwrap_or_else(without_id)
 }
 
 fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {

@@ -2,9 +2,11 @@
 
 pub(crate) mod attempts;
 pub(crate) mod consistency;
+pub(crate) mod drift;
 pub(crate) mod findings;
 pub(crate) mod holm;
 pub(crate) mod likeness;
+pub(crate) mod noise;
 pub(crate) mod rate;
 pub(crate) mod statistics;
 pub(crate) mod summary;

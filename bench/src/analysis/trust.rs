@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::likeness;
-use crate::experiment::plan::Outline;
-use crate::record::{Record, Role};
+use crate::experiment::outline::Outline;
+use crate::experiment::place::Role;
+use crate::record::Record;
 
 /// Share of pairs that may have a run which is not to be trusted.
 const BORNE: f64 = 0.25;
@@ -32,9 +32,7 @@ fn pairs<'a>(records: &'a [Record], arm: &str, baseline: &str) -> BTreeMap<&'a S
         let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
         let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
         of_arm
-            .map(|(place, record)| {
-                ((&place.setting, place.block, likeness::identity(&record.host)), record.trusted)
-            })
+            .map(|(place, record)| ((&place.setting, place.block, record.host.identity()), record.trusted))
             .collect()
     };
     let (above, below) = (of(arm), of(baseline));

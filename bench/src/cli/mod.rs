@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
 use crate::experiment::MOST_RETRIES;
-use crate::host::cpulist::CpuList;
-use crate::settings::{SchedChoice, Settings, Switch};
+use crate::experiment::overrides::Overrides;
+use crate::settings::{Settings, Switch};
 use crate::text::duration::Span;
+use crate::text::share;
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -192,7 +193,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) overrides: Overrides,
     /// Add blocks of what is known less well until every ratio's 95 % interval is this narrow, such as 2%
-    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "When to stop")]
+    #[arg(long, value_name = "PERCENT", value_parser = share::percent, help_heading = "When to stop")]
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
@@ -230,88 +231,6 @@ pub(crate) struct BenchArgs {
     pub(crate) guest: Option<PathBuf>,
 }
 
-/// What the command line changes in an experiment file.
-#[derive(Args, Clone, Debug, Default, PartialEq)]
-pub(crate) struct Overrides {
-    /// The file's quick variant: fewer or shorter runs
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Change a setting for all cells, such as hold=5us; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
-    pub(crate) sets: Vec<(String, String)>,
-    /// Ratios to run instead of the file's, such as 1,8,32
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    pub(crate) ratios: Option<Vec<u32>>,
-    /// Host CPUs to use, such as 0,2-3
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<CpuList>,
-    /// Who preempts the vCPUs: vmm or host
-    #[arg(long, value_name = "WHO", hide_possible_values = true)]
-    pub(crate) sched: Option<SchedChoice>,
-    /// Length of each measuring window
-    #[arg(long, value_name = "TIME")]
-    pub(crate) window: Option<Span>,
-    /// Passes over all cells
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) blocks: Option<u32>,
-    /// Seed of the order and of everything random [default: 1]
-    #[arg(long, value_name = "N", value_parser = crate::settings::seed)]
-    pub(crate) seed: Option<u64>,
-}
-
-/// [`Overrides`] by themselves, to read them back from a manifest.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Detached {
-    #[command(flatten)]
-    overrides: Overrides,
-}
-
-impl Overrides {
-    /// The arguments that say the same, for manifests and for commands to copy.
-    pub(crate) fn to_arguments(&self) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let mut add = |flag: &str, value: Option<String>| {
-            arguments.extend(value.map(|value| format!("--{flag}={value}")));
-        };
-        for (key, value) in &self.sets {
-            add("set", Some(format!("{key}={value}")));
-        }
-        let ratios = self.ratios.as_ref();
-        add("ratios", ratios.map(|it| it.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
-        add("cpus", self.cpus.as_ref().map(CpuList::to_string));
-        add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
-        add("window", self.window.as_ref().map(Span::to_string));
-        add("blocks", self.blocks.map(|it| it.to_string()));
-        add("seed", self.seed.map(|it| it.to_string()));
-        if self.quick {
-            arguments.push("--quick".into());
-        }
-        arguments
-    }
-
-    /// Partner of [`Overrides::to_arguments`].
-    pub(crate) fn from_arguments(arguments: &[String]) -> Result<Self, clap::Error> {
-        Detached::try_parse_from(arguments).map(|detached| detached.overrides)
-    }
-}
-
-/// A share above 0, written as a percentage.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').ok_or("write a percentage, such as 2%")?;
-    match number.trim().parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent < 1000.0 => Ok(percent / 100.0),
-        _ => Err(format!("'{text}' is no percentage above 0: write it as 2%")),
-    }
-}
-
-fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
-        _ => Err("write KEY=VALUE, such as hold=5us".into()),
-    }
-}
-
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   haltkick compare before after --threshold 3%
@@ -329,7 +248,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
     /// A slow-down that is surely greater than this, by the end of its interval, is a regression
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%")]
+    #[arg(long, value_name = "PERCENT", value_parser = share::percent, default_value = "5%")]
     pub(crate) threshold: f64,
     /// Compare, with a warning, what was measured with other settings or on another host
     #[arg(long)]
@@ -486,30 +405,6 @@ pub(crate) enum SchemaOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn overrides_survive_the_manifest() {
-        let overrides = Overrides {
-            quick: true,
-            sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
-            ratios: Some(vec![1, 32]),
-            cpus: Some("0,2-3".parse().unwrap()),
-            sched: Some(SchedChoice::Host),
-            window: Some("50ms".parse().unwrap()),
-            blocks: Some(7),
-            seed: Some(42),
-        };
-        assert_eq!(Overrides::from_arguments(&overrides.to_arguments()).unwrap(), overrides);
-        assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
-    }
-
-    #[test]
-    fn a_percentage_bears_its_sign() {
-        assert_eq!(percent("2%"), Ok(0.02));
-        for text in ["2", "%", "-1%", "0%", "x%"] {
-            assert!(percent(text).is_err(), "{text} was accepted");
-        }
-    }
 
     #[test]
     fn the_definitions_are_consistent() {

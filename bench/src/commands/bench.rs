@@ -7,20 +7,24 @@ use haltkick_vmm::{Image, RunError};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
-use crate::cli::{BenchArgs, Overrides};
+use crate::cli::BenchArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::commands::report::{self, Show};
+use crate::experiment::names::slug;
 use crate::experiment::origins;
+use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
-use crate::experiment::{Experiment, Source, slug};
+use crate::experiment::{Experiment, Source};
 use crate::host::cpulist::{self, CpuList};
-use crate::host::facts;
+use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::host::noise;
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
+use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
-use crate::measure::run::{self, Engine};
-use crate::measure::session::{CALIBRATION_BOOTS, Calibration, Rule, Session};
+use crate::measure::rule::Rule;
+use crate::measure::session::Session;
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::{self, Manifest, ManifestSource};
@@ -128,7 +132,7 @@ fn measure(
     rule: Rule,
 ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
     let stop = interrupt::catch()?;
-    let engine = run::kvm(&job.image, &stop);
+    let engine = engine::kvm(&job.image, &stop);
     let mut session = start(job, &engine, directory, records)?;
     let ending = session.run(rule);
     let manifest =
@@ -227,7 +231,7 @@ fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
             "plans other cells than this haltkick would: use the version that wrote it".into(),
         ));
     }
-    let hash = |facts: &std::collections::BTreeMap<String, manifest::Fact>| {
+    let hash = |facts: &std::collections::BTreeMap<String, Fact>| {
         facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
     };
     if hash(&manifest.facts) != hash(&facts::all(guest)) {
@@ -291,7 +295,7 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let stop = interrupt::catch()?;
-    let engine = run::kvm(&job.image, &stop);
+    let engine = engine::kvm(&job.image, &stop);
     let mut session = start(job, &engine, directory, records)?;
     let before = session.records.len();
     let ending = session.run_single(cell, block, job.rule(None, None, args.retry_disturbed).retries);

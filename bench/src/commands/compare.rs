@@ -14,7 +14,8 @@ use crate::analysis::rate::{Rate, estimate_ratio};
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
 use crate::cli::{CompareArgs, Format};
 use crate::commands::report;
-use crate::record::{Record, Role};
+use crate::experiment::place::Role;
+use crate::record::Record;
 use crate::results::manifest::Manifest;
 use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
@@ -222,7 +223,7 @@ fn throughputs(side: &Side, only: Option<&str>) -> Cells {
         let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
         if only.is_none_or(|arm| arm == place.arm) {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
-            runs.push(((place.block, likeness::identity(&record.host)), Rate::of(record)));
+            runs.push(((place.block, record.host.identity()), Rate::of(record)));
         }
     }
     cells

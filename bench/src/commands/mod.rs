@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod completions;
 mod disasm;
 mod doctor;
 mod guest_image;
@@ -28,7 +29,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::List(args) => list::list(&args),
         Command::Disasm(args) => disasm::disasm(&args),
         Command::Schema(args) => schema::print(args.format),
-        Command::Completions { shell } => schema::completions(shell),
-        Command::Man { dir } => schema::man(dir.as_deref()),
+        Command::Completions { shell } => completions::completions(shell),
+        Command::Man { dir } => completions::man(dir.as_deref()),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{At, Experiment};
+use super::file::Experiment;
+use super::source::At;
 use crate::settings::KEYS;
 
 /// One line for every setting there is.
@@ -35,8 +36,8 @@ fn origin(experiment: &Experiment, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Overrides;
     use crate::experiment::Source;
+    use crate::experiment::overrides::Overrides;
 
     const TEXT: &str = "\
 format = 1

@@ -10,18 +10,14 @@ use std::collections::BTreeMap;
 use haltkick_vmm::{Image, RunConfig};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::experiment::measure::Measure;
-use crate::experiment::{Arm, Experiment, slug};
-use crate::measure::run::lock_free;
-use crate::record::{Place, Role};
+use super::file::{Arm, Experiment};
+use super::ideal::lock_free;
+use super::names::{LOCK_FREE, slug};
+use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
+use super::place::{Place, Role};
 use crate::settings::{Impossible, Settings, Supply};
 use crate::text::exit::{Failure, Result};
-
-/// Name of the lock-free cells.
-pub(crate) const LOCK_FREE: &str = "lock-free";
 
 /// All cells of an experiment.
 #[derive(Clone, Debug)]
@@ -29,73 +25,6 @@ pub(crate) struct Plan {
     pub(crate) outline: Outline,
     pub(crate) points: Vec<Point>,
     pub(crate) seed: u64,
-}
-
-/// What results are sorted by, as the manifest keeps it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Outline {
-    /// Name of the experiment.
-    pub(crate) experiment: String,
-    /// Its title.
-    pub(crate) title: String,
-    /// Passes over all cells that are planned.
-    pub(crate) blocks: u32,
-    /// Blocks per trial, where verdicts are counted over many trials.
-    pub(crate) trial_blocks: Option<u32>,
-    /// Whether uncontended costs are reported.
-    #[serde(default)]
-    pub(crate) lock_costs: bool,
-    /// Settings that vary, each with its values, in order.
-    pub(crate) axes: Vec<OutlineAxis>,
-    /// Arms in order.
-    pub(crate) arms: Vec<String>,
-    /// Ratios to report.
-    pub(crate) comparisons: Vec<OutlineComparison>,
-    /// The A/A pair.
-    pub(crate) control: Option<OutlineControl>,
-}
-
-impl Outline {
-    /// Where a setting stands in the order of the file.
-    pub(crate) fn rank(&self, setting: &BTreeMap<String, String>) -> Vec<usize> {
-        let of_axis = |axis: &OutlineAxis| {
-            let value = setting.get(&axis.key)?;
-            axis.values.iter().position(|each| each == value)
-        };
-        self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
-    }
-}
-
-/// A setting that varies.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct OutlineAxis {
-    /// Name of the setting.
-    pub(crate) key: String,
-    /// Its values, in order.
-    pub(crate) values: Vec<String>,
-}
-
-/// A ratio to report.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct OutlineComparison {
-    /// What is compared.
-    #[serde(default)]
-    pub(crate) of: Measure,
-    /// What to call it.
-    pub(crate) name: String,
-    /// The arm above the line.
-    pub(crate) arm: String,
-    /// The arm below the line.
-    pub(crate) baseline: String,
-}
-
-/// The cell that runs twice in every block.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct OutlineControl {
-    /// Its arm.
-    pub(crate) arm: String,
-    /// Its setting.
-    pub(crate) setting: BTreeMap<String, String>,
 }
 
 /// One point of the grid.

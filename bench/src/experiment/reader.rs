@@ -6,7 +6,8 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Arm, At, Axis, Comparison, Control, FORMAT, Patch, PointValues, Quick, Source};
+use super::file::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
+use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::vm::Vm;
 use crate::settings::{KEYS, Settings};

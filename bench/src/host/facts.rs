@@ -8,12 +8,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use haltkick_vmm::Image;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::host::cpulist;
 use crate::host::identity;
 use crate::host::probe;
-use crate::results::manifest::Fact;
+
+/// One fact about the host.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Fact {
+    /// What it is; null where the host does not tell.
+    pub(crate) value: Option<String>,
+    /// Why the value is null.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) why: Option<String>,
+}
+
+impl From<probe::Answer> for Fact {
+    fn from(fact: probe::Answer) -> Self {
+        match fact {
+            Ok(value) => Self { value: Some(value), why: None },
+            Err(reason) => Self { value: None, why: Some(reason) },
+        }
+    }
+}
 
 type Facts = BTreeMap<String, Fact>;
 
@@ -49,7 +69,7 @@ pub(crate) fn noise() -> Facts {
     facts
 }
 
-fn put(facts: &mut Facts, name: &str, fact: probe::Fact) {
+fn put(facts: &mut Facts, name: &str, fact: probe::Answer) {
     facts.insert(name.into(), fact.into());
 }
 
@@ -197,31 +217,31 @@ fn tool(facts: &mut Facts, guest: Option<&Path>) {
     put(facts, "tool.guest_sha256", guest.map_or_else(|| Ok(hash(Image::embedded_elf())), hash_file));
 }
 
-fn build_time(value: Option<&str>) -> probe::Fact {
+fn build_time(value: Option<&str>) -> probe::Answer {
     value.map(String::from).ok_or_else(|| "not known when this program was built".into())
 }
 
 /// One line of `/proc/stat`.
-fn stat_line(start: &str) -> probe::Fact {
+fn stat_line(start: &str) -> probe::Answer {
     let text = probe::text("/proc/stat")?;
     let line = text.lines().find(|line| line.starts_with(start));
     line.map(String::from).ok_or_else(|| format!("/proc/stat: no line '{}'", start.trim()))
 }
 
 /// Number of open virtual machines, as debugfs shows them.
-fn running_vms() -> probe::Fact {
+fn running_vms() -> probe::Answer {
     let directory = "/sys/kernel/debug/kvm";
     let names = directory_names(directory)?;
     Ok(names.split_ascii_whitespace().filter(|name| name.contains('-')).count().to_string())
 }
 
 /// `NAME=value` for the file of each CPU.
-fn each_cpu(file: &str) -> probe::Fact {
+fn each_cpu(file: &str) -> probe::Answer {
     each("/sys/devices/system/cpu", "cpu", file)
 }
 
 /// `NAME=value` for `file` in each entry of `directory` called `prefix` and a number (or anything, without prefix).
-fn each(directory: &str, prefix: &str, file: &str) -> probe::Fact {
+fn each(directory: &str, prefix: &str, file: &str) -> probe::Answer {
     let path = |name: &str| -> PathBuf {
         let entry = Path::new(directory).join(name);
         if file.is_empty() { entry } else { entry.join(file) }
@@ -241,7 +261,7 @@ fn each(directory: &str, prefix: &str, file: &str) -> probe::Fact {
 }
 
 /// The different values of a field over all CPUs.
-fn distinct_fields(name: &str) -> probe::Fact {
+fn distinct_fields(name: &str) -> probe::Answer {
     let text = probe::text("/proc/cpuinfo")?;
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let values: BTreeSet<&str> =
@@ -252,7 +272,7 @@ fn distinct_fields(name: &str) -> probe::Fact {
     Ok(values.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-fn caches() -> probe::Fact {
+fn caches() -> probe::Answer {
     let directory = Path::new("/sys/devices/system/cpu/cpu0/cache");
     let caches: Vec<String> = probe::names(directory)
         .into_iter()
@@ -275,14 +295,14 @@ fn caches() -> probe::Fact {
     }
 }
 
-fn os_release() -> probe::Fact {
+fn os_release() -> probe::Answer {
     let text = probe::text("/etc/os-release")?;
     let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.map(|name| name.trim_matches('"').into()).ok_or_else(|| "/etc/os-release: no PRETTY_NAME".into())
 }
 
 /// A file of this process's cgroup (version 2).
-fn cgroup(file: &str) -> probe::Fact {
+fn cgroup(file: &str) -> probe::Answer {
     let membership = probe::text("/proc/self/cgroup")?;
     let path = membership.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.ok_or_else(|| "/proc/self/cgroup: no cgroup version 2".to_owned())?;
@@ -290,7 +310,7 @@ fn cgroup(file: &str) -> probe::Fact {
 }
 
 /// Policy and nice value from `/proc/self/stat`, whose second field may contain anything in brackets.
-fn own_policy() -> probe::Fact {
+fn own_policy() -> probe::Answer {
     const NICE: usize = 16;
     const POLICY: usize = 38;
     let stat = probe::text("/proc/self/stat")?;
@@ -301,7 +321,7 @@ fn own_policy() -> probe::Fact {
     }
 }
 
-fn container() -> probe::Fact {
+fn container() -> probe::Answer {
     for (path, kind) in [("/run/.containerenv", "podman"), ("/.dockerenv", "docker")] {
         if Path::new(path).exists() {
             return Ok(kind.into());
@@ -310,11 +330,11 @@ fn container() -> probe::Fact {
     Ok(env::var("container").unwrap_or_else(|_| "none seen".into()))
 }
 
-fn module_parameters(module: &str) -> probe::Fact {
+fn module_parameters(module: &str) -> probe::Answer {
     each(&format!("/sys/module/{module}/parameters"), "", "")
 }
 
-fn directory_names(directory: &str) -> probe::Fact {
+fn directory_names(directory: &str) -> probe::Answer {
     fs::read_dir(directory).map_err(|error| format!("{directory}: {error}"))?;
     Ok(probe::names(directory).join(" "))
 }
@@ -323,7 +343,7 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn hash_file(path: &Path) -> probe::Fact {
+fn hash_file(path: &Path) -> probe::Answer {
     fs::read(path).map(|bytes| hash(&bytes)).map_err(|error| format!("{}: {error}", path.display()))
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::host::probe::{self, Fact};
+use crate::host::probe::{self, Answer};
 
 /// The host in short. An experiment's `manifest.json` says more.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -35,9 +35,16 @@ impl Host {
         }
     }
 
+    /// What tells it from another: its id, else what is known of it.
+    pub(crate) fn identity(&self) -> String {
+        let without_id =
+            || format!("without id, {}", self.cpu_model.as_deref().unwrap_or("of an unknown model"));
+        self.host_id.clone().unwrap_or_else(without_id)
+    }
+
     /// Why a field is null, by name.
     pub(crate) fn why(&self) -> Vec<(&'static str, String)> {
-        let absent = |name, present: bool, fact: fn() -> Fact| {
+        let absent = |name, present: bool, fact: fn() -> Answer| {
             (!present).then(|| (name, fact().err().unwrap_or_else(|| "not known when this ran".into())))
         };
         [
@@ -53,22 +60,22 @@ impl Host {
     }
 }
 
-fn host_id() -> Fact {
+fn host_id() -> Answer {
     let machine_id = probe::text("/etc/machine-id")?;
     let digest = Sha256::digest(format!("haltkick {machine_id}"));
     Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
-pub(crate) fn kernel() -> Fact {
+pub(crate) fn kernel() -> Answer {
     probe::text("/proc/sys/kernel/osrelease")
 }
 
-pub(crate) fn cpu_model() -> Fact {
+pub(crate) fn cpu_model() -> Answer {
     probe::field("/proc/cpuinfo", "model name")
 }
 
 /// KVM's vendor module: the one beside `kvm` itself.
-pub(crate) fn kvm_module() -> Fact {
+pub(crate) fn kvm_module() -> Answer {
     let modules = probe::kvm_modules();
     match modules.iter().find(|name| *name != "kvm") {
         Some(vendor) => Ok(vendor.clone()),

@@ -1,7 +1,5 @@
-//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children;
-//! and the sum of what single runs noticed, over an experiment.
+//! What else runs on the pCPUs: tick counts of `/proc/stat` around a run, less the CPU time of this process and its children.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -9,12 +7,30 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::probe;
-use crate::measure::run;
-use crate::record::{Noise, Record};
-use crate::text::quantity::significant;
 
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
+
+/// What else ran on the pCPUs meanwhile, as shares of their time.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Noise {
+    /// Busy with other processes and interrupts.
+    pub(crate) others_share: Option<f64>,
+    /// Taken by the machine below this one; null where it does not say.
+    pub(crate) steal_share: Option<f64>,
+    /// Time of all pCPUs that these are shares of.
+    #[serde(default)]
+    pub(crate) of_ns: u64,
+    /// Share of their lives that the run's threads, one per pCPU, were ready and had no pCPU because others used it: counted
+    /// in nanoseconds, where `others_share` is counted in ticks. Null where vCPUs have a thread each.
+    #[serde(default)]
+    pub(crate) run_delay_share: Option<f64>,
+}
+
+/// More than this share of the pCPUs used by others spoils a run.
+pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
+/// More than this share of the pCPUs taken by the machine below spoils a run.
+pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 
 /// Runs something and says what else ran on the CPUs meanwhile: the kernel's counts say it, or in tests what is tested.
 pub(crate) type Watcher<'a> = &'a dyn Fn(&[u32], &mut dyn FnMut()) -> Found;
@@ -77,52 +93,6 @@ impl Watch {
     }
 }
 
-/// What else ran during all runs of an experiment together. What one short run cannot tell from a tick, hundreds can.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Overall {
-    /// Busy with other processes and interrupts, as a share of the pCPUs' time; null where no run tells.
-    pub(crate) others_share: Option<f64>,
-    /// Taken by the machine below, likewise.
-    pub(crate) steal_share: Option<f64>,
-    /// Share of their lives that the runs' threads were ready and had no pCPU because others used it.
-    pub(crate) run_delay_share: Option<f64>,
-}
-
-impl Overall {
-    pub(crate) fn of(records: &[Record]) -> Self {
-        // Guests of one run have the noise in common.
-        let runs: BTreeMap<&str, &Noise> =
-            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
-        let mean = |share: fn(&Noise) -> Option<f64>| {
-            let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
-            let (taken, whole) =
-                shares.fold((0.0, 0.0), |(taken, whole), (share, of)| (taken + share * of, whole + of));
-            (whole > 0.0).then(|| taken / whole)
-        };
-        Self {
-            others_share: mean(|noise| noise.others_share),
-            steal_share: mean(|noise| noise.steal_share),
-            run_delay_share: mean(|noise| noise.run_delay_share),
-        }
-    }
-
-    /// What was lost to others over the whole experiment, where it is more than single runs may lose.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let checks = [
-            ("other processes used", self.others_share, run::OTHERS_SHARE_LIMIT),
-            ("the runs' threads waited for others during", self.run_delay_share, run::OTHERS_SHARE_LIMIT),
-            ("the machine below took", self.steal_share, run::STEAL_SHARE_LIMIT),
-        ];
-        let above = checks.into_iter().filter_map(|(what, share, limit)| {
-            let percent = significant(share.filter(|share| *share > limit)? * 100.0);
-            Some(format!(
-                "{what} {percent} % of the pCPUs' time over all runs together: levels are low by that"
-            ))
-        });
-        above.collect()
-    }
-}
-
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32) + children_cpu_time()
@@ -168,8 +138,6 @@ fn parse(stat: &str, cpus: &[u32]) -> Result<Ticks, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::summary::Summary;
-    use crate::measure::synthetic::{Sketch, World};
 
     const STAT: &str = "cpu  60 0 30 5 1 0 1 9 0 0\n\
                         cpu0 10 1 20 4 1 2 3 5 7 0\n\
@@ -196,28 +164,6 @@ mod tests {
         let never = parse(&STAT.replace(" 9 0 0", " 0 0 0").replace(" 5 7 0", " 0 7 0"), &[0]).unwrap();
         let virtual_machine = probe::has_cpu_flag("hypervisor") == Ok(true);
         assert_eq!((never.ever_stolen, steal_is_known(never)), (0, !virtual_machine));
-    }
-
-    #[test]
-    fn what_single_runs_cannot_tell_is_summed_over_the_experiment() {
-        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(20);
-        let mut records = World::new(1).records(&plan);
-        for record in &mut records {
-            // Below the limit that ticks set to a short run, and below that of nanoseconds.
-            record.noise = Noise {
-                others_share: Some(0.08),
-                steal_share: None,
-                of_ns: 1_000_000,
-                run_delay_share: Some(0.01),
-            };
-        }
-        records[0].noise.others_share = None;
-        let summary = Summary::new(&plan.outline, &records);
-        assert!((summary.noise.others_share.unwrap() - 0.08).abs() < 1e-9, "{:?}", summary.noise);
-        assert_eq!((summary.noise.steal_share, summary.noise.run_delay_share.is_some()), (None, true));
-        let expected =
-            "other processes used 8.00 % of the pCPUs' time over all runs together: levels are low by that";
-        assert!(summary.warnings.iter().any(|warning| warning == expected), "{:?}", summary.warnings);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 /// A value, or why this host cannot tell.
-pub(crate) type Fact<T = String> = Result<T, String>;
+pub(crate) type Answer<T = String> = Result<T, String>;
 
 /// The trimmed text of a file.
-pub(crate) fn text(path: impl AsRef<Path>) -> Fact {
+pub(crate) fn text(path: impl AsRef<Path>) -> Answer {
     let path = path.as_ref();
     fs::read_to_string(path)
         .map(|text| text.trim_end().to_owned())
@@ -15,7 +15,7 @@ pub(crate) fn text(path: impl AsRef<Path>) -> Fact {
 }
 
 /// The value of the first line `name : value` in a file such as `/proc/cpuinfo`.
-pub(crate) fn field(path: &str, name: &str) -> Fact {
+pub(crate) fn field(path: &str, name: &str) -> Answer {
     text(path)?
         .lines()
         .filter_map(|line| line.split_once(':'))
@@ -25,7 +25,7 @@ pub(crate) fn field(path: &str, name: &str) -> Fact {
 }
 
 /// Whether the first CPU has a flag.
-pub(crate) fn has_cpu_flag(flag: &str) -> Fact<bool> {
+pub(crate) fn has_cpu_flag(flag: &str) -> Answer<bool> {
     Ok(field("/proc/cpuinfo", "flags")?.split_ascii_whitespace().any(|each| each == flag))
 }
 

@@ -1,7 +1,13 @@
 //! Running cells: from a configuration to its record, and from a plan to all of them.
 
+pub(crate) mod calibrate;
+pub(crate) mod engine;
+pub(crate) mod fill;
+pub(crate) mod judge;
+pub(crate) mod linux;
 pub(crate) mod progress;
-pub(crate) mod run;
+pub(crate) mod rule;
 pub(crate) mod session;
 #[cfg(test)]
 pub(crate) mod synthetic;
+mod times;

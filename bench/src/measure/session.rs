@@ -3,125 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
+use haltkick_vmm::{Outcome, Ring, RunError};
 
+use super::calibrate::Calibration;
+use super::engine::{self, Engine};
+use super::progress::{Planned, Position, Progress};
+use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use crate::analysis::attempts;
-use crate::analysis::likeness;
-use crate::analysis::statistics::median;
 use crate::analysis::summary::Summary;
-use crate::experiment::BESIDE;
+use crate::experiment::names::BESIDE;
+use crate::experiment::place::{Place, Role};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
 use crate::host::noise::Watcher;
-use crate::measure::progress::{Planned, Position, Progress};
-use crate::measure::run::{self, Engine};
-use crate::record::{Place, Record, Role};
+use crate::record::Record;
 use crate::results::directory::Directory;
 use crate::text::exit::{Failure, Result};
 use crate::text::output::to_json;
-
-/// What the first runs found out and all later ones are given.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Calibration {
-    /// Iterations of the work loop per 2^20 ns.
-    pub(crate) work_rate: u64,
-    ring: Ring,
-    ring_reason: String,
-}
-
-/// Runs whose work rates the calibration of an experiment takes the middle of.
-pub(crate) const CALIBRATION_BOOTS: usize = 3;
-/// Length of a section, and of a pause, while the work is calibrated.
-const CALIBRATION_WORK: Duration = Duration::from_micros(2);
-/// Shortest slice while the work is calibrated.
-const CALIBRATION_SLICE: Duration = Duration::from_millis(1);
-
-impl Calibration {
-    /// Runs the guest `boots` times without a lock, one vCPU on each of the pCPUs of `config`, so that the work is timed
-    /// as experiments do it: on all pCPUs at once. A processor that is alone is often faster than one in company.
-    pub(crate) fn measure(
-        engine: Engine<'_>,
-        config: &RunConfig,
-        image: &Image,
-        boots: usize,
-    ) -> std::result::Result<Self, RunError> {
-        let plain = RunConfig {
-            vcpus: config.cpus.len() as u32,
-            work_rate: None,
-            workload: "critical-section".into(),
-            hold: CALIBRATION_WORK,
-            think: CALIBRATION_WORK,
-            lock_count: 1,
-            // Nobody waits for a pCPU, but a slice that ends still interrupts.
-            slice: config.slice.max(CALIBRATION_SLICE),
-            grace: Duration::ZERO,
-            warmup: Duration::from_millis(1),
-            window: Duration::from_millis(20),
-            beside: vec![],
-            mix: Mix::default(),
-            ..config.clone()
-        };
-        let config = run::lock_free(&plain, image).unwrap_or(plain);
-        let boots = (0..boots).map(|_| engine(&config)).map(|outcome| Ok(Self::of_outcome(&outcome?)));
-        let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
-        boots.sort_by_key(|calibration| calibration.work_rate);
-        let middle = boots.len() / 2;
-        Ok(boots.swap_remove(middle))
-    }
-
-    /// The rate that was measured at boot, by how far off it the work then went.
-    fn of_outcome(outcome: &Outcome) -> Self {
-        let speeds: Vec<f64> = outcome.work.iter().flatten().map(|speed| speed.over_promised).collect();
-        let speed = if speeds.is_empty() { 1.0 } else { median(&speeds) };
-        Self {
-            work_rate: (outcome.work_rate as f64 * speed).round() as u64,
-            ring: outcome.ring,
-            ring_reason: outcome.ring_reason.clone(),
-        }
-    }
-
-    /// That of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
-    /// another speed, and perhaps another ring that is native.
-    pub(crate) fn of_host(records: &[Record], host: &Host) -> Option<Self> {
-        let here = likeness::identity(host);
-        let record = records.iter().find(|record| likeness::identity(&record.host) == here)?;
-        Some(Self {
-            work_rate: record.timing.work_rate,
-            ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
-            ring_reason: record.config.ring_reason.clone(),
-        })
-    }
-
-    fn apply(&self, config: &RunConfig, seed: u64) -> RunConfig {
-        RunConfig {
-            work_rate: config.work_rate.or(Some(self.work_rate)),
-            ring: if config.ring == Ring::Auto { self.ring } else { config.ring },
-            // That of a guest beside the first differs from it.
-            seed: seed.wrapping_add(config.seed.wrapping_sub(1)),
-            beside: config.beside.iter().map(|guest| self.apply(guest, seed)).collect(),
-            ..config.clone()
-        }
-    }
-}
-
-/// When an experiment has enough blocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    /// Blocks that are planned.
-    pub(crate) blocks: u32,
-    /// Go on, with what is vaguer, until every wanted interval is this narrow.
-    pub(crate) target_precision: Option<f64>,
-    /// Begin no block that would end later.
-    pub(crate) max_time: Option<Duration>,
-    /// How often a run that was disturbed is made again, if there is time.
-    pub(crate) retries: u32,
-}
-
-/// Fewest whole blocks before precision is judged: the exact interval exists from here on.
-const JUDGED_FROM: u32 = 6;
-
-/// A precision that so many times the planned blocks do not reach is out of reach.
-const MOST_TIMES_PLANNED: u32 = 20;
 
 /// What is left of the attempts at a cell.
 #[derive(Clone, Copy, Debug)]
@@ -316,10 +214,11 @@ impl<'a> Session<'a> {
         let lock_free = |outcome: &Outcome| match ideal {
             Some((_, Some(lock_free))) => Ok(lock_free),
             Some((id, None)) => Err(format!("cell {id} was not run in this block")),
-            None if cell.role == Role::Ideal => Ok(run::per_second(outcome)),
+            None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
-        let records = run::run_cell(self.engine, self.watcher, &config, &self.host, Some(place), lock_free);
+        let records =
+            engine::run_cell(self.engine, self.watcher, &config, &self.host, Some(place), lock_free);
         let mut records = records.map_err(|error| {
             self.progress.finish();
             in_cell(&cell.id, place.block, error)
@@ -437,19 +336,6 @@ mod tests {
         {
             assert_eq!(records(name, &disturbed_world(), &plan, rule).len(), 3, "{name}");
         }
-    }
-
-    #[test]
-    fn calibration_is_that_of_this_host_and_of_no_other() {
-        let plan = Sketch::new().arm("a", "tas").plan(1);
-        let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
-        let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
-        let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
-        let host = |id: &str| Host { host_id: Some(id.into()), ..Host::default() };
-        for (id, rate) in hosts {
-            assert_eq!(Calibration::of_host(&records, &host(id)).unwrap().work_rate, rate);
-        }
-        assert_eq!(Calibration::of_host(&records, &host("host-c")), None);
     }
 
     #[test]

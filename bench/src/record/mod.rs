@@ -4,9 +4,10 @@
 //! raises [`SCHEMA_VERSION`]. Units are part of the keys. What this host cannot tell is `null`, with the reason
 //! under the field's path in `why`; it is never 0.
 
+pub(crate) mod config;
 pub(crate) mod failure;
-mod fill;
-mod times;
+pub(crate) mod linux;
+pub(crate) mod run_id;
 pub(crate) mod trace;
 
 use std::collections::BTreeMap;
@@ -14,11 +15,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{self, slug};
+use crate::experiment::place::Place;
 use crate::host::identity::Host;
+use crate::host::noise::Noise;
 use crate::record::trace::Traced;
 
-pub(crate) use fill::{Context, Origin};
+pub(crate) use config::Config;
 
 /// Name of the record's schema.
 pub(crate) const SCHEMA: &str = "haltkick.run";
@@ -115,183 +117,6 @@ pub(crate) struct Record {
     pub(crate) warnings: Vec<Warning>,
     /// Why a field is null, by the field's path.
     pub(crate) why: BTreeMap<String, String>,
-}
-
-/// Where a run belongs in an experiment.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Place {
-    /// Name of the experiment.
-    pub(crate) experiment: String,
-    /// Stable name of the cell; the same in every block.
-    pub(crate) cell_id: String,
-    /// The arm, "lock-free" for the ideal.
-    pub(crate) arm: String,
-    /// What the run is for.
-    pub(crate) role: Role,
-    /// The settings that the experiment varies, as text.
-    pub(crate) setting: BTreeMap<String, String>,
-    /// Pass over all cells, from 0.
-    pub(crate) block: u32,
-    /// Position in the experiment's order, from 0.
-    pub(crate) order_index: u64,
-    /// Earlier runs of the cell in this block that were disturbed, by their ids: this one counts in their place.
-    #[serde(default)]
-    pub(crate) replaces: Vec<String>,
-}
-
-/// What a run is for.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
-    /// A thing to compare.
-    Arm,
-    /// The same without a lock: the ideal, and the calibration that brackets the arms.
-    Ideal,
-    /// The second half of the A/A pair.
-    Control,
-    /// A guest that ran beside the arm's.
-    Beside,
-}
-
-impl Place {
-    /// Of a guest that runs beside the one that this is for.
-    pub(crate) fn beside(&self, guest: &str) -> Self {
-        Self {
-            cell_id: format!("{}_{}", self.cell_id, slug(guest)),
-            arm: experiment::beside(&self.arm, guest),
-            role: if self.role == Role::Arm { Role::Beside } else { self.role },
-            ..self.clone()
-        }
-    }
-}
-
-/// What was asked.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Config {
-    /// What ran the guest: "kvm", "threads", "qemu-kvm" or "qemu-tcg".
-    pub(crate) engine: String,
-    /// Name of the guest among those of the run.
-    #[serde(default)]
-    pub(crate) guest: String,
-    /// Names of the other guests that ran at the same time.
-    #[serde(default)]
-    pub(crate) beside: Vec<String>,
-    /// What had equal shares of the pCPUs: "vcpu" or "guest".
-    #[serde(default)]
-    pub(crate) share: String,
-    /// Number of vCPUs.
-    pub(crate) vcpus: u32,
-    /// Host CPUs that they share.
-    pub(crate) cpus: Vec<u32>,
-    /// vCPUs per pCPU.
-    pub(crate) ratio: f64,
-    /// How much longer a vCPU could run that said it held a lock when its slice ended.
-    #[serde(default)]
-    pub(crate) grace_ns: u64,
-    /// How much of a slice had to be left for locks that ask for that; null in records from before there were any.
-    #[serde(default)]
-    pub(crate) slice_margin_ns: Option<u64>,
-    /// Whether a kick handed the pCPU to the vCPU that it woke.
-    #[serde(default)]
-    pub(crate) kick_yield: bool,
-    /// Whether descheduling was attributed to what the vCPU was doing.
-    #[serde(default = "yes")]
-    pub(crate) attribution: bool,
-    /// Whom to take off on purpose, how often and for how long; null: nobody.
-    #[serde(default)]
-    pub(crate) deschedule: Option<String>,
-    /// Name of the lock.
-    pub(crate) lock: String,
-    /// Whether its paravirtual form.
-    pub(crate) pv: bool,
-    /// Whether the lock's call sites were rewritten; else they called through a table.
-    pub(crate) patch: bool,
-    /// Whether `vcpu_is_preempted` could read the flag.
-    pub(crate) preempted_hint: bool,
-    /// How long a paravirtual waiter spins before it sleeps.
-    pub(crate) spin_threshold_ns: u64,
-    /// Memory that the guest managed, in bytes; 0 in workloads that manage none, and in records older than the field.
-    #[serde(default)]
-    pub(crate) memory_bytes: u64,
-    /// "vmm" or "host".
-    pub(crate) sched: String,
-    /// Length of a slice; null where the host decides.
-    pub(crate) slice_ns: Option<u64>,
-    /// The ring that was used: 0 or 3.
-    pub(crate) ring: u32,
-    /// Why that ring.
-    pub(crate) ring_reason: String,
-    /// How vCPUs slept and were woken: "vmm", "kvm" or "ipi".
-    pub(crate) pv_backend: String,
-    /// Why so.
-    pub(crate) pv_backend_reason: String,
-    /// How long KVM polls before it lets a halted vCPU sleep; null where nobody asked, so that the host's setting holds.
-    pub(crate) halt_poll_ns: Option<u64>,
-    /// Whether spin loops in ring 0 may end in exits.
-    pub(crate) pause_exits: bool,
-    /// Whether HLT ends in an exit.
-    pub(crate) hlt_exits: bool,
-    /// Name of the workload.
-    pub(crate) workload: String,
-    /// Work inside a critical section.
-    pub(crate) hold_ns: u64,
-    /// Work between critical sections.
-    pub(crate) think_ns: u64,
-    /// Locks that the sections are spread over.
-    pub(crate) locks: u32,
-    /// Sections that make up the fixed amount of work; null: as many as fit into the window.
-    pub(crate) work_sections: Option<u64>,
-    /// Whether vCPUs went on, uncounted, when that was done.
-    #[serde(default)]
-    pub(crate) go_on: bool,
-    /// Work inside a long critical section.
-    #[serde(default)]
-    pub(crate) long_hold_ns: u64,
-    /// One section of so many is long; 0: none.
-    #[serde(default)]
-    pub(crate) long_one_in: u32,
-    /// One section of so many has another inside; 0: none.
-    #[serde(default)]
-    pub(crate) nested_one_in: u32,
-    /// Whether thinking times (or times between arrivals) were exponentially distributed.
-    #[serde(default)]
-    pub(crate) exponential_think: bool,
-    /// How far the length of a section was off `hold_ns`, at most, in percent of it.
-    #[serde(default)]
-    pub(crate) hold_jitter_percent: u32,
-    /// Locks were chosen with a probability that fell with their number to this power; 0: in turn.
-    #[serde(default)]
-    pub(crate) zipf: f64,
-    /// Mean time between two sections that each vCPU was to begin; null: it began the next when it had thought.
-    #[serde(default)]
-    pub(crate) arrivals_ns: Option<u64>,
-    /// Cache lines that a section walked.
-    #[serde(default)]
-    pub(crate) footprint_lines: u32,
-    /// Those of them that it wrote.
-    #[serde(default)]
-    pub(crate) dirty_lines: u32,
-    /// Sections in a hundred that only read.
-    #[serde(default)]
-    pub(crate) read_percent: u32,
-    /// Work inside those; 0 where there are none.
-    #[serde(default)]
-    pub(crate) read_hold_ns: u64,
-    /// Whether every section was watched from inside.
-    #[serde(default = "yes")]
-    pub(crate) oracle: bool,
-    /// Whether the clock was read between fences at the edges of sections; it was not in records from before there was a choice.
-    #[serde(default)]
-    pub(crate) ordered_stamps: bool,
-    /// Time between start and window.
-    pub(crate) warmup_ns: u64,
-    /// Length of the window as asked.
-    pub(crate) window_ns: u64,
-    /// The window doubled until so many sections were done in it; 0: it stayed as asked.
-    #[serde(default)]
-    pub(crate) min_sections: u64,
-    /// Seed of everything random.
-    pub(crate) seed: u64,
 }
 
 /// How the run went.
@@ -519,22 +344,6 @@ pub(crate) struct PerVcpu {
     pub(crate) kicks: Option<u64>,
 }
 
-/// What else ran on the pCPUs meanwhile, as shares of their time.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Noise {
-    /// Busy with other processes and interrupts.
-    pub(crate) others_share: Option<f64>,
-    /// Taken by the machine below this one; null where it does not say.
-    pub(crate) steal_share: Option<f64>,
-    /// Time of all pCPUs that these are shares of.
-    #[serde(default)]
-    pub(crate) of_ns: u64,
-    /// Share of their lives that the run's threads, one per pCPU, were ready and had no pCPU because others used it: counted
-    /// in nanoseconds, where `others_share` is counted in ticks. Null where vCPUs have a thread each.
-    #[serde(default)]
-    pub(crate) run_delay_share: Option<f64>,
-}
-
 /// Something that speaks against a run.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Warning {
@@ -542,17 +351,6 @@ pub(crate) struct Warning {
     pub(crate) code: String,
     /// What it is, with figures, and what to do.
     pub(crate) message: String,
-}
-
-impl Config {
-    /// Mean work in a section and after it.
-    pub(crate) fn section_ns(&self) -> u64 {
-        let hold_ns = match u64::from(self.long_one_in) {
-            0 => self.hold_ns,
-            n => (self.hold_ns * (n - 1) + self.long_hold_ns) / n,
-        };
-        hold_ns + self.think_ns
-    }
 }
 
 impl Record {
@@ -570,9 +368,4 @@ impl Record {
         self.trusted = false;
         self.warnings.push(Warning { code: code.into(), message });
     }
-}
-
-/// What records from before there was a choice mean.
-fn yes() -> bool {
-    true
 }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::measure::run::run_id;
+use crate::record::run_id::run_id;
 use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::text::exit::{Exit, Failure, Result};
 

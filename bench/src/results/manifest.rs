@@ -6,7 +6,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::plan::Outline;
+use crate::experiment::outline::Outline;
+use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::text::exit::{Failure, Result};
 
@@ -52,25 +53,6 @@ pub(crate) struct ManifestSource {
     pub(crate) text: String,
     /// What the command line changed.
     pub(crate) overrides: Vec<String>,
-}
-
-/// One fact about the host.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-pub(crate) struct Fact {
-    /// What it is; null where the host does not tell.
-    pub(crate) value: Option<String>,
-    /// Why the value is null.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) why: Option<String>,
-}
-
-impl From<crate::host::probe::Fact> for Fact {
-    fn from(fact: crate::host::probe::Fact) -> Self {
-        match fact {
-            Ok(value) => Self { value: Some(value), why: None },
-            Err(reason) => Self { value: None, why: Some(reason) },
-        }
-    }
 }
 
 impl Manifest {

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::analysis::likeness;
-use crate::record::{Record, Role};
+use crate::experiment::place::Role;
+use crate::record::Record;
 use crate::results::manifest::Manifest;
 use crate::text::exit::{Failure, Result};
 use crate::text::output;

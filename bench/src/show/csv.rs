@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Summary;
-use crate::experiment::plan::Outline;
+use crate::experiment::outline::Outline;
 use crate::record::Record;
 
 /// Estimates: `setting...,arm,role,metric,n,median,hodges_lehmann,low,high`.
@@ -23,7 +23,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("lock_cpu_share", &row.lock_cpu_share),
             ("wait_p999_ns", &row.wait_p999_ns),
         ];
-        let arm = if row.role == crate::record::Role::Control {
+        let arm = if row.role == crate::experiment::place::Role::Control {
             format!("{} (control)", row.arm)
         } else {
             row.arm.clone()

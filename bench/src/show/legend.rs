@@ -1,9 +1,9 @@
 //! What rows mean whose names do not say.
 
 use crate::analysis::summary::Summary;
-use crate::experiment::BESIDE;
-use crate::experiment::plan::LOCK_FREE;
-use crate::record::Role;
+use crate::experiment::names::BESIDE;
+use crate::experiment::names::LOCK_FREE;
+use crate::experiment::place::Role;
 
 /// A line for each kind of row that needs one.
 pub(crate) fn lines(summary: &Summary) -> Vec<String> {

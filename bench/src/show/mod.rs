@@ -1,10 +1,12 @@
 //! Figures as people and other programs read them: tables, pictures, CSV, the report. Nothing here runs a guest.
 
 pub(crate) mod csv;
+pub(crate) mod failure;
 pub(crate) mod legend;
+pub(crate) mod linux;
 pub(crate) mod plot;
-pub(crate) mod print;
 pub(crate) mod profile;
+pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod svg;
 pub(crate) mod table;

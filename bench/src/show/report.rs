@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use crate::analysis::findings::{self, setting_name};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{CheckOutcome, Row, Summary};
-use crate::record::{Record, Role};
+use crate::experiment::place::Role;
+use crate::record::Record;
 use crate::results::manifest::Manifest;
 use crate::show::legend;
 use crate::show::plot::{self, Data};
@@ -177,7 +178,7 @@ fn figure_row(summary: &Summary, row: &Row) -> String {
             _ => "",
         };
         let text = found.map_or(String::new(), |it| {
-            let ratio = it.ratio.as_ref().map_or("no figure".into(), table::ratio);
+            let ratio = it.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
             format!("{ratio} {}", it.verdict.mark())
         });
         let _ = write!(cells, "<td{class}>{text}</td>");

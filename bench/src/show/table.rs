@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
-use crate::record::Role;
+use crate::experiment::place::Role;
 use crate::show::legend;
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
@@ -57,7 +57,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
         );
     }
     if let Some(control) = &summary.control {
-        let ratio = control.ratio.as_ref().map_or("no figure".into(), ratio);
+        let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
         let _ = writeln!(
             text,
             "A/A pair ({}{}): {ratio}, {}",
@@ -256,7 +256,7 @@ pub(crate) fn long_waits(row: &Row) -> String {
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {
-    let text = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
+    let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     Field { text: format!("{text} {}", comparison.verdict.mark()), style: verdict_style(comparison.verdict) }
 }
 
@@ -273,7 +273,7 @@ fn further_comparisons(summary: &Summary) -> String {
     let mut text = String::new();
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
     for comparison in summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first) {
-        let ratio = comparison.ratio.as_ref().map_or("no figure".into(), ratio);
+        let ratio = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
         let word = comparison.verdict.word(comparison.of);
         let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
     }
@@ -331,19 +331,6 @@ pub(crate) fn comparisons(cells: &[Comparison], regressions: &[usize], threshold
 
 fn of_setting(setting: &BTreeMap<String, String>) -> String {
     setting.iter().map(|(key, value)| format!(", {key} {value}")).collect()
-}
-
-/// `1234x (1200 to 1270)`.
-pub(crate) fn ratio(estimate: &Estimate) -> String {
-    let interval = estimate.interval.map_or(String::new(), |interval| {
-        format!(" ({} to {})", factor(interval.low), factor(interval.high))
-    });
-    format!("{}x{interval}", factor(estimate.hodges_lehmann))
-}
-
-/// Four digits beside 1, where the third is what it is about; three elsewhere.
-fn factor(value: f64) -> String {
-    if (0.9..1.1).contains(&value) { format!("{value:.3}") } else { si(value).replace(' ', "") }
 }
 
 fn plus_minus(estimate: &Estimate) -> String {

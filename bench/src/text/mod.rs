@@ -7,5 +7,6 @@ pub(crate) mod memory_size;
 pub(crate) mod nearest;
 pub(crate) mod output;
 pub(crate) mod quantity;
+pub(crate) mod share;
 pub(crate) mod timestamp;
 pub(crate) mod wrap;

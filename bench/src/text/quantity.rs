@@ -10,6 +10,11 @@ pub(crate) fn si(value: f64) -> String {
     significant(value)
 }
 
+/// Four digits beside 1, where the third is what it is about; three elsewhere.
+pub(crate) fn factor(value: f64) -> String {
+    if (0.9..1.1).contains(&value) { format!("{value:.3}") } else { si(value).replace(' ', "") }
+}
+
 /// A count: exact below 1000, three digits and a prefix above.
 pub(crate) fn count(value: u64) -> String {
     if value < 1000 { value.to_string() } else { si(value as f64) }
@@ -93,6 +98,13 @@ mod tests {
             [("1.00 k", "1 k"), ("0.100", "0.1"), ("10.0 us", "10 us"), ("100", "100"), ("2.50 M", "2.5 M")]
         {
             assert_eq!(short(figure), tick);
+        }
+    }
+
+    #[test]
+    fn factors_beside_1_have_a_digit_more() {
+        for (value, text) in [(0.9996, "1.000"), (1.0449, "1.045"), (1.234, "1.23"), (5_480.0, "5.48k")] {
+            assert_eq!(factor(value), text);
         }
     }
 

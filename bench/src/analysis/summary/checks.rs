@@ -7,9 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Summary;
-use crate::analysis::statistics::{self, Estimate, Method, Verdict};
-use crate::record::{Noise, Record};
-use crate::show::table;
+use crate::analysis::drift;
+use crate::analysis::statistics::{Estimate, Method, Verdict};
+use crate::host::noise::Noise;
+use crate::record::Record;
 use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.
@@ -117,7 +118,7 @@ fn control(summary: &Summary) -> Finding {
     let Some(control) = &summary.control else {
         return not_checked("A/A pair: this experiment has none ([control])");
     };
-    let shown = control.ratio.as_ref().map_or("no figure".into(), table::ratio);
+    let shown = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     let exact = |estimate: &Estimate| estimate.interval.is_some_and(|it| it.method != Method::StudentT);
     match control.verdict {
         Verdict::Faster | Verdict::Slower => failed(format!(
@@ -132,14 +133,14 @@ fn control(summary: &Summary) -> Finding {
 }
 
 fn drift(speeds: &[f64]) -> Finding {
-    if speeds.len() < statistics::DRIFT_NEEDS {
+    if speeds.len() < drift::DRIFT_NEEDS {
         return not_checked(format!(
             "drift: {} lock-free runs do not tell, {} would",
             speeds.len(),
-            statistics::DRIFT_NEEDS
+            drift::DRIFT_NEEDS
         ));
     }
-    match statistics::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
+    match drift::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
         None => passed("lock-free speed did not drift by more than 2 %"),
         Some(factor) => failed(format!(
             "lock-free speed drifted by {} % from the first run to the last: ratios within blocks bear that, levels do not",
@@ -170,9 +171,9 @@ fn jumps(speeds: &[f64]) -> Finding {
 }
 
 fn outliers(summary: &Summary) -> Finding {
-    let judged = summary.rows.iter().filter(|row| row.runs >= statistics::OUTLIERS_NEED).count();
+    let judged = summary.rows.iter().filter(|row| row.runs >= drift::OUTLIERS_NEED).count();
     if judged == 0 {
-        return not_checked(format!("outliers: it takes {} runs of a cell", statistics::OUTLIERS_NEED));
+        return not_checked(format!("outliers: it takes {} runs of a cell", drift::OUTLIERS_NEED));
     }
     let outliers: usize = summary.rows.iter().map(|row| row.outlier_blocks.len()).sum();
     match outliers {

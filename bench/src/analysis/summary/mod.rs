@@ -1,24 +1,28 @@
 //! From records to figures: one row per setting and arm, ratios within blocks, and what speaks against them.
 
 mod checks;
+mod placed;
+mod rows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::attempts;
 use crate::analysis::consistency;
-use crate::analysis::likeness;
+use crate::analysis::noise::Overall;
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::analysis::trust;
 use crate::experiment::measure::Measure;
-use crate::experiment::plan::{LOCK_FREE, Outline};
-use crate::host::noise::Overall;
-use crate::record::{LockCost, Place, Record, Role};
+use crate::experiment::names::LOCK_FREE;
+use crate::experiment::outline::Outline;
+use crate::experiment::place::{Place, Role};
+use crate::record::{LockCost, Record};
 
 pub(crate) use checks::{Check, CheckOutcome};
+use placed::{Placed, settings};
 
 /// Name of the summary's schema.
 pub(crate) const SCHEMA: &str = "haltkick.summary";
@@ -179,7 +183,7 @@ impl Summary {
     pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
         let placed = Placed::sort(records);
         let settings = settings(outline, &placed);
-        let rows = rows(outline, &settings, &placed);
+        let rows = rows::rows(outline, &settings, &placed);
         let comparisons = comparisons(outline, &settings, &placed);
         let control = control(outline, &placed);
         let trials = trials(outline, &comparisons);
@@ -240,137 +244,8 @@ impl Summary {
 
 type Setting = BTreeMap<String, String>;
 
-/// Records by setting, arm, role and block.
-struct Placed<'a> {
-    cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
-}
-
-impl<'a> Placed<'a> {
-    fn sort(records: &'a [Record]) -> Self {
-        let keyed = records.iter().filter_map(|record| {
-            let place = record.place.as_ref()?;
-            Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
-        });
-        Self { cells: keyed.collect() }
-    }
-
-    /// Records of one arm at one setting with their block.
-    fn of<'s>(
-        &'s self,
-        setting: &'s Setting,
-        arm: &'s str,
-        control: bool,
-    ) -> impl Iterator<Item = (u32, &'a Record)> + 's {
-        let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
-        self.cells
-            .range::<(&Setting, &str, bool, u32), _>(range)
-            .map(|((.., block), record)| (*block, *record))
-    }
-
-    /// Throughput of `arm` over `baseline` in each block that has both, on one host.
-    fn ratios(
-        &self,
-        measure: Measure,
-        setting: &Setting,
-        arm: (&str, bool),
-        baseline: (&str, bool),
-    ) -> Vec<Rate> {
-        let rates = |(arm, control)| {
-            let records = self.of(setting, arm, control);
-            let pass = |block, record: &Record| (block, likeness::identity(&record.host));
-            records.filter_map(move |(block, record)| Some((pass(block, record), Rate::by(measure, record)?)))
-        };
-        let below: BTreeMap<(u32, String), Rate> = rates(baseline).collect();
-        rates(arm).filter_map(|(pass, above)| Some(above.over(*below.get(&pass)?))).collect()
-    }
-}
-
 fn throughput(record: &Record) -> f64 {
     record.totals.acquisitions_per_second
-}
-
-/// The settings that occur, in the outline's order.
-fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
-    let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
-    settings.dedup();
-    settings.sort_by_key(|setting| outline.rank(setting));
-    settings
-}
-
-fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for setting in settings {
-        let ideals: BTreeSet<&str> = placed
-            .cells
-            .iter()
-            .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
-            .map(|((_, arm, ..), _)| *arm)
-            .collect();
-        for arm in ideals.into_iter().chain(outline.arms.iter().map(String::as_str)) {
-            for control in [false, true] {
-                let records: Vec<_> = placed.of(setting, arm, control).collect();
-                rows.extend(row(setting, arm, &records));
-            }
-        }
-    }
-    rows
-}
-
-fn role(record: &Record) -> Option<Role> {
-    record.place.as_ref().map(|place| place.role)
-}
-
-fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
-    let (_, first) = records.first()?;
-    let rates: Vec<Rate> = records.iter().map(|(_, record)| Rate::of(record)).collect();
-    let efficiencies: Option<Vec<Rate>> = records
-        .iter()
-        .zip(&rates)
-        .map(|((_, record), rate)| {
-            let ideal = Rate { per_second: record.totals.ideal_per_second?, is_floor: false };
-            Some(rate.over(ideal))
-        })
-        .collect();
-    let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
-    // What a run without acquisitions cannot have is that of the others.
-    let of_runs_with = |value: fn(&Record) -> Option<f64>| {
-        let values: Vec<f64> = records.iter().filter_map(|(_, record)| value(record)).collect();
-        if 2 * values.len() > records.len() { Estimate::of_positive(&values) } else { None }
-    };
-    Some(Row {
-        setting: setting.clone(),
-        arm: arm.into(),
-        role: role(first)?,
-        vcpus: first.config.vcpus,
-        pcpus: first.config.cpus.len(),
-        runs: records.len(),
-        mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
-        acquisitions_per_second: rate::estimate(&rates),
-        efficiency: rate::estimate(&efficiencies.unwrap_or_default()),
-        jain: of_runs_with(|record| record.fairness.jain),
-        starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
-        wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
-        wait_longest_ns: records.iter().filter_map(|(_, record)| record.wait_ns.longest).reduce(f64::max),
-        at_least: at_least(records),
-        wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
-        wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
-        completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
-        lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
-        wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
-        outlier_blocks: statistics::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
-    })
-}
-
-fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {
-    let counts: Vec<f64> = counts.map(f64::from).collect();
-    (!counts.is_empty()).then(|| statistics::median(&counts))
-}
-
-/// The figures of waits that are lower bounds in any of the runs.
-fn at_least(records: &[(u32, &Record)]) -> Vec<String> {
-    let of_runs = records.iter().flat_map(|(_, record)| &record.wait_ns.at_least);
-    let names: BTreeSet<String> = of_runs.map(|name| format!("wait_{name}_ns")).collect();
-    names.into_iter().collect()
 }
 
 fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {

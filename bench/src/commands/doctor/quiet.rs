@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Finding, Level};
 use crate::host::cpulist;
-use crate::host::noise::Watch;
-use crate::host::probe::{self, Fact};
+use crate::host::noise::{OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, Watch};
+use crate::host::probe::{self, Answer};
 use crate::text::quantity::significant;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -36,14 +36,14 @@ fn neighbours() -> Vec<Finding> {
         thread::sleep(WATCH);
         watch.finish().map(|(noise, _)| noise)
     });
-    let percent = |share: Option<f64>| -> Fact {
+    let percent = |share: Option<f64>| -> Answer {
         share.map(|share| format!("{} %", significant(share * 100.0))).ok_or_else(|| "not measured".into())
     };
     let others = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.others_share));
     let steal = noise.as_ref().map_err(Clone::clone).and_then(|noise| percent(noise.steal_share));
     let above = |limit: f64, share: Option<f64>| share.is_some_and(|share| share > limit);
-    let busy = noise.as_ref().is_ok_and(|noise| above(0.05, noise.others_share));
-    let stolen = noise.as_ref().is_ok_and(|noise| above(0.02, noise.steal_share));
+    let busy = noise.as_ref().is_ok_and(|noise| above(OTHERS_SHARE_LIMIT, noise.others_share));
+    let stolen = noise.as_ref().is_ok_and(|noise| above(STEAL_SHARE_LIMIT, noise.steal_share));
     vec![
         Finding::of_fact(
             "busy neighbours",

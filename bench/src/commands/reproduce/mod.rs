@@ -19,7 +19,6 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Summary};
 use crate::cli::{Format, ReproduceArgs};
 use crate::commands::bench;
-use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;
@@ -195,7 +194,7 @@ fn text(reproduction: &Reproduction) -> String {
         "published", "ours", "control", "pCPUs"
     );
     for row in &reproduction.rows {
-        let figure = |ratio: &Option<Estimate>| ratio.as_ref().map_or("no figure".into(), table::ratio);
+        let figure = |ratio: &Option<Estimate>| ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
         let mut control = figure(&row.control);
         if let Some(published) = row.control_published {
             let _ = write!(control, " [{published}]");

@@ -1,21 +1,22 @@
 //! `haltkick run`: one guest, several, or Linux.
 
-pub(crate) mod linux;
+mod linux;
 mod several;
 mod single;
+mod trace;
 
 use haltkick_vmm::{Image, RunConfig};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
-use crate::experiment;
+use crate::experiment::guest_set;
 use crate::host::cpulist;
-use crate::measure::run;
-use crate::measure::session::Calibration;
-use crate::record::trace::TraceFile;
+use crate::measure::calibrate::Calibration;
+use crate::measure::engine;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
+use trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.kernel {
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 
 /// The same with the work rate of this host, unless one was given.
 fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
-    if run::guests(&config).all(|guest| guest.work_rate.is_some()) {
+    if engine::guests(&config).all(|guest| guest.work_rate.is_some()) {
         return Ok(config);
     }
     let stop = interrupt::catch()?;
@@ -60,7 +61,7 @@ fn settings(args: &RunArgs) -> Result<Settings> {
     if !args.settings.vm.is_empty() {
         return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
     }
-    Ok(args.settings.clone().over(&experiment::guest_set(path)?))
+    Ok(args.settings.clone().over(&guest_set::read(path)?))
 }
 
 /// Where `perf` looks for the symbols of code that no file holds.

@@ -5,15 +5,17 @@ use std::time::SystemTime;
 
 use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig};
 
+use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::commands::run::single;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
-use crate::measure::run;
-use crate::record::failure;
-use crate::record::trace::{self, TraceFile};
-use crate::record::{Origin, Record};
+use crate::measure::engine;
+use crate::measure::fill::Origin;
+use crate::measure::judge;
+use crate::record::Record;
+use crate::show::failure;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -31,13 +33,13 @@ pub(crate) fn run(
     // Profile and trace are of all guests, and come with the first.
     let (traced, written) = trace::write(trace_file, ended[0].readings.trace.as_ref());
     let origin = Origin::new(started, Host::probe(), watch.finish());
-    let configs: Vec<&RunConfig> = run::guests(config).collect();
+    let configs: Vec<&RunConfig> = engine::guests(config).collect();
     let outcomes: Vec<&Outcome> = ended.iter().filter_map(|ended| ended.result.as_ref().ok()).collect();
     let lock_free = match (outcomes.first(), args.no_ideal) {
         (_, true) => Err("not asked for (--no-ideal)".into()),
         (Some(outcome), _) if outcomes.len() == ended.len() => {
-            let engine = run::kvm(image, &stop);
-            run::companion(&engine, config, image, outcome.work_rate)
+            let engine = engine::kvm(image, &stop);
+            engine::companion(&engine, config, image, outcome.work_rate)
                 .map_err(|error| format!("the lock-free companion run failed: {error}"))
         }
         _ => Err("a guest died, so that there is nothing to compare with".into()),
@@ -51,7 +53,7 @@ pub(crate) fn run(
             Ok(outcome) => {
                 let lock_free = lock_free.as_ref().map(|each| each[index]).map_err(Clone::clone);
                 let mut record = Record::new(config, &outcome, origin.context(None, lock_free));
-                run::judge(&mut record, config, &outcome, origin.tick_resolution());
+                judge::judge(&mut record, config, &outcome, origin.tick_resolution());
                 if !dead.is_empty() {
                     let message =
                         format!("guest {} died meanwhile: this one had more of the pCPUs", dead.join(", "));

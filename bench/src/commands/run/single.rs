@@ -4,15 +4,15 @@ use std::cell::RefCell;
 
 use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, Profile, Readings, RunConfig};
 
+use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise;
-use crate::measure::run::{self, Engine};
+use crate::measure::engine::{self, Engine};
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
-use crate::record::trace::{self, TraceFile};
-use crate::show::print;
+use crate::show;
 use crate::show::profile;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
@@ -32,7 +32,7 @@ pub(crate) fn run(
         // Only the run that was asked for is looked at, not the lock-free one that follows.
         let first = readings.borrow().is_none();
         let instruments = if first { instruments.clone() } else { Instruments::default() };
-        let result = run::kvm_with_readings(config, image, &stop, &instruments, &mut read);
+        let result = engine::kvm_with_readings(config, image, &stop, &instruments, &mut read);
         readings.borrow_mut().get_or_insert(read);
         result
     };
@@ -88,14 +88,14 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
         entries.iter().find(|entry| entry.name == name).cloned()
     };
     let lock_free = entry(&image.locks, &config.lock).is_some_and(|lock| lock.is_lock_free());
-    let mut records = run::run_cell(engine, &noise::around, config, &Host::probe(), None, |outcome| {
+    let mut records = engine::run_cell(engine, &noise::around, config, &Host::probe(), None, |outcome| {
         if lock_free {
-            return Ok(run::per_second(outcome));
+            return Ok(engine::per_second(outcome));
         }
         if no_ideal {
             return Err("not asked for (--no-ideal)".into());
         }
-        run::companion(engine, config, image, outcome.work_rate)
+        engine::companion(engine, config, image, outcome.work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}"))
     })?;
     Ok(records.remove(0))
@@ -104,7 +104,7 @@ fn measure(engine: Engine<'_>, config: &RunConfig, image: &Image, no_ideal: bool
 fn show(record: &Record, format: Format) -> Result<()> {
     match format {
         Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
-        Format::Table => output::data(&print::record(record)),
+        Format::Table => output::data(&show::record::record(record)),
     }?;
     for warning in &record.warnings {
         output::talk(&format!("haltkick: not to be trusted: {}", warning.message));

@@ -24,13 +24,16 @@ use std::collections::BTreeMap;
 
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
+use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
+use crate::host::noise::Noise;
 use crate::host::noise::{Found, Watcher};
+use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
+use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
-use crate::measure::run::{self, Engine};
-use crate::measure::session::{CALIBRATION_BOOTS, Calibration, Session};
-use crate::record::{Noise, Record, Role};
+use crate::measure::session::Session;
+use crate::record::Record;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
@@ -124,7 +127,7 @@ impl World {
         self.state.borrow().runs
     }
 
-    /// What [`Session`] and [`run::run_cell`] run cells with.
+    /// What [`Session`] and [`engine::run_cell`] run cells with.
     pub(crate) fn engine(&self) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + '_ {
         |config| Ok(self.run(config))
     }
@@ -174,9 +177,9 @@ impl World {
             for cell in plan.block(block) {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
-                let lock_free = |outcome: &Outcome| Ok(ideal.unwrap_or_else(|| run::per_second(outcome)));
+                let lock_free = |outcome: &Outcome| Ok(ideal.unwrap_or_else(|| engine::per_second(outcome)));
                 let of_cell =
-                    run::run_cell(&engine, &watcher, &cell.config, &self.host, Some(&place), lock_free);
+                    engine::run_cell(&engine, &watcher, &cell.config, &self.host, Some(&place), lock_free);
                 let of_cell = of_cell.expect("a world runs whatever it is asked to");
                 if cell.role == Role::Ideal {
                     let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);

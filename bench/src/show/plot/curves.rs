@@ -3,8 +3,8 @@
 
 use super::{Data, Picture, Setting, WIDTH, series};
 use crate::analysis::statistics::Estimate;
-use crate::experiment::plan::{OutlineAxis, OutlineComparison};
-use crate::experiment::slug;
+use crate::experiment::names::slug;
+use crate::experiment::outline::{OutlineAxis, OutlineComparison};
 use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::{short, si, significant};
 

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use curves::Panel;
 
 use crate::analysis::summary::Summary;
-use crate::record::{Record, Role};
+use crate::experiment::place::Role;
+use crate::record::Record;
 use crate::show::svg::Svg;
 
 /// A picture with what to say about it.

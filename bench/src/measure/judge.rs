@@ -1,57 +1,12 @@
-//! One run of one cell: from settings to record.
+//! What speaks against a run: what the host did to it, and what it did not do as it was asked.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use haltkick_vmm::{Accelerator, ByActivity, Engine, Outcome, RunConfig, SwitchReports};
 
-use haltkick_vmm::{
-    Accelerator, ByActivity, Engine as Kind, Image, Instruments, Outcome, PreemptedBy, Readings, RunConfig,
-    RunError, SwitchReports,
-};
-use sha2::{Digest as _, Sha256};
-
-use crate::host::identity::Host;
-use crate::host::noise::Watcher;
-use crate::record::failure;
-use crate::record::{Noise, Origin, Place, Record, Warning, WorkSpeed};
+use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
+use crate::record::{Record, Warning, WorkSpeed};
 use crate::text::memory_size::MemorySize;
-use crate::text::output;
 use crate::text::quantity;
 
-/// What turns a configuration into an outcome: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
-
-/// The real engine. Tells the story of a guest that fails.
-pub(crate) fn kvm<'a>(
-    image: &'a Image,
-    stop: &'a AtomicBool,
-) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
-    move |config| kvm_with_readings(config, image, stop, &Instruments::default(), &mut Readings::default())
-}
-
-/// The same, for those who have a use for what was read besides.
-pub(crate) fn kvm_with_readings(
-    config: &RunConfig,
-    image: &Image,
-    stop: &AtomicBool,
-    instruments: &Instruments,
-    readings: &mut Readings,
-) -> Result<Outcome, RunError> {
-    let result = haltkick_vmm::run_with_readings(config, image, stop, instruments, readings);
-    if result.is_err() {
-        let story = failure::story(readings);
-        if !story.is_empty() {
-            output::talk(&story);
-        }
-    }
-    result
-}
-
-/// Longest window of the lock-free companion of a single run.
-const COMPANION_WINDOW: Duration = Duration::from_millis(200);
-/// More than this share of the pCPUs used by others spoils a run.
-pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
-/// More than this share of the pCPUs taken by the machine below spoils a run.
-pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 /// More than this share of the reports of switches lost makes the counts of preemptions too small.
 const LOST_REPORTS_LIMIT: f64 = 0.01;
 /// The work may be off its promised speed by this share, and further ahead of it than this nobody can be.
@@ -60,93 +15,6 @@ const WORK_TOLERANCE: f64 = 0.03;
 const SPREAD_TOLERANCE: f64 = 0.05;
 /// The window may miss its length by this share.
 const WINDOW_TOLERANCE: f64 = 0.05;
-
-/// Runs one cell: the record of its guest, and of each that runs beside it. `lock_free_per_second` of each is asked
-/// afterwards, so that a single run can measure it then.
-pub(crate) fn run_cell(
-    engine: Engine<'_>,
-    watcher: Watcher<'_>,
-    config: &RunConfig,
-    host: &Host,
-    place: Option<&Place>,
-    lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
-) -> Result<Vec<Record>, RunError> {
-    let started = SystemTime::now();
-    let mut outcome = None;
-    let noise = watcher(&config.cpus, &mut || outcome = Some(engine(config)));
-    let outcome = outcome.expect("a watcher runs what it watches")?;
-    let origin = Origin::new(started, host.clone(), noise);
-    let lock_free = lock_free_per_second(&outcome);
-    let outcomes = std::iter::once(&outcome).chain(&outcome.beside);
-    let records = guests(config).zip(outcomes).enumerate().map(|(index, (config, outcome))| {
-        let place = place.map(|place| if index == 0 { place.clone() } else { place.beside(&config.name) });
-        let lock_free = lock_free.as_ref().map(|each| each[index]).map_err(Clone::clone);
-        let mut record = Record::new(config, outcome, origin.context(place, lock_free));
-        judge(&mut record, config, outcome, origin.tick_resolution());
-        record
-    });
-    Ok(records.collect())
-}
-
-/// The guests of a run.
-pub(crate) fn guests(config: &RunConfig) -> impl Iterator<Item = &RunConfig> {
-    std::iter::once(config).chain(&config.beside)
-}
-
-/// Lock-free throughput of each guest of the cell per second, from a short run without lock.
-pub(crate) fn companion(
-    engine: Engine<'_>,
-    config: &RunConfig,
-    image: &Image,
-    work_rate: u64,
-) -> Result<Vec<f64>, RunError> {
-    let mut config = lock_free(config, image)
-        .ok_or_else(|| RunError::Usage("the image has no lock-free lock to compare with".into()))?;
-    for guest in &mut config.beside {
-        guest.window = guest.window.min(COMPANION_WINDOW);
-        guest.work_rate = Some(work_rate);
-    }
-    config.window = config.window.min(COMPANION_WINDOW);
-    config.work_rate = Some(work_rate);
-    Ok(per_second(&engine(&config)?))
-}
-
-/// Sections completed per second of window, by each guest.
-pub(crate) fn per_second(outcome: &Outcome) -> Vec<f64> {
-    let of = |outcome: &Outcome| outcome.acquisitions() as f64 / outcome.window.as_secs_f64();
-    std::iter::once(outcome).chain(&outcome.beside).map(of).collect()
-}
-
-/// The same cell without a lock, if the image has such a thing. What only concerns locks is normalised.
-pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> {
-    let lock = image.locks.iter().find(|lock| lock.is_lock_free())?;
-    Some(RunConfig {
-        lock: lock.name.clone(),
-        pv: false,
-        min_sections: 0,
-        patch: true,
-        preempted_hint: true,
-        preempted_by: PreemptedBy::Auto,
-        spin_threshold: Duration::from_micros(20),
-        grace: Duration::ZERO,
-        slice_margin: Duration::from_micros(10),
-        kick_yields: false,
-        attribution: true,
-        deschedule: None,
-        beside: config.beside.iter().map(|guest| lock_free(guest, image)).collect::<Option<_>>()?,
-        ..config.clone()
-    })
-}
-
-/// Sixteen hexadecimal digits that no other record bears.
-pub(crate) fn run_id(started: SystemTime) -> String {
-    static RUNS: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: only distinctness matters.
-    let serial = RUNS.fetch_add(1, Ordering::Relaxed);
-    let since = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let digest = Sha256::digest(format!("{since} {} {serial}", std::process::id()));
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
 
 fn percent(share: f64) -> String {
     format!("{} %", quantity::significant(share * 100.0))
@@ -221,7 +89,7 @@ fn judge_work(record: &mut Record) {
 
 /// Writes down what speaks against the run.
 pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
-    if config.engine == Kind::Qemu(Accelerator::Tcg) {
+    if config.engine == Engine::Qemu(Accelerator::Tcg) {
         let message =
             "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
         record.warn("emulated", message.into());

@@ -9,14 +9,16 @@ use haltkick_vmm::{
 };
 
 use super::times::distribution;
-use super::{
-    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, Noise,
-    PerVcpu, Place, Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
-};
 use crate::analysis::statistics::median;
+use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::NO_STEAL;
-use crate::measure::run;
+use crate::host::noise::Noise;
+use crate::record::run_id::run_id;
+use crate::record::{
+    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, PerVcpu,
+    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
+};
 use crate::settings::deschedule::Policy;
 use crate::text::timestamp;
 
@@ -31,7 +33,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn new(started: SystemTime, host: Host, noise: Result<(Noise, f64), String>) -> Self {
-        Self { run_id: run::run_id(started), started: timestamp::rfc3339(started), host, noise }
+        Self { run_id: run_id(started), started: timestamp::rfc3339(started), host, noise }
     }
 
     /// The smallest share of the pCPUs' time that can be told from none.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use haltkick_vmm::TicksHistogram;
 
-use super::Distribution;
+use crate::record::Distribution;
 
 /// Some values between two bounds, in ticks.
 #[derive(Clone, Copy, Debug)]

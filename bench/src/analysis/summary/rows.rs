@@ -1,0 +1,88 @@
+//! One row per setting and arm.
+
+use std::collections::BTreeSet;
+
+use super::placed::Placed;
+use super::{Row, Setting, throughput};
+use crate::analysis::drift;
+use crate::analysis::rate::{self, Rate};
+use crate::analysis::statistics::{self, Estimate};
+use crate::experiment::outline::Outline;
+use crate::experiment::place::Role;
+use crate::record::Record;
+
+pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for setting in settings {
+        let ideals: BTreeSet<&str> = placed
+            .cells
+            .iter()
+            .filter(|((of, ..), record)| *of == setting && role(record) == Some(Role::Ideal))
+            .map(|((_, arm, ..), _)| *arm)
+            .collect();
+        for arm in ideals.into_iter().chain(outline.arms.iter().map(String::as_str)) {
+            for control in [false, true] {
+                let records: Vec<_> = placed.of(setting, arm, control).collect();
+                rows.extend(row(setting, arm, &records));
+            }
+        }
+    }
+    rows
+}
+
+fn role(record: &Record) -> Option<Role> {
+    record.place.as_ref().map(|place| place.role)
+}
+
+fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> {
+    let (_, first) = records.first()?;
+    let rates: Vec<Rate> = records.iter().map(|(_, record)| Rate::of(record)).collect();
+    let efficiencies: Option<Vec<Rate>> = records
+        .iter()
+        .zip(&rates)
+        .map(|((_, record), rate)| {
+            let ideal = Rate { per_second: record.totals.ideal_per_second?, is_floor: false };
+            Some(rate.over(ideal))
+        })
+        .collect();
+    let throughputs: Vec<f64> = records.iter().map(|(_, record)| throughput(record)).collect();
+    // What a run without acquisitions cannot have is that of the others.
+    let of_runs_with = |value: fn(&Record) -> Option<f64>| {
+        let values: Vec<f64> = records.iter().filter_map(|(_, record)| value(record)).collect();
+        if 2 * values.len() > records.len() { Estimate::of_positive(&values) } else { None }
+    };
+    Some(Row {
+        setting: setting.clone(),
+        arm: arm.into(),
+        role: role(first)?,
+        vcpus: first.config.vcpus,
+        pcpus: first.config.cpus.len(),
+        runs: records.len(),
+        mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
+        acquisitions_per_second: rate::estimate(&rates),
+        efficiency: rate::estimate(&efficiencies.unwrap_or_default()),
+        jain: of_runs_with(|record| record.fairness.jain),
+        starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
+        wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
+        wait_longest_ns: records.iter().filter_map(|(_, record)| record.wait_ns.longest).reduce(f64::max),
+        at_least: at_least(records),
+        wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
+        wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
+        completion_ns: of_runs_with(|record| record.timing.completion_ns.map(|ns| ns as f64)),
+        lock_cpu_share: of_runs_with(|record| record.totals.lock_cpu_share),
+        wait_p999_ns: of_runs_with(|record| record.wait_ns.p999),
+        outlier_blocks: drift::outliers(&throughputs).into_iter().map(|i| records[i].0).collect(),
+    })
+}
+
+fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {
+    let counts: Vec<f64> = counts.map(f64::from).collect();
+    (!counts.is_empty()).then(|| statistics::median(&counts))
+}
+
+/// The figures of waits that are lower bounds in any of the runs.
+fn at_least(records: &[(u32, &Record)]) -> Vec<String> {
+    let of_runs = records.iter().flat_map(|(_, record)| &record.wait_ns.at_least);
+    let names: BTreeSet<String> = of_runs.map(|name| format!("wait_{name}_ns")).collect();
+    names.into_iter().collect()
+}

@@ -1,0 +1,408 @@
+//! Experiment files: what is compared, at which settings, how often.
+//!
+//! Every complaint about a file names its line and column.
+
+use toml::de::DeTable;
+
+use super::measure::Measure;
+use super::names::{beside, slug};
+use super::reader::Reader;
+use super::source::{At, Source};
+use crate::settings::Settings;
+use crate::settings::vm::{self, Vm};
+use crate::text::duration::Span;
+use crate::text::exit::Result;
+use crate::text::share::percent;
+
+/// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
+pub(crate) const MOST_RETRIES: u32 = 100;
+
+/// An experiment as its file has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Experiment {
+    pub(crate) source: Source,
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) blocks: u32,
+    /// Further blocks, of what is vaguer, until every ratio is known this well.
+    pub(crate) target_precision: Option<f64>,
+    /// No block begins that would end later.
+    pub(crate) max_time: Option<Span>,
+    /// How often a run that was disturbed is made again.
+    pub(crate) retry_disturbed: u32,
+    /// Blocks per trial, where verdicts are to be counted over many trials.
+    pub(crate) trial_blocks: Option<u32>,
+    /// Whether to run no lock-free cells, so that there is no efficiency and more time for ratios.
+    pub(crate) without_ideal: bool,
+    /// Whether to report what each lock costs when nobody contends for it.
+    pub(crate) lock_costs: bool,
+    pub(crate) settings: Patch,
+    /// Settings that vary together; none is one without settings.
+    pub(crate) points: Vec<PointValues>,
+    /// Settings that vary each by itself, at each of the points.
+    pub(crate) axes: Vec<Axis>,
+    pub(crate) arms: Vec<Arm>,
+    pub(crate) comparisons: Vec<Comparison>,
+    pub(crate) control: Option<Control>,
+    pub(super) quick: Option<Quick>,
+}
+
+/// Settings with the place where each was given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patch {
+    pub(crate) settings: Settings,
+    pub(super) places: Vec<(String, Option<At>)>,
+}
+
+/// A setting that the experiment varies.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    pub(crate) key: String,
+    pub(crate) values: Vec<(String, Option<At>)>,
+}
+
+/// Values that settings have together, and where they were given.
+#[derive(Clone, Debug)]
+pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
+
+/// A thing to compare.
+#[derive(Clone, Debug)]
+pub(crate) struct Arm {
+    pub(crate) name: String,
+    pub(crate) patch: Patch,
+    /// Values of axes at which it stands, where it does not stand everywhere.
+    pub(crate) only: Vec<(String, String)>,
+}
+
+impl Arm {
+    /// Whether it is to be run at `setting`. An axis that the command line has displaced limits nothing.
+    pub(crate) fn stands_at(&self, setting: &[(String, String)]) -> bool {
+        self.only.iter().all(|(key, value)| {
+            setting.iter().find(|(axis, _)| axis == key).is_none_or(|(_, other)| other == value)
+        })
+    }
+}
+
+/// A ratio to report.
+#[derive(Clone, Debug)]
+pub(crate) struct Comparison {
+    pub(crate) of: Measure,
+    pub(crate) name: String,
+    pub(crate) arm: String,
+    pub(crate) baseline: String,
+}
+
+/// The A/A pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    pub(crate) arm: String,
+    /// Values of axes; an axis that is not named may have any value.
+    pub(crate) setting: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Quick {
+    pub(super) blocks: Option<u32>,
+    pub(super) patch: Patch,
+}
+
+impl Patch {
+    /// Sets one setting and remembers where; without a place it came from the command line.
+    pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
+        self.settings.set(key, value)?;
+        self.places.retain(|(known, _)| known != key);
+        self.places.push((key.into(), at));
+        Ok(())
+    }
+
+    /// Where `key` was given, if it was: `Some(None)` is the command line.
+    pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
+        self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
+    }
+}
+
+impl Experiment {
+    pub(crate) fn parse(source: Source) -> Result<Self> {
+        let tree = DeTable::parse(&source.text).map_err(|error| {
+            let message = error.message().lines().collect::<Vec<_>>().join(", ");
+            source.complain(error.span().as_ref(), message)
+        })?;
+        let mut top = Reader::new(&source, tree.get_ref(), tree.span());
+        top.format()?;
+        let experiment = Self {
+            name: top.required_text("name")?,
+            title: top.required_text("title")?,
+            blocks: top.count("blocks")?.unwrap_or(10),
+            target_precision: top.parsed("target-precision", percent)?,
+            max_time: top.parsed("max-time", str::parse)?,
+            retry_disturbed: top.number("retry-disturbed", 0..=MOST_RETRIES)?.unwrap_or(0),
+            trial_blocks: top.count("trial-blocks")?,
+            without_ideal: top.flag("without-ideal")?,
+            lock_costs: top.flag("lock-costs")?,
+            settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
+            points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
+            axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
+            arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,
+            comparisons: vec![],
+            control: None,
+            quick: top.table("quick")?.map(|mut table| table.quick()).transpose()?,
+            source: source.clone(),
+        };
+        let experiment = experiment.with_references(&mut top)?;
+        top.finish(&[
+            "format",
+            "name",
+            "title",
+            "blocks",
+            "target-precision",
+            "max-time",
+            "retry-disturbed",
+            "trial-blocks",
+            "without-ideal",
+            "lock-costs",
+            "settings",
+            "point",
+            "grid",
+            "arm",
+            "compare",
+            "control",
+            "quick",
+        ])?;
+        Ok(experiment)
+    }
+
+    /// Reads what refers to arms and axes, now that they are known.
+    fn with_references(mut self, top: &mut Reader<'_>) -> Result<Self> {
+        if self.arms.is_empty() {
+            return Err(top.source.complain(None, "no [[arm]]: an experiment compares at least one"));
+        }
+        for (i, arm) in self.arms.iter().enumerate() {
+            if self.arms[..i].iter().any(|other| slug(&other.name) == slug(&arm.name)) {
+                let at = arm.patch.place("name").flatten();
+                return Err(top.source.complain(at, format!("two arms are called '{}'", arm.name)));
+            }
+        }
+        self.check_points()?;
+        self.check_settings()?;
+        let varying = self.varying();
+        for (arm, table) in self.arms.iter_mut().zip(top.tables("arm")?) {
+            arm.only = table.only(&varying)?;
+        }
+        let with_beside = self.arms_and_beside();
+        let names: Vec<&str> = with_beside.iter().map(String::as_str).collect();
+        self.comparisons = top
+            .tables("compare")?
+            .into_iter()
+            .map(|mut table| table.comparison(&names))
+            .collect::<Result<_>>()?;
+        self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
+        Ok(self)
+    }
+
+    /// Names of all arms, each followed by those of the guests that run beside its first.
+    pub(crate) fn arms_and_beside(&self) -> Vec<String> {
+        let of_arm = |arm: &Arm| {
+            let settings = arm.patch.settings.clone().over(&self.settings.settings);
+            let name = |(index, vm): (usize, &Vm)| {
+                let guest = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
+                beside(&arm.name, &guest)
+            };
+            let others: Vec<String> = settings.vm.iter().enumerate().skip(1).map(name).collect();
+            std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
+        };
+        self.arms.iter().flat_map(of_arm).collect()
+    }
+
+    /// Everything that varies, with its values: what the points set, then the grid.
+    pub(crate) fn varying(&self) -> Vec<Axis> {
+        let mut axes: Vec<Axis> = vec![];
+        for (key, value) in self.points.iter().flat_map(|point| &point.0) {
+            let value = (value.clone(), None);
+            match axes.iter_mut().find(|axis| axis.key == *key) {
+                Some(axis) if axis.values.contains(&value) => {}
+                Some(axis) => axis.values.push(value),
+                None => axes.push(Axis { key: key.clone(), values: vec![value] }),
+            }
+        }
+        axes.extend(self.axes.iter().cloned());
+        axes
+    }
+
+    /// All points have values for the same settings, none of them in the grid, and no two the same.
+    fn check_points(&self) -> Result<()> {
+        let Some(first) = self.points.first() else { return Ok(()) };
+        let keys = |point: &PointValues| point.0.iter().map(|(key, ..)| key.clone()).collect::<Vec<_>>();
+        for (i, point) in self.points.iter().enumerate() {
+            let complain = |message: &str| Err(self.source.complain(Some(&point.1), message));
+            if keys(point) != keys(first) {
+                return complain("all [[point]]s must set the same settings, in the same order");
+            }
+            if let Some((key, _)) =
+                point.0.iter().find(|(key, _)| self.axes.iter().any(|axis| axis.key == *key))
+            {
+                return complain(&format!("{key} is in [grid] too"));
+            }
+            if self.points[..i].iter().any(|other| other.0 == point.0) {
+                return complain("this [[point]] stands here twice");
+            }
+        }
+        Ok(())
+    }
+
+    /// What varies is set nowhere else. (vCPUs are given by their number or by their ratio to the pCPUs.)
+    fn check_settings(&self) -> Result<()> {
+        let same = |a: &str, b: &str| a == b || [a, b].iter().all(|key| matches!(*key, "vcpus" | "ratio"));
+        for axis in self.varying() {
+            let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));
+            if let Some((key, at)) = set {
+                let (key, axis) = (key, &axis.key);
+                let varies =
+                    if self.axes.iter().any(|other| other.key == *axis) { "[grid]" } else { "[[point]]" };
+                let message = if key == axis {
+                    format!("{key} is in {varies} too")
+                } else {
+                    format!("{key} stands against {axis} in {varies}: both say how many vCPUs there are")
+                };
+                return Err(self.source.complain(at.as_ref(), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line about an experiment, for `haltkick list experiments`.
+pub(crate) fn summary(text: &str) -> String {
+    let source = Source { origin: String::new(), text: text.into() };
+    Experiment::parse(source).map_or_else(|failure| failure.message, |experiment| experiment.title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::source::BUILT_IN;
+
+    const MINIMAL: &str = "format = 1\nname = \"x\"\ntitle = \"X\"\n";
+
+    fn parse(text: &str) -> Result<Experiment> {
+        Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
+    }
+
+    fn complaint(rest: &str) -> String {
+        parse(&format!("{MINIMAL}{rest}")).unwrap_err().message
+    }
+
+    #[test]
+    fn every_built_in_experiment_is_read() {
+        for (name, text) in BUILT_IN {
+            let experiment = parse(text).unwrap();
+            assert_eq!(experiment.name, name);
+            let names_pair = experiment.control.is_some() || experiment.trial_blocks.is_some();
+            assert!(names_pair, "{name} has no A/A pair");
+        }
+    }
+
+    #[test]
+    fn axes_and_arms_keep_the_order_of_the_file() {
+        let experiment = parse(&format!(
+            "{MINIMAL}[grid]\nratio = [8, 1]\nhold = [\"2us\", \"1us\"]\n[[arm]]\nname = \"z\"\n[[arm]]\nname = \"a\"\n"
+        ))
+        .unwrap();
+        let axes: Vec<&str> = experiment.axes.iter().map(|axis| axis.key.as_str()).collect();
+        let arms: Vec<&str> = experiment.arms.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!((axes, arms), (vec!["ratio", "hold"], vec!["z", "a"]));
+        assert_eq!(experiment.axes[0].values[0].0, "8");
+    }
+
+    #[test]
+    fn an_arm_stands_only_where_it_says() {
+        let mut experiment = parse(&format!(
+            "{MINIMAL}[grid]\nratio = [8, 1]\nhold = [\"2us\", \"1us\"]\n[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n\
+             only = {{ ratio = 8, hold = \"1us\" }}\n"
+        ))
+        .unwrap();
+        let setting = |ratio: &str, hold: &str| {
+            [("ratio", ratio), ("hold", hold)].map(|(key, value)| (key.to_owned(), value.to_owned()))
+        };
+        let [a, b] = &experiment.arms[..] else { panic!("two arms") };
+        for (ratio, hold, stands) in [("8", "1us", true), ("8", "2us", false), ("1", "1us", false)] {
+            assert_eq!(
+                (a.stands_at(&setting(ratio, hold)), b.stands_at(&setting(ratio, hold))),
+                (true, stands)
+            );
+        }
+        let overrides = Overrides { sets: vec![("vcpus".into(), "6".into())], ..Overrides::default() };
+        experiment.apply(&overrides).unwrap();
+        assert!(experiment.arms[1].stands_at(&[("vcpus".into(), "6".into()), ("hold".into(), "1us".into())]));
+    }
+
+    #[test]
+    fn complaints_name_line_and_column_and_what_was_meant() {
+        for (rest, expected) in [
+            ("[settings]\nhodl = \"1us\"\n", "x.toml:5:1: unknown key 'hodl': did you mean 'hold'?"),
+            ("[settings]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            ("[settings]\nhold = [1]\n", "x.toml:5:8: a number, or a text in quotes, is expected here"),
+            ("retry-disturbed = -1\n", "x.toml:4:19: 'retry-disturbed' must be a whole number from 0 to 100"),
+            ("blocks = 0\n", "x.toml:4:10: 'blocks' must be a whole number from 1 to 100000"),
+            ("target-precision = \"5\"\n", "x.toml:4:20: target-precision: write a percentage, such as 2%"),
+            ("max-time = \"5\"\n", "x.toml:4:12: max-time: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            (
+                "[[point]]\nhold = \"1us\"\n[[point]]\nthink = \"1us\"\n[[arm]]\nname = \"a\"\n",
+                "x.toml:6:1: all [[point]]s must set the same settings, in the same order",
+            ),
+            (
+                "[[point]]\nratio = 1\n[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:4:1: ratio is in [grid] too",
+            ),
+            (
+                "[settings]\nratio = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: ratio is in [grid] too",
+            ),
+            (
+                "[settings]\nvcpus = 8\n[grid]\nratio = [1, 2]\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: vcpus stands against ratio in [grid]: both say how many vCPUs there are",
+            ),
+            (
+                "[settings]\nhold = \"1us\"\n[[point]]\nhold = \"1us\"\n[[arm]]\nname = \"a\"\n",
+                "x.toml:5:1: hold is in [[point]] too",
+            ),
+            ("[[point]]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
+            ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),
+            ("[grid]\nratio = [1, 1]\n", "x.toml:5:13: 1 stands in the list twice"),
+            ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),
+            ("[[arm]]\nlock = \"tas\"\n", "x.toml:4:1: 'name' is missing here"),
+            ("[[arm]]\nname = \"a\"\n[[arm]]\nname = \"a\"\n", "x.toml:7:8: two arms are called 'a'"),
+            (
+                "[[arm]]\nname = \"tas\"\n[[compare]]\nname = \"c\"\narm = \"tsa\"\nbaseline = \"tas\"\n",
+                "x.toml:8:7: unknown arm 'tsa': did you mean 'tas'?",
+            ),
+            (
+                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n[control]\narm = \"a\"\nratio = 2\n",
+                "x.toml:10:9: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
+            ),
+            (
+                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratio = 2 }\n",
+                "x.toml:8:18: ratio = 2 is in no [grid] or [[point]], so that there is no such cell",
+            ),
+            (
+                "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\nonly = { ratoi = 1 }\n",
+                "x.toml:8:10: unknown key 'ratoi': did you mean 'ratio'?",
+            ),
+        ] {
+            assert_eq!(complaint(rest), expected);
+        }
+    }
+
+    #[test]
+    fn broken_toml_is_located() {
+        let message = complaint("[settings\n");
+        assert!(message.starts_with("x.toml:4:"), "{message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        assert!(parse("format = 2\n").unwrap_err().message.starts_with("x.toml:1:10: another format than 1"));
+        assert!(parse("name = \"x\"\n").unwrap_err().message.contains("begin the file with format = 1"));
+    }
+}

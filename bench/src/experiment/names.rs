@@ -1,0 +1,29 @@
+//! What arms, cells and guests are called.
+
+/// Name of the lock-free cells.
+pub(crate) const LOCK_FREE: &str = "lock-free";
+
+/// Stands between the name of an arm and that of a guest which runs beside its first.
+pub(crate) const BESIDE: &str = " / ";
+
+/// What the figures of `guest`, which runs beside the first of `arm`, are called.
+pub(crate) fn beside(arm: &str, guest: &str) -> String {
+    format!("{arm}{BESIDE}{guest}")
+}
+
+/// A name as part of a cell's id: lower case, words joined by hyphens.
+pub(crate) fn slug(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_fit_for_shells_and_file_names() {
+        assert_eq!(slug("qspinlock PV on"), "qspinlock-pv-on");
+        assert_eq!(slug("+3 % (hold=1.03us)"), "3-hold-1.03us");
+    }
+}

@@ -1,0 +1,75 @@
+//! What results are sorted by: the part of an experiment that its manifest keeps.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::measure::Measure;
+
+/// What results are sorted by, as the manifest keeps it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Outline {
+    /// Name of the experiment.
+    pub(crate) experiment: String,
+    /// Its title.
+    pub(crate) title: String,
+    /// Passes over all cells that are planned.
+    pub(crate) blocks: u32,
+    /// Blocks per trial, where verdicts are counted over many trials.
+    pub(crate) trial_blocks: Option<u32>,
+    /// Whether uncontended costs are reported.
+    #[serde(default)]
+    pub(crate) lock_costs: bool,
+    /// Settings that vary, each with its values, in order.
+    pub(crate) axes: Vec<OutlineAxis>,
+    /// Arms in order.
+    pub(crate) arms: Vec<String>,
+    /// Ratios to report.
+    pub(crate) comparisons: Vec<OutlineComparison>,
+    /// The A/A pair.
+    pub(crate) control: Option<OutlineControl>,
+}
+
+impl Outline {
+    /// Where a setting stands in the order of the file.
+    pub(crate) fn rank(&self, setting: &BTreeMap<String, String>) -> Vec<usize> {
+        let of_axis = |axis: &OutlineAxis| {
+            let value = setting.get(&axis.key)?;
+            axis.values.iter().position(|each| each == value)
+        };
+        self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
+    }
+}
+
+/// A setting that varies.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineAxis {
+    /// Name of the setting.
+    pub(crate) key: String,
+    /// Its values, in order.
+    pub(crate) values: Vec<String>,
+}
+
+/// A ratio to report.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineComparison {
+    /// What is compared.
+    #[serde(default)]
+    pub(crate) of: Measure,
+    /// What to call it.
+    pub(crate) name: String,
+    /// The arm above the line.
+    pub(crate) arm: String,
+    /// The arm below the line.
+    pub(crate) baseline: String,
+}
+
+/// The cell that runs twice in every block.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct OutlineControl {
+    /// Its arm.
+    pub(crate) arm: String,
+    /// Its setting.
+    pub(crate) setting: BTreeMap<String, String>,
+}

@@ -1,0 +1,232 @@
+//! What the command line changes in an experiment.
+
+use clap::{Args, Parser, ValueEnum as _};
+
+use super::file::{Axis, Experiment, PointValues};
+use crate::host::cpulist::CpuList;
+use crate::settings::{self, SchedChoice, Settings};
+use crate::text::duration::Span;
+use crate::text::exit::{Failure, Result};
+
+/// What the command line changes in an experiment file.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Overrides {
+    /// The file's quick variant: fewer or shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Change a setting for all cells, such as hold=5us; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) sets: Vec<(String, String)>,
+    /// Ratios to run instead of the file's, such as 1,8,32
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub(crate) ratios: Option<Vec<u32>>,
+    /// Host CPUs to use, such as 0,2-3
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<CpuList>,
+    /// Who preempts the vCPUs: vmm or host
+    #[arg(long, value_name = "WHO", hide_possible_values = true)]
+    pub(crate) sched: Option<SchedChoice>,
+    /// Length of each measuring window
+    #[arg(long, value_name = "TIME")]
+    pub(crate) window: Option<Span>,
+    /// Passes over all cells
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) blocks: Option<u32>,
+    /// Seed of the order and of everything random [default: 1]
+    #[arg(long, value_name = "N", value_parser = settings::seed)]
+    pub(crate) seed: Option<u64>,
+}
+
+/// [`Overrides`] by themselves, to read them back from a manifest.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Detached {
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+impl Overrides {
+    /// The arguments that say the same, for manifests and for commands to copy.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            arguments.extend(value.map(|value| format!("--{flag}={value}")));
+        };
+        for (key, value) in &self.sets {
+            add("set", Some(format!("{key}={value}")));
+        }
+        let ratios = self.ratios.as_ref();
+        add("ratios", ratios.map(|it| it.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
+        add("cpus", self.cpus.as_ref().map(CpuList::to_string));
+        add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
+        add("window", self.window.as_ref().map(Span::to_string));
+        add("blocks", self.blocks.map(|it| it.to_string()));
+        add("seed", self.seed.map(|it| it.to_string()));
+        if self.quick {
+            arguments.push("--quick".into());
+        }
+        arguments
+    }
+
+    /// Partner of [`Overrides::to_arguments`].
+    pub(crate) fn from_arguments(arguments: &[String]) -> std::result::Result<Self, clap::Error> {
+        Detached::try_parse_from(arguments).map(|detached| detached.overrides)
+    }
+}
+
+fn key_value(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write KEY=VALUE, such as hold=5us".into()),
+    }
+}
+
+impl Experiment {
+    /// Applies what the command line says.
+    pub(crate) fn apply(&mut self, overrides: &Overrides) -> Result<()> {
+        if overrides.quick {
+            let quick = self.quick.take().ok_or_else(|| {
+                let origin = &self.source.origin;
+                Failure::usage(format!(
+                    "{origin} has no [quick] part: drop --quick, or use --blocks and --window"
+                ))
+            })?;
+            self.blocks = quick.blocks.unwrap_or(self.blocks);
+            for (key, at) in &quick.patch.places {
+                self.settings.places.retain(|(known, _)| known != key);
+                self.settings.places.push((key.clone(), at.clone()));
+            }
+            self.settings.settings = quick.patch.settings.over(&self.settings.settings);
+        }
+        // Who asks for a number of blocks wants that number.
+        if overrides.quick || overrides.blocks.is_some() {
+            self.target_precision = None;
+        }
+        self.blocks = overrides.blocks.unwrap_or(self.blocks);
+        let flags = [
+            ("cpus", overrides.cpus.as_ref().map(ToString::to_string)),
+            ("sched", overrides.sched.map(|sched| format!("{sched:?}").to_lowercase())),
+            ("window", overrides.window.as_ref().map(ToString::to_string)),
+        ];
+        for (key, value) in flags {
+            if let Some(value) = value {
+                self.override_setting(key, &value)
+                    .map_err(|error| Failure::usage(format!("--{key}: {error}")))?;
+            }
+        }
+        for (key, value) in &overrides.sets {
+            self.override_setting(key, value)
+                .map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
+        }
+        if let Some(ratios) = &overrides.ratios {
+            self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
+        }
+        Ok(())
+    }
+
+    /// Leaves out ratios of the file that a machine with so many pCPUs is too large for; returns them.
+    pub(crate) fn leave_out_ratios(&mut self, pcpus: usize, most_vcpus: usize) -> Vec<String> {
+        let fits =
+            |ratio: &str| ratio.parse().is_ok_and(|ratio: usize| ratio.saturating_mul(pcpus) <= most_vcpus);
+        let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") else { return vec![] };
+        // What was asked for on the command line is not left out but complained about.
+        let (kept, left_out): (Vec<_>, Vec<_>) =
+            axis.values.drain(..).partition(|(ratio, at)| at.is_none() || fits(ratio));
+        axis.values = kept;
+        let left_out: Vec<String> = left_out.into_iter().map(|(ratio, _)| ratio).collect();
+        if let Some(control) = &mut self.control {
+            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
+        }
+        left_out
+    }
+
+    /// A setting for all cells: arms and axes give way to it.
+    fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
+        let key = if key == "duration" { "window" } else { key };
+        let displaced: &[&str] = if matches!(key, "vcpus" | "ratio") { &["vcpus", "ratio"] } else { &[key] };
+        Settings::default().set(key, value)?;
+        if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
+            self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
+            self.override_axis(key, vec![value.into()]);
+            return Ok(());
+        }
+        let in_points =
+            |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
+        if self.points.iter().any(in_points) {
+            return Err("the points of this experiment set it: change a copy of the file (--print)".into());
+        }
+        if let Some(arm) =
+            self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some()))
+        {
+            return Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name));
+        }
+        self.settings.set(key, value, None)
+    }
+
+    fn override_axis(&mut self, key: &str, values: Vec<String>) {
+        let values = values.into_iter().map(|value| (value, None)).collect();
+        match self.axes.iter_mut().find(|axis| axis.key == key) {
+            Some(axis) => axis.values = values,
+            None => self.axes.push(Axis { key: key.into(), values }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::source::{BUILT_IN, Source};
+
+    fn parse(text: &str) -> Result<Experiment> {
+        Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
+    }
+
+    #[test]
+    fn overrides_survive_the_manifest() {
+        let overrides = Overrides {
+            quick: true,
+            sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
+            ratios: Some(vec![1, 32]),
+            cpus: Some("0,2-3".parse().unwrap()),
+            sched: Some(SchedChoice::Host),
+            window: Some("50ms".parse().unwrap()),
+            blocks: Some(7),
+            seed: Some(42),
+        };
+        assert_eq!(Overrides::from_arguments(&overrides.to_arguments()).unwrap(), overrides);
+        assert_eq!(Overrides::from_arguments(&[]).unwrap(), Overrides::default());
+    }
+
+    #[test]
+    fn the_command_line_displaces_what_the_file_says() {
+        let mut experiment = parse(BUILT_IN[0].1).unwrap();
+        let overrides = Overrides {
+            quick: true,
+            sets: vec![("hold".into(), "5us".into()), ("vcpus".into(), "6".into())],
+            blocks: Some(2),
+            ..Overrides::default()
+        };
+        experiment.apply(&overrides).unwrap();
+        assert_eq!(experiment.blocks, 2);
+        assert_eq!(experiment.settings.settings.hold, Some("5us".parse().unwrap()));
+        assert!(experiment.axes.is_empty() || experiment.axes[0].key == "vcpus", "{:?}", experiment.axes);
+    }
+
+    #[test]
+    fn a_setting_that_tells_the_arms_apart_cannot_be_overridden() {
+        let mut experiment = parse(BUILT_IN[0].1).unwrap();
+        let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
+        let failure = experiment.apply(&overrides).unwrap_err();
+        assert!(failure.message.contains("arm 'tas' sets it itself"), "{failure}");
+    }
+
+    #[test]
+    fn a_large_machine_leaves_out_the_ratios_that_it_is_too_large_for() {
+        let mut experiment = parse(BUILT_IN[0].1).unwrap();
+        assert_eq!(experiment.leave_out_ratios(2, 1024), [""; 0]);
+        assert_eq!(experiment.leave_out_ratios(100, 1024), ["16", "32"]);
+        assert_eq!(experiment.axes[0].values.len(), 4);
+        experiment.apply(&Overrides { ratios: Some(vec![16]), ..Overrides::default() }).unwrap();
+        assert_eq!(experiment.leave_out_ratios(100, 1024), [""; 0], "asked for on the command line");
+    }
+}

@@ -1,0 +1,75 @@
+//! Where an experiment's text comes from, and how complaints name a place in it.
+
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+
+use crate::text::exit::{Failure, Result};
+use crate::text::nearest;
+
+/// Version of the file format.
+pub(super) const FORMAT: i64 = 1;
+
+/// Experiments that come with the program: name and text.
+pub(crate) const BUILT_IN: [(&str, &str); 15] = [
+    ("overcommit", include_str!("../../experiments/overcommit.toml")),
+    ("locks", include_str!("../../experiments/locks.toml")),
+    ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
+    ("unfair", include_str!("../../experiments/unfair.toml")),
+    ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
+    ("hand-off", include_str!("../../experiments/hand-off.toml")),
+    ("osq", include_str!("../../experiments/osq.toml")),
+    ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
+    ("hostile", include_str!("../../experiments/hostile.toml")),
+    ("fault", include_str!("../../experiments/fault.toml")),
+    ("grant", include_str!("../../experiments/grant.toml")),
+    ("rwlock", include_str!("../../experiments/rwlock.toml")),
+    ("aa", include_str!("../../experiments/aa.toml")),
+    ("injected", include_str!("../../experiments/injected.toml")),
+    ("instrument", include_str!("../../experiments/instrument.toml")),
+];
+
+/// Where a file came from and what it says.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// A path, or the name of a built-in experiment.
+    pub(crate) origin: String,
+    pub(crate) text: String,
+}
+
+/// Byte range in the source.
+pub(crate) type At = Range<usize>;
+
+impl Source {
+    /// A built-in experiment by name, or a file by path.
+    pub(crate) fn find(name: &str) -> Result<Self> {
+        if let Some((origin, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Ok(Self { origin: (*origin).into(), text: (*text).into() });
+        }
+        let is_path = name.contains('/') || name.ends_with(".toml") || fs::exists(name).unwrap_or(false);
+        if !is_path {
+            let names = BUILT_IN.map(|(name, _)| name);
+            return Err(Failure::usage(format!(
+                "{} (a file of one's own is given by its path)",
+                nearest::unknown("experiment", name, &names)
+            )));
+        }
+        let text = fs::read_to_string(name).map_err(|error| {
+            Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
+        })?;
+        Ok(Self { origin: name.into(), text })
+    }
+
+    /// Where a place begins, counted from 1.
+    pub(crate) fn line_and_column(&self, at: &At) -> (usize, usize) {
+        let before = &self.text[..at.start.min(self.text.len())];
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        (before.matches('\n').count() + 1, column)
+    }
+
+    /// A complaint about the place `at`.
+    pub(crate) fn complain(&self, at: Option<&At>, message: impl fmt::Display) -> Failure {
+        let (line, column) = self.line_and_column(at.unwrap_or(&(0..0)));
+        Failure::experiment(format!("{}:{line}:{column}: {message}", self.origin))
+    }
+}

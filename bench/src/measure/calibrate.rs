@@ -1,0 +1,114 @@
+//! How fast the work goes here, and in which ring: found out once, and given to all runs.
+
+use std::time::Duration;
+
+use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
+
+use super::engine::Engine;
+use crate::analysis::statistics::median;
+use crate::experiment::ideal::lock_free;
+use crate::host::identity::Host;
+use crate::record::Record;
+
+/// What the first runs found out and all later ones are given.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Calibration {
+    /// Iterations of the work loop per 2^20 ns.
+    pub(crate) work_rate: u64,
+    ring: Ring,
+    pub(super) ring_reason: String,
+}
+
+/// Runs whose work rates the calibration of an experiment takes the middle of.
+pub(crate) const CALIBRATION_BOOTS: usize = 3;
+/// Length of a section, and of a pause, while the work is calibrated.
+const CALIBRATION_WORK: Duration = Duration::from_micros(2);
+/// Shortest slice while the work is calibrated.
+const CALIBRATION_SLICE: Duration = Duration::from_millis(1);
+
+impl Calibration {
+    /// Runs the guest `boots` times without a lock, one vCPU on each of the pCPUs of `config`, so that the work is timed
+    /// as experiments do it: on all pCPUs at once. A processor that is alone is often faster than one in company.
+    pub(crate) fn measure(
+        engine: Engine<'_>,
+        config: &RunConfig,
+        image: &Image,
+        boots: usize,
+    ) -> std::result::Result<Self, RunError> {
+        let plain = RunConfig {
+            vcpus: config.cpus.len() as u32,
+            work_rate: None,
+            workload: "critical-section".into(),
+            hold: CALIBRATION_WORK,
+            think: CALIBRATION_WORK,
+            lock_count: 1,
+            // Nobody waits for a pCPU, but a slice that ends still interrupts.
+            slice: config.slice.max(CALIBRATION_SLICE),
+            grace: Duration::ZERO,
+            warmup: Duration::from_millis(1),
+            window: Duration::from_millis(20),
+            beside: vec![],
+            mix: Mix::default(),
+            ..config.clone()
+        };
+        let config = lock_free(&plain, image).unwrap_or(plain);
+        let boots = (0..boots).map(|_| engine(&config)).map(|outcome| Ok(Self::of_outcome(&outcome?)));
+        let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
+        boots.sort_by_key(|calibration| calibration.work_rate);
+        let middle = boots.len() / 2;
+        Ok(boots.swap_remove(middle))
+    }
+
+    /// The rate that was measured at boot, by how far off it the work then went.
+    fn of_outcome(outcome: &Outcome) -> Self {
+        let speeds: Vec<f64> = outcome.work.iter().flatten().map(|speed| speed.over_promised).collect();
+        let speed = if speeds.is_empty() { 1.0 } else { median(&speeds) };
+        Self {
+            work_rate: (outcome.work_rate as f64 * speed).round() as u64,
+            ring: outcome.ring,
+            ring_reason: outcome.ring_reason.clone(),
+        }
+    }
+
+    /// That of earlier runs on the same host, so that a resumed experiment does the same work. Another host has CPUs of
+    /// another speed, and perhaps another ring that is native.
+    pub(crate) fn of_host(records: &[Record], host: &Host) -> Option<Self> {
+        let here = host.identity();
+        let record = records.iter().find(|record| record.host.identity() == here)?;
+        Some(Self {
+            work_rate: record.timing.work_rate,
+            ring: if record.config.ring == 0 { Ring::Ring0 } else { Ring::Ring3 },
+            ring_reason: record.config.ring_reason.clone(),
+        })
+    }
+
+    pub(super) fn apply(&self, config: &RunConfig, seed: u64) -> RunConfig {
+        RunConfig {
+            work_rate: config.work_rate.or(Some(self.work_rate)),
+            ring: if config.ring == Ring::Auto { self.ring } else { config.ring },
+            // That of a guest beside the first differs from it.
+            seed: seed.wrapping_add(config.seed.wrapping_sub(1)),
+            beside: config.beside.iter().map(|guest| self.apply(guest, seed)).collect(),
+            ..config.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::synthetic::{Sketch, World};
+
+    #[test]
+    fn calibration_is_that_of_this_host_and_of_no_other() {
+        let plan = Sketch::new().arm("a", "tas").plan(1);
+        let hosts = [("host-a", 1 << 20), ("host-b", 3 << 20)];
+        let world = |(id, rate)| World::new(1).host_id(Some(id)).work_rate(rate);
+        let records: Vec<Record> = hosts.iter().flat_map(|host| world(*host).records(&plan)).collect();
+        let host = |id: &str| Host { host_id: Some(id.into()), ..Host::default() };
+        for (id, rate) in hosts {
+            assert_eq!(Calibration::of_host(&records, &host(id)).unwrap().work_rate, rate);
+        }
+        assert_eq!(Calibration::of_host(&records, &host("host-c")), None);
+    }
+}

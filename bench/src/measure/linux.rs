@@ -1,0 +1,154 @@
+//! From the outcome of a Linux guest to its record.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use haltkick_vmm::{LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, Sched};
+
+use super::fill::Context;
+use crate::host::noise::{NO_STEAL, Noise};
+use crate::record::linux::{Config, LinuxRecord, PerVcpu, Timing};
+use crate::settings::deschedule::Policy;
+
+/// Why a field is null that tells of the inside of our own guest.
+const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
+
+/// The record of a run of `linux`.
+pub(crate) fn record(
+    config: &RunConfig,
+    linux: &LinuxGuest,
+    outcome: &LinuxOutcome,
+    context: Context,
+) -> LinuxRecord {
+    let mut why = BTreeMap::new();
+    for inside in [
+        "lock_cost",
+        "totals",
+        "fairness",
+        "wait_ns",
+        "hold_ns",
+        "lock_events",
+        "preemptions",
+        "preempted_ns",
+        "lost_ns",
+    ] {
+        why.insert(inside.to_owned(), UNKNOWN_INSIDE.to_owned());
+    }
+    let mut explain = |key: &str, reason: &str| _ = why.insert(key.into(), reason.into());
+    let noise = context.noise.unwrap_or_else(|reason| {
+        explain("noise.others_share", &reason);
+        explain("noise.steal_share", &reason);
+        Noise::default()
+    });
+    if noise.others_share.is_some() && noise.steal_share.is_none() {
+        explain("noise.steal_share", NO_STEAL);
+    }
+    explain("noise.run_delay_share", "runs of Linux do not look");
+    for (name, reason) in context.host.why() {
+        explain(&format!("host.{name}"), &reason);
+    }
+    if outcome.user_space.is_none() {
+        explain(
+            "timing.user_space_ns",
+            "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
+        );
+    }
+    if let Err(reason) = &outcome.kvm_stats {
+        explain("kvm_stats", reason);
+    }
+    if config.deschedule.is_none() {
+        explain("injected", "nobody was to be descheduled on purpose");
+    }
+    if config.sched == Sched::Host {
+        explain("config.slice_ns", "the host's scheduler decides");
+        explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
+    }
+    let (end, failure) = match &outcome.end {
+        LinuxEnd::PowerOff => ("power-off", None),
+        LinuxEnd::Reset => ("reset", None),
+        LinuxEnd::Panic => ("panic", None),
+        LinuxEnd::TimeLimit => ("time-limit", None),
+        LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
+    };
+    LinuxRecord {
+        schema: "haltkick.linux",
+        schema_version: 1,
+        run_id: context.run_id,
+        started: context.started,
+        config: echo(config, linux, outcome),
+        host: context.host,
+        end,
+        clean: matches!(outcome.end, LinuxEnd::PowerOff),
+        failure,
+        timing: Timing {
+            run_ns: nanoseconds(outcome.run),
+            user_space_ns: outcome.user_space.map(nanoseconds),
+            cpu_ns: nanoseconds(outcome.cpu_time),
+            tsc_khz: outcome.tsc_khz,
+        },
+        lock_cost: None,
+        totals: None,
+        fairness: None,
+        wait_ns: None,
+        hold_ns: None,
+        lock_events: None,
+        vm_exits: outcome
+            .vm_exits
+            .iter()
+            .filter(|(_, times)| *times > 0)
+            .map(|(name, times)| ((*name).to_owned(), *times))
+            .collect(),
+        kvm_stats: outcome.kvm_stats.as_ref().ok().map(|stats| stats.iter().cloned().collect()),
+        preemptions: None,
+        preempted_ns: None,
+        lost_ns: None,
+        injected: config.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
+        per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+        noise,
+        trusted: true,
+        warnings: vec![],
+        why,
+    }
+}
+
+fn echo(config: &RunConfig, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Config {
+    let path = |path: &Path| path.display().to_string();
+    Config {
+        kernel: path(&linux.kernel),
+        initrd: linux.initrd.as_deref().map(path),
+        command_line: outcome.command_line.clone(),
+        memory_bytes: linux.memory_bytes,
+        vcpus: config.vcpus,
+        cpus: config.cpus.clone(),
+        ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+        sched: match config.sched {
+            Sched::Vmm => "vmm",
+            Sched::Host => "host",
+        },
+        slice_ns: (config.sched == Sched::Vmm).then(|| nanoseconds(config.slice)),
+        pv: config.pv,
+        pv_features: outcome.pv_features.clone(),
+        deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
+        halt_poll_ns: config.halt_poll.map(nanoseconds),
+        pause_exits: config.pause_exits,
+        marker: linux.marker.clone(),
+        limit_ns: linux.limit.map(nanoseconds),
+        seed: config.seed,
+    }
+}
+
+fn per_vcpu(vcpu: &LinuxVcpu) -> PerVcpu {
+    PerVcpu {
+        run_ns: vcpu.run_ns,
+        descheduled_ns: vcpu.descheduled_ns,
+        halted_ns: vcpu.halted_ns,
+        descheduled: vcpu.descheduled,
+        injected: vcpu.injected,
+        halts: vcpu.halts,
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

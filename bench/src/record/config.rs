@@ -1,0 +1,149 @@
+//! What was asked of a run, as its record tells it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What was asked.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Config {
+    /// What ran the guest: "kvm", "threads", "qemu-kvm" or "qemu-tcg".
+    pub(crate) engine: String,
+    /// Name of the guest among those of the run.
+    #[serde(default)]
+    pub(crate) guest: String,
+    /// Names of the other guests that ran at the same time.
+    #[serde(default)]
+    pub(crate) beside: Vec<String>,
+    /// What had equal shares of the pCPUs: "vcpu" or "guest".
+    #[serde(default)]
+    pub(crate) share: String,
+    /// Number of vCPUs.
+    pub(crate) vcpus: u32,
+    /// Host CPUs that they share.
+    pub(crate) cpus: Vec<u32>,
+    /// vCPUs per pCPU.
+    pub(crate) ratio: f64,
+    /// How much longer a vCPU could run that said it held a lock when its slice ended.
+    #[serde(default)]
+    pub(crate) grace_ns: u64,
+    /// How much of a slice had to be left for locks that ask for that; null in records from before there were any.
+    #[serde(default)]
+    pub(crate) slice_margin_ns: Option<u64>,
+    /// Whether a kick handed the pCPU to the vCPU that it woke.
+    #[serde(default)]
+    pub(crate) kick_yield: bool,
+    /// Whether descheduling was attributed to what the vCPU was doing.
+    #[serde(default = "yes")]
+    pub(crate) attribution: bool,
+    /// Whom to take off on purpose, how often and for how long; null: nobody.
+    #[serde(default)]
+    pub(crate) deschedule: Option<String>,
+    /// Name of the lock.
+    pub(crate) lock: String,
+    /// Whether its paravirtual form.
+    pub(crate) pv: bool,
+    /// Whether the lock's call sites were rewritten; else they called through a table.
+    pub(crate) patch: bool,
+    /// Whether `vcpu_is_preempted` could read the flag.
+    pub(crate) preempted_hint: bool,
+    /// How long a paravirtual waiter spins before it sleeps.
+    pub(crate) spin_threshold_ns: u64,
+    /// Memory that the guest managed, in bytes; 0 in workloads that manage none, and in records older than the field.
+    #[serde(default)]
+    pub(crate) memory_bytes: u64,
+    /// "vmm" or "host".
+    pub(crate) sched: String,
+    /// Length of a slice; null where the host decides.
+    pub(crate) slice_ns: Option<u64>,
+    /// The ring that was used: 0 or 3.
+    pub(crate) ring: u32,
+    /// Why that ring.
+    pub(crate) ring_reason: String,
+    /// How vCPUs slept and were woken: "vmm", "kvm" or "ipi".
+    pub(crate) pv_backend: String,
+    /// Why so.
+    pub(crate) pv_backend_reason: String,
+    /// How long KVM polls before it lets a halted vCPU sleep; null where nobody asked, so that the host's setting holds.
+    pub(crate) halt_poll_ns: Option<u64>,
+    /// Whether spin loops in ring 0 may end in exits.
+    pub(crate) pause_exits: bool,
+    /// Whether HLT ends in an exit.
+    pub(crate) hlt_exits: bool,
+    /// Name of the workload.
+    pub(crate) workload: String,
+    /// Work inside a critical section.
+    pub(crate) hold_ns: u64,
+    /// Work between critical sections.
+    pub(crate) think_ns: u64,
+    /// Locks that the sections are spread over.
+    pub(crate) locks: u32,
+    /// Sections that make up the fixed amount of work; null: as many as fit into the window.
+    pub(crate) work_sections: Option<u64>,
+    /// Whether vCPUs went on, uncounted, when that was done.
+    #[serde(default)]
+    pub(crate) go_on: bool,
+    /// Work inside a long critical section.
+    #[serde(default)]
+    pub(crate) long_hold_ns: u64,
+    /// One section of so many is long; 0: none.
+    #[serde(default)]
+    pub(crate) long_one_in: u32,
+    /// One section of so many has another inside; 0: none.
+    #[serde(default)]
+    pub(crate) nested_one_in: u32,
+    /// Whether thinking times (or times between arrivals) were exponentially distributed.
+    #[serde(default)]
+    pub(crate) exponential_think: bool,
+    /// How far the length of a section was off `hold_ns`, at most, in percent of it.
+    #[serde(default)]
+    pub(crate) hold_jitter_percent: u32,
+    /// Locks were chosen with a probability that fell with their number to this power; 0: in turn.
+    #[serde(default)]
+    pub(crate) zipf: f64,
+    /// Mean time between two sections that each vCPU was to begin; null: it began the next when it had thought.
+    #[serde(default)]
+    pub(crate) arrivals_ns: Option<u64>,
+    /// Cache lines that a section walked.
+    #[serde(default)]
+    pub(crate) footprint_lines: u32,
+    /// Those of them that it wrote.
+    #[serde(default)]
+    pub(crate) dirty_lines: u32,
+    /// Sections in a hundred that only read.
+    #[serde(default)]
+    pub(crate) read_percent: u32,
+    /// Work inside those; 0 where there are none.
+    #[serde(default)]
+    pub(crate) read_hold_ns: u64,
+    /// Whether every section was watched from inside.
+    #[serde(default = "yes")]
+    pub(crate) oracle: bool,
+    /// Whether the clock was read between fences at the edges of sections; it was not in records from before there was a choice.
+    #[serde(default)]
+    pub(crate) ordered_stamps: bool,
+    /// Time between start and window.
+    pub(crate) warmup_ns: u64,
+    /// Length of the window as asked.
+    pub(crate) window_ns: u64,
+    /// The window doubled until so many sections were done in it; 0: it stayed as asked.
+    #[serde(default)]
+    pub(crate) min_sections: u64,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+impl Config {
+    /// Mean work in a section and after it.
+    pub(crate) fn section_ns(&self) -> u64 {
+        let hold_ns = match u64::from(self.long_one_in) {
+            0 => self.hold_ns,
+            n => (self.hold_ns * (n - 1) + self.long_hold_ns) / n,
+        };
+        hold_ns + self.think_ns
+    }
+}
+
+/// What records from before there was a choice mean.
+fn yes() -> bool {
+    true
+}

@@ -1,0 +1,139 @@
+//! The record of a run of a Linux guest.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Activities, Distribution, Fairness, LockCost, Totals, Warning};
+use crate::host::identity::Host;
+use crate::host::noise::Noise;
+
+/// A run of a Linux guest. The output of `haltkick run --kernel --format json`. Fields of other records whose content
+/// a Linux guest does not tell are there, and null.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct LinuxRecord {
+    /// "haltkick.linux".
+    pub(crate) schema: &'static str,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// Unique among all runs.
+    pub(crate) run_id: String,
+    /// When the run began, RFC 3339.
+    pub(crate) started: String,
+    /// What was asked.
+    pub(crate) config: Config,
+    /// Where it ran, in short.
+    pub(crate) host: Host,
+    /// "power-off", "reset", "panic", "time-limit" or "failed".
+    pub(crate) end: &'static str,
+    /// Whether the guest switched itself off.
+    pub(crate) clean: bool,
+    /// Why it failed; null if it did not.
+    pub(crate) failure: Option<String>,
+    /// How the run went.
+    pub(crate) timing: Timing,
+    /// The lock's uncontended cost: null.
+    pub(crate) lock_cost: Option<LockCost>,
+    /// Sections completed: null.
+    pub(crate) totals: Option<Totals>,
+    /// How evenly they fell on the vCPUs: null.
+    pub(crate) fairness: Option<Fairness>,
+    /// From asking for a lock to having it: null.
+    pub(crate) wait_ns: Option<Distribution>,
+    /// From having it to having released it: null.
+    pub(crate) hold_ns: Option<Distribution>,
+    /// Lock events: null. `perf lock` or lock statistics inside the guest tell of them.
+    pub(crate) lock_events: Option<BTreeMap<String, u64>>,
+    /// Exits of all vCPUs that the VMM saw, by reason.
+    pub(crate) vm_exits: BTreeMap<String, u64>,
+    /// What KVM counted for all vCPUs, under its names.
+    pub(crate) kvm_stats: Option<BTreeMap<String, u64>>,
+    /// By what the vCPU was doing: null. `per_vcpu` counts how often.
+    pub(crate) preemptions: Option<Activities>,
+    /// The same in time: null.
+    pub(crate) preempted_ns: Option<Activities>,
+    /// What the others lost by it: null.
+    pub(crate) lost_ns: Option<Activities>,
+    /// Times that a vCPU was taken off on purpose; null where nobody was to be.
+    pub(crate) injected: Option<u64>,
+    /// Each vCPU, in order, from outside.
+    pub(crate) per_vcpu: Vec<PerVcpu>,
+    /// What else ran on the pCPUs meanwhile.
+    pub(crate) noise: Noise,
+    /// False: finished, but read `warnings` before believing a figure.
+    pub(crate) trusted: bool,
+    /// What speaks against this run.
+    pub(crate) warnings: Vec<Warning>,
+    /// Why a field is null, by the field's path.
+    pub(crate) why: BTreeMap<String, String>,
+}
+
+/// What was asked.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct Config {
+    /// The kernel's file.
+    pub(crate) kernel: String,
+    /// The initial RAM disk's file; null: none.
+    pub(crate) initrd: Option<String>,
+    /// The kernel's command line, our own words first.
+    pub(crate) command_line: String,
+    /// Memory of the guest.
+    pub(crate) memory_bytes: u64,
+    /// Number of vCPUs.
+    pub(crate) vcpus: u32,
+    /// Host CPUs that they share.
+    pub(crate) cpus: Vec<u32>,
+    /// vCPUs per pCPU.
+    pub(crate) ratio: f64,
+    /// "vmm" or "host".
+    pub(crate) sched: &'static str,
+    /// Length of a slice; null where the host decides.
+    pub(crate) slice_ns: Option<u64>,
+    /// Whether CPUID offers what Linux's paravirtual spin locks need.
+    pub(crate) pv: bool,
+    /// KVM's features that CPUID offered.
+    pub(crate) pv_features: Vec<&'static str>,
+    /// Whom to take off on purpose, how often and for how long; null: nobody.
+    pub(crate) deschedule: Option<String>,
+    /// How long KVM polls before it lets a halted vCPU sleep; null: as the host is set up, or not at all under the VMM's scheduler.
+    pub(crate) halt_poll_ns: Option<u64>,
+    /// Whether spin loops may end in exits.
+    pub(crate) pause_exits: bool,
+    /// What a line of the console has in it when user space is there.
+    pub(crate) marker: String,
+    /// How long the guest may take until it has powered off; null: as long as it likes.
+    pub(crate) limit_ns: Option<u64>,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+/// How the run went.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct Timing {
+    /// From the first instruction to the end.
+    pub(crate) run_ns: u64,
+    /// From the first instruction to the marker on the console; null if it was not seen.
+    pub(crate) user_space_ns: Option<u64>,
+    /// CPU time of the whole process meanwhile.
+    pub(crate) cpu_ns: u64,
+    /// TSC frequency.
+    pub(crate) tsc_khz: u64,
+}
+
+/// One vCPU, whole run.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub(crate) struct PerVcpu {
+    /// Time on a pCPU; under the host's scheduler, CPU time of its thread.
+    pub(crate) run_ns: Option<u64>,
+    /// Time runnable without a pCPU, or held back on purpose.
+    pub(crate) descheduled_ns: Option<u64>,
+    /// Time halted; null under the host's scheduler.
+    pub(crate) halted_ns: Option<u64>,
+    /// Times that it lost its pCPU while it could have gone on.
+    pub(crate) descheduled: u64,
+    /// Times that it was taken off on purpose; under the VMM's scheduler part of `descheduled`.
+    pub(crate) injected: u64,
+    /// Halts; null where nobody counts them.
+    pub(crate) halts: Option<u64>,
+}

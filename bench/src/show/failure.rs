@@ -1,0 +1,48 @@
+//! What people are told of a guest that failed: a page on stderr.
+
+use std::fmt::Write as _;
+
+use haltkick_vmm::Readings;
+
+/// What the guest wrote last, and what every vCPU was doing.
+pub(crate) fn story(readings: &Readings) -> String {
+    const LAST_LINES: usize = 20;
+    let mut story = String::new();
+    let lines: Vec<_> = readings.console.lines().collect();
+    if !lines.is_empty() {
+        let from = lines.len().saturating_sub(LAST_LINES);
+        let _ = match from {
+            0 => writeln!(story, "console of the guest:"),
+            _ => writeln!(story, "console of the guest, last {LAST_LINES} lines:"),
+        };
+        lines[from..].iter().for_each(|line| _ = writeln!(story, "  {}", printable(line)));
+        story.push('\n');
+    }
+    if let Some(explanation) = &readings.explanation {
+        let _ = write!(story, "{explanation}");
+    }
+    story
+}
+
+/// What a terminal may be sent: the guest is not trusted with escape sequences.
+pub(crate) fn printable(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_cannot_speak_to_the_terminal() {
+        let readings = Readings { console: "one\n\u{1b}[2Jtwo\n".into(), ..Readings::default() };
+        assert_eq!(story(&readings), "console of the guest:\n  one\n  \u{fffd}[2Jtwo\n\n");
+    }
+
+    #[test]
+    fn of_a_long_console_the_end_is_shown() {
+        let console: String = (0..100).map(|i| format!("line {i}\n")).collect();
+        let told = story(&Readings { console, ..Readings::default() });
+        assert!(told.contains("last 20 lines") && told.contains("line 99") && !told.contains("line 79\n"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Shares as people write them: a percentage with its sign.
+
+/// A share above 0, written as a percentage.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("write a percentage, such as 2%")?;
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 1000.0 => Ok(percent / 100.0),
+        _ => Err(format!("'{text}' is no percentage above 0: write it as 2%")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_bears_its_sign() {
+        assert_eq!(percent("2%"), Ok(0.02));
+        for text in ["2", "%", "-1%", "0%", "x%"] {
+            assert!(percent(text).is_err(), "{text} was accepted");
+        }
+    }
+}
