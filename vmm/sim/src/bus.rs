@@ -1,0 +1,100 @@
+//! What a CPU asks of the machine around it: the driver's side of the interpreter.
+
+/// Bytes of a cache line.
+pub const LINE: u64 = 64;
+
+/// What is about to be done to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Access {
+    /// Instructions are read. Only told where [`Bus::FETCHES`] says so.
+    Fetch,
+    /// An entry of a page table is read, and perhaps marked as used.
+    Walk,
+    /// Data is read.
+    Read,
+    /// Data is written.
+    Write,
+    /// Data is read and written by one instruction that other CPUs may come between.
+    Modify,
+    /// The same without anybody coming between: LOCK, and XCHG with memory.
+    Atomic,
+}
+
+impl Access {
+    /// Whether the line may be another one afterwards.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Modify | Self::Atomic)
+    }
+}
+
+/// The driver's answer to an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done now.
+    Go,
+    /// Not now. The CPU stops before the instruction, as if it had not begun it, and asks anew when it runs again: also
+    /// for the accesses of the same instruction that were granted.
+    Stop,
+}
+
+/// Which kind of fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// LFENCE.
+    Load,
+    /// SFENCE.
+    Store,
+    /// MFENCE.
+    Full,
+}
+
+/// Who asks, and how far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// [`Cpu::id`](crate::Cpu::id).
+    pub cpu: u32,
+    /// Instructions that it has completed in its life.
+    pub instructions: u64,
+}
+
+/// The machine around a CPU: memory, and what a driver charges for it.
+///
+/// The interpreter is compiled for one such type, so that the methods cost what they do and no call. What is granted
+/// by [`Verdict::Go`] takes place at once, before the next question of this or any other CPU: a driver that lets CPUs
+/// run one at a time and stops them where others could see the difference gets a sequentially consistent machine.
+pub trait Bus: Sized {
+    /// Whether [`Self::touch`] wants to hear of [`Access::Fetch`], once a line and block.
+    const FETCHES: bool = false;
+
+    /// The CPU is about to access the line at `line`, a physical address. Accesses that cross into another line ask for
+    /// both, the lower first.
+    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict;
+
+    /// `bytes` (1 to 8) of memory, the first one lowest. They have been granted and lie in one page.
+    fn load(&mut self, physical: u64, bytes: usize) -> u64;
+
+    /// The same the other way round: the lowest `bytes` of `value`.
+    fn store(&mut self, physical: u64, bytes: usize, value: u64);
+
+    /// What RDTSC reads.
+    fn clock(&mut self, now: Moment) -> u64;
+
+    /// PAUSE. After [`Verdict::Stop`] the instruction is done, and the CPU leaves with [`Event::Stopped`](crate::Event).
+    fn pause(&mut self, now: Moment) -> Verdict {
+        let _ = now;
+        Verdict::Go
+    }
+
+    /// A fence. A stop comes before it, as with accesses.
+    fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
+        let _ = (now, fence);
+        Verdict::Go
+    }
+
+    /// EAX, EBX, ECX and EDX of CPUID.
+    fn cpuid(&mut self, leaf: u32, subleaf: u32) -> [u32; 4] {
+        let _ = (leaf, subleaf);
+        [0; 4]
+    }
+}

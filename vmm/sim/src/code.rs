@@ -1,0 +1,200 @@
+//! Decoded instructions: blocks that are entered at their first one only, found by the physical address of that.
+//!
+//! ```text
+//!  virtual address -> Tlb (fetch) -> page of code -> block that begins at this offset -> operations
+//! ```
+//! One [`Code`] serves all CPUs of a machine. A block knows the virtual address that it was decoded for, since branches
+//! within it are absolute: code that is mapped twice is decoded again when it is entered by its other address.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bus::{Bus, LINE};
+use crate::cpu::{Cpu, Fault};
+use crate::memory::PAGE;
+use crate::op::Op;
+
+/// Why a CPU stopped running, and what the driver has to do. Where it says nothing else the CPU stands behind the
+/// instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has executed as many instructions as it was to.
+    Limit,
+    /// The bus said so: before the access that it refused, behind the PAUSE.
+    Stopped,
+    /// OUT: the lowest `bytes` of `value`.
+    #[expect(missing_docs, reason = "operands of the instruction")]
+    Out { port: u16, bytes: u8, value: u32 },
+    /// IN: the driver owes [`Cpu::answer`].
+    #[expect(missing_docs, reason = "operands of the instruction")]
+    In { port: u16, bytes: u8 },
+    /// HLT.
+    Halt,
+    /// RDMSR of a register that is not kept here: the driver owes [`Cpu::answer`].
+    #[expect(missing_docs, reason = "operand of the instruction")]
+    ReadMsr { register: u32 },
+    /// WRMSR of one.
+    #[expect(missing_docs, reason = "operands of the instruction")]
+    WriteMsr { register: u32, value: u64 },
+    /// VMCALL or VMMCALL.
+    Hypercall,
+    /// It stands before the instruction at a watched address.
+    Reached,
+    /// It stands before an instruction that is not carried out here.
+    NotCovered,
+    /// It stands before an instruction whose exception, or before which an interrupt, could not be delivered: delivering
+    /// `first` raised `second`. A real CPU would try twice more and reset.
+    #[expect(missing_docs, reason = "described together")]
+    ShutDown { first: Fault, second: Fault },
+}
+
+/// Most operations of a block.
+pub(crate) const BLOCK_OPS: usize = 64;
+
+pub(crate) struct Block<B> {
+    pub(crate) ops: Box<[Op<B>]>,
+    /// Virtual address of the first byte, and of the byte behind the last one.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Physical address of the first byte.
+    pub(crate) physical: u64,
+    /// Where the only instruction ends in another page: the physical address of that.
+    pub(crate) second: Option<u64>,
+    pub(crate) watched: bool,
+}
+
+/// A page that holds decoded instructions.
+struct Page {
+    frame: u64,
+    /// Lines that they lie in.
+    lines: u64,
+    /// The block that begins at each byte, plus one; 0: none.
+    starts: Box<[u32]>,
+}
+
+/// All code of a machine, as far as it has been executed.
+pub struct Code<B> {
+    blocks: Vec<Block<B>>,
+    pages: Vec<Page>,
+    by_frame: BTreeMap<u64, u32>,
+    watched: BTreeSet<u64>,
+    /// Grows with the number of pages: CPUs that know fewer may hold translations for stores to the newer ones.
+    pub(crate) generation: u64,
+}
+
+impl<B> Default for Code<B> {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            pages: Vec::new(),
+            by_frame: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            generation: 0,
+        }
+    }
+}
+
+impl<B> std::fmt::Debug for Code<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Code").field("blocks", &self.blocks.len()).field("pages", &self.pages.len()).finish()
+    }
+}
+
+impl<B: Bus> Code<B> {
+    /// Nothing decoded yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on CPUs leave with [`Event::Reached`] before they execute the instruction at `address`, until the driver
+    /// has them [`Cpu::pass`] it or go on elsewhere.
+    pub fn watch(&mut self, address: u64) {
+        self.watched.insert(address);
+        for page in 0..self.pages.len() {
+            self.forget(page);
+        }
+    }
+
+    pub(crate) fn is_watched(&self, address: u64) -> bool {
+        self.watched.contains(&address)
+    }
+
+    /// The block that begins where `cpu` stands, if it is known and its address translated.
+    #[inline(always)]
+    pub(crate) fn find(&self, cpu: &Cpu) -> Option<&Block<B>> {
+        let page = cpu.tlb.find_code(cpu.ring, cpu.rip)?;
+        let number = self.pages[page as usize].starts[(cpu.rip & (PAGE - 1)) as usize];
+        let block = self.blocks.get((number as usize).wrapping_sub(1))?;
+        (block.start == cpu.rip && block.second.is_none_or(|_| self.still_crosses(block, cpu)))
+            .then_some(block)
+    }
+
+    /// Whether the second page of a block is still the one that it was decoded from.
+    #[cold]
+    fn still_crosses(&self, block: &Block<B>, cpu: &Cpu) -> bool {
+        let page = cpu.tlb.find_code(cpu.ring, block.end);
+        page.is_some_and(|page| Some(self.pages[page as usize].frame) == block.second)
+    }
+
+    /// The page of `frame`, new if it must be.
+    pub(crate) fn page_of(&mut self, frame: u64) -> u32 {
+        if let Some(page) = self.by_frame.get(&frame) {
+            return *page;
+        }
+        let page = self.pages.len() as u32;
+        self.pages.push(Page { frame, lines: 0, starts: vec![0; PAGE as usize].into() });
+        self.by_frame.insert(frame, page);
+        self.generation += 1;
+        page
+    }
+
+    pub(crate) fn add(&mut self, block: Block<B>) {
+        let bytes = block.end - block.start;
+        for byte in 0..bytes {
+            let first_page = (block.physical & (PAGE - 1)) + byte < PAGE;
+            let (frame, at) = match block.second {
+                Some(second) if !first_page => (second, (block.physical + byte) & (PAGE - 1)),
+                _ => (block.physical & !(PAGE - 1), (block.physical & (PAGE - 1)) + byte),
+            };
+            let page = self.page_of(frame) as usize;
+            self.pages[page].lines |= 1 << (at / LINE);
+        }
+        let page = self.page_of(block.physical & !(PAGE - 1)) as usize;
+        self.blocks.push(block);
+        let last = self.blocks.last().expect("just added");
+        self.pages[page].starts[(last.physical & (PAGE - 1)) as usize] = self.blocks.len() as u32;
+    }
+
+    /// Whether stores to `frame` must be looked at; those to decoded instructions, at `physical` or in the line behind it, make
+    /// the page forgotten.
+    pub(crate) fn store_to(&mut self, physical: u64) -> bool {
+        let Some(page) = self.by_frame.get(&(physical & !(PAGE - 1))).copied() else { return false };
+        let line = (physical & (PAGE - 1)) / LINE;
+        if self.pages[page as usize].lines >> line & 3 != 0 {
+            self.forget(page as usize);
+        }
+        true
+    }
+
+    /// Whether `frame` holds decoded instructions.
+    pub(crate) fn holds(&self, frame: u64) -> bool {
+        self.by_frame.contains_key(&frame)
+    }
+
+    /// The frame of a page.
+    pub(crate) fn frame(&self, page: u32) -> u64 {
+        self.pages[page as usize].frame
+    }
+
+    /// The virtual address of the second page that the block at `cpu` needs, if one is known and it has one.
+    pub(crate) fn second_page(&self, cpu: &Cpu, page: u32) -> Option<u64> {
+        let number = self.pages[page as usize].starts[(cpu.rip & (PAGE - 1)) as usize];
+        let block = self.blocks.get((number as usize).wrapping_sub(1))?;
+        block.second.map(|_| block.end & !(PAGE - 1))
+    }
+
+    fn forget(&mut self, page: usize) {
+        self.pages[page].starts.fill(0);
+        self.pages[page].lines = 0;
+    }
+}

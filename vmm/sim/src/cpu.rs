@@ -1,0 +1,319 @@
+//! The state of one CPU: plain data.
+
+use crate::code::Event;
+use crate::flags::Flags;
+use crate::memory::Tlb;
+
+/// What lies behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
+pub(crate) mod slot {
+    /// Always zero: an address without base or index.
+    pub(crate) const ZERO: u8 = 16;
+    pub(crate) const FS_BASE: u8 = 17;
+    pub(crate) const GS_BASE: u8 = 18;
+    /// Added to the number of a register: its second-lowest byte (AH, CH, DH, BH).
+    pub(crate) const HIGH_BYTE: u8 = 32;
+}
+
+/// A general register, in the order of the instruction encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are the architecture's")]
+pub enum General {
+    Rax,
+    Rcx,
+    Rdx,
+    Rbx,
+    Rsp,
+    Rbp,
+    Rsi,
+    Rdi,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+}
+
+pub(crate) const RAX: u8 = General::Rax as u8;
+pub(crate) const RCX: u8 = General::Rcx as u8;
+pub(crate) const RDX: u8 = General::Rdx as u8;
+pub(crate) const RBX: u8 = General::Rbx as u8;
+pub(crate) const RSP: u8 = General::Rsp as u8;
+pub(crate) const RBP: u8 = General::Rbp as u8;
+pub(crate) const RSI: u8 = General::Rsi as u8;
+pub(crate) const RDI: u8 = General::Rdi as u8;
+
+/// A descriptor table, or the task state segment: where it lies and its last byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Linear address.
+    pub base: u64,
+    /// Offset of its last byte.
+    pub limit: u32,
+}
+
+/// What only ring 0 changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// ES, CS, SS, DS, FS, GS in the order of the instruction encoding. All segments are flat, but for the bases below.
+    pub selectors: [u16; 6],
+    /// Base of FS.
+    pub fs_base: u64,
+    /// Base of GS.
+    pub gs_base: u64,
+    /// What SWAPGS exchanges it with.
+    pub kernel_gs_base: u64,
+    /// CR0: PG and WP are looked at.
+    pub cr0: u64,
+    /// CR2.
+    pub cr2: u64,
+    /// CR3: the top-level page table.
+    pub cr3: u64,
+    /// CR4.
+    pub cr4: u64,
+    /// EFER: NXE is looked at.
+    pub efer: u64,
+    /// Global descriptor table.
+    pub gdt: Table,
+    /// Interrupt descriptor table.
+    pub idt: Table,
+    /// Task state segment.
+    pub task: Table,
+    /// Its selector.
+    pub task_selector: u16,
+}
+
+/// Index of CS in [`System::selectors`].
+pub const CS: usize = 1;
+/// Index of SS in [`System::selectors`].
+pub const SS: usize = 2;
+
+/// All that the architecture says of a CPU. Two CPUs with equal registers, equal memory and no stale translations go on
+/// alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// By [`General`].
+    pub general: [u64; 16],
+    /// Address of the next instruction.
+    pub rip: u64,
+    /// RFLAGS.
+    pub rflags: u64,
+    /// The rest.
+    pub system: System,
+}
+
+/// One simulated CPU.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    /// What the driver calls it.
+    pub id: u32,
+    /// The general registers, then [`slot`]s. A power of two, so that an index needs a mask and no check.
+    pub(crate) file: [u64; 32],
+    pub(crate) rip: u64,
+    pub(crate) flags: Flags,
+    /// 0 or 3.
+    pub(crate) ring: u8,
+    pub(crate) system: System,
+    pub(crate) tlb: Tlb,
+    /// Instructions that it has completed, but for those of the block that it is in.
+    pub(crate) retired: u64,
+    /// Why the last operation that did not go on did not.
+    pub(crate) out: Out,
+    /// It has just executed STI: the next instruction is not interrupted.
+    pub(crate) shadow: bool,
+    /// The next instruction is executed although its address is watched.
+    pub(crate) passes: bool,
+    /// The width, in bytes, of the IN that the driver owes an answer to.
+    pub(crate) awaits: u8,
+    /// [`Code::generation`](crate::code::Code) that its translations for stores know of.
+    pub(crate) knows_code: u64,
+}
+
+/// Why an operation did not go on to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Out {
+    Nothing,
+    /// The bus said so; the instruction is still to come.
+    Stopped,
+    /// No translation is cached.
+    Fill {
+        address: u64,
+        access: crate::Access,
+    },
+    /// The instruction is still to come.
+    Fault(Fault),
+    /// The instruction, of so many bytes, raises it on purpose (INT3, INT n).
+    Trap {
+        vector: u8,
+        length: u8,
+    },
+    /// It is over, and the driver goes on.
+    Done(Event),
+    /// It is still to come (a repeated one, or one that is not carried out), and the driver goes on.
+    Before(Event),
+}
+
+/// An exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its number.
+    pub vector: u8,
+    /// What is pushed behind the frame, if anything is.
+    pub error: Option<u32>,
+}
+
+impl Fault {
+    pub(crate) const DIVIDE: Self = Self { vector: 0, error: None };
+    pub(crate) const UNDEFINED: Self = Self { vector: 6, error: None };
+
+    pub(crate) const fn protection(error: u32) -> Self {
+        Self { vector: 13, error: Some(error) }
+    }
+}
+
+impl Cpu {
+    /// CPU number `id` with these registers and nothing cached.
+    #[must_use]
+    pub fn new(id: u32, registers: &Registers) -> Self {
+        let mut cpu = Self {
+            id,
+            file: [0; 32],
+            rip: 0,
+            flags: Flags::new(0),
+            ring: 0,
+            system: System::default(),
+            tlb: Tlb::new(),
+            retired: 0,
+            out: Out::Nothing,
+            shadow: false,
+            passes: false,
+            awaits: 0,
+            knows_code: 0,
+        };
+        cpu.set_registers(registers);
+        cpu
+    }
+
+    /// Its registers.
+    #[must_use]
+    pub fn registers(&self) -> Registers {
+        let general = std::array::from_fn(|register| self.file[register]);
+        let mut system = self.system.clone();
+        system.fs_base = self.file[usize::from(slot::FS_BASE)];
+        system.gs_base = self.file[usize::from(slot::GS_BASE)];
+        Registers { general, rip: self.rip, rflags: self.flags.get(), system }
+    }
+
+    /// Changes all of them. What is cached of page tables is dropped.
+    pub fn set_registers(&mut self, registers: &Registers) {
+        self.file[..16].copy_from_slice(&registers.general);
+        self.file[usize::from(slot::FS_BASE)] = registers.system.fs_base;
+        self.file[usize::from(slot::GS_BASE)] = registers.system.gs_base;
+        self.rip = registers.rip;
+        self.flags.set(registers.rflags);
+        self.system = registers.system.clone();
+        self.ring = (self.system.selectors[CS] & 3) as u8;
+        self.invalidate_all();
+    }
+
+    /// One general register.
+    #[must_use]
+    pub fn general(&self, register: General) -> u64 {
+        self.file[register as usize]
+    }
+
+    /// Changes one.
+    pub fn set_general(&mut self, register: General, value: u64) {
+        self.file[register as usize] = value;
+    }
+
+    /// Address of the next instruction.
+    #[must_use]
+    pub fn rip(&self) -> u64 {
+        self.rip
+    }
+
+    /// Goes on elsewhere.
+    pub fn set_rip(&mut self, rip: u64) {
+        self.rip = rip;
+    }
+
+    /// Instructions that it has completed in its life. A repeated string instruction is one.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        self.retired
+    }
+
+    /// Counts instructions that the driver has carried out in its place.
+    pub fn add_instructions(&mut self, instructions: u64) {
+        self.retired += instructions;
+    }
+
+    /// The privilege level of its code: 0 or 3.
+    #[must_use]
+    pub fn ring(&self) -> u8 {
+        self.ring
+    }
+
+    /// Whether a maskable interrupt may be delivered now.
+    #[must_use]
+    pub fn interruptible(&self) -> bool {
+        self.flags.system & crate::flags::INTERRUPTS != 0 && !self.shadow
+    }
+
+    /// Executes the next instruction although its address is watched: see [`Code::watch`](crate::Code::watch).
+    pub fn pass(&mut self) {
+        self.passes = true;
+    }
+
+    /// Gives the IN, or RDMSR, that the CPU left with its answer.
+    pub fn answer(&mut self, value: u64) {
+        match std::mem::take(&mut self.awaits) {
+            1 => self.put::<8>(RAX, value),
+            2 => self.put::<16>(RAX, value),
+            4 => self.put::<32>(RAX, value),
+            8 => {
+                self.put::<32>(RAX, value);
+                self.put::<32>(RDX, value >> 32);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops the translations of the page at `address`, whatever its size.
+    pub fn invalidate_page(&mut self, address: u64) {
+        self.tlb.drop_page(address);
+    }
+
+    /// Drops all translations.
+    pub fn invalidate_all(&mut self) {
+        self.tlb.clear();
+    }
+
+    /// A register's lowest `W` bits.
+    #[inline(always)]
+    pub(crate) fn get<const W: u32>(&self, register: u8) -> u64 {
+        let value = self.file[usize::from(register & 31)];
+        match W {
+            8 => value >> ((register & slot::HIGH_BYTE) >> 2) & 0xff,
+            _ => value & crate::flags::mask(W),
+        }
+    }
+
+    /// Writes a register's lowest `W` bits: 32 clear those above, 8 and 16 leave them.
+    #[inline(always)]
+    pub(crate) fn put<const W: u32>(&mut self, register: u8, value: u64) {
+        let place = &mut self.file[usize::from(register & 15)];
+        match W {
+            8 => {
+                let shift = (register & slot::HIGH_BYTE) >> 2;
+                *place = *place & !(0xff << shift) | (value & 0xff) << shift;
+            }
+            16 => *place = *place & !0xffff | value & 0xffff,
+            32 => *place = value & 0xffff_ffff,
+            _ => *place = value,
+        }
+    }
+}

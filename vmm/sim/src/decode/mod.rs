@@ -1,0 +1,130 @@
+//! From bytes to blocks.
+
+mod operands;
+mod select;
+
+use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use crate::bus::Bus;
+use crate::code::{BLOCK_OPS, Block, Code};
+use crate::cpu::Cpu;
+use crate::memory::PAGE;
+use crate::op::{Left, Op};
+use crate::paging::Intent;
+
+/// Bytes of the longest instruction.
+const LONGEST: usize = 15;
+
+/// Whether the interpreter carries out `instruction`: if not, a CPU that comes to it leaves with
+/// [`Event::NotCovered`](crate::Event::NotCovered).
+#[must_use]
+pub fn covers<B: Bus>(instruction: &Instruction) -> bool {
+    select::operation::<B>(instruction).is_some()
+}
+
+impl Cpu {
+    /// Makes the block that begins where it stands known.
+    #[cold]
+    pub(crate) fn prepare<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Result<(), Left> {
+        let page = self.code_page(code, bus, self.rip)?;
+        self.learn(code);
+        if let Some(second) = code.second_page(self, page) {
+            self.code_page(code, bus, second)?;
+        }
+        if code.find(self).is_some() {
+            return Ok(());
+        }
+        let physical = code.frame(page) | self.rip & (PAGE - 1);
+        let in_page = (PAGE - (self.rip & (PAGE - 1))) as usize;
+        let mut bytes: Vec<u8> = (0..in_page.min(BLOCK_OPS * LONGEST))
+            .map(|byte| bus.load(physical + byte as u64, 1) as u8)
+            .collect();
+        let block = match decode(code, &bytes, self.rip, physical) {
+            Some(block) => block,
+            None => {
+                let behind = self.code_page(code, bus, (self.rip & !(PAGE - 1)).wrapping_add(PAGE))?;
+                let second = code.frame(behind);
+                bytes.extend((0..LONGEST as u64).map(|byte| bus.load(second + byte, 1) as u8));
+                crossing(code, &bytes, self.rip, physical, second)
+            }
+        };
+        code.add(block);
+        self.learn(code);
+        Ok(())
+    }
+
+    /// The page of code that `address` lies in, translated anew if it must be.
+    fn code_page<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, address: u64) -> Result<u32, Left> {
+        if let Some(page) = self.tlb.find_code(self.ring, address) {
+            return Ok(page);
+        }
+        let found = self
+            .walk(bus, address, Intent::Fetch, self.ring)
+            .map_err(|failure| self.leave(failure.into()))?;
+        let page = code.page_of(found.frame);
+        self.tlb.insert_code(self.ring, address, page, found.inside);
+        Ok(page)
+    }
+}
+
+/// As many instructions as make a block. `None` if the first one goes on behind `bytes`.
+fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Option<Block<B>> {
+    let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+    let mut ops = Vec::new();
+    let mut end = start;
+    while ops.len() < BLOCK_OPS && decoder.can_decode() {
+        let instruction = decoder.decode();
+        let incomplete = decoder.last_error() == DecoderError::NoMoreBytes;
+        if incomplete || !ops.is_empty() && code.is_watched(instruction.ip()) {
+            break;
+        }
+        ops.push(placed(&instruction, start, ops.len()));
+        end = instruction.next_ip();
+        if ends_block(&instruction) {
+            break;
+        }
+    }
+    let watched = code.is_watched(start);
+    (!ops.is_empty()).then(|| Block { ops: ops.into(), start, end, physical, second: None, watched })
+}
+
+/// A block of one instruction, which ends in the page at `second`.
+fn crossing<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64, second: u64) -> Block<B> {
+    let instruction = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE).decode();
+    Block {
+        ops: [placed(&instruction, start, 0)].into(),
+        start,
+        end: instruction.next_ip(),
+        physical,
+        second: Some(second),
+        watched: code.is_watched(start),
+    }
+}
+
+/// The operation at its place in a block.
+fn placed<B: Bus>(instruction: &Instruction, start: u64, position: usize) -> Op<B> {
+    let op = select::operation(instruction).unwrap_or_else(select::not_covered);
+    Op {
+        position: position as u8,
+        length: instruction.len() as u8,
+        offset: (instruction.ip() - start) as u16,
+        ..op
+    }
+}
+
+/// Whether nothing behind an instruction is executed with it. A conditional branch that is not taken goes on in its block.
+fn ends_block(instruction: &Instruction) -> bool {
+    let goes_on = matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+    let to_driver = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Out
+            | Mnemonic::In
+            | Mnemonic::Hlt
+            | Mnemonic::Sti
+            | Mnemonic::Invlpg
+            | Mnemonic::Vmcall
+            | Mnemonic::Vmmcall
+    );
+    let control = instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register().is_cr();
+    !goes_on || to_driver || control
+}

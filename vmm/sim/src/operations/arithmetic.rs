@@ -1,0 +1,147 @@
+//! Addition, subtraction, comparison, bitwise operations.
+
+use super::{Source, Target};
+use crate::bus::Bus;
+use crate::cpu::{Cpu, RAX};
+use crate::flags::Flags;
+use crate::op::{Flow, Op, Outcome};
+
+/// An operation on two operands.
+pub(crate) trait Binary {
+    /// Result and flags.
+    fn apply<const W: u32>(flags: &mut Flags, a: u64, b: u64) -> u64;
+}
+
+/// Declares operations on two operands.
+macro_rules! binary {
+    ($($name:ident($flags:ident, $a:ident, $b:ident) $body:expr;)*) => {$(
+        pub(crate) struct $name;
+
+        impl Binary for $name {
+            #[inline(always)]
+            fn apply<const W: u32>($flags: &mut Flags, $a: u64, $b: u64) -> u64 {
+                $body
+            }
+        }
+    )*};
+}
+
+fn logic<const W: u32>(flags: &mut Flags, result: u64) -> u64 {
+    flags.logic::<W>(result);
+    result
+}
+
+binary! {
+    Add(flags, a, b) flags.add::<W>(a, b, 0);
+    AddCarry(flags, a, b) { let carry = flags.carry().into(); flags.add::<W>(a, b, carry) };
+    Subtract(flags, a, b) flags.subtract::<W>(a, b, 0);
+    SubtractBorrow(flags, a, b) { let borrow = flags.carry().into(); flags.subtract::<W>(a, b, borrow) };
+    And(flags, a, b) logic::<W>(flags, a & b);
+    Or(flags, a, b) logic::<W>(flags, a | b);
+    Xor(flags, a, b) logic::<W>(flags, a ^ b);
+}
+
+/// An operation on one operand.
+pub(crate) trait Unary {
+    /// Result and flags.
+    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64;
+}
+
+pub(crate) struct Increment;
+pub(crate) struct Decrement;
+pub(crate) struct Negate;
+pub(crate) struct Invert;
+
+impl Unary for Increment {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
+        flags.increment::<W>(a)
+    }
+}
+
+impl Unary for Decrement {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
+        flags.decrement::<W>(a)
+    }
+}
+
+impl Unary for Negate {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, a: u64) -> u64 {
+        flags.subtract::<W>(0, a, 0)
+    }
+}
+
+impl Unary for Invert {
+    #[inline(always)]
+    fn apply<const W: u32>(_: &mut Flags, a: u64) -> u64 {
+        !a
+    }
+}
+
+/// `first = first OP second`.
+pub(crate) fn binary<B: Bus, K: Binary, T: Target, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let b = S::read::<B, W>(cpu, bus, op)?;
+    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a, b), ()))?;
+    Ok(Flow::Next)
+}
+
+/// The flags of `first OP second`: CMP, TEST.
+pub(crate) fn compare<B: Bus, K: Binary, A: Source, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let a = A::read::<B, W>(cpu, bus, op)?;
+    let b = S::read::<B, W>(cpu, bus, op)?;
+    K::apply::<W>(&mut cpu.flags, a, b);
+    Ok(Flow::Next)
+}
+
+/// `first = OP first`.
+pub(crate) fn unary<B: Bus, K: Unary, T: Target, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| (K::apply::<W>(&mut cpu.flags, a), ()))?;
+    Ok(Flow::Next)
+}
+
+/// XADD: the sum goes to the first operand, what that was to the second, which is written first if both are one register.
+pub(crate) fn exchange_add<B: Bus, T: Target, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let b = cpu.get::<W>(op.second);
+    T::change::<B, W, ()>(cpu, bus, op, |cpu, a| {
+        let sum = cpu.flags.add::<W>(a, b, 0);
+        cpu.put::<W>(op.second, a);
+        (sum, ())
+    })?;
+    Ok(Flow::Next)
+}
+
+/// CMPXCHG. Memory is written in either case, as on a real CPU; of two registers only one is.
+pub(crate) fn compare_exchange<B: Bus, T: Target, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let new = cpu.get::<W>(op.second);
+    let expected = cpu.get::<W>(RAX);
+    let was = T::change::<B, W, u64>(cpu, bus, op, |cpu, old| {
+        let equal = cpu.flags.subtract::<W>(expected, old, 0) == 0;
+        (if equal { new } else { old }, old)
+    })?;
+    if was != expected {
+        cpu.put::<W>(RAX, was);
+    }
+    Ok(Flow::Next)
+}

@@ -1,0 +1,346 @@
+//! What concerns the machine: time, fences, ports, and what needs a privilege.
+
+use super::Source;
+use crate::bus::{Bus, Fence, Verdict};
+use crate::code::Event;
+use crate::cpu::{Cpu, Fault, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
+use crate::flags::{BACKWARD, INTERRUPTS};
+use crate::op::{Flow, Left, Op, Outcome};
+
+const TIME_STAMP_DISABLE: u64 = 1 << 2;
+
+const MSR_EFER: u32 = 0xc000_0080;
+const MSR_FS_BASE: u32 = 0xc000_0100;
+const MSR_GS_BASE: u32 = 0xc000_0101;
+const MSR_KERNEL_GS_BASE: u32 = 0xc000_0102;
+
+impl Cpu {
+    /// Raises #GP(0) outside of ring 0.
+    fn privileged(&mut self) -> Result<(), Left> {
+        if self.ring == 0 { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
+    }
+
+    /// Raises #GP(0) where RFLAGS.IOPL closes ports and interrupts to this ring.
+    fn io_privileged(&mut self) -> Result<(), Left> {
+        if self.may_do_io() { Ok(()) } else { Err(self.leave(Out::Fault(Fault::protection(0)))) }
+    }
+
+    fn done(&mut self, event: Event) -> Outcome {
+        Err(self.leave(Out::Done(event)))
+    }
+}
+
+/// PAUSE.
+pub(crate) fn pause<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    match bus.pause(cpu.moment(op)) {
+        Verdict::Go => Ok(Flow::Next),
+        Verdict::Stop => cpu.done(Event::Stopped),
+    }
+}
+
+/// LFENCE (0), SFENCE (1), MFENCE (2).
+pub(crate) fn fence<B: Bus, const KIND: u8>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let fence = [Fence::Load, Fence::Store, Fence::Full][usize::from(KIND)];
+    match bus.fence(cpu.moment(op), fence) {
+        Verdict::Go => Ok(Flow::Next),
+        Verdict::Stop => Err(cpu.leave(Out::Stopped)),
+    }
+}
+
+/// RDTSC, and RDTSCP if `PROCESSOR`: whose TSC_AUX is the CPU's number.
+pub(crate) fn clock<B: Bus, const PROCESSOR: bool>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    if cpu.system.cr4 & TIME_STAMP_DISABLE != 0 {
+        cpu.privileged()?;
+    }
+    let clock = bus.clock(cpu.moment(op));
+    cpu.put::<32>(RAX, clock);
+    cpu.put::<32>(RDX, clock >> 32);
+    if PROCESSOR {
+        cpu.put::<32>(RCX, cpu.id.into());
+    }
+    Ok(Flow::Next)
+}
+
+/// CPUID.
+pub(crate) fn cpuid<B: Bus>(cpu: &mut Cpu, bus: &mut B, _: &Op<B>) -> Outcome {
+    let values = bus.cpuid(cpu.get::<32>(RAX) as u32, cpu.get::<32>(RCX) as u32);
+    for (register, value) in [RAX, RBX, RCX, RDX].into_iter().zip(values) {
+        cpu.put::<32>(register, value.into());
+    }
+    Ok(Flow::Next)
+}
+
+/// Whether the task's bitmap opens `bytes` ports from `port` on (Intel SDM vol. 1, 19.5.2).
+fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Result<bool, Left> {
+    const BASE_FIELD: u64 = 100;
+    let task = cpu.system.task;
+    let base =
+        cpu.system_word(bus, task.base + BASE_FIELD).map_err(|failure| cpu.leave(failure.into()))? >> 16;
+    let first = u64::from(base) + u64::from(port) / 8;
+    if first + 1 > u64::from(task.limit) {
+        return Ok(false);
+    }
+    let (word, shift) = (first & !3, (first & 3) * 8);
+    let mut bits = 0;
+    for part in 0..2 {
+        let at = task.base + word + part * 4;
+        let value = cpu.system_word(bus, at).map_err(|failure| cpu.leave(failure.into()))?;
+        bits |= u64::from(value) << (part * 32);
+    }
+    let closed = bits >> (shift + u64::from(port) % 8) & ((1 << bytes) - 1);
+    Ok(closed == 0)
+}
+
+fn check_port<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Result<(), Left> {
+    if cpu.may_do_io() || bitmap_opens(cpu, bus, port, bytes)? {
+        return Ok(());
+    }
+    Err(cpu.leave(Out::Fault(Fault::protection(0))))
+}
+
+/// OUT to the port in `S`.
+pub(crate) fn out<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let (port, bytes) = (S::read::<B, 16>(cpu, bus, op)? as u16, (W / 8) as u8);
+    check_port(cpu, bus, port, bytes)?;
+    let value = cpu.get::<W>(RAX) as u32;
+    cpu.done(Event::Out { port, bytes, value })
+}
+
+/// IN from the port in `S`.
+pub(crate) fn input<B: Bus, S: Source, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let (port, bytes) = (S::read::<B, 16>(cpu, bus, op)? as u16, (W / 8) as u8);
+    check_port(cpu, bus, port, bytes)?;
+    cpu.awaits = bytes;
+    cpu.done(Event::In { port, bytes })
+}
+
+/// OUTS, and REP OUTS if `REPEAT`: an event for each element.
+pub(crate) fn out_string<B: Bus, const W: u32, const REPEAT: bool>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    if REPEAT && cpu.get::<64>(RCX) == 0 {
+        return Ok(Flow::Next);
+    }
+    let (port, bytes) = (cpu.get::<16>(RDX) as u16, (W / 8) as u8);
+    check_port(cpu, bus, port, bytes)?;
+    let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))? as u32;
+    let step =
+        if cpu.flags.system & BACKWARD == 0 { u64::from(bytes) } else { u64::from(bytes).wrapping_neg() };
+    cpu.put::<64>(RSI, cpu.get::<64>(RSI).wrapping_add(step));
+    let event = Event::Out { port, bytes, value };
+    if REPEAT {
+        let left = cpu.get::<64>(RCX) - 1;
+        cpu.put::<64>(RCX, left);
+        if left != 0 {
+            return Err(cpu.leave(Out::Before(event)));
+        }
+    }
+    cpu.done(event)
+}
+
+/// HLT.
+pub(crate) fn halt<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    cpu.done(Event::Halt)
+}
+
+/// CLI.
+pub(crate) fn clear_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.io_privileged()?;
+    cpu.flags.system &= !INTERRUPTS;
+    Ok(Flow::Next)
+}
+
+/// STI: takes effect after the next instruction. The immediate operand is where that lies.
+pub(crate) fn set_interrupts<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    cpu.io_privileged()?;
+    cpu.shadow = cpu.flags.system & INTERRUPTS == 0;
+    cpu.flags.system |= INTERRUPTS;
+    cpu.rip = op.immediate as u64;
+    Ok(Flow::Jump)
+}
+
+/// VMCALL, VMMCALL: arguments and answer are in registers.
+pub(crate) fn hypercall<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.done(Event::Hypercall)
+}
+
+/// RDMSR.
+pub(crate) fn read_msr<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let register = cpu.get::<32>(RCX) as u32;
+    let value = match register {
+        MSR_EFER => cpu.system.efer,
+        MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)],
+        MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)],
+        MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base,
+        _ => {
+            cpu.awaits = 8;
+            return cpu.done(Event::ReadMsr { register });
+        }
+    };
+    cpu.put::<32>(RAX, value);
+    cpu.put::<32>(RDX, value >> 32);
+    Ok(Flow::Next)
+}
+
+/// WRMSR.
+pub(crate) fn write_msr<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let register = cpu.get::<32>(RCX) as u32;
+    let value = cpu.get::<32>(RDX) << 32 | cpu.get::<32>(RAX);
+    match register {
+        MSR_EFER => cpu.system.efer = value,
+        MSR_FS_BASE => cpu.file[usize::from(slot::FS_BASE)] = value,
+        MSR_GS_BASE => cpu.file[usize::from(slot::GS_BASE)] = value,
+        MSR_KERNEL_GS_BASE => cpu.system.kernel_gs_base = value,
+        _ => return cpu.done(Event::WriteMsr { register, value }),
+    }
+    Ok(Flow::Next)
+}
+
+/// MOV from a control register, whose number is [`Op::second`].
+pub(crate) fn read_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let value = match op.second {
+        0 => cpu.system.cr0,
+        2 => cpu.system.cr2,
+        3 => cpu.system.cr3,
+        _ => cpu.system.cr4,
+    };
+    cpu.put::<64>(op.first, value);
+    Ok(Flow::Next)
+}
+
+/// MOV to a control register, whose number is [`Op::first`]. Translations go; the immediate operand is the next
+/// instruction.
+pub(crate) fn write_control<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let value = cpu.get::<64>(op.second);
+    match op.first {
+        0 => cpu.system.cr0 = value,
+        2 => cpu.system.cr2 = value,
+        3 => cpu.system.cr3 = value,
+        _ => cpu.system.cr4 = value,
+    }
+    if op.first != 2 {
+        cpu.invalidate_all();
+    }
+    cpu.rip = op.immediate as u64;
+    Ok(Flow::Jump)
+}
+
+/// INVLPG. The immediate operand is the next instruction.
+pub(crate) fn invalidate_page<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let address = cpu.effective(&op.address);
+    cpu.invalidate_page(address);
+    cpu.rip = op.immediate as u64;
+    Ok(Flow::Jump)
+}
+
+/// LGDT, and LIDT if `INTERRUPTS_TABLE`.
+pub(crate) fn load_table<B: Bus, const INTERRUPTS_TABLE: bool>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    cpu.privileged()?;
+    let address = cpu.effective(&op.address);
+    let limit = cpu.load::<B, 16>(bus, op, address)? as u32;
+    let base = cpu.load::<B, 64>(bus, op, address.wrapping_add(2))?;
+    let table = Table { base, limit };
+    if INTERRUPTS_TABLE {
+        cpu.system.idt = table;
+    } else {
+        cpu.system.gdt = table;
+    }
+    Ok(Flow::Next)
+}
+
+/// LTR of a register.
+pub(crate) fn load_task<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    let selector = cpu.get::<16>(op.first) as u16;
+    let at = cpu.system.gdt.base + u64::from(selector & !7);
+    let mut words = [0; 3];
+    for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
+        *word = u64::from(cpu.system_word(bus, at + offset).map_err(|failure| cpu.leave(failure.into()))?);
+    }
+    let [low, high, top] = words;
+    let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
+    let limit = (low & 0xffff | high & 0xf_0000) as u32;
+    cpu.system.task = Table { base, limit };
+    cpu.system.task_selector = selector;
+    Ok(Flow::Next)
+}
+
+/// SWAPGS.
+pub(crate) fn swap_gs<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    cpu.privileged()?;
+    std::mem::swap(&mut cpu.file[usize::from(slot::GS_BASE)], &mut cpu.system.kernel_gs_base);
+    Ok(Flow::Next)
+}
+
+/// MOV from a segment register, whose number is [`Op::second`].
+pub(crate) fn read_segment<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    let selector = cpu.system.selectors[usize::from(op.second) % 6];
+    cpu.put::<W>(op.first, selector.into());
+    Ok(Flow::Next)
+}
+
+/// MOV to a segment register, whose number is [`Op::first`]: all segments are flat, so that FS and GS get a base of zero.
+pub(crate) fn write_segment<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    const FS: u8 = 4;
+    const GS: u8 = 5;
+    cpu.system.selectors[usize::from(op.first) % 6] = cpu.get::<16>(op.second) as u16;
+    match op.first {
+        FS => cpu.file[usize::from(slot::FS_BASE)] = 0,
+        GS => cpu.file[usize::from(slot::GS_BASE)] = 0,
+        _ => {}
+    }
+    Ok(Flow::Next)
+}
+
+/// INT3.
+pub(crate) fn breakpoint<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    Err(cpu.leave(Out::Trap { vector: 3, length: op.length }))
+}
+
+/// INT n.
+pub(crate) fn interrupt<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    Err(cpu.leave(Out::Trap { vector: op.immediate as u8, length: op.length }))
+}
+
+/// UD2, and what the instruction set leaves undefined.
+pub(crate) fn undefined<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    Err(cpu.leave(Out::Fault(Fault::UNDEFINED)))
+}
+
+/// An instruction that this interpreter lacks.
+pub(crate) fn not_covered<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
+    Err(cpu.leave(Out::Before(Event::NotCovered)))
+}
+
+/// IRETQ, to the same ring or from ring 0 to ring 3.
+pub(crate) fn interrupt_return<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
+    let top = cpu.get::<64>(RSP);
+    let mut frame = [0; 5];
+    for (value, at) in frame.iter_mut().zip((0..).step_by(8)) {
+        *value = cpu.load::<B, 64>(bus, op, top.wrapping_add(at))?;
+    }
+    let [rip, code, rflags, rsp, stack] = frame;
+    let ring = (code & 3) as u8;
+    if ring < cpu.ring || ring & 3 == 1 || ring & 3 == 2 || code & !3 == 0 {
+        return Err(cpu.leave(Out::Fault(Fault::protection(code as u32 & !3 & 0xffff))));
+    }
+    cpu.set_flags_from_code(rflags);
+    cpu.system.selectors[crate::cpu::CS] = code as u16;
+    cpu.system.selectors[crate::cpu::SS] = stack as u16;
+    cpu.ring = ring;
+    cpu.rip = rip;
+    cpu.put::<64>(RSP, rsp);
+    Ok(Flow::Jump)
+}

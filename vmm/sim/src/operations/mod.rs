@@ -1,0 +1,116 @@
+//! What the operations do, by kind. Functions of one kind differ by constants: what the optimiser sees is one instruction
+//! with one width and one sort of operands.
+
+pub(crate) mod arithmetic;
+pub(crate) mod bits;
+pub(crate) mod branches;
+pub(crate) mod data;
+pub(crate) mod machine;
+pub(crate) mod multiply;
+pub(crate) mod shifts;
+pub(crate) mod strings;
+
+use crate::bus::Bus;
+use crate::cpu::Cpu;
+use crate::op::{Left, Op};
+
+/// Where an operand is read from.
+pub(crate) trait Source {
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left>;
+}
+
+/// The register [`Op::first`].
+pub(crate) struct First;
+/// The register [`Op::second`].
+pub(crate) struct Second;
+/// The memory at [`Op::address`].
+pub(crate) struct Memory;
+/// [`Op::immediate`].
+pub(crate) struct Immediate;
+
+impl Source for First {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
+        Ok(cpu.get::<W>(op.first))
+    }
+}
+
+impl Source for Second {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
+        Ok(cpu.get::<W>(op.second))
+    }
+}
+
+impl Source for Memory {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<u64, Left> {
+        let address = cpu.effective(&op.address);
+        cpu.load::<B, W>(bus, op, address)
+    }
+}
+
+impl Source for Immediate {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(_: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
+        Ok(op.immediate as u64 & crate::flags::mask(W))
+    }
+}
+
+/// An operand that is read and written.
+pub(crate) trait Target {
+    /// Reads it, writes what `change` makes of it, and passes on what else that returns.
+    fn change<B: Bus, const W: u32, T>(
+        cpu: &mut Cpu,
+        bus: &mut B,
+        op: &Op<B>,
+        change: impl FnOnce(&mut Cpu, u64) -> (u64, T),
+    ) -> Result<T, Left>;
+}
+
+impl Target for First {
+    #[inline(always)]
+    fn change<B: Bus, const W: u32, T>(
+        cpu: &mut Cpu,
+        _: &mut B,
+        op: &Op<B>,
+        change: impl FnOnce(&mut Cpu, u64) -> (u64, T),
+    ) -> Result<T, Left> {
+        let value = cpu.get::<W>(op.first);
+        let (value, rest) = change(cpu, value);
+        cpu.put::<W>(op.first, value);
+        Ok(rest)
+    }
+}
+
+/// The memory at [`Op::address`], with LOCK or without.
+pub(crate) struct Place<const LOCK: bool>;
+
+impl<const LOCK: bool> Target for Place<LOCK> {
+    #[inline(always)]
+    fn change<B: Bus, const W: u32, T>(
+        cpu: &mut Cpu,
+        bus: &mut B,
+        op: &Op<B>,
+        change: impl FnOnce(&mut Cpu, u64) -> (u64, T),
+    ) -> Result<T, Left> {
+        let address = cpu.effective(&op.address);
+        change_at::<B, W, LOCK, T>(cpu, bus, op, address, change)
+    }
+}
+
+/// The same at another address.
+#[inline(always)]
+pub(crate) fn change_at<B: Bus, const W: u32, const LOCK: bool, T>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+    address: u64,
+    change: impl FnOnce(&mut Cpu, u64) -> (u64, T),
+) -> Result<T, Left> {
+    let at = cpu.to_modify::<B, W, LOCK>(bus, op, address)?;
+    let value = cpu.read_at::<B, W>(bus, at);
+    let (value, rest) = change(cpu, value);
+    cpu.write_at::<B, W>(bus, at, value);
+    Ok(rest)
+}

@@ -1,0 +1,158 @@
+//! Shifts and rotations. A count of zero, after its mask, changes no flag.
+
+use super::{Source, Target};
+use crate::bus::Bus;
+use crate::cpu::{Cpu, RCX};
+use crate::flags::{Flags, mask, signed};
+use crate::op::{Flow, Op, Outcome};
+
+/// A shift or rotation by `count`, which is not zero.
+pub(crate) trait Shift {
+    /// Result and flags.
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64;
+}
+
+pub(crate) struct Left;
+pub(crate) struct Right;
+pub(crate) struct ArithmeticRight;
+pub(crate) struct RotateLeft;
+pub(crate) struct RotateRight;
+pub(crate) struct RotateCarryLeft;
+pub(crate) struct RotateCarryRight;
+
+#[inline(always)]
+fn bit(value: u64, number: u32) -> bool {
+    number < 64 && value >> number & 1 != 0
+}
+
+impl Shift for Left {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let result = value << count & mask(W);
+        let carry = count <= W && bit(value, W - count.min(W));
+        flags.set_result::<W>(result);
+        flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
+        result
+    }
+}
+
+impl Shift for Right {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let result = value >> count;
+        flags.set_result::<W>(result);
+        flags.set_carry_overflow(bit(value, count - 1), bit(value, W - 1));
+        result
+    }
+}
+
+impl Shift for ArithmeticRight {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let value = signed(value, W);
+        let result = (value >> count) as u64 & mask(W);
+        flags.set_result::<W>(result);
+        flags.set_carry_overflow(value >> (count - 1) & 1 != 0, false);
+        result
+    }
+}
+
+impl Shift for RotateLeft {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let turn = count % W;
+        let result = if turn == 0 { value } else { (value << turn | value >> (W - turn)) & mask(W) };
+        let carry = bit(result, 0);
+        flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
+        result
+    }
+}
+
+impl Shift for RotateRight {
+    #[inline(always)]
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let turn = count % W;
+        let result = if turn == 0 { value } else { (value >> turn | value << (W - turn)) & mask(W) };
+        let carry = bit(result, W - 1);
+        flags.set_carry_overflow(carry, carry ^ bit(result, W - 2));
+        result
+    }
+}
+
+impl Shift for RotateCarryLeft {
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let mut wide = u128::from(value) | u128::from(flags.carry()) << W;
+        let turn = count % (W + 1);
+        let all = (1_u128 << (W + 1)) - 1;
+        wide = (wide << turn | wide >> (W + 1 - turn)) & all;
+        let (result, carry) = (wide as u64 & mask(W), wide >> W != 0);
+        flags.set_carry_overflow(carry, bit(result, W - 1) ^ carry);
+        result
+    }
+}
+
+impl Shift for RotateCarryRight {
+    fn apply<const W: u32>(flags: &mut Flags, value: u64, count: u32) -> u64 {
+        let mut wide = u128::from(value) | u128::from(flags.carry()) << W;
+        let turn = count % (W + 1);
+        let all = (1_u128 << (W + 1)) - 1;
+        wide = (wide >> turn | wide << (W + 1 - turn)) & all;
+        let (result, carry) = (wide as u64 & mask(W), wide >> W != 0);
+        flags.set_carry_overflow(carry, bit(result, W - 1) ^ bit(result, W - 2));
+        result
+    }
+}
+
+/// CL: the count that is no operand.
+pub(crate) struct Cl;
+
+impl Source for Cl {
+    #[inline(always)]
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Result<u64, crate::op::Left> {
+        Ok(cpu.get::<8>(RCX))
+    }
+}
+
+/// `first = first SHIFT count`.
+pub(crate) fn shift<B: Bus, K: Shift, T: Target, S: Source, const W: u32>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let count = S::read::<B, 8>(cpu, bus, op)? as u32 & if W == 64 { 63 } else { 31 };
+    T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
+        (if count == 0 { value } else { K::apply::<W>(&mut cpu.flags, value, count) }, ())
+    })?;
+    Ok(Flow::Next)
+}
+
+/// SHLD and, if `RIGHT`, SHRD: bits of the second operand move in. For 16 bits and a larger count it is undefined.
+pub(crate) fn shift_double<B: Bus, T: Target, S: Source, const W: u32, const RIGHT: bool>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let count = S::read::<B, 8>(cpu, bus, op)? as u32 & if W == 64 { 63 } else { 31 };
+    let other = cpu.get::<W>(op.second);
+    T::change::<B, W, ()>(cpu, bus, op, |cpu, value| {
+        if count == 0 {
+            return (value, ());
+        }
+        // Of 16 bits the operands follow each other, as they do in processors.
+        let (value, other) = (u128::from(value), u128::from(other));
+        let (result, carry) = if RIGHT {
+            let wide = value | other << W | if W == 16 { value << 32 } else { 0 };
+            ((wide >> count) as u64 & mask(W), wide >> (count - 1) & 1 != 0)
+        } else {
+            let wide = value << W | other;
+            let wide = if W == 16 { wide << 16 | value } else { wide };
+            let top = if W == 16 { 48 } else { 2 * W };
+            ((wide >> (top - W - count.min(top - W))) as u64 & mask(W), wide >> (top - count) & 1 != 0)
+        };
+        let changed = bit(value as u64 ^ result, W - 1);
+        cpu.flags.set_result::<W>(result);
+        cpu.flags.set_carry_overflow(carry, changed);
+        (result, ())
+    })?;
+    Ok(Flow::Next)
+}

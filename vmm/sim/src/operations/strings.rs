@@ -1,0 +1,110 @@
+//! String instructions. A repeated one goes on until its count is zero; each element is complete before the next, so that
+//! a fault or a stop leaves registers from which it resumes.
+
+use crate::bus::Bus;
+use crate::cpu::{Cpu, RAX, RCX, RDI, RSI};
+use crate::flags::BACKWARD;
+use crate::op::{Flow, Left, Op, Outcome};
+
+/// One element.
+pub(crate) trait Element {
+    /// Whether REPE and REPNE look at ZF.
+    const COMPARES: bool = false;
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left>;
+}
+
+pub(crate) struct Move;
+pub(crate) struct Store;
+pub(crate) struct Load;
+pub(crate) struct Scan;
+pub(crate) struct Compare;
+
+/// How an instruction is repeated.
+pub(crate) const ONCE: u8 = 0;
+/// REP, REPE.
+pub(crate) const WHILE_EQUAL: u8 = 1;
+/// REPNE.
+pub(crate) const WHILE_UNEQUAL: u8 = 2;
+
+/// The register moves on by one element.
+pub(super) fn advance<const W: u32>(cpu: &mut Cpu, register: u8) {
+    let bytes = u64::from(W / 8);
+    let step = if cpu.flags.system & BACKWARD == 0 { bytes } else { bytes.wrapping_neg() };
+    let place = &mut cpu.file[usize::from(register & 31)];
+    *place = place.wrapping_add(step);
+}
+
+impl Element for Move {
+    #[inline(always)]
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+        let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
+        cpu.store::<B, W>(bus, op, cpu.get::<64>(RDI), value)?;
+        advance::<W>(cpu, RSI);
+        advance::<W>(cpu, RDI);
+        Ok(())
+    }
+}
+
+impl Element for Store {
+    #[inline(always)]
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+        cpu.store::<B, W>(bus, op, cpu.get::<64>(RDI), cpu.get::<W>(RAX))?;
+        advance::<W>(cpu, RDI);
+        Ok(())
+    }
+}
+
+impl Element for Load {
+    #[inline(always)]
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+        let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
+        cpu.put::<W>(RAX, value);
+        advance::<W>(cpu, RSI);
+        Ok(())
+    }
+}
+
+impl Element for Scan {
+    const COMPARES: bool = true;
+    #[inline(always)]
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+        let value = cpu.load::<B, W>(bus, op, cpu.get::<64>(RDI))?;
+        let accumulator = cpu.get::<W>(RAX);
+        cpu.flags.subtract::<W>(accumulator, value, 0);
+        advance::<W>(cpu, RDI);
+        Ok(())
+    }
+}
+
+impl Element for Compare {
+    const COMPARES: bool = true;
+    #[inline(always)]
+    fn step<B: Bus, const W: u32>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Result<(), Left> {
+        let a = cpu.load::<B, W>(bus, op, cpu.get::<64>(RSI))?;
+        let b = cpu.load::<B, W>(bus, op, cpu.get::<64>(RDI))?;
+        cpu.flags.subtract::<W>(a, b, 0);
+        advance::<W>(cpu, RSI);
+        advance::<W>(cpu, RDI);
+        Ok(())
+    }
+}
+
+/// The instruction.
+pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
+    cpu: &mut Cpu,
+    bus: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    if REPEAT == ONCE {
+        E::step::<B, W>(cpu, bus, op)?;
+        return Ok(Flow::Next);
+    }
+    while cpu.file[usize::from(RCX)] != 0 {
+        E::step::<B, W>(cpu, bus, op)?;
+        cpu.file[usize::from(RCX)] -= 1;
+        if E::COMPARES && cpu.flags.zero() != (REPEAT == WHILE_EQUAL) {
+            break;
+        }
+    }
+    Ok(Flow::Next)
+}

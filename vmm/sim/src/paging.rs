@@ -1,0 +1,149 @@
+//! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
+
+use crate::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::{Cpu, Fault};
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+/// Of the second and third level: a page, not a table.
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+const FRAME: u64 = 0x000f_ffff_ffff_f000;
+
+const CR0_WRITE_PROTECT: u64 = 1 << 16;
+const EFER_NO_EXECUTE: u64 = 1 << 11;
+
+// Of the error code.
+const WAS_PRESENT: u32 = 1;
+const WAS_WRITE: u32 = 1 << 1;
+const WAS_USER: u32 = 1 << 2;
+const WAS_RESERVED: u32 = 1 << 3;
+const WAS_FETCH: u32 = 1 << 4;
+
+/// What is to be done at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Read,
+    Write,
+    Fetch,
+}
+
+impl From<Access> for Intent {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Fetch => Self::Fetch,
+            Access::Read | Access::Walk => Self::Read,
+            Access::Write | Access::Modify | Access::Atomic => Self::Write,
+        }
+    }
+}
+
+/// What a walk has found for one page of 4 KiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translation {
+    /// Physical address of its first byte.
+    pub(crate) frame: u64,
+    /// It may be written without another walk.
+    pub(crate) writable: bool,
+    /// Bits of the page number that lie inside of a larger page.
+    pub(crate) inside: u32,
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoTranslation {
+    Stopped,
+    Fault(Fault),
+}
+
+impl Cpu {
+    /// Walks the tables for an access at `address` from `ring`. What a processor marks as accessed or dirty is marked.
+    pub(crate) fn walk<B: Bus>(
+        &mut self,
+        bus: &mut B,
+        address: u64,
+        intent: Intent,
+        ring: u8,
+    ) -> Result<Translation, NoTranslation> {
+        if (address << 16) as i64 >> 16 != address as i64 {
+            return Err(NoTranslation::Fault(Fault::protection(0)));
+        }
+        let now = Moment { cpu: self.id, instructions: self.retired };
+        let mut table = self.system.cr3 & FRAME;
+        let mut rights = WRITABLE | USER;
+        let mut executable = true;
+        for level in (0..4_u32).rev() {
+            let at = table + (address >> (12 + 9 * level) & 0x1ff) * 8;
+            if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
+                return Err(NoTranslation::Stopped);
+            }
+            let entry = bus.load(at, 8);
+            if entry & PRESENT == 0 {
+                return Err(self.page_fault(address, intent, ring, 0));
+            }
+            let no_execute = self.system.efer & EFER_NO_EXECUTE != 0 && entry & NO_EXECUTE != 0;
+            rights &= entry;
+            executable &= !no_execute;
+            let is_page = level == 0 || level < 3 && entry & LARGE != 0;
+            let inside = if is_page { (1_u64 << (9 * level)) - 1 } else { 0 };
+            // Bits of the frame that a large page must not have (but for PAT), and bit 7 of the top level.
+            let reserved = if level == 3 { LARGE } else { (inside << 12) & !(1 << 12) };
+            if entry & reserved != 0 {
+                return Err(self.page_fault(address, intent, ring, WAS_PRESENT | WAS_RESERVED));
+            }
+            if !is_page {
+                self.mark(bus, at, entry, ACCESSED);
+                table = entry & FRAME;
+                continue;
+            }
+            if !self.permits(rights, executable, intent, ring) {
+                return Err(self.page_fault(address, intent, ring, WAS_PRESENT));
+            }
+            let marks = if intent == Intent::Write { ACCESSED | DIRTY } else { ACCESSED };
+            self.mark(bus, at, entry, marks);
+            let dirty = (entry | marks) & DIRTY != 0;
+            let writable = dirty && self.permits(rights, true, Intent::Write, ring);
+            let within = address & (inside << 12);
+            return Ok(Translation {
+                frame: entry & FRAME & !(inside << 12) | within,
+                writable,
+                inside: inside as u32,
+            });
+        }
+        unreachable!("the lowest level holds pages")
+    }
+
+    fn permits(&self, rights: u64, executable: bool, intent: Intent, ring: u8) -> bool {
+        let user = ring == 3;
+        let reachable = !user || rights & USER != 0;
+        let protected = user || self.system.cr0 & CR0_WRITE_PROTECT != 0;
+        reachable
+            && match intent {
+                Intent::Read => true,
+                Intent::Write => rights & WRITABLE != 0 || !protected,
+                Intent::Fetch => executable,
+            }
+    }
+
+    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) {
+        if entry & marks != marks {
+            bus.store(at, 8, entry | marks);
+        }
+    }
+
+    fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> NoTranslation {
+        self.system.cr2 = address;
+        let intent = match intent {
+            Intent::Read => 0,
+            Intent::Write => WAS_WRITE,
+            // Only told apart where pages can be closed to fetches.
+            Intent::Fetch if self.system.efer & EFER_NO_EXECUTE != 0 => WAS_FETCH,
+            Intent::Fetch => 0,
+        };
+        let user = if ring == 3 { WAS_USER } else { 0 };
+        NoTranslation::Fault(Fault { vector: 14, error: Some(error | intent | user) })
+    }
+}

@@ -1,0 +1,196 @@
+//! A CPU runs: block after block, until the driver has something to do.
+
+use crate::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::code::{Block, Code, Event};
+use crate::cpu::{Cpu, Fault, Out};
+use crate::faults::{Cause, Undelivered};
+use crate::memory::PAGE;
+use crate::op::{Flow, Left};
+use crate::paging::NoTranslation;
+
+impl Cpu {
+    /// Executes instructions until it has completed `limit` of them in its life, or the driver has something to do.
+    ///
+    /// Where it stops for its limit or for the bus nothing is lost: it goes on as if it had not stopped, with the same
+    /// effect as in one go.
+    pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
+        self.learn(code);
+        while self.retired < limit {
+            let ran = match code.find(self) {
+                Some(block) => self.run_block(block, bus, limit),
+                None => self.prepare(code, bus),
+            };
+            if ran.is_err()
+                && let Some(event) = self.resolve(code, bus)
+            {
+                return event;
+            }
+        }
+        Event::Limit
+    }
+
+    /// Pages that have become code since it ran may be written only by asking.
+    pub(crate) fn learn<B: Bus>(&mut self, code: &Code<B>) {
+        if self.knows_code != code.generation {
+            self.tlb.drop_writes();
+            self.knows_code = code.generation;
+        }
+    }
+
+    /// Executes a block, or as much of it as the limit allows.
+    #[inline(always)]
+    fn run_block<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, limit: u64) -> Result<(), Left> {
+        let most = limit - self.retired;
+        if B::FETCHES {
+            self.fetch(block, bus)?;
+        }
+        if block.watched | self.passes | self.shadow {
+            return self.run_specially(block, bus);
+        }
+        self.run_operations(block, bus, most)
+    }
+
+    #[inline(always)]
+    fn run_operations<B: Bus>(&mut self, block: &Block<B>, bus: &mut B, most: u64) -> Result<(), Left> {
+        let ops = match block.ops.get(..most as usize) {
+            Some(first) => first,
+            None => &block.ops[..],
+        };
+        for op in ops {
+            match (op.run)(self, bus, op) {
+                Ok(Flow::Next) => {}
+                Ok(Flow::Jump | Flow::Back) => {
+                    self.retired += u64::from(op.position) + 1;
+                    return Ok(());
+                }
+                Err(Left) => {
+                    self.rip = block.start + u64::from(op.offset);
+                    self.retired += u64::from(op.position);
+                    if let Out::Done(_) = self.out {
+                        self.rip += u64::from(op.length);
+                        self.retired += 1;
+                    }
+                    return Err(Left);
+                }
+            }
+        }
+        self.retired += ops.len() as u64;
+        self.rip = match block.ops.get(ops.len()) {
+            Some(next) => block.start + u64::from(next.offset),
+            None => block.end,
+        };
+        Ok(())
+    }
+
+    /// The first instruction of a block that is watched, or lies in the shadow of STI.
+    #[cold]
+    fn run_specially<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
+        if block.watched && !self.passes {
+            return Err(self.leave(Out::Before(Event::Reached)));
+        }
+        let before = self.retired;
+        let ran = self.run_operations(block, bus, 1);
+        if self.retired > before {
+            (self.passes, self.shadow) = (false, false);
+        }
+        ran
+    }
+
+    /// Asks for the lines that a block lies in.
+    fn fetch<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
+        let now = Moment { cpu: self.id, instructions: self.retired };
+        let (first, last) = (block.physical & !(LINE - 1), block.physical + (block.end - block.start - 1));
+        for line in (first..=last).step_by(LINE as usize) {
+            let behind = block.second.filter(|_| line & !(PAGE - 1) != first & !(PAGE - 1));
+            if bus.touch(now, behind.unwrap_or(line), Access::Fetch) == Verdict::Stop {
+                return Err(self.leave(Out::Stopped));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with what an operation has left: `None` if the CPU goes on.
+    #[cold]
+    fn resolve<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
+        match std::mem::replace(&mut self.out, Out::Nothing) {
+            Out::Nothing => None,
+            Out::Stopped => Some(Event::Stopped),
+            Out::Done(event) | Out::Before(event) => Some(event),
+            Out::Fault(fault) => self.raise(bus, fault),
+            Out::Trap { vector, length } => self.trap(bus, vector, length),
+            Out::Fill { address, access } => self.fill(code, bus, address, access),
+        }
+    }
+
+    /// An exception of the instruction that it stands before.
+    fn raise<B: Bus>(&mut self, bus: &mut B, fault: Fault) -> Option<Event> {
+        self.delivered(fault, |cpu| cpu.deliver(bus, fault, Cause::Hardware, cpu.rip))
+    }
+
+    /// INT3 or INT n, which it stands before.
+    fn trap<B: Bus>(&mut self, bus: &mut B, vector: u8, length: u8) -> Option<Event> {
+        let resume = self.rip + u64::from(length);
+        let fault = Fault { vector, error: None };
+        self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
+            // A closed gate is an exception of its own, of the same instruction.
+            Err(Undelivered::Fault(closed)) if closed.vector == 13 => {
+                cpu.deliver(bus, closed, Cause::Hardware, cpu.rip)
+            }
+            other => other.inspect(|()| cpu.retired += 1),
+        })
+    }
+
+    fn delivered(
+        &mut self,
+        first: Fault,
+        deliver: impl FnOnce(&mut Self) -> Result<(), Undelivered>,
+    ) -> Option<Event> {
+        match deliver(self) {
+            Ok(()) => None,
+            Err(Undelivered::Stopped) => Some(Event::Stopped),
+            Err(Undelivered::Fault(second)) => Some(Event::ShutDown { first, second }),
+        }
+    }
+
+    /// Finds a translation that was not cached.
+    fn fill<B: Bus>(
+        &mut self,
+        code: &mut Code<B>,
+        bus: &mut B,
+        address: u64,
+        access: Access,
+    ) -> Option<Event> {
+        match self.walk(bus, address, access.into(), self.ring) {
+            Err(NoTranslation::Stopped) => Some(Event::Stopped),
+            Err(NoTranslation::Fault(fault)) => self.raise(bus, fault),
+            Ok(found) => {
+                let physical = found.frame | address & (PAGE - 1);
+                let is_code = access.writes() && code.store_to(physical);
+                let writable = found.writable && (is_code || !code.holds(found.frame));
+                self.tlb.insert(self.ring, address, found.frame, writable, found.inside);
+                if is_code { self.store_to_code(code, bus) } else { None }
+            }
+        }
+    }
+
+    /// Executes one instruction, which may store to a page that holds decoded instructions.
+    fn store_to_code<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Option<Event> {
+        let limit = self.retired + 1;
+        let event = loop {
+            if self.retired >= limit {
+                break None;
+            }
+            let ran = match code.find(self) {
+                Some(block) => self.run_block(block, bus, limit),
+                None => self.prepare(code, bus),
+            };
+            if ran.is_err()
+                && let Some(event) = self.resolve(code, bus)
+            {
+                break Some(event);
+            }
+        };
+        self.tlb.drop_writes();
+        event
+    }
+}

@@ -1,0 +1,201 @@
+//! Random states for one instruction: registers whose memory operands lie in [`MEMORY`](crate::native::MEMORY), and whose
+//! values are those at which results and flags change.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::native::{CODE, MEMORY, TAKEN};
+
+/// The part of the memory that operands lie in, with a border between two pages inside.
+pub(crate) const WINDOW: std::ops::Range<u64> = MEMORY + 0x1e00..MEMORY + 0x2200;
+/// What operands beside the first one keep clear of the window's ends.
+const MARGIN: u64 = 256;
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// A number as programs have them.
+    pub(crate) fn value(&mut self) -> u64 {
+        let random = self.next();
+        match self.below(8) {
+            0..=2 => random,
+            3 => random % 40,
+            4 => (random % 40).wrapping_neg(),
+            5 => (1_u64 << (random % 64)).wrapping_add(random >> 32 & 3).wrapping_sub(1),
+            6 => random & 0xffff_ffff,
+            _ => (random as i32 as i64 >> (random >> 32 & 31)) as u64,
+        }
+    }
+}
+
+/// One state before the instruction.
+pub(crate) struct State {
+    pub(crate) general: [u64; 16],
+    pub(crate) rflags: u64,
+}
+
+/// Changes the bytes of an instruction that name an absolute place to one that exists here: the operand in memory to `target`, a
+/// branch to [`TAKEN`].
+pub(crate) fn relocate(instruction: &Instruction, bytes: &[u8], target: u64) -> Vec<u8> {
+    let mut moved = bytes.to_vec();
+    let mut decoder = Decoder::with_ip(64, bytes, CODE, DecoderOptions::NONE);
+    let here = decoder.decode();
+    let offsets = decoder.get_constant_offsets(&here);
+    let end = CODE + bytes.len() as u64;
+    let mut put = |offset: usize, size: usize, value: u64| {
+        moved[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    };
+    if is_absolute(instruction) {
+        let base = if instruction.memory_segment() == Register::GS { MEMORY } else { 0 };
+        let from = if instruction.is_ip_rel_memory_operand() { end } else { 0 };
+        put(offsets.displacement_offset(), offsets.displacement_size(), target.wrapping_sub(base + from));
+    }
+    if instruction.op0_kind() == OpKind::NearBranch64 {
+        put(offsets.immediate_offset(), offsets.immediate_size(), TAKEN.wrapping_sub(end));
+    }
+    moved
+}
+
+/// Whether an operand in memory has no register in its address.
+pub(crate) fn is_absolute(instruction: &Instruction) -> bool {
+    let has_memory =
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let base = instruction.memory_base();
+    has_memory
+        && matches!(base, Register::None | Register::RIP)
+        && instruction.memory_index() == Register::None
+}
+
+fn number(register: Register) -> usize {
+    register.full_register() as usize - Register::RAX as usize
+}
+
+/// Draws a state and the memory in `window`, which begins at [`WINDOW`].
+pub(crate) fn draw(random: &mut Random, instruction: &Instruction, target: u64, window: &mut [u8]) -> State {
+    let mut general = std::array::from_fn(|_| random.value());
+    for word in window.chunks_exact_mut(8) {
+        word.copy_from_slice(&random.value().to_le_bytes());
+    }
+    let rflags = random.next() & 0x8d5;
+    let mut state = State { general, rflags };
+    shape_values(random, instruction, &mut state);
+    let target = point_at(instruction, &mut state.general, target);
+    general = state.general;
+    shape_memory(random, instruction, &general, target, window);
+    state.general = general;
+    state
+}
+
+/// Registers that instructions give a meaning of their own.
+fn shape_values(random: &mut Random, instruction: &Instruction, state: &mut State) {
+    let general = &mut state.general;
+    let middle =
+        |random: &mut Random| WINDOW.start + MARGIN + random.below(WINDOW.end - WINDOW.start - 2 * MARGIN);
+    if instruction.is_stack_instruction() || instruction.mnemonic() == Mnemonic::Leave {
+        general[number(Register::RSP)] = middle(random);
+        general[number(Register::RBP)] = middle(random);
+    }
+    if instruction.is_string_instruction() {
+        general[number(Register::RSI)] = middle(random);
+        general[number(Register::RDI)] = middle(random);
+        general[number(Register::RCX)] = random.below(9);
+        state.rflags |= random.below(2) << 10;
+    }
+    let is_bit =
+        matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
+    if is_bit && instruction.op0_kind() == OpKind::Memory && instruction.op1_kind() == OpKind::Register {
+        general[number(instruction.op1_register())] = random.below(1024).wrapping_sub(512);
+    }
+    // Else nearly every division would overflow.
+    if matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) && random.below(4) != 0 {
+        general[number(Register::RDX)] = random.below(4);
+        if random.below(2) == 0 {
+            general[number(Register::RAX)] &= 0xff;
+        }
+    }
+    if instruction.mnemonic() == Mnemonic::Cmpxchg
+        && instruction.op0_kind() == OpKind::Register
+        && random.below(2) == 0
+    {
+        general[number(instruction.op0_register())] = general[0];
+    }
+    let goes_to_register = instruction.op0_kind() == OpKind::Register;
+    if goes_to_register
+        && matches!(instruction.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall)
+    {
+        general[number(instruction.op0_register())] = TAKEN;
+    }
+}
+
+/// Makes the operand in memory lie at `target`, or a few bytes before it. Where it lies.
+fn point_at(instruction: &Instruction, general: &mut [u64; 16], target: u64) -> u64 {
+    let has_memory =
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    if !has_memory || is_absolute(instruction) || instruction.mnemonic() == Mnemonic::Lea {
+        return target;
+    }
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
+    let segment = if instruction.memory_segment() == Register::GS { MEMORY } else { 0 };
+    let displacement = instruction.memory_displacement64().wrapping_add(segment);
+    let scale = u64::from(instruction.memory_index_scale());
+    // What one register adds to the address.
+    let (register, factor) = match (base, index) {
+        (base, Register::None) => (base, 1),
+        (Register::None, index) => (index, scale),
+        (base, index) if base == index => (base, 1 + scale),
+        (base, index) => {
+            let rest = general[number(index)] % 64;
+            general[number(index)] = rest;
+            let value = target.wrapping_sub(displacement).wrapping_sub(rest * scale);
+            general[number(base)] = value;
+            return target;
+        }
+    };
+    let distance = target.wrapping_sub(displacement) as i64;
+    let value = distance.div_euclid(factor as i64);
+    general[number(register)] = value as u64;
+    target - distance.rem_euclid(factor as i64) as u64
+}
+
+/// Memory that instructions give a meaning of their own.
+fn shape_memory(
+    random: &mut Random,
+    instruction: &Instruction,
+    general: &[u64; 16],
+    target: u64,
+    window: &mut [u8],
+) {
+    let mut put = |address: u64, value: u64| {
+        let at = address.wrapping_sub(WINDOW.start) as usize;
+        if let Some(place) = window.get_mut(at..at + 8) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+    };
+    let top = general[number(Register::RSP)];
+    match instruction.mnemonic() {
+        Mnemonic::Ret => put(top, TAKEN),
+        // No TF, AC, NT: the test's own code runs with what comes of it.
+        Mnemonic::Popfq => put(top, random.next() & 0x3ed5 | 2),
+        Mnemonic::Cmpxchg if random.below(2) == 0 => put(target, general[0]),
+        Mnemonic::Jmp | Mnemonic::Call if instruction.op0_kind() == OpKind::Memory => put(target, TAKEN),
+        _ => {}
+    }
+}
+
+/// Where an operand may lie. One that is locked is aligned: on a line's border it would lock the whole machine.
+pub(crate) fn target(random: &mut Random, instruction: &Instruction) -> u64 {
+    let at = WINDOW.start + MARGIN + random.below(WINDOW.end - WINDOW.start - 2 * MARGIN);
+    let locked = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
+    if locked { at & !15 } else { at }
+}
