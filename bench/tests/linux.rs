@@ -1,6 +1,9 @@
 //! A Linux guest under the command: Debian's kernel with a busybox as user space, in the machine of `just test-nested`, where
 //! ring 0 is native and kernel and initial RAM disk are at hand (HALTKICK_LINUX names their directory). Skipped elsewhere.
 
+#[path = "../../vmm/tests/chosen/mod.rs"]
+mod chosen;
+
 use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
             "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
         );
     }
-    let mut trials = vec![
+    let trials = vec![
         Trial::test("a_minute_of_random_descheduling_under_the_hosts_scheduler_with_pv_on", || {
             survives("host", "on", 60)
         }),
@@ -38,14 +41,8 @@ fn main() -> ExitCode {
         Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
-    if let Ok(shard) = std::env::var("HALTKICK_SHARD") {
-        let (shard, shards) = shard.split_once('/').expect("HALTKICK_SHARD is N/OF");
-        let (shard, shards): (usize, usize) = (shard.parse().unwrap(), shards.parse().unwrap());
-        let mut index = 0..;
-        trials.retain(|_| index.next().is_some_and(|index: usize| index % shards == shard - 1));
-    }
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    libtest_mimic::run(&arguments, chosen::chosen(trials)).exit_code()
 }
 
 fn directory() -> Option<String> {

@@ -1,6 +1,7 @@
 //! The same image under QEMU: with its emulator and with KVM. Skipped, with the reason, without QEMU or without KVM.
 
 mod base;
+mod chosen;
 mod ran_on;
 
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let with_kvm = || {
         let kvm = probe().err().map(|reason| reason.to_string());
         let lacking = lacking.as_ref().map(ToString::to_string).or(kvm);
-        let conclusion = libtest_mimic::run(&arguments, trials_with_kvm(lacking.is_some()));
+        let conclusion = libtest_mimic::run(&arguments, chosen::chosen(trials_with_kvm(lacking.is_some())));
         ran_on::note("qemu-kvm", &conclusion, lacking);
         conclusion
     };

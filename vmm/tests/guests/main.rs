@@ -2,6 +2,8 @@
 
 #[path = "../base/mod.rs"]
 mod base;
+#[path = "../chosen/mod.rs"]
+mod chosen;
 mod explain;
 mod faults;
 mod grants;
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
     .collect();
     let lacking = probe().err().map(|reason| reason.to_string());
     // The suite on hardware-style KVM is there for guests: a machine of its that has no KVM has tested nothing.
-    if let (Some(reason), true) = (&lacking, support::nested()) {
+    if let (Some(reason), true, false) = (&lacking, support::nested(), arguments.list) {
         eprintln!("no guest was tested, in a machine that is there for that: {reason}");
         return ExitCode::FAILURE;
     }
@@ -59,20 +61,7 @@ fn main() -> ExitCode {
         eprintln!("guests are skipped, not tested: {reason}");
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
-    if let Some(shard) = std::env::var_os("HALTKICK_SHARD") {
-        let (shard, shards) =
-            parse_shard(&shard.to_string_lossy()).expect("HALTKICK_SHARD is N/OF, as in 1/8");
-        let mut index = 0..;
-        trials.retain(|_| index.next().is_some_and(|index: usize| index % shards == shard - 1));
-    }
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = libtest_mimic::run(&arguments, chosen::chosen(trials));
     ran_on::note("kvm", &conclusion, lacking);
     conclusion.exit_code()
-}
-
-/// `2/8`: every eighth test from the second on, so that a suite can go through several short-lived machines.
-fn parse_shard(text: &str) -> Option<(usize, usize)> {
-    let (shard, shards) = text.split_once('/')?;
-    let (shard, shards) = (shard.parse().ok()?, shards.parse().ok()?);
-    (1..=shards).contains(&shard).then_some((shard, shards))
 }

@@ -1,0 +1,123 @@
+//! The groups of tests: which program they are in, and what kind of machine they need.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Tests of one program in machines of one kind.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    /// The test target, and the folder of its package.
+    pub(crate) target: &'static str,
+    pub(crate) package: &'static str,
+    /// How many of the host's CPUs a machine takes: 1 emulates all of its CPUs in one thread, 2 each in one of its own.
+    pub(crate) threads: usize,
+    /// The least and the most tests for a machine.
+    pub(crate) batch: (usize, usize),
+    /// A machine that says nothing for so long hangs.
+    pub(crate) silence: Duration,
+    /// More options for `nested.sh run`.
+    pub(crate) options: Vec<String>,
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// Which of the program's tests.
+    pub(crate) takes: fn(&str) -> bool,
+}
+
+/// Interrupts between nested guests make QEMU 7.2 hang more often than all else.
+fn by_interrupts(test: &str) -> bool {
+    test.contains("_ipi")
+}
+
+/// All groups. `work` is for files that machines take along, `kernel` what nested.sh has unpacked.
+pub(crate) fn all(work: &Path, kernel: &Path) -> Result<Vec<Group>, String> {
+    Ok(vec![linux(work, kernel)?, interrupts(), guests(), qemu()?])
+}
+
+fn guests() -> Group {
+    Group {
+        name: "guests",
+        target: "guests",
+        package: "vmm",
+        threads: 1,
+        batch: (8, 32),
+        silence: Duration::from_secs(120),
+        options: vec![],
+        variables: vec![],
+        takes: |test| !by_interrupts(test),
+    }
+}
+
+/// Guests whose vCPUs wake each other by interrupts: with a thread for each CPU fewer of these machines hang.
+fn interrupts() -> Group {
+    Group {
+        name: "guests woken by interrupts",
+        threads: 2,
+        batch: (4, 8),
+        options: words(&["--emulator", "multi"]),
+        variables: vec![("HALTKICK_NESTED_IPI", "1".into())],
+        takes: by_interrupts,
+        ..guests()
+    }
+}
+
+/// QEMU with KVM, in the machine. It finds its files there where it has them here.
+fn qemu() -> Result<Group, String> {
+    let program = told(Command::new("sh").args(["-c", "command -v qemu-system-x86_64"]))?;
+    let mut options = words(&["--memory", "1536", "--file", program.trim()]);
+    for directory in told(Command::new(program.trim()).args(["-L", "help"]))?.lines() {
+        for file in ["pvh.bin", "bios-microvm.bin"] {
+            let file = Path::new(directory).join(file);
+            if file.exists() {
+                options.extend(["--file".into(), file.display().to_string()]);
+            }
+        }
+    }
+    let variables = vec![("HALTKICK_QEMU", program.trim().into())];
+    Ok(Group { name: "QEMU with KVM", target: "qemu", options, variables, takes: |_| true, ..guests() })
+}
+
+/// The machine's own kernel under haltkick in the machine, with a user space of one static program. Such a kernel's own
+/// interrupts need a thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault
+/// under stress (in eight minutes of eight, on a busy host); with KVM's shadow paging it does not.
+fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
+    let initrd = initrd(work)?;
+    let mut options = words(&["--emulator", "multi", "--modparam", "kvm_amd.npt=0", "--memory", "1536"]);
+    for (file, place) in [(kernel.join("vmlinuz"), "/linux/vmlinuz"), (initrd, "/linux/initrd")] {
+        options.extend(["--file".into(), format!("{}:{place}", file.display())]);
+    }
+    Ok(Group {
+        name: "Linux guests",
+        target: "linux",
+        package: "bench",
+        threads: 2,
+        batch: (2, 3),
+        silence: Duration::from_secs(300),
+        options,
+        variables: vec![("HALTKICK_LINUX", "/linux".into())],
+        takes: |_| true,
+    })
+}
+
+/// The initial RAM disk of the Linux guests.
+fn initrd(work: &Path) -> Result<PathBuf, String> {
+    let archive = work.join("initrd.cpio");
+    let script = r#"mkdir -p "$0/bin" "$0/dev" "$0/proc" && cp "$(command -v busybox)" "$0/bin/busybox" && cp "$1" "$0/init" &&
+        cd "$0" && find . | busybox cpio -o -H newc -R 0:0 >"$2" 2>/dev/null"#;
+    let init = crate::here().join("linux-init");
+    told(Command::new("sh").args(["-c", script]).arg(work.join("initrd")).arg(init).arg(&archive))?;
+    Ok(archive)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// What a command that has to succeed prints. What it complains of stays where the command has it.
+pub(crate) fn told(command: &mut Command) -> Result<String, String> {
+    let output = command.stdout(Stdio::piped()).spawn().and_then(std::process::Child::wait_with_output);
+    match output {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(format!("failed to run {command:?}: {}", output.status)),
+        Err(error) => Err(format!("failed to run {command:?}: {error}")),
+    }
+}

@@ -1,0 +1,124 @@
+//! Machines: `nested.sh run` with a test program in it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::group::Group;
+use crate::suite::{End, Machines};
+use crate::transcript::{Event, event};
+
+/// What `nested.sh run` ends with if the programs in the machine did not come to their end.
+const NO_END: [i32; 2] = [124, 125];
+/// It says no more of a machine than this many lines.
+const LINES: usize = 70;
+/// How often a quiet machine is looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// For a machine with all its tests, however much it says.
+const MOST_SECONDS: &str = "1800";
+
+/// Machines made by a script with the arguments of `nested.sh run`.
+pub(crate) struct Launcher<'a> {
+    pub(crate) script: PathBuf,
+    pub(crate) root: &'a Path,
+    pub(crate) program: &'a (dyn Fn(&Group) -> PathBuf + Sync),
+    /// The command that tests of the command start.
+    pub(crate) haltkick: &'a Path,
+    /// Somebody wants the suite to end.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Machines for Launcher<'_> {
+    fn run(&self, group: &Group, tests: &[String], tell: &mut dyn FnMut(Event)) -> End {
+        let mut machine = match self.command(group, tests).spawn() {
+            Ok(machine) => machine,
+            Err(error) => return End::Died(format!("failed to start {}: {error}", self.script.display())),
+        };
+        let (Some(stdout), Some(mut stderr)) = (machine.stdout.take(), machine.stderr.take()) else {
+            return End::Died("its output is not to be had".into());
+        };
+        std::thread::scope(|scope| {
+            let (send, lines) = channel();
+            scope.spawn(move || {
+                for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                    // Nobody listens any more where the machine is being stopped.
+                    let _ = send.send(String::from_utf8_lossy(&line).into_owned());
+                }
+            });
+            let said = scope.spawn(move || {
+                let mut said = vec![];
+                let _ = stderr.read_to_end(&mut said);
+                String::from_utf8_lossy(&said).into_owned()
+            });
+            let cut_short = self.listen(group, &lines, tell);
+            if cut_short.is_some() {
+                terminate(&machine);
+            }
+            let status = machine.wait();
+            // What it said between the last look and its end.
+            lines.iter().filter_map(|line| event(&line)).for_each(tell);
+            let said = said.join().unwrap_or_default();
+            cut_short.unwrap_or_else(|| end(status, &said))
+        })
+    }
+}
+
+impl Launcher<'_> {
+    fn command(&self, group: &Group, tests: &[String]) -> Command {
+        let package = self.root.join(group.package);
+        let mut command = Command::new(&self.script);
+        command.args(["run", "--timeout", MOST_SECONDS]).args(&group.options).arg((self.program)(group));
+        command.args(["--format", "json", "--test-threads", "1"]);
+        command.env("HALTKICK_TESTS", tests.join(",")).env("CARGO_MANIFEST_DIR", &package);
+        command.env("CARGO_BIN_EXE_haltkick", self.haltkick);
+        command.envs(group.variables.iter().map(|(name, value)| (name, value)));
+        command.current_dir(package).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Tells events until the machine closes its output, or says nothing for too long, or somebody wants the suite to end.
+    fn listen(&self, group: &Group, lines: &Receiver<String>, tell: &mut dyn FnMut(Event)) -> Option<End> {
+        let mut heard = Instant::now();
+        loop {
+            match lines.recv_timeout(TICK) {
+                Ok(line) => {
+                    heard = Instant::now();
+                    if let Some(event) = event(&line) {
+                        tell(event);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => {
+                    return Some(End::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > group.silence => {
+                    return Some(End::Died(format!("it hung: not a word for {} s", group.silence.as_secs())));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+/// Asks the script to end, which ends the machine.
+fn terminate(machine: &Child) {
+    let id = i32::try_from(machine.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(id) = id {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+    }
+}
+
+fn end(status: std::io::Result<ExitStatus>, said: &str) -> End {
+    let lines: Vec<_> = said.lines().collect();
+    let said = lines[lines.len().saturating_sub(LINES)..].join("\n");
+    match status.map(|status| status.code()) {
+        Ok(Some(code)) if NO_END.contains(&code) => End::Died(format!("it died or hung\n{said}")),
+        Ok(Some(code)) => End::Program(code),
+        Ok(None) => End::Died(format!("somebody killed its script\n{said}")),
+        Err(error) => End::Died(format!("no end of its script is known: {error}")),
+    }
+}

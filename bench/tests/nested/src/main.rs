@@ -1,0 +1,193 @@
+//! The end-to-end tests on KVM with hardware semantics, in machines that `nested.sh` starts.
+//!
+//!     haltkick-nested [--or-skip] [--cpus N] [TEXT]...
+//!
+//! runs the tests whose names contain one of the texts; all without. Under QEMU 7.2 emulated machines die or hang now and then
+//! (see nested.sh), a vCPU stands still for seconds or triple-faults, nobody knows why. So the suite goes through several
+//! short-lived machines, as many at once as there are CPUs. A test that failed gets two more machines, and a test that passes
+//! in one of them is flaky. What is borne of that stands in `flakes.toml`; anything else fails the suite, as does a test that
+//! was not tested. All tests are run, whatever fails.
+//!
+//! Exit code: 0 passed, 1 not passed, 2 usage, 4 something is missing here (0 with `--or-skip`), 130 stopped.
+
+mod group;
+mod history;
+mod ledger;
+mod machine;
+mod programs;
+mod suite;
+#[cfg(test)]
+mod tests;
+mod transcript;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::group::Group;
+use crate::ledger::Ledger;
+use crate::machine::Launcher;
+use crate::programs::Programs;
+use crate::suite::{Bounds, Results, Tested};
+
+/// A host on which every machine hangs would take hours.
+const TIME: Duration = Duration::from_secs(3000);
+/// So many tests that took longest are told.
+const SLOWEST: usize = 5;
+
+struct Arguments {
+    or_skip: bool,
+    cpus: usize,
+    texts: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            say(format!("{error}; see the head of {}", file!()));
+            return ExitCode::from(2);
+        }
+    };
+    match Command::new(here().join("nested.sh")).arg("setup").status().map(|status| status.code()) {
+        Ok(Some(0)) => {}
+        Ok(Some(4)) => {
+            say("skipped, not tested: see the line above".into());
+            note("skipped cannot be set up here, see above");
+            return if arguments.or_skip { ExitCode::SUCCESS } else { ExitCode::from(4) };
+        }
+        other => {
+            say(format!("nested.sh setup failed: {other:?}"));
+            return ExitCode::FAILURE;
+        }
+    }
+    tested(&arguments).unwrap_or_else(|error| {
+        say(format!("FAILED: {error}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let cpus = std::thread::available_parallelism().map_or(1, Into::into);
+    let mut arguments = Arguments { or_skip: false, cpus, texts: vec![] };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--or-skip" => arguments.or_skip = true,
+            "--cpus" => {
+                let cpus = words.next().and_then(|cpus| cpus.parse().ok()).filter(|cpus| *cpus > 0);
+                arguments.cpus = cpus.ok_or("--cpus needs a positive number")?;
+            }
+            option if option.starts_with('-') => return Err(format!("unknown option {option}")),
+            _ => arguments.texts.push(word),
+        }
+    }
+    Ok(arguments)
+}
+
+fn tested(arguments: &Arguments) -> Result<ExitCode, String> {
+    let began = Instant::now();
+    let ledger = std::fs::read_to_string(here().join("flakes.toml")).map_err(|error| error.to_string())?;
+    let ledger = Ledger::parse(&ledger).map_err(|error| format!("flakes.toml: {error}"))?;
+    let root = here().join("../../..").canonicalize().map_err(|error| error.to_string())?;
+    let nested =
+        std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from).join("nested");
+    let work = Work::new(nested.join(format!("suite.{}", std::process::id())))?;
+    let groups = group::all(&work.0, &nested.join("kernel"))?;
+    let programs = Programs::build(&root, &work.0, &groups)?;
+    let groups = chosen(groups, &programs, &arguments.texts)?;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| error.to_string())?;
+    }
+    let program = |group: &Group| programs.of(group).map(Path::to_path_buf).unwrap_or_default();
+    let machines = Launcher {
+        script: here().join("nested.sh"),
+        root: &root,
+        program: &program,
+        haltkick: &programs.haltkick,
+        stop: &stop,
+    };
+    let bounds = Bounds { cpus: arguments.cpus, time: TIME };
+    let results = suite::run(&groups, &machines, &bounds, &say);
+    Ok(conclusion(&results, &ledger, arguments.texts.is_empty(), began, stop.load(Ordering::Relaxed)))
+}
+
+/// The tests that are to be run, of each group.
+fn chosen(
+    groups: Vec<Group>,
+    programs: &Programs,
+    texts: &[String],
+) -> Result<Vec<(Group, Vec<String>)>, String> {
+    let mut chosen = vec![];
+    for group in groups {
+        let mut tests = programs.tests(&group)?;
+        tests.retain(|test| texts.is_empty() || texts.iter().any(|text| test.contains(text)));
+        chosen.push((group, tests));
+    }
+    Ok(chosen)
+}
+
+fn conclusion(results: &Results, ledger: &Ledger, whole: bool, began: Instant, stopped: bool) -> ExitCode {
+    let mut slowest: Vec<&Tested> = results.tests.iter().collect();
+    slowest.sort_by_key(|tested| std::cmp::Reverse(tested.took));
+    for Tested { test, took, .. } in slowest.into_iter().take(SLOWEST) {
+        say(format!("took {:.1} s: {test}", took.as_secs_f64()));
+    }
+    let objections = verdict::objections(results, ledger, whole);
+    for line in verdict::summary(results, ledger, &objections).lines() {
+        say(line.into());
+    }
+    say(format!("took {:.0} s in all", began.elapsed().as_secs_f64()));
+    match (stopped, objections.is_empty()) {
+        (true, _) => ExitCode::from(130),
+        (false, true) => {
+            note(&format!("passed {} tests", verdict::passed(results)));
+            ExitCode::SUCCESS
+        }
+        (false, false) => ExitCode::FAILURE,
+    }
+}
+
+/// The folder of this package, with `nested.sh`.
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn say(line: String) {
+    println!("test-nested: {line}");
+}
+
+/// What `just test` says at its end, see ran-on.sh.
+fn note(line: &str) {
+    use std::io::Write as _;
+
+    let Some(file) = std::env::var_os("HALTKICK_RAN_ON") else {
+        return;
+    };
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    if let Err(error) = file.and_then(|mut file| writeln!(file, "nested {line}")) {
+        say(format!("the end of `just test` will not know of this: {error}"));
+    }
+}
+
+/// A folder that goes when the suite ends.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(path: PathBuf) -> Result<Self, String> {
+        let made = std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()));
+        made.map(|()| Self(path))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // What is left goes with the target folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

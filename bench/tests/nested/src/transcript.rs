@@ -1,0 +1,70 @@
+//! What a test program prints with `--format json`: a line for each event, and between them whatever tests print.
+
+use serde::Deserialize;
+
+use crate::history::Verdict;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Started(String),
+    Ended(String, Verdict),
+}
+
+#[derive(Deserialize)]
+struct Line {
+    r#type: String,
+    event: String,
+    name: Option<String>,
+    stdout: Option<String>,
+}
+
+/// The event of a line, if it holds one. A test that prints no line break at its end has its words before the event.
+pub(crate) fn event(line: &str) -> Option<Event> {
+    let line = &line[line.find("{ \"type\": \"test\"")?..];
+    let line: Line = serde_json::from_str(line).ok().filter(|line: &Line| line.r#type == "test")?;
+    let name = line.name?;
+    Some(match line.event.as_str() {
+        "started" => Event::Started(name),
+        "ok" => Event::Ended(name, Verdict::Passed),
+        "failed" => Event::Ended(name, Verdict::Failed(plain(line.stdout.as_deref().unwrap_or_default()))),
+        "ignored" => Event::Ended(name, Verdict::Ignored),
+        _ => return None,
+    })
+}
+
+/// What the test said, without what the program puts around it.
+fn plain(stdout: &str) -> String {
+    let told = stdout.strip_prefix("Error: \"").and_then(|told| told.strip_suffix("\"\n"));
+    told.unwrap_or(stdout).trim_end().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_program_is_an_event() {
+        let started = r#"{ "type": "test", "event": "started", "name": "mutex/packed_pv_excludes" }"#;
+        assert_eq!(event(started), Some(Event::Started("mutex/packed_pv_excludes".into())));
+        let passed = r#"{ "type": "test", "name": "a", "event": "ok" }"#;
+        assert_eq!(event(passed), Some(Event::Ended("a".into(), Verdict::Passed)));
+        let ignored = r#"{ "type": "test", "name": "a", "event": "ignored" }"#;
+        assert_eq!(event(ignored), Some(Event::Ended("a".into(), Verdict::Ignored)));
+    }
+
+    #[test]
+    fn a_failure_keeps_what_the_test_said() {
+        let failed = r#"{ "type": "test", "name": "a", "event": "failed", "stdout": "Error: \"no \"progress\":\nvCPU 3\"\n" }"#;
+        let told = "no \"progress\":\nvCPU 3".to_string();
+        assert_eq!(event(failed), Some(Event::Ended("a".into(), Verdict::Failed(told))));
+    }
+
+    #[test]
+    fn what_tests_print_is_no_event_and_hides_none() {
+        assert_eq!(event("2 guests ok"), None);
+        assert_eq!(event(r#"{ "type": "suite", "event": "ok", "passed": 3 }"#), None);
+        assert_eq!(event(r#"{ "type": "test", "event": "sta"#), None, "a machine that died in mid-line");
+        let behind = r#"half a line { "type": "test", "name": "a", "event": "ok" }"#;
+        assert_eq!(event(behind), Some(Event::Ended("a".into(), Verdict::Passed)));
+    }
+}
