@@ -116,13 +116,17 @@ test-nested *TEXTS: setup
 _narrow-target:
     @rustup target list --installed | grep -qx thumbv7m-none-eabi || rustup target add thumbv7m-none-eabi
 
-# Formatting, lints, documentation.
+# Formatting, lints, documentation, and whether what the model checkers run still compiles.
 check: setup _narrow-target
     cargo fmt --all --check
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
+    RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --target-dir target/loom --test loom -- -D warnings
+    RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
+    RUSTFLAGS="--cfg coherence" cargo clippy --package haltkick-locks --target-dir target/coherence --test coherence -- -D warnings
+    RUSTFLAGS="--cfg coherence --cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
 
 # The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.
 model:

@@ -80,7 +80,7 @@ impl Graph {
         );
         let is_free =
             |state: u32| self.word(state) & 0xff == 0 && self.states[state as usize].owner == NOBODY;
-        let others = (1_u8 << self.cpus) - 1 & !(1 << absent);
+        let others = ((1_u8 << self.cpus) - 1) & !(1 << absent);
         (0..self.states.len() as u32).find(|state| {
             let waiting = self.states[*state as usize].ended & others == 0;
             waiting && is_free(*state) && !reach[*state as usize]
@@ -117,7 +117,7 @@ impl Graph {
             }
             for edge in self.edges_of(state) {
                 let takes = self.takes(state, edge);
-                if edge.acquired && edge.cpu == 0 || takes && edge.cpu == 0 || !lasts(edge.to) {
+                if (takes || edge.acquired) && edge.cpu == 0 || !lasts(edge.to) {
                     continue;
                 }
                 let to = (edge.to, count + u32::from(takes));
