@@ -7,7 +7,7 @@
 
 use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, ACTIVITY_ANY, BootFlags, Descriptor, Features, ImageNote, LockFlags,
-    NOTE_OWNER, NOTE_TYPE, TIMES,
+    NOTE_OWNER, NOTE_TYPE, TIMES, WorkloadFlags,
 };
 use haltkick_locks::Point;
 
@@ -177,6 +177,11 @@ pub(crate) fn workload_of_run() -> fn() {
     // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
     let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
     run[boot().workload as usize]
+}
+
+/// What this run's workload is.
+pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
+    WorkloadFlags(workloads()[boot().workload as usize].flags)
 }
 
 /// Index of the lock of that name.

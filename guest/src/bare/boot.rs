@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use haltkick_hypercalls::{
     ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES,
     EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
-    WINDOW_CLOSED, WINDOW_OPEN,
+    WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags,
 };
 
 use crate::time::now;
-use crate::{apic, entry, halt, percpu};
+use crate::{apic, entry, halt, percpu, registry};
 
 use super::failure::Failure;
 use super::record::{self, leave};
@@ -306,7 +306,9 @@ fn keep_window(boot: &BootBlock, settings: &Settings) {
     const TICK: u32 = 1_000_000;
     apic::start_timer(WAKE_VECTOR, TICK);
     let control = percpu::control();
-    while control.started.load(Ordering::Relaxed) < boot.vcpus {
+    let rests = registry::workload_flags_of_run().has(WorkloadFlags::CHECKS_AT_REST);
+    let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= boot.vcpus;
+    while !(all(&control.started) && (!rests || all(&control.ready))) {
         tick(boot);
     }
     let ticks = |ns: u64| (u128::from(ns) * u128::from(boot.tsc_khz) / 1_000_000) as u64;
@@ -318,6 +320,11 @@ fn keep_window(boot: &BootBlock, settings: &Settings) {
     sleep_until(boot, opened + ticks(settings.window_ns));
     control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
     record::line(format_args!("close {}", now() - opened));
+    // Acquire: pairs with the release in `at_rest::arrive`. Who finds something wrong then, ends the machine; whoever waits for
+    // ever is a matter for the VMM's patience.
+    while rests && control.at_rest.load(Ordering::Acquire) == 0 {
+        tick(boot);
+    }
 }
 
 fn sleep_until(boot: &BootBlock, tsc: u64) {

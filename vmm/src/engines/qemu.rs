@@ -126,10 +126,8 @@ fn check(
         "--work and sections that are long or nested need our own VMM"
     } else if config.vcpus > MOST_VCPUS {
         "it runs 254 vCPUs at most"
-    } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY)
-        || workload.workload_flags().has(WorkloadFlags::CHECKS_AT_REST)
-    {
-        "a workload that has page tables of its own, or is checked at rest, needs our own VMM"
+    } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
+        "a workload that has page tables of its own needs our own VMM"
     } else {
         return Ok(());
     };
