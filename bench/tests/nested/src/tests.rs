@@ -177,6 +177,13 @@ fn what_a_machine_told_before_it_died_counts_and_the_others_go_into_the_next() {
 }
 
 #[test]
+fn what_a_machine_died_in_takes_no_other_test_along_that_is_run_again() {
+    let (results, lives) = suite(&[("a", &[Fail("stood still")]), ("b", &[Kill]), ("c", &[]), ("d", &[])]);
+    assert!(lives.contains(&vec!["b".into()]) && lives.contains(&vec!["a".into()]), "{lives:?}");
+    assert_eq!(outcome(&results, "b"), &Outcome::Passed);
+}
+
+#[test]
 fn a_test_in_which_every_machine_dies_fails_the_suite_and_so_do_too_many_deaths() {
     let (results, _) = suite(&[("a", &[]), ("b", &[Kill; 9]), ("c", &[])]);
     assert_eq!(outcome(&results, "b"), &Outcome::MachineDied { why: vec!["it hung".into(); 3] });
