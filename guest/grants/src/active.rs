@@ -5,7 +5,7 @@ use haltkick_locks::Lock;
 use crate::access::Access;
 use crate::guarded::Guarded;
 use crate::order::Class;
-use crate::{Kernel, Scheme, Vcpu};
+use crate::{Kernel, Scheme, Taken, Vcpu};
 
 /// One entry. But for its lock, protected by that lock, or by the table's where the scheme has no locks here.
 #[repr(align(32))]
@@ -40,7 +40,7 @@ impl<K: Kernel> Active<K> {
         }
         let _held = vcpu.order.acquire(Class::Entry, core::ptr::from_ref(self).addr(), reference);
         let token = self.lock.lock(K::domain());
-        let holding = vcpu.holding::<K>();
+        let holding = vcpu.holding::<K>(Taken::Entry(reference));
         let result = section();
         self.lock.unlock(K::domain(), token);
         drop(holding);

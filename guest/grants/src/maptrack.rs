@@ -6,7 +6,7 @@ use crate::guarded::Guarded;
 use crate::order::Class;
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::vcpu::Counter;
-use crate::{Kernel, MaptrackLocking, Memory, Scheme, Status, Vcpu};
+use crate::{Kernel, MaptrackLocking, Memory, Scheme, Status, Taken, Vcpu};
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -146,14 +146,14 @@ impl<S: Scheme> Maptrack<S> {
     }
 
     #[inline(always)]
-    fn locked<R>(&self, list: usize, vcpu: &Vcpu, section: impl FnOnce(&List<S::Kernel>) -> R) -> R {
-        let list = &*self.lists[list];
+    fn locked<R>(&self, index: usize, vcpu: &Vcpu, section: impl FnOnce(&List<S::Kernel>) -> R) -> R {
+        let list = &*self.lists[index];
         if S::MAPTRACK == MaptrackLocking::Table {
             return section(list);
         }
         let _held = vcpu.order.acquire(Class::Maptrack, core::ptr::from_ref(list).addr(), vcpu.index as u32);
         let token = list.lock.lock(S::Kernel::domain());
-        let holding = vcpu.holding::<S::Kernel>();
+        let holding = vcpu.holding::<S::Kernel>(Taken::Maptrack(index));
         let result = section(list);
         list.lock.unlock(S::Kernel::domain(), token);
         drop(holding);

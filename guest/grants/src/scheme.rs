@@ -30,6 +30,25 @@ pub trait Kernel: Sized + Sync + 'static {
     fn domain() -> &'static Self::Domain;
     /// What it takes to make or remove one mapping, beyond the store. Called for each, so a kernel may count progress by it.
     fn page_table_work() {}
+    /// One of the tables' locks has been acquired. For who counts them.
+    #[inline(always)]
+    fn acquired(_: Taken) {}
+    /// It is about to be released, or has just been.
+    #[inline(always)]
+    fn released(_: Taken) {}
+}
+
+/// A lock of a table, as it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The lock of this domain's table, for reading. Under a scheme whose tables have spinlocks that is no difference.
+    TableRead(u16),
+    /// The same, for writing.
+    TableWrite(u16),
+    /// The lock of the entry of this number.
+    Entry(u32),
+    /// The lock of the maptrack list of this number.
+    Maptrack(usize),
 }
 
 /// Slots for the readers of per-CPU locks.

@@ -7,7 +7,7 @@ use crate::guarded::Guarded;
 use crate::order::Class;
 use crate::scheme::Readers;
 use crate::shared::SharedEntry;
-use crate::{Memory, Scheme, Status, Vcpu};
+use crate::{Memory, Scheme, Status, Taken, Vcpu};
 
 /// Entries per page of the shared table.
 pub const ENTRIES_PER_PAGE: usize = 512;
@@ -15,6 +15,8 @@ pub const ENTRIES_PER_PAGE: usize = 512;
 /// One domain's table.
 pub(crate) struct Table<S: Scheme> {
     lock: CachePadded<S::TableLock>,
+    /// The domain that grants by this table.
+    owner: u16,
     /// Entries that there are. Protected by the lock: changed by a writer only.
     count: Guarded,
     shared: &'static [SharedEntry],
@@ -29,11 +31,12 @@ pub(crate) struct Entry<'a, S: Scheme> {
 }
 
 impl<S: Scheme> Table<S> {
-    /// A table of `count` entries that can grow to `most`.
-    pub(crate) fn new(memory: &impl Memory, count: usize, most: usize) -> Self {
+    /// `owner`'s table of `count` entries that can grow to `most`.
+    pub(crate) fn new(memory: &impl Memory, owner: u16, count: usize, most: usize) -> Self {
         assert!(count <= most);
         Self {
             lock: CachePadded::new(S::new_table_lock()),
+            owner,
             count: Guarded::new(count as u32),
             shared: memory.slice(most, |_| SharedEntry::new()),
             active: memory.slice(most, |_| Active::new()),
@@ -55,7 +58,7 @@ impl<S: Scheme> Table<S> {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
         let token = self.lock.read(domain);
-        let holding = vcpu.holding::<S::Kernel>();
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableRead(self.owner));
         let result = section();
         self.lock.read_unlock(domain, token);
         drop(holding);
@@ -73,7 +76,7 @@ impl<S: Scheme> Table<S> {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
         let token = self.lock.write(domain);
-        let holding = vcpu.holding::<S::Kernel>();
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableWrite(self.owner));
         let result = section();
         self.lock.write_unlock(domain, token);
         drop(holding);

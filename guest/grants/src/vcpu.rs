@@ -5,9 +5,9 @@ use core::marker::PhantomData;
 
 use haltkick_locks::{Domain, Platform};
 
-use crate::Kernel;
 use crate::order::Order;
 use crate::window::Tlb;
+use crate::{Kernel, Taken};
 
 /// What the operations count, each vCPU for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,11 +112,12 @@ impl Vcpu {
         self.order.holds_nothing()
     }
 
-    /// Tells the host that this vCPU holds a lock, one more, until dropped.
+    /// Tells the host that this vCPU holds a lock, one more, until dropped; and the kernel, which lock it is.
     #[inline(always)]
-    pub(crate) fn holding<K: Kernel>(&self) -> Holding<K> {
+    pub(crate) fn holding<K: Kernel>(&self, taken: Taken) -> Holding<K> {
         K::domain().platform().section_entered();
-        Holding(PhantomData)
+        K::acquired(taken);
+        Holding(taken, PhantomData)
     }
 
     #[inline(always)]
@@ -139,11 +140,12 @@ impl Vcpu {
 }
 
 /// See [`Vcpu::holding`].
-pub(crate) struct Holding<K: Kernel>(PhantomData<fn() -> K>);
+pub(crate) struct Holding<K: Kernel>(Taken, PhantomData<fn() -> K>);
 
 impl<K: Kernel> Drop for Holding<K> {
     #[inline(always)]
     fn drop(&mut self) {
+        K::released(self.0);
         K::domain().platform().section_left();
     }
 }

@@ -54,7 +54,7 @@ impl<S: Scheme> DomainState<S> {
     fn new(memory: &impl Memory, id: usize, sizes: Sizes) -> Self {
         Self {
             id: id as u16,
-            table: Table::new(memory, sizes.references, sizes.most_references),
+            table: Table::new(memory, id as u16, sizes.references, sizes.most_references),
             maptrack: Maptrack::new(memory, sizes.handles, sizes.vcpus),
             window: Window::new(memory, sizes.handles),
             frames: memory.slice(sizes.frames, |_| AtomicU32::new(ABSENT)),

@@ -3,4 +3,5 @@
 mod concurrency;
 mod operations;
 mod posted;
+mod scopes;
 mod support;

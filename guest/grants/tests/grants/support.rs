@@ -1,14 +1,38 @@
 //! Grant tables on host threads.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Barrier;
 use std::thread;
 
-use haltkick_grants::{Kernel, Memory, Sizes, Vcpu, World};
+use haltkick_grants::{Kernel, Memory, Sizes, Taken, Vcpu, World};
 use haltkick_locks::{Event, Platform};
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
+    /// What this thread's kernel has done, where somebody wants to know.
+    static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
+}
+
+/// What the kernel does on the way to a mapping and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Acquires a lock.
+    Take(Taken),
+    /// Releases it.
+    Drop(Taken),
+    /// Changes a page table.
+    PageTable,
+}
+
+fn note(step: Step) {
+    STEPS.with_borrow_mut(|steps| steps.as_mut().map(|steps| steps.push(step)));
+}
+
+/// What the kernel does on this thread while `section` lasts.
+pub(crate) fn steps(section: impl FnOnce()) -> Vec<Step> {
+    STEPS.set(Some(vec![]));
+    section();
+    STEPS.take().expect("set above")
 }
 
 /// Threads that play vCPUs.
@@ -63,6 +87,18 @@ impl Kernel for Tickets {
 
     fn domain() -> &'static Threads {
         &Threads
+    }
+
+    fn page_table_work() {
+        note(Step::PageTable);
+    }
+
+    fn acquired(taken: Taken) {
+        note(Step::Take(taken));
+    }
+
+    fn released(taken: Taken) {
+        note(Step::Drop(taken));
     }
 }
 
