@@ -6,7 +6,7 @@ use crate::shared::{READING, WRITING};
 use crate::table::Entry;
 use crate::vcpu::Counter;
 use crate::world::DomainState;
-use crate::{Kernel, MaptrackLocking, Scheme, Status, Vcpu, World};
+use crate::{Kernel, MapLocking, MaptrackLocking, Scheme, Status, Vcpu, World};
 
 /// What to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +32,34 @@ impl<S: Scheme> World<S> {
         let access = Access::from_flags(request.flags)?;
         let (local, granter) = (self.domain(mapper)?, self.domain(request.granter)?);
         let handle = self.get_handle(vcpu, local)?;
-        let frame = match self.pin(vcpu, granter, mapper, request.reference, access) {
-            Ok(frame) => frame,
-            Err(status) => {
-                self.put_handle(vcpu, local, handle);
-                return Err(status);
-            }
+        let install = |frame| {
+            S::Kernel::page_table_work();
+            local.window.install(handle, frame, access.is_write());
         };
-        S::Kernel::page_table_work();
-        local.window.install(handle, frame, access.is_write());
-        let MapRequest { granter, reference, .. } = request;
-        local.maptrack.fill(handle, Mapping { granter, reference, flags: access.flags() });
+        let mapping = Mapping { granter: granter.id, reference: request.reference, flags: access.flags() };
+        let track = || local.maptrack.fill(handle, mapping);
+
+        let pinned = self.pin(vcpu, granter, mapper, request.reference, access, |frame| {
+            if S::MAP == MapLocking::Entry {
+                install(frame);
+                track();
+            }
+        });
+        let Ok(frame) = pinned else {
+            self.put_handle(vcpu, local, handle);
+            return pinned;
+        };
+        match S::MAP {
+            MapLocking::Entry => {}
+            MapLocking::BothTables => {
+                install(frame);
+                granter.table.read_both(&local.table, &self.readers, vcpu, track);
+            }
+            MapLocking::Nothing => {
+                install(frame);
+                track();
+            }
+        }
         Ok(handle)
     }
 
@@ -62,7 +79,7 @@ impl<S: Scheme> World<S> {
         }
     }
 
-    /// Pins entry `reference` of `granter` for `access` by `mapper`, and gives the machine frame.
+    /// Pins entry `reference` of `granter` for `access` by `mapper`, does `under_locks` with the machine frame, and gives it.
     pub(crate) fn pin(
         &self,
         vcpu: &Vcpu,
@@ -70,12 +87,15 @@ impl<S: Scheme> World<S> {
         mapper: u16,
         reference: u32,
         access: Access,
+        under_locks: impl FnOnce(u32),
     ) -> Result<u32, Status> {
         granter.table.read(&self.readers, vcpu, || {
             let entry = granter.table.entry(reference)?;
-            entry
-                .active
-                .locked::<S, _>(vcpu, reference, || self.pin_locked(vcpu, granter, mapper, &entry, access))
+            entry.active.locked::<S, _>(vcpu, reference, || {
+                let frame = self.pin_locked(vcpu, granter, mapper, &entry, access)?;
+                under_locks(frame);
+                Ok(frame)
+            })
         })
     }
 

@@ -1,15 +1,30 @@
-//! The six locking schemes, from one lock to many.
+//! The locking schemes, from one lock to many.
 //!
 //! | scheme | table | active entries | maptrack | swap |
 //! |---|---|---|---|---|
 //! | [`Single`] (G0) | spinlock | the table's | the table's | |
-//! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | read lock, both entries in order |
+//! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken alone | read lock, both entries in order |
+//! | [`Brief`] (G1b) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | as G1 |
 //! | [`Cleaned`] (G2) | unfair rwlock | spinlock each | spinlock, taken alone | write lock |
 //! | [`Lists`] (G3) | unfair rwlock | spinlock each | a list and a spinlock per vCPU | write lock |
 //! | [`PerCpu`] (G4) | per-CPU rwlock on an unfair one | spinlock each | as G3 | write lock |
 //! | [`Fair`] (G5) | per-CPU rwlock on a fair one | spinlock each | as G3 | write lock |
 //!
 //! [`Unlocked`] has no lock at all: what the hardware could do, where nobody steps on anybody's toes.
+//!
+//! What one page takes, mapped and unmapped. L is the mapping domain's table, R the granting one's, E the entry; `pte` is the
+//! change of the mapper's page table, and `|` where all is released.
+//!
+//! ```text
+//!          map                                        unmap
+//! G0       L: handle | R: pin | pte | L+R: track      L: look | L+R: pte | R: unpin | L: handle
+//! G1       maptrack: handle | R+E: pin, pte, track    L: look | R+E: pte | R+E: unpin | maptrack: handle
+//! G1b      maptrack: handle | R+E: pin | pte, track   R+E: pte | R+E: unpin, maptrack: handle
+//! G2 on    as G1b                                     R+E: pte | R+E: unpin | maptrack: handle
+//! ```
+//!
+//! G0 is what there was before 2013: nine acquisitions of single locks, two of which are held together twice. G1 is the split
+//! as posted then: two of maptrack, four readers, three entries.
 
 use core::marker::PhantomData;
 
@@ -77,6 +92,17 @@ pub enum SwapLocking {
     TableWrite,
 }
 
+/// What a map holds when it changes the mapper's page table, and when it says what the handle names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapLocking {
+    /// Nothing: the pin keeps the page, and nobody else has the handle yet.
+    Nothing,
+    /// Nothing while the page table is changed; then the tables of both domains.
+    BothTables,
+    /// The granter's table and the entry that was pinned under them, for both.
+    Entry,
+}
+
 /// A locking scheme.
 pub trait Scheme: Sized + Sync + 'static {
     /// The kernel whose spinlocks it is made of.
@@ -88,7 +114,11 @@ pub trait Scheme: Sized + Sync + 'static {
 
     /// Entries have locks of their own.
     const ENTRY_LOCKS: bool = true;
-    /// Unmap holds the tables of both domains, not only the granter's.
+    /// Map.
+    const MAP: MapLocking = MapLocking::Nothing;
+    /// Unmap looks at its handle under the mapper's table lock, before it goes where that leads.
+    const LOOK_LOCKED: bool = false;
+    /// Unmap changes the page table under the tables of both domains, not only the granter's.
     const BOTH_TABLES: bool = false;
     /// Unmap returns the handle while it holds the entry, not after.
     const PUT_UNDER_ENTRY: bool = false;
@@ -176,14 +206,23 @@ macro_rules! scheme {
 }
 
 scheme! {
-    /// G0: one spinlock per table, for everything in it.
+    /// G0: one spinlock per table, for everything in it: before 2013.
     Single: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
-    ENTRY_LOCKS: bool = false, BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
+    ENTRY_LOCKS: bool = false, MAP: MapLocking = MapLocking::BothTables, LOOK_LOCKED: bool = true,
+    BOTH_TABLES: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::Table
 }
 
 scheme! {
     /// G1: the split as posted in 2013, but for the order of locks in a swap.
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
+    SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G1b: the split with shorter sections: a map changes the page table outside of all locks, an unmap looks at its handle
+    /// without one and gives it back before it releases the entry.
+    Brief: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     PUT_UNDER_ENTRY: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
     SWAP: SwapLocking = SwapLocking::Ascending
 }

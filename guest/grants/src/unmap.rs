@@ -45,10 +45,11 @@ impl<S: Scheme> World<S> {
 
     /// First phase: the mapping is gone, but for caches, and nobody else can remove it.
     fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<Mapping, Status> {
-        let mapping = local.maptrack.find(handle)?;
+        let find = || local.maptrack.find(handle);
+        let mapping = if S::LOOK_LOCKED { local.table.read(&self.readers, vcpu, find) } else { find() }?;
         let granter = self.domain(mapping.granter)?;
         let remove = || {
-            // `find` looked without a lock: reference and flags may belong to two lives of the handle.
+            // `find` looked under another lock, or none: reference and flags may belong to two lives of the handle.
             let entry = granter.table.entry(mapping.reference).map_err(|_| Status::BadHandle)?;
             entry.active.locked::<S, _>(vcpu, mapping.reference, || {
                 if !local.maptrack.clear(handle, mapping) {

@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{
-    Cleaned, Counter, Fair, Kernel, Lists, PerCpu, Request, SEGMENTS, Scheme, Single, Split, Stream,
+    Brief, Cleaned, Counter, Fair, Kernel, Lists, PerCpu, Request, SEGMENTS, Scheme, Single, Split, Stream,
     Unlocked, Vcpu,
 };
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
@@ -59,7 +59,8 @@ macro_rules! workloads {
 
 workloads! {
     "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", Single;
-    "210" "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1)", Split;
+    "210" "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1, as posted)", Split;
+    "215" "grant-brief", "the same: and page tables are changed outside of locks where they can be (G1b)", Brief;
     "220" "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)", Cleaned;
     "230" "grant-lists", "the same: and a list of free handles per vCPU (G3)", Lists;
     "240" "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", PerCpu;

@@ -9,7 +9,7 @@ use crate::support::{Check, check, config, event, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for scheme in ["single", "split", "cleaned", "lists", "per-cpu", "fair"] {
+    for scheme in ["single", "split", "brief", "cleaned", "lists", "per-cpu", "fair"] {
         let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
         trials.push(Trial::test(title, move || grant_tables_come_to_rest(scheme)));
     }

@@ -14,7 +14,7 @@ const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
-const SCHEMES: u64 = 6;
+const SCHEMES: u64 = 7;
 /// What counts as an operation: one that was done, or refused.
 const OPERATIONS: [Counter; 7] = [
     Counter::Map,
@@ -90,6 +90,7 @@ macro_rules! under_every_scheme {
 under_every_scheme! {
     under_one_lock_disks_stream_and_everything_comes_home Single
     under_split_locks_disks_stream_and_everything_comes_home Split
+    with_shorter_sections_disks_stream_and_everything_comes_home Brief
     under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned
     with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists
     under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu

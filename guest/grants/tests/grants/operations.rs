@@ -11,6 +11,8 @@ macro_rules! under_every_scheme {
         #[cfg(not(miri))]
         under_every_scheme!(@ split Split [$($test)+]);
         #[cfg(not(miri))]
+        under_every_scheme!(@ brief Brief [$($test)+]);
+        #[cfg(not(miri))]
         under_every_scheme!(@ cleaned Cleaned [$($test)+]);
         #[cfg(not(miri))]
         under_every_scheme!(@ lists Lists [$($test)+]);

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use haltkick_grants::{Kernel, MaptrackLocking, Readers, Scheme, SwapLocking};
+use haltkick_grants::{Kernel, MapLocking, MaptrackLocking, Readers, Scheme, Split, SwapLocking};
 use haltkick_locks::UnfairRwLock;
 
 pub(crate) struct Posted<K>(PhantomData<fn() -> K>);
@@ -11,7 +11,9 @@ impl<K: Kernel> Scheme for Posted<K> {
     type Kernel = K;
     type TableLock = UnfairRwLock;
     type TableDomain = K::Domain;
-    const MAPTRACK: MaptrackLocking = MaptrackLocking::One;
+    const MAP: MapLocking = Split::<K>::MAP;
+    const LOOK_LOCKED: bool = Split::<K>::LOOK_LOCKED;
+    const MAPTRACK: MaptrackLocking = Split::<K>::MAPTRACK;
     const SWAP: SwapLocking = SwapLocking::AsGiven;
 
     fn new_table_lock() -> UnfairRwLock {

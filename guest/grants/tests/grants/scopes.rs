@@ -1,5 +1,6 @@
 //! Which locks one page costs, mapped and unmapped, and what is done under them.
 
+use crate::posted::Posted;
 use crate::support::{GRANTER, MAPPER, Step, Tickets, steps, world};
 use haltkick_grants::*;
 
@@ -41,14 +42,62 @@ fn acquisitions<S: Scheme>() -> Acquisitions {
 #[test]
 fn a_page_takes_so_many_locks_under_each_scheme() {
     let count = |maptrack, readers, writers, entries| Acquisitions { maptrack, readers, writers, entries };
-    assert_eq!(acquisitions::<Single<Tickets>>(), count(0, 4, 2, 0), "six of one kind");
+    assert_eq!(acquisitions::<Single<Tickets>>(), count(0, 7, 2, 0), "nine of one kind");
+    assert_eq!(acquisitions::<Split<Tickets>>(), count(2, 4, 0, 3));
     for (scheme, found) in [
-        ("split", acquisitions::<Split<Tickets>>()),
+        ("brief", acquisitions::<Brief<Tickets>>()),
         ("cleaned", acquisitions::<Cleaned<Tickets>>()),
         ("lists", acquisitions::<Lists<Tickets>>()),
         ("per-CPU", acquisitions::<PerCpu<Tickets>>()),
         ("fair", acquisitions::<Fair<Tickets>>()),
     ] {
         assert_eq!(found, count(2, 3, 0, 3), "{scheme}");
+    }
+}
+
+/// What happens under which locks, of a map and of an unmap: `L` is the mapper's table, `R` the granter's, `!` for writing,
+/// `pte` the change of the page table.
+fn scopes<S: Scheme>() -> [String; 2] {
+    let (map, unmap) = for_one_page::<S>();
+    [map, unmap].map(|steps| {
+        let words = steps.into_iter().map(|step| match step {
+            Step::Take(Taken::Maptrack(_)) => "maptrack{".into(),
+            Step::Take(Taken::TableRead(domain)) => format!("{}{{", table(domain)),
+            Step::Take(Taken::TableWrite(domain)) => format!("{}!{{", table(domain)),
+            Step::Take(Taken::Entry(_)) => "entry{".into(),
+            Step::Drop(_) => "}".into(),
+            Step::PageTable => "pte".into(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    })
+}
+
+fn table(domain: u16) -> &'static str {
+    ["L", "R"][usize::from(domain)]
+}
+
+#[test]
+fn before_2013_both_tables_are_held_for_the_bookkeeping_of_a_map_and_for_the_page_table_of_an_unmap() {
+    assert_eq!(scopes::<Single<Tickets>>(), ["L!{ } R{ } pte L{ R{ } }", "L{ } L{ R{ pte } } R{ } L!{ }"]);
+}
+
+#[test]
+fn as_posted_table_and_entry_are_held_across_both_changes_of_the_page_table_and_the_handle_goes_back_last() {
+    let posted = ["maptrack{ } R{ entry{ pte } }", "L{ } R{ entry{ pte } } R{ entry{ } } maptrack{ }"];
+    assert_eq!(scopes::<Split<Tickets>>(), posted);
+    assert_eq!(scopes::<Posted<Tickets>>(), posted);
+}
+
+#[test]
+fn with_shorter_sections_a_map_changes_the_page_table_outside() {
+    let map = "maptrack{ } R{ entry{ } } pte";
+    assert_eq!(scopes::<Brief<Tickets>>(), [map, "R{ entry{ pte } } R{ entry{ maptrack{ } } }"]);
+    for found in [
+        scopes::<Cleaned<Tickets>>(),
+        scopes::<Lists<Tickets>>(),
+        scopes::<PerCpu<Tickets>>(),
+        scopes::<Fair<Tickets>>(),
+    ] {
+        assert_eq!(found, [map, "R{ entry{ pte } } R{ entry{ } } maptrack{ }"]);
     }
 }

@@ -23,6 +23,7 @@ macro_rules! under_every_scheme {
     ($($test:ident)+) => {
         under_every_scheme!(@ single Single [$($test)+]);
         under_every_scheme!(@ split Split [$($test)+]);
+        under_every_scheme!(@ brief Brief [$($test)+]);
         under_every_scheme!(@ cleaned Cleaned [$($test)+]);
         under_every_scheme!(@ lists Lists [$($test)+]);
         under_every_scheme!(@ per_cpu PerCpu [$($test)+]);
