@@ -86,7 +86,7 @@ impl<S: Scheme> World<S> {
             Place::Granted { granter, reference } => {
                 let granter = self.domain(granter)?;
                 let access = Access::from_flags(flags)?;
-                let frame = self.pin(vcpu, granter, caller.id, reference, access, |_| ())?;
+                let frame = self.pin(vcpu, granter, caller.id, reference, access)?;
                 let result = section(self.frames.page(frame));
                 granter.table.read(&self.readers, vcpu, || {
                     let entry = granter.table.entry(reference).expect("tables do not shrink");

@@ -20,6 +20,7 @@ mod active;
 mod copy;
 mod frames;
 mod guarded;
+mod iommu;
 mod maintain;
 mod map;
 mod maptrack;

@@ -37,13 +37,20 @@ impl<S: Scheme> World<S> {
             local.window.install(handle, frame, access.is_write());
         };
         let mapping = Mapping { granter: granter.id, reference: request.reference, flags: access.flags() };
-        let track = || local.maptrack.fill(handle, mapping);
-
-        let pinned = self.pin(vcpu, granter, mapper, request.reference, access, |frame| {
-            if S::MAP == MapLocking::Entry {
-                install(frame);
-                track();
+        let track = |frame| {
+            local.maptrack.fill(handle, mapping);
+            if S::STRICT_IOMMU {
+                self.settle_reach(vcpu, local, granter, frame);
             }
+        };
+
+        let pinned = granter.table.map(&self.readers, vcpu, || {
+            self.pin_entry(vcpu, granter, mapper, request.reference, access, |frame| {
+                if S::MAP == MapLocking::Entry {
+                    install(frame);
+                    track(frame);
+                }
+            })
         });
         let Ok(frame) = pinned else {
             self.put_handle(vcpu, local, handle);
@@ -53,11 +60,11 @@ impl<S: Scheme> World<S> {
             MapLocking::Entry => {}
             MapLocking::BothTables => {
                 install(frame);
-                granter.table.read_both(&local.table, &self.readers, vcpu, track);
+                granter.table.read_both(&local.table, &self.readers, vcpu, || track(frame));
             }
             MapLocking::Nothing => {
                 install(frame);
-                track();
+                track(frame);
             }
         }
         Ok(handle)
@@ -79,7 +86,7 @@ impl<S: Scheme> World<S> {
         }
     }
 
-    /// Pins entry `reference` of `granter` for `access` by `mapper`, does `under_locks` with the machine frame, and gives it.
+    /// Pins entry `reference` of `granter` for `access` by `mapper`, and gives the machine frame.
     pub(crate) fn pin(
         &self,
         vcpu: &Vcpu,
@@ -87,15 +94,26 @@ impl<S: Scheme> World<S> {
         mapper: u16,
         reference: u32,
         access: Access,
-        under_locks: impl FnOnce(u32),
     ) -> Result<u32, Status> {
-        granter.table.read(&self.readers, vcpu, || {
-            let entry = granter.table.entry(reference)?;
-            entry.active.locked::<S, _>(vcpu, reference, || {
-                let frame = self.pin_locked(vcpu, granter, mapper, &entry, access)?;
-                under_locks(frame);
-                Ok(frame)
-            })
+        let pin = || self.pin_entry(vcpu, granter, mapper, reference, access, |_| ());
+        granter.table.read(&self.readers, vcpu, pin)
+    }
+
+    /// The same, under the table's lock; and does `then` with the frame before it releases the entry.
+    fn pin_entry(
+        &self,
+        vcpu: &Vcpu,
+        granter: &DomainState<S>,
+        mapper: u16,
+        reference: u32,
+        access: Access,
+        then: impl FnOnce(u32),
+    ) -> Result<u32, Status> {
+        let entry = granter.table.entry(reference)?;
+        entry.active.locked::<S, _>(vcpu, reference, || {
+            let frame = self.pin_locked(vcpu, granter, mapper, &entry, access)?;
+            then(frame);
+            Ok(frame)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use haltkick_locks::{CachePadded, Lock};
 
+use crate::access::READONLY_MAP;
 use crate::guarded::Guarded;
 use crate::order::Class;
 use crate::sync::{AtomicU32, Ordering::*};
@@ -188,6 +189,23 @@ impl<S: Scheme> Maptrack<S> {
             track.word.store(0, Relaxed);
         }
         same
+    }
+
+    /// How many mappings for reading and for writing lead to `granter`'s entries that `concern` the caller. While nobody else is
+    /// in the granter's table: such mappings neither come nor go.
+    pub(crate) fn count(&self, vcpu: &Vcpu, granter: u16, concern: impl Fn(u32) -> bool) -> (u32, u32) {
+        self.locked(0, vcpu, |_| {
+            let (mut reads, mut writes) = (0, 0);
+            for track in self.tracks {
+                // Acquire: pairs with `fill`.
+                let word = track.word.load(Acquire);
+                if word == 0 || (word >> 16) as u16 != granter || !concern(track.reference.get()) {
+                    continue;
+                }
+                if word & READONLY_MAP != 0 { reads += 1 } else { writes += 1 }
+            }
+            (reads, writes)
+        })
     }
 
     /// How many handles there are, and how many are free and in their own list. Exact at rest.

@@ -14,6 +14,8 @@ pub struct Rest {
     pub in_use: usize,
     /// Windows' mappings.
     pub mapped: usize,
+    /// Frames that devices can reach by what was mapped.
+    pub reachable: usize,
     /// Frames that are held.
     pub held_frames: usize,
     /// Readers in their slots.
@@ -34,11 +36,11 @@ impl Rest {
 
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pinned, in_use, mapped, held_frames, readers, handles, handles_home } = self;
+        let Self { pinned, in_use, mapped, reachable, held_frames, readers, handles, handles_home } = self;
         write!(
             f,
-            "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {held_frames} frames held, \
-             {readers} readers, {handles_home} of {handles} handles home"
+            "{pinned} entries pinned, {in_use} marked as in use, {mapped} pages mapped, {reachable} within reach of devices, \
+             {held_frames} frames held, {readers} readers, {handles_home} of {handles} handles home"
         )
     }
 }
@@ -53,6 +55,7 @@ impl<S: Scheme> World<S> {
             let in_use = |word: u32| word & TYPE == PERMIT_ACCESS && word & (READING | WRITING) != 0;
             rest.in_use += domain.table.shared().iter().filter(|entry| in_use(entry.word())).count();
             rest.mapped += domain.window.mapped();
+            rest.reachable += domain.iommu.reachable();
             let (handles, home) = domain.maptrack.census();
             rest.handles += handles;
             rest.handles_home += home;

@@ -122,6 +122,9 @@ pub trait Scheme: Sized + Sync + 'static {
     const BOTH_TABLES: bool = false;
     /// Unmap returns the handle while it holds the entry, not after.
     const PUT_UNDER_ENTRY: bool = false;
+    /// Devices of the mapper reach what is mapped and nothing else: map and unmap take the granter's table for writing, and
+    /// count the mapper's mappings of the page under the maptrack lock.
+    const STRICT_IOMMU: bool = false;
     /// Maptrack.
     const MAPTRACK: MaptrackLocking;
     /// Swap.
@@ -256,4 +259,37 @@ scheme! {
     /// No lock at all, for vCPUs that never touch the same entry, each with its own list. `K`'s spinlock is to be none.
     Unlocked: Exclusive<K::Lock> = Exclusive::new(K::new_lock()), K::Domain = _readers => K::domain();
     ENTRY_LOCKS: bool = false, MAPTRACK: MaptrackLocking = MaptrackLocking::PerVcpu
+}
+
+/// `S` with a strict IOMMU. For schemes whose handles have one lock.
+#[derive(Debug)]
+pub struct Strict<S>(PhantomData<fn() -> S>);
+
+impl<S: Scheme> Scheme for Strict<S> {
+    type Kernel = S::Kernel;
+    type TableLock = S::TableLock;
+    type TableDomain = S::TableDomain;
+    const ENTRY_LOCKS: bool = S::ENTRY_LOCKS;
+    const MAP: MapLocking = S::MAP;
+    const LOOK_LOCKED: bool = S::LOOK_LOCKED;
+    const BOTH_TABLES: bool = S::BOTH_TABLES;
+    const PUT_UNDER_ENTRY: bool = S::PUT_UNDER_ENTRY;
+    const STRICT_IOMMU: bool = {
+        assert!(
+            !matches!(S::MAP, MapLocking::Nothing),
+            "mappings are counted where a map says what its handle names"
+        );
+        true
+    };
+    const MAPTRACK: MaptrackLocking = S::MAPTRACK;
+    const SWAP: SwapLocking = S::SWAP;
+
+    fn new_table_lock() -> Self::TableLock {
+        S::new_table_lock()
+    }
+
+    #[inline(always)]
+    fn table_domain(readers: &Readers<Self::Kernel>) -> &Self::TableDomain {
+        S::table_domain(readers)
+    }
 }

@@ -161,6 +161,8 @@ impl<S: Scheme> Stream<S> {
             let (page, writable) =
                 self.world.mapped(vcpu, BACKEND, handle).expect("a handle that was given maps a page");
             assert_eq!(writable, !request.is_write(), "disk {}: mapped for something else", request.disk);
+            let reached = || self.world.device_reaches(vcpu, BACKEND, handle, writable);
+            assert!(!S::STRICT_IOMMU || reached(), "disk {}: a page is out of its reach", request.disk);
             let sector = &media[segment * SECTOR_WORDS..][..SECTOR_WORDS];
             for (word, on_disk) in sector.iter().enumerate() {
                 // Relaxed: the disk is this vCPU's.

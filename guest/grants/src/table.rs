@@ -83,6 +83,13 @@ impl<S: Scheme> Table<S> {
         result
     }
 
+    /// Does `section`, which makes or removes a mapping of one of the pages: as [`read`](Self::read), but where the IOMMU is
+    /// strict, as [`write`](Self::write).
+    #[inline(always)]
+    pub(crate) fn map<R>(&self, readers: &Readers<S::Kernel>, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        if S::STRICT_IOMMU { self.write(readers, vcpu, section) } else { self.read(readers, vcpu, section) }
+    }
+
     /// Does `section` while both tables keep their size; once if they are one, else lower address first.
     #[inline(always)]
     pub(crate) fn read_both<R>(
@@ -107,6 +114,11 @@ impl<S: Scheme> Table<S> {
         }
         let index = reference as usize;
         Ok(Entry { reference, shared: &self.shared[index], active: &self.active[index] })
+    }
+
+    /// The machine frame that entry `reference` has pinned, or had last. While nobody else is in the table.
+    pub(crate) fn frame_of(&self, reference: u32) -> u32 {
+        self.active[reference as usize].frame.get()
     }
 
     /// Entries, under the lock.

@@ -57,13 +57,16 @@ impl<S: Scheme> World<S> {
                 }
                 S::Kernel::page_table_work();
                 local.window.remove(handle);
+                if S::STRICT_IOMMU {
+                    self.settle_reach(vcpu, local, granter, entry.active.frame.get());
+                }
                 Ok(mapping)
             })
         };
         if S::BOTH_TABLES {
             granter.table.read_both(&local.table, &self.readers, vcpu, remove)
         } else {
-            granter.table.read(&self.readers, vcpu, remove)
+            granter.table.map(&self.readers, vcpu, remove)
         }
     }
 

@@ -5,6 +5,7 @@
 use haltkick_locks::{PerCpuRwDomain, ReaderSlot};
 
 use crate::frames::{Frames, Page};
+use crate::iommu::Iommu;
 use crate::maptrack::Maptrack;
 use crate::scheme::Readers;
 use crate::shared::SharedEntry;
@@ -39,6 +40,7 @@ pub(crate) struct DomainState<S: Scheme> {
     pub(crate) table: Table<S>,
     pub(crate) maptrack: Maptrack<S>,
     pub(crate) window: Window,
+    pub(crate) iommu: Iommu,
     /// From the domain's frame numbers to the machine's, or [`ABSENT`].
     frames: &'static [AtomicU32],
 }
@@ -57,6 +59,7 @@ impl<S: Scheme> DomainState<S> {
             table: Table::new(memory, id as u16, sizes.references, sizes.most_references),
             maptrack: Maptrack::new(memory, sizes.handles, sizes.vcpus),
             window: Window::new(memory, sizes.handles),
+            iommu: Iommu::new(memory, if S::STRICT_IOMMU { sizes.frames } else { 0 }),
             frames: memory.slice(sizes.frames, |_| AtomicU32::new(ABSENT)),
         }
     }

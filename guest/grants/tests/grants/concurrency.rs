@@ -14,7 +14,7 @@ const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
-const SCHEMES: u64 = 7;
+const SCHEMES: u64 = 9;
 /// What counts as an operation: one that was done, or refused.
 const OPERATIONS: [Counter; 7] = [
     Counter::Map,
@@ -79,22 +79,24 @@ fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
 }
 
 macro_rules! under_every_scheme {
-    ($($name:ident $scheme:ident)+) => {$(
+    ($($name:ident $scheme:ty;)+) => {$(
         #[test]
         fn $name() {
-            disks_stream_and_everything_comes_home::<$scheme<Tickets>>(stringify!($scheme));
+            disks_stream_and_everything_comes_home::<$scheme>(stringify!($name));
         }
     )+};
 }
 
 under_every_scheme! {
-    under_one_lock_disks_stream_and_everything_comes_home Single
-    under_split_locks_disks_stream_and_everything_comes_home Split
-    with_shorter_sections_disks_stream_and_everything_comes_home Brief
-    under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned
-    with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists
-    under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu
-    under_fair_locks_disks_stream_and_everything_comes_home Fair
+    under_one_lock_disks_stream_and_everything_comes_home Single<Tickets>;
+    under_one_lock_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Single<Tickets>>;
+    under_split_locks_disks_stream_and_everything_comes_home Split<Tickets>;
+    under_split_locks_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Split<Tickets>>;
+    with_shorter_sections_disks_stream_and_everything_comes_home Brief<Tickets>;
+    under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned<Tickets>;
+    with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists<Tickets>;
+    under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu<Tickets>;
+    under_fair_locks_disks_stream_and_everything_comes_home Fair<Tickets>;
 }
 
 /// No lock excludes anybody: counts must not add up, else the tests above show nothing.

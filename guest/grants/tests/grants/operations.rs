@@ -3,6 +3,9 @@
 use crate::support::{GRANTER, MAPPER, STRANGER, Tickets, world};
 use haltkick_grants::*;
 
+type StrictSingle<K> = Strict<Single<K>>;
+type StrictSplit<K> = Strict<Split<K>>;
+
 /// Runs the same tests under every scheme; under Miri, which is slow, under the one with most kinds of locks.
 macro_rules! under_every_scheme {
     ($($test:ident)+) => {
@@ -10,6 +13,10 @@ macro_rules! under_every_scheme {
         under_every_scheme!(@ single Single [$($test)+]);
         #[cfg(not(miri))]
         under_every_scheme!(@ split Split [$($test)+]);
+        #[cfg(not(miri))]
+        under_every_scheme!(@ strict_single StrictSingle [$($test)+]);
+        #[cfg(not(miri))]
+        under_every_scheme!(@ strict_split StrictSplit [$($test)+]);
         #[cfg(not(miri))]
         under_every_scheme!(@ brief Brief [$($test)+]);
         #[cfg(not(miri))]
@@ -22,13 +29,14 @@ macro_rules! under_every_scheme {
     };
     (@ $module:ident $scheme:ident [$($test:ident)+]) => {
         mod $module {
-            $(#[test] fn $test() { super::$test::<haltkick_grants::$scheme<super::Tickets>>(); })+
+            $(#[test] fn $test() { super::$test::<super::$scheme<super::Tickets>>(); })+
         }
     };
 }
 
 under_every_scheme! {
     a_mapping_reaches_the_granters_page
+    devices_reach_what_is_mapped_as_far_as_it_is
     pins_and_flags_follow_the_mappings
     a_batch_is_unmapped_with_one_invalidation
     a_stale_translation_does_not_outlive_its_mapping
@@ -74,6 +82,28 @@ fn a_mapping_reaches_the_granters_page<S: Scheme>() {
     assert_eq!(world.page(GRANTER, 5).unwrap().read(7), 0x1234);
     assert_eq!(unmap(&world, &vcpu, &[handle]), []);
     assert!(world.mapped(&vcpu, MAPPER, handle).is_err(), "unmapped");
+    is_clean(&world);
+}
+
+fn devices_reach_what_is_mapped_as_far_as_it_is<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    // One page by two entries.
+    grant(&world, 3, PERMIT_ACCESS, 5);
+    grant(&world, 4, PERMIT_ACCESS, 5);
+    let map = |reference, flags| world.map(&vcpu, MAPPER, to_map(reference, flags)).unwrap();
+    let reads = map(3, HOST_MAP | READONLY_MAP);
+    let reach = || [false, true].map(|write| world.device_reaches(&vcpu, MAPPER, reads, write));
+    assert_eq!(reach(), [true, !S::STRICT_IOMMU]);
+    let writes = map(4, HOST_MAP);
+    let writes_too = map(3, DEVICE_MAP);
+    assert_eq!(reach(), [true, true]);
+    assert_eq!(world.rest().reachable, usize::from(S::STRICT_IOMMU));
+    unmap(&world, &vcpu, &[writes]);
+    assert_eq!(reach(), [true, true], "there is another one for writing");
+    unmap(&world, &vcpu, &[writes_too]);
+    assert_eq!(reach(), [true, !S::STRICT_IOMMU]);
+    unmap(&world, &vcpu, &[reads]);
+    assert_eq!(reach(), [false, false]);
     is_clean(&world);
 }
 

@@ -101,3 +101,18 @@ fn with_shorter_sections_a_map_changes_the_page_table_outside() {
         assert_eq!(found, [map, "R{ entry{ pte } } R{ entry{ } } maptrack{ }"]);
     }
 }
+
+/// A page that nobody else has mapped becomes reachable, and unreachable again: two more changes of page tables.
+#[test]
+fn with_a_strict_iommu_the_granters_table_is_taken_for_writing_and_mappings_are_counted_under_maptracks_lock()
+{
+    let split = [
+        "maptrack{ } R!{ entry{ pte maptrack{ } pte } }",
+        "L{ } R!{ entry{ pte maptrack{ } pte } } R{ entry{ } } maptrack{ }",
+    ];
+    assert_eq!(scopes::<Strict<Split<Tickets>>>(), split);
+    let single = ["L!{ } R!{ } pte L{ R{ pte } }", "L{ } L{ R{ pte pte } } R{ } L!{ }"];
+    assert_eq!(scopes::<Strict<Single<Tickets>>>(), single);
+    let count = Acquisitions { maptrack: 4, readers: 2, writers: 2, entries: 3 };
+    assert_eq!(acquisitions::<Strict<Split<Tickets>>>(), count);
+}

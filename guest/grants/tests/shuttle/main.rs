@@ -18,11 +18,16 @@ use haltkick_grants::*;
 use machine::{GRANTER, MAPPER, Sleeping, play_out};
 use posted::Posted;
 
+type StrictSingle<K> = Strict<Single<K>>;
+type StrictSplit<K> = Strict<Split<K>>;
+
 /// Declares the tests of every scheme.
 macro_rules! under_every_scheme {
     ($($test:ident)+) => {
         under_every_scheme!(@ single Single [$($test)+]);
         under_every_scheme!(@ split Split [$($test)+]);
+        under_every_scheme!(@ strict_single StrictSingle [$($test)+]);
+        under_every_scheme!(@ strict_split StrictSplit [$($test)+]);
         under_every_scheme!(@ brief Brief [$($test)+]);
         under_every_scheme!(@ cleaned Cleaned [$($test)+]);
         under_every_scheme!(@ lists Lists [$($test)+]);
@@ -31,7 +36,7 @@ macro_rules! under_every_scheme {
     };
     (@ $module:ident $scheme:ident [$($test:ident)+]) => {
         mod $module {
-            $(#[test] fn $test() { super::$test::<haltkick_grants::$scheme<super::Sleeping>>(); })+
+            $(#[test] fn $test() { super::$test::<super::$scheme<super::Sleeping>>(); })+
         }
     };
 }
@@ -77,6 +82,7 @@ fn map_and_unmap<S: Scheme>(world: &World<S>, vcpu: &Vcpu, readonly: u32) {
     if let Ok(handle) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP | readonly)) {
         let (_, writable) = world.mapped(vcpu, MAPPER, handle).expect("what was mapped is there");
         assert_eq!(writable, readonly == 0);
+        assert!(world.device_reaches(vcpu, MAPPER, handle, writable), "as long as it is mapped");
         unmap(world, vcpu, handle);
     }
 }
