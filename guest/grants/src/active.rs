@@ -38,9 +38,10 @@ impl<K: Kernel> Active<K> {
         if !S::ENTRY_LOCKS {
             return section();
         }
-        let _held = vcpu.order.acquire(Class::Entry, core::ptr::from_ref(self).addr(), reference);
+        let address = core::ptr::from_ref(self).addr();
+        let _held = vcpu.order.acquire(Class::Entry, address, reference);
         let token = self.lock.lock(K::domain());
-        let holding = vcpu.holding::<K>(Taken::Entry(reference));
+        let holding = vcpu.holding::<K>(Taken::Entry(reference), address);
         let result = section();
         self.lock.unlock(K::domain(), token);
         drop(holding);

@@ -28,11 +28,18 @@ struct Track {
 
 const _: () = assert!(cfg!(shuttle) || size_of::<Track>() == 16);
 
-/// Free handles. Lock and what it protects share a line; the next list does not.
-struct List<K: Kernel> {
+/// Free handles, with the lock that protects them.
+pub(crate) struct List<K: Kernel> {
     lock: K::Lock,
     head: Guarded,
     tail: Guarded,
+}
+
+impl<K: Kernel> List<K> {
+    /// Handles from `first` to before `end`.
+    pub(crate) fn new(first: u32, end: u32) -> Self {
+        Self { lock: K::new_lock(), head: Guarded::new(first), tail: Guarded::new(end - 1) }
+    }
 }
 
 /// What a handle names.
@@ -52,12 +59,21 @@ impl Mapping {
 /// One domain's maptrack.
 pub(crate) struct Maptrack<S: Scheme> {
     tracks: &'static [Track],
+    /// Each in a line of its own.
     lists: &'static [CachePadded<List<S::Kernel>>],
+    /// The only one, where it lies beside the table's lock.
+    beside: Option<&'static List<S::Kernel>>,
 }
 
 impl<S: Scheme> Maptrack<S> {
-    /// `handles` handles, all free, evenly spread over the lists of `vcpus` vCPUs if the scheme has such.
-    pub(crate) fn new(memory: &impl Memory, handles: usize, vcpus: usize) -> Self {
+    /// `handles` handles, all free, evenly spread over the lists of `vcpus` vCPUs if the scheme has such; in the list `beside`
+    /// the table's lock if there is one.
+    pub(crate) fn new(
+        memory: &impl Memory,
+        handles: usize,
+        vcpus: usize,
+        beside: Option<&'static List<S::Kernel>>,
+    ) -> Self {
         let lists = if S::MAPTRACK == MaptrackLocking::PerVcpu { vcpus } else { 1 };
         assert!(handles >= lists, "a list without an entry");
         let first_of = |list: usize| (list * handles / lists) as u32;
@@ -74,14 +90,23 @@ impl<S: Scheme> Maptrack<S> {
                 _pad: 0,
             }
         };
-        let list = |list| {
-            CachePadded::new(List {
-                lock: S::Kernel::new_lock(),
-                head: Guarded::new(first_of(list)),
-                tail: Guarded::new(first_of(list + 1) - 1),
-            })
-        };
-        Self { tracks: memory.slice(handles, track), lists: memory.slice(lists, list) }
+        let list = |list| CachePadded::new(List::new(first_of(list), first_of(list + 1)));
+        let padded = if beside.is_some() { 0 } else { lists };
+        Self { tracks: memory.slice(handles, track), lists: memory.slice(padded, list), beside }
+    }
+
+    /// List number `index`.
+    #[inline(always)]
+    fn list(&self, index: usize) -> &List<S::Kernel> {
+        match S::MAPTRACK {
+            MaptrackLocking::Beside => self.beside.expect("made so"),
+            _ => &self.lists[index],
+        }
+    }
+
+    /// How many lists there are.
+    fn list_count(&self) -> usize {
+        if S::MAPTRACK == MaptrackLocking::Beside { 1 } else { self.lists.len() }
     }
 
     /// A free handle, or none. With [`MaptrackLocking::Table`] under the table's lock.
@@ -148,13 +173,14 @@ impl<S: Scheme> Maptrack<S> {
 
     #[inline(always)]
     fn locked<R>(&self, index: usize, vcpu: &Vcpu, section: impl FnOnce(&List<S::Kernel>) -> R) -> R {
-        let list = &*self.lists[index];
+        let list = self.list(index);
         if S::MAPTRACK == MaptrackLocking::Table {
             return section(list);
         }
-        let _held = vcpu.order.acquire(Class::Maptrack, core::ptr::from_ref(list).addr(), vcpu.index as u32);
+        let address = core::ptr::from_ref(list).addr();
+        let _held = vcpu.order.acquire(Class::Maptrack, address, vcpu.index as u32);
         let token = list.lock.lock(S::Kernel::domain());
-        let holding = vcpu.holding::<S::Kernel>(Taken::Maptrack(index));
+        let holding = vcpu.holding::<S::Kernel>(Taken::Maptrack(index), address);
         let result = section(list);
         list.lock.unlock(S::Kernel::domain(), token);
         drop(holding);
@@ -211,7 +237,8 @@ impl<S: Scheme> Maptrack<S> {
     /// How many handles there are, and how many are free and in their own list. Exact at rest.
     pub(crate) fn census(&self) -> (usize, usize) {
         let mut home = 0;
-        for (index, list) in self.lists.iter().enumerate() {
+        for index in 0..self.list_count() {
+            let list = self.list(index);
             let (mut handle, mut last) = (list.head.get(), NONE);
             // A list that has become a ring would go on for ever.
             for _ in 0..=self.tracks.len() {

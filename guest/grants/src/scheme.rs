@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|
 //! | [`Single`] (G0) | spinlock | the table's | the table's | |
 //! | [`Split`] (G1) | unfair rwlock | spinlock each | spinlock, taken alone | read lock, both entries in order |
+//! | [`Unpadded`] | as G1 | as G1 | as G1, in the line of the table's lock | as G1 |
 //! | [`Brief`] (G1b) | unfair rwlock | spinlock each | spinlock, taken inside the entry's | as G1 |
 //! | [`Cleaned`] (G2) | unfair rwlock | spinlock each | spinlock, taken alone | write lock |
 //! | [`Lists`] (G3) | unfair rwlock | spinlock each | a list and a spinlock per vCPU | write lock |
@@ -45,9 +46,9 @@ pub trait Kernel: Sized + Sync + 'static {
     fn domain() -> &'static Self::Domain;
     /// What it takes to make or remove one mapping, beyond the store. Called for each, so a kernel may count progress by it.
     fn page_table_work() {}
-    /// One of the tables' locks has been acquired. For who counts them.
+    /// One of the tables' locks has been acquired, which lies at that address. For who counts them.
     #[inline(always)]
-    fn acquired(_: Taken) {}
+    fn acquired(_: Taken, _address: usize) {}
     /// It is about to be released, or has just been.
     #[inline(always)]
     fn released(_: Taken) {}
@@ -74,8 +75,10 @@ pub type Readers<K> = PerCpuRwDomain<&'static <K as Kernel>::Domain, &'static [R
 pub enum MaptrackLocking {
     /// The mapping domain's table lock; one list.
     Table,
-    /// A spinlock; one list.
+    /// A spinlock; one list. Lock and list have a line of their own.
     One,
+    /// The same, but they lie beside the table's lock, in its line.
+    Beside,
     /// A spinlock per vCPU, each with a list.
     PerVcpu,
 }
@@ -220,6 +223,13 @@ scheme! {
     Split: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
     MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true, MAPTRACK: MaptrackLocking = MaptrackLocking::One,
     SWAP: SwapLocking = SwapLocking::Ascending
+}
+
+scheme! {
+    /// G1 whose maptrack lock, with the list that it protects, lies in one line with the table's lock.
+    Unpadded: UnfairRwLock = UnfairRwLock::new(), K::Domain = _readers => K::domain();
+    MAP: MapLocking = MapLocking::Entry, LOOK_LOCKED: bool = true,
+    MAPTRACK: MaptrackLocking = MaptrackLocking::Beside, SWAP: SwapLocking = SwapLocking::Ascending
 }
 
 scheme! {

@@ -4,17 +4,25 @@ use haltkick_locks::{CachePadded, RwLock};
 
 use crate::active::Active;
 use crate::guarded::Guarded;
+use crate::maptrack::List;
 use crate::order::Class;
 use crate::scheme::Readers;
 use crate::shared::SharedEntry;
-use crate::{Memory, Scheme, Status, Taken, Vcpu};
+use crate::{MaptrackLocking, Memory, Scheme, Sizes, Status, Taken, Vcpu};
 
 /// Entries per page of the shared table.
 pub const ENTRIES_PER_PAGE: usize = 512;
 
+/// A table's lock, and what shares its line.
+pub(crate) struct Line<S: Scheme> {
+    table: S::TableLock,
+    /// The free handles of the domain, where its maptrack lock is not padded.
+    handles: Option<List<S::Kernel>>,
+}
+
 /// One domain's table.
 pub(crate) struct Table<S: Scheme> {
-    lock: CachePadded<S::TableLock>,
+    line: &'static CachePadded<Line<S>>,
     /// The domain that grants by this table.
     owner: u16,
     /// Entries that there are. Protected by the lock: changed by a writer only.
@@ -31,20 +39,35 @@ pub(crate) struct Entry<'a, S: Scheme> {
 }
 
 impl<S: Scheme> Table<S> {
-    /// `owner`'s table of `count` entries that can grow to `most`.
-    pub(crate) fn new(memory: &impl Memory, owner: u16, count: usize, most: usize) -> Self {
-        assert!(count <= most);
+    /// `owner`'s table of as many entries as `sizes` says.
+    pub(crate) fn new(memory: &impl Memory, owner: u16, sizes: Sizes) -> Self {
+        let most = sizes.most_references;
+        assert!(sizes.references <= most);
+        let line = |_| {
+            let handles =
+                (S::MAPTRACK == MaptrackLocking::Beside).then(|| List::new(0, sizes.handles as u32));
+            CachePadded::new(Line { table: S::new_table_lock(), handles })
+        };
         Self {
-            lock: CachePadded::new(S::new_table_lock()),
+            line: &memory.slice(1, line)[0],
             owner,
-            count: Guarded::new(count as u32),
+            count: Guarded::new(sizes.references as u32),
             shared: memory.slice(most, |_| SharedEntry::new()),
             active: memory.slice(most, |_| Active::new()),
         }
     }
 
+    /// The free handles that lie beside the lock, if any do.
+    pub(crate) fn handles(&self) -> Option<&'static List<S::Kernel>> {
+        self.line.handles.as_ref()
+    }
+
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
+    }
+
+    fn lock_address(&self) -> usize {
+        core::ptr::from_ref(&self.line.table).addr()
     }
 
     /// Does `section` while the table keeps its size.
@@ -57,10 +80,10 @@ impl<S: Scheme> Table<S> {
     ) -> R {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
-        let token = self.lock.read(domain);
-        let holding = vcpu.holding::<S::Kernel>(Taken::TableRead(self.owner));
+        let token = self.line.table.read(domain);
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableRead(self.owner), self.lock_address());
         let result = section();
-        self.lock.read_unlock(domain, token);
+        self.line.table.read_unlock(domain, token);
         drop(holding);
         result
     }
@@ -75,10 +98,10 @@ impl<S: Scheme> Table<S> {
     ) -> R {
         let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
         let domain = S::table_domain(readers);
-        let token = self.lock.write(domain);
-        let holding = vcpu.holding::<S::Kernel>(Taken::TableWrite(self.owner));
+        let token = self.line.table.write(domain);
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableWrite(self.owner), self.lock_address());
         let result = section();
-        self.lock.write_unlock(domain, token);
+        self.line.table.write_unlock(domain, token);
         drop(holding);
         result
     }

@@ -114,9 +114,9 @@ impl Vcpu {
 
     /// Tells the host that this vCPU holds a lock, one more, until dropped; and the kernel, which lock it is.
     #[inline(always)]
-    pub(crate) fn holding<K: Kernel>(&self, taken: Taken) -> Holding<K> {
+    pub(crate) fn holding<K: Kernel>(&self, taken: Taken, address: usize) -> Holding<K> {
         K::domain().platform().section_entered();
-        K::acquired(taken);
+        K::acquired(taken, address);
         Holding(taken, PhantomData)
     }
 

@@ -54,10 +54,12 @@ pub struct World<S: Scheme> {
 
 impl<S: Scheme> DomainState<S> {
     fn new(memory: &impl Memory, id: usize, sizes: Sizes) -> Self {
+        let table = Table::new(memory, id as u16, sizes);
+        let maptrack = Maptrack::new(memory, sizes.handles, sizes.vcpus, table.handles());
         Self {
             id: id as u16,
-            table: Table::new(memory, id as u16, sizes.references, sizes.most_references),
-            maptrack: Maptrack::new(memory, sizes.handles, sizes.vcpus),
+            table,
+            maptrack,
             window: Window::new(memory, sizes.handles),
             iommu: Iommu::new(memory, if S::STRICT_IOMMU { sizes.frames } else { 0 }),
             frames: memory.slice(sizes.frames, |_| AtomicU32::new(ABSENT)),

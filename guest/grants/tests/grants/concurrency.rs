@@ -14,7 +14,7 @@ const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
-const SCHEMES: u64 = 9;
+const SCHEMES: u64 = 10;
 /// What counts as an operation: one that was done, or refused.
 const OPERATIONS: [Counter; 7] = [
     Counter::Map,
@@ -92,6 +92,7 @@ under_every_scheme! {
     under_one_lock_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Single<Tickets>>;
     under_split_locks_disks_stream_and_everything_comes_home Split<Tickets>;
     under_split_locks_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Split<Tickets>>;
+    with_an_unpadded_maptrack_lock_disks_stream_and_everything_comes_home Unpadded<Tickets>;
     with_shorter_sections_disks_stream_and_everything_comes_home Brief<Tickets>;
     under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned<Tickets>;
     with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists<Tickets>;

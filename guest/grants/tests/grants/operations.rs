@@ -14,6 +14,8 @@ macro_rules! under_every_scheme {
         #[cfg(not(miri))]
         under_every_scheme!(@ split Split [$($test)+]);
         #[cfg(not(miri))]
+        under_every_scheme!(@ unpadded Unpadded [$($test)+]);
+        #[cfg(not(miri))]
         under_every_scheme!(@ strict_single StrictSingle [$($test)+]);
         #[cfg(not(miri))]
         under_every_scheme!(@ strict_split StrictSplit [$($test)+]);

@@ -29,10 +29,10 @@ fn acquisitions<S: Scheme>() -> Acquisitions {
     let mut of = Acquisitions::default();
     for step in map.into_iter().chain(unmap) {
         match step {
-            Step::Take(Taken::Maptrack(_)) => of.maptrack += 1,
-            Step::Take(Taken::TableRead(_)) => of.readers += 1,
-            Step::Take(Taken::TableWrite(_)) => of.writers += 1,
-            Step::Take(Taken::Entry(_)) => of.entries += 1,
+            Step::Take(Taken::Maptrack(_), _) => of.maptrack += 1,
+            Step::Take(Taken::TableRead(_), _) => of.readers += 1,
+            Step::Take(Taken::TableWrite(_), _) => of.writers += 1,
+            Step::Take(Taken::Entry(_), _) => of.entries += 1,
             Step::Drop(_) | Step::PageTable => {}
         }
     }
@@ -61,10 +61,10 @@ fn scopes<S: Scheme>() -> [String; 2] {
     let (map, unmap) = for_one_page::<S>();
     [map, unmap].map(|steps| {
         let words = steps.into_iter().map(|step| match step {
-            Step::Take(Taken::Maptrack(_)) => "maptrack{".into(),
-            Step::Take(Taken::TableRead(domain)) => format!("{}{{", table(domain)),
-            Step::Take(Taken::TableWrite(domain)) => format!("{}!{{", table(domain)),
-            Step::Take(Taken::Entry(_)) => "entry{".into(),
+            Step::Take(Taken::Maptrack(_), _) => "maptrack{".into(),
+            Step::Take(Taken::TableRead(domain), _) => format!("{}{{", table(domain)),
+            Step::Take(Taken::TableWrite(domain), _) => format!("{}!{{", table(domain)),
+            Step::Take(Taken::Entry(_), _) => "entry{".into(),
             Step::Drop(_) => "}".into(),
             Step::PageTable => "pte".into(),
         });
@@ -115,4 +115,25 @@ fn with_a_strict_iommu_the_granters_table_is_taken_for_writing_and_mappings_are_
     assert_eq!(scopes::<Strict<Single<Tickets>>>(), single);
     let count = Acquisitions { maptrack: 4, readers: 2, writers: 2, entries: 3 };
     assert_eq!(acquisitions::<Strict<Split<Tickets>>>(), count);
+}
+
+/// Where the maptrack lock and the lock of the mapper's table lie, by lines of 64 bytes.
+fn lines<S: Scheme>() -> [usize; 2] {
+    let (map, unmap) = for_one_page::<S>();
+    let line_of = |wanted| {
+        map.iter().chain(&unmap).find_map(|step| match step {
+            Step::Take(taken, address) if *taken == wanted => Some(address / 64),
+            _ => None,
+        })
+    };
+    [Taken::Maptrack(0), Taken::TableRead(MAPPER)].map(|taken| line_of(taken).expect("it is taken"))
+}
+
+#[test]
+fn the_maptrack_lock_has_a_line_of_its_own_unless_it_lies_beside_the_tables() {
+    let [maptrack, table] = lines::<Split<Tickets>>();
+    assert_ne!(maptrack, table);
+    let [maptrack, table] = lines::<Unpadded<Tickets>>();
+    assert_eq!(maptrack, table);
+    assert_eq!(scopes::<Unpadded<Tickets>>(), scopes::<Split<Tickets>>());
 }

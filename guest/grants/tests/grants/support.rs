@@ -16,8 +16,8 @@ thread_local! {
 /// What the kernel does on the way to a mapping and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Acquires a lock.
-    Take(Taken),
+    /// Acquires a lock, which lies at that address.
+    Take(Taken, usize),
     /// Releases it.
     Drop(Taken),
     /// Changes a page table.
@@ -93,8 +93,8 @@ impl Kernel for Tickets {
         note(Step::PageTable);
     }
 
-    fn acquired(taken: Taken) {
-        note(Step::Take(taken));
+    fn acquired(taken: Taken, address: usize) {
+        note(Step::Take(taken, address));
     }
 
     fn released(taken: Taken) {

@@ -26,6 +26,7 @@ macro_rules! under_every_scheme {
     ($($test:ident)+) => {
         under_every_scheme!(@ single Single [$($test)+]);
         under_every_scheme!(@ split Split [$($test)+]);
+        under_every_scheme!(@ unpadded Unpadded [$($test)+]);
         under_every_scheme!(@ strict_single StrictSingle [$($test)+]);
         under_every_scheme!(@ strict_split StrictSplit [$($test)+]);
         under_every_scheme!(@ brief Brief [$($test)+]);
