@@ -1,7 +1,7 @@
 //! The lock order, and a check of it in test builds.
 //!
 //! ```text
-//! table (by address, where two are held)  ->  active entry (by reference)  ->  maptrack list, never two
+//! a kernel's own  ->  table (by address, where two are held)  ->  active entry (by reference)  ->  maptrack list, never two
 //! ```
 //!
 //! Whoever acquires upwards in this order only cannot be part of a deadlock. The check knows what each vCPU holds and
@@ -13,6 +13,7 @@ use core::cell::Cell;
 /// Kinds of locks, in the order in which they may be acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
+    Kernel,
     Table,
     Entry,
     Maptrack,

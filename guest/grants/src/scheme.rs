@@ -65,6 +65,8 @@ pub enum Taken {
     Entry(u32),
     /// The lock of the maptrack list of this number.
     Maptrack(usize),
+    /// None of a table's: the one of [`KernelLock`](crate::KernelLock).
+    Kernel,
 }
 
 /// Slots for the readers of per-CPU locks.

@@ -8,11 +8,13 @@
 //! Beside the disks lie entries for a hostile part of the guest, which changes them at any time and takes back grants of
 //! the disks while they are being mapped.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use haltkick_locks::CachePadded;
 
 use crate::access::{DEVICE_MAP, HOST_MAP, READONLY_MAP};
+use crate::kernel_lock::{KernelLock, Listed};
 use crate::shared::{ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, WRITING};
 use crate::{
     CopyRequest, ENTRIES_PER_PAGE, MapRequest, Memory, PAGE_WORDS, Place, Rest, Scheme, Sizes, Status, Vcpu,
@@ -33,10 +35,41 @@ const HOSTILE: usize = 11;
 /// Handles per vCPU: a request, a probe, one that always stays in its list, and as many again.
 const HANDLES: usize = 2 * (SEGMENTS + 2);
 
+/// What is arranged around the grant tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrangement {
+    /// Each disk is served by one vCPU alone, as its event channel would be bound to it; else by whoever comes first.
+    pub bound: bool,
+    /// A lock that each page needs besides.
+    pub kernel_lock: Option<KernelLock>,
+}
+
 /// Disks, their guest and their backend.
 pub struct Stream<S: Scheme> {
     world: World<S>,
     disks: &'static [CachePadded<Disk>],
+    vcpus: usize,
+    arrangement: Arrangement,
+    /// Pages that are granted or mapped, as the kernel of [`Arrangement::kernel_lock`] knows them.
+    listed: Listed<S::Kernel>,
+}
+
+/// What is not where it belongs when all requests are finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unrest {
+    /// In the grant tables.
+    pub rest: Rest,
+    /// Words of pages and disks.
+    pub misplaced: usize,
+    /// Pages that a kernel still lists.
+    pub listed: u32,
+}
+
+impl fmt::Display for Unrest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rest, misplaced, listed } = self;
+        write!(f, "{rest}; {misplaced} words misplaced, {listed} pages listed by a kernel")
+    }
 }
 
 #[derive(Debug)]
@@ -78,8 +111,8 @@ impl Request {
 
 impl<S: Scheme> Stream<S> {
     /// `disks` idle disks, served by `vcpus` vCPUs.
-    pub fn new(memory: &impl Memory, disks: usize, vcpus: usize) -> Self {
-        let references = disks * SEGMENTS + HOSTILE;
+    pub fn new(memory: &impl Memory, disks: usize, vcpus: usize, arrangement: Arrangement) -> Self {
+        let references = disks * SEGMENTS + HOSTILE + vcpus;
         let backend_frames = 1;
         let sizes = Sizes {
             vcpus,
@@ -101,7 +134,28 @@ impl<S: Scheme> Stream<S> {
                 media: memory.slice(SEGMENTS * SECTOR_WORDS, |_| AtomicU64::new(0)),
             })
         };
-        Self { world, disks: memory.slice(disks, disk) }
+        let (disks, listed) = (memory.slice(disks, disk), Listed::new());
+        Self { world, disks, vcpus, arrangement, listed }
+    }
+
+    /// The disks that `vcpu` serves, in the order in which it looks for requests.
+    pub fn disks_of(&self, vcpu: &Vcpu) -> impl Iterator<Item = usize> + Clone + use<S> {
+        let disks = self.disks.len();
+        let (count, step) = if self.arrangement.bound {
+            (disks.saturating_sub(vcpu.index).div_ceil(self.vcpus), self.vcpus)
+        } else {
+            (disks, 1)
+        };
+        let first = vcpu.index % disks;
+        (0..count).map(move |i| (first + i * step) % disks)
+    }
+
+    /// A page comes under the lock of `kernel`, or goes.
+    #[inline(always)]
+    fn list(&self, kernel: KernelLock, change: impl FnOnce(&Listed<S::Kernel>)) {
+        if self.arrangement.kernel_lock == Some(kernel) {
+            change(&self.listed);
+        }
     }
 
     /// The grant tables.
@@ -119,8 +173,9 @@ impl<S: Scheme> Stream<S> {
     }
 
     /// The guest's part: data into the pages of a write, nothing into those of a read; a grant for each.
-    pub fn publish(&self, request: &Request) {
+    pub fn publish(&self, vcpu: &Vcpu, request: &Request) {
         for segment in 0..SEGMENTS {
+            self.list(KernelLock::Granter, |listed| listed.add(vcpu));
             let page = self.page(request, segment);
             for word in 0..SECTOR_WORDS {
                 page.write(word, if request.is_write() { request.expected(segment, word) } else { 0 });
@@ -151,6 +206,7 @@ impl<S: Scheme> Stream<S> {
                     Err(status) => panic!("disk {}: a page cannot be mapped: {status}", request.disk),
                 }
             };
+            self.list(KernelLock::Mapper, |listed| listed.add(vcpu));
         }
     }
 
@@ -177,15 +233,19 @@ impl<S: Scheme> Stream<S> {
 
     /// The backend unmaps all pages, in one batch.
     pub fn unmap(&self, vcpu: &Vcpu, request: &Request) {
+        for _ in request.handles {
+            self.list(KernelLock::Mapper, |listed| listed.remove(vcpu));
+        }
         let refused = |handle, status| panic!("disk {}: handle {handle}: {status}", request.disk);
         self.world.unmap(vcpu, BACKEND, &request.handles, refused).expect("the backend exists");
     }
 
     /// The guest takes its grants back, checks every byte, and lets the disk go.
-    pub fn finish(&self, request: Request) {
+    pub fn finish(&self, vcpu: &Vcpu, request: Request) {
         for segment in 0..SEGMENTS {
             let revoked = self.world.shared(FRONTEND, request.reference(segment)).revoke();
             assert!(revoked, "disk {}: a page is in use after it was unmapped", request.disk);
+            self.list(KernelLock::Granter, |listed| listed.remove(vcpu));
         }
         assert_eq!(self.misplaced(&request), 0, "disk {}: words are not where they belong", request.disk);
         let disk = &self.disks[request.disk];
@@ -273,6 +333,30 @@ impl<S: Scheme> Stream<S> {
         _ = self.world.grow(vcpu, FRONTEND, references + 1);
     }
 
+    /// What a hostile mapper does all day: it maps the page that it was granted for itself alone, and unmaps it.
+    pub fn map_in_vain(&self, vcpu: &Vcpu) {
+        let request =
+            MapRequest { granter: FRONTEND, reference: self.page_of(vcpu), flags: HOST_MAP | READONLY_MAP };
+        let handle = self.world.map(vcpu, BACKEND, request).expect("it has been granted");
+        let refused = |handle, status| panic!("handle {handle}: {status}");
+        self.world.unmap(vcpu, BACKEND, &[handle], refused).expect("the backend exists");
+    }
+
+    /// Grants `vcpu` a page to [`map_in_vain`](Self::map_in_vain).
+    pub fn grant_in_vain(&self, vcpu: &Vcpu) {
+        let page = self.page_of(vcpu);
+        self.world.shared(FRONTEND, page).publish(BACKEND, PERMIT_ACCESS | READONLY, page);
+    }
+
+    fn page_of(&self, vcpu: &Vcpu) -> u32 {
+        (self.disks.len() * SEGMENTS + HOSTILE + vcpu.index) as u32
+    }
+
+    /// A writer who wants nothing: the table is as large as it asks for.
+    pub fn grow_in_vain(&self, vcpu: &Vcpu) {
+        self.world.grow(vcpu, FRONTEND, 1).expect("the frontend exists");
+    }
+
     /// Exchanges two of the hostile entries.
     pub fn swap(&self, vcpu: &Vcpu) {
         let (a, b) = (self.hostile_reference(vcpu), self.hostile_reference(vcpu));
@@ -288,13 +372,18 @@ impl<S: Scheme> Stream<S> {
     ///
     /// # Errors
     /// What is not where it belongs.
-    pub fn rest(&self) -> Result<Rest, (Rest, usize)> {
+    pub fn rest(&self) -> Result<Rest, Unrest> {
         let rest = self.world.rest();
         let last = |(index, disk): (usize, &CachePadded<Disk>)| {
             let number = disk.requests.load(Relaxed).checked_sub(1)?;
             Some(Request { disk: index, number, handles: [0; SEGMENTS] })
         };
         let misplaced = self.disks.iter().enumerate().filter_map(last).map(|it| self.misplaced(&it)).sum();
-        if rest.is_clean() && misplaced == 0 { Ok(rest) } else { Err((rest, misplaced)) }
+        let listed = self.listed.pages();
+        if rest.is_clean() && misplaced == 0 && listed == 0 {
+            Ok(rest)
+        } else {
+            Err(Unrest { rest, misplaced, listed })
+        }
     }
 }

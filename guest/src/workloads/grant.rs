@@ -9,8 +9,8 @@
 use core::sync::atomic::Ordering;
 
 use haltkick_grants::{
-    Brief, Cleaned, Counter, Fair, Kernel, Lists, PerCpu, Request, SEGMENTS, Scheme, Single, Split, Stream,
-    Unlocked, Vcpu,
+    Arrangement, Brief, Cleaned, Counter, Fair, Kernel, KernelLock, Lists, PerCpu, Request, SEGMENTS, Scheme,
+    Single, Split, Stream, Strict, Unlocked, Unpadded, Vcpu,
 };
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
@@ -42,41 +42,72 @@ const USE: usize = 1;
 const FLAGS: WorkloadFlags =
     WorkloadFlags::CHECKS_AT_REST.with(WorkloadFlags::NEEDS_PARTS).with(WorkloadFlags::IDEAL_IS_LOCK_FREE);
 
-/// Declares one workload per locking scheme.
+/// Disks that are served by whoever comes first, and no lock but those of the tables.
+const FREE: Arrangement = Arrangement { bound: false, kernel_lock: None };
+/// Each disk is one vCPU's.
+const BOUND: Arrangement = Arrangement { bound: true, ..FREE };
+/// And a lock of a kernel's own.
+const GRANTER_LOCK: Option<KernelLock> = Some(KernelLock::Granter);
+const MAPPER_LOCK: Option<KernelLock> = Some(KernelLock::Mapper);
+
+/// Declares one workload per locking scheme and arrangement. Without locks there is no kernel's own neither.
 macro_rules! workloads {
-    ($($order:literal $name:literal, $summary:literal, $scheme:ident;)+) => {$(
+    ($($order:literal $name:literal, $summary:literal, |$kernel:ident| $scheme:ty, $arrangement:expr;)+) => {$(
         workload! {
             $order $name, $summary, FLAGS,
             ["map", "use"] => || {
-                fn with_parts<K: Kernel>() {
-                    serve::<$scheme<K>>(true);
+                fn with_parts<$kernel: Kernel>() {
+                    serve::<$scheme>(true, $arrangement);
                 }
-                by_part!(Part::of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false));
+                let lock_free = Arrangement { kernel_lock: None, ..$arrangement };
+                by_part!(Part::of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false, lock_free));
             }
         }
     )+};
 }
 
 workloads! {
-    "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0)", Single;
-    "210" "grant-split", "the same: table rwlock, a spinlock per entry, one for maptrack (G1, as posted)", Split;
-    "215" "grant-brief", "the same: and page tables are changed outside of locks where they can be (G1b)", Brief;
-    "220" "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)", Cleaned;
-    "230" "grant-lists", "the same: and a list of free handles per vCPU (G3)", Lists;
-    "240" "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", PerCpu;
-    "250" "grant-fair", "the same: and a fair queued rwlock underneath (G5)", Fair;
+    "200" "grant-single", "disks (--locks) stream through a grant table: one spinlock per table (G0, before 2013)",
+        |K| Single<K>, FREE;
+    "201" "grant-single-strict", "the same, with a strict IOMMU", |K| Strict<Single<K>>, FREE;
+    "202" "grant-single-granter-lock", "G0, and a global lock in the granter's own kernel", |K| Single<K>,
+        Arrangement { kernel_lock: GRANTER_LOCK, ..FREE };
+    "203" "grant-single-mapper-lock", "G0, and a global lock in the mapper's own kernel", |K| Single<K>,
+        Arrangement { kernel_lock: MAPPER_LOCK, ..FREE };
+    "210" "grant-split", "disks stream: table rwlock, a spinlock per entry, one for maptrack (G1, as posted in 2013)",
+        |K| Split<K>, FREE;
+    "211" "grant-split-unpadded", "G1 whose maptrack lock lies in one line with the table's", |K| Unpadded<K>, FREE;
+    "212" "grant-split-strict", "G1 with a strict IOMMU", |K| Strict<Split<K>>, FREE;
+    "213" "grant-split-bound", "G1, and each disk is served by one vCPU alone", |K| Split<K>, BOUND;
+    "214" "grant-split-granter-lock", "G1, and a global lock in the granter's own kernel", |K| Split<K>,
+        Arrangement { kernel_lock: GRANTER_LOCK, ..FREE };
+    "215" "grant-split-granter-lock-bound", "the same, and each disk is served by one vCPU alone", |K| Split<K>,
+        Arrangement { kernel_lock: GRANTER_LOCK, ..BOUND };
+    "216" "grant-split-mapper-lock", "G1, and a global lock in the mapper's own kernel", |K| Split<K>,
+        Arrangement { kernel_lock: MAPPER_LOCK, ..FREE };
+    "217" "grant-split-mapper-lock-bound", "the same, and each disk is served by one vCPU alone", |K| Split<K>,
+        Arrangement { kernel_lock: MAPPER_LOCK, ..BOUND };
+    "219" "grant-brief", "disks stream: G1 that changes page tables outside of locks where it can (G1b)",
+        |K| Brief<K>, FREE;
+    "220" "grant-cleaned", "the same: and no lock is taken under maptrack's or a second entry's (G2)",
+        |K| Cleaned<K>, FREE;
+    "230" "grant-lists", "the same: and a list of free handles per vCPU (G3)", |K| Lists<K>, FREE;
+    "240" "grant-per-cpu", "the same: and a per-CPU reader lock for the table (G4)", |K| PerCpu<K>, FREE;
+    "250" "grant-fair", "the same: and a fair queued rwlock underneath (G5)", |K| Fair<K>, FREE;
 }
 
 /// One vCPU of the backend, until the window closes; then, when all have come to rest, the last one looks at everything.
 /// `locked`: several vCPUs may touch one entry. Without locks nobody may, so there is no hostile guest and no writer.
-fn serve<S: Scheme>(locked: bool) {
-    let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
-    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
-    let stream = unsafe { arena::shared(|| Stream::<S>::new(&ARENA, disks, vcpus)) };
+fn serve<S: Scheme>(locked: bool, arrangement: Arrangement) {
+    let stream = stream_of_run::<S>(arrangement);
     let vcpu = Vcpu::new(cpu(), dice().next());
     let (think, rings) = (iterations(boot().think_ns), Sections::of_this_vcpu());
-    let (mut disk, mut requests) = (cpu() % disks, 0);
-    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+    let mut requests = 0;
+    // None where there are more vCPUs than disks, and each disk is one's alone.
+    for disk in stream.disks_of(&vcpu).cycle() {
+        if control().window.load(Ordering::Relaxed) == WINDOW_CLOSED {
+            break;
+        }
         let mut claimed = None;
         rings.exclusive(disk, || claimed = stream.claim(disk));
         if let Some(request) = claimed {
@@ -87,28 +118,39 @@ fn serve<S: Scheme>(locked: bool) {
             }
             work(think);
         }
-        disk = (disk + 1) % disks;
     }
+    come_to_rest(stream, &vcpu);
+}
+
+/// The disks of this run, which vCPU 0 makes.
+pub(crate) fn stream_of_run<S: Scheme>(arrangement: Arrangement) -> &'static Stream<S> {
+    let (disks, vcpus) = (boot().lock_count as usize, boot().vcpus as usize);
+    // SAFETY: a run has one workload and one lock, so all vCPUs come here with the same `S`, once each.
+    unsafe { arena::shared(|| Stream::new(&ARENA, disks, vcpus, arrangement)) }
+}
+
+/// This vCPU has finished; the last to do so looks at everything.
+pub(crate) fn come_to_rest<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     for counter in Counter::ALL {
         add(&this().results.lock_events[GRANT_EVENTS + counter as usize], vcpu.counted(counter));
     }
     at_rest::arrive(|| {
-        if let Err((rest, misplaced)) = stream.rest() {
-            panic!("grant tables at rest: {rest}; {misplaced} words misplaced");
+        if let Err(unrest) = stream.rest() {
+            panic!("grant tables at rest: {unrest}");
         }
     });
 }
 
 fn one_request<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu, mut request: Request) {
     let results = &this().results;
-    stream.publish(&request);
+    stream.publish(vcpu, &request);
     let asked = now();
     stream.map(vcpu, &mut request);
     let mapped = now();
     stream.move_data(vcpu, &request);
     stream.unmap(vcpu, &request);
     let unmapped = now();
-    stream.finish(request);
+    stream.finish(vcpu, request);
     // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
     if control().window.load(Ordering::Relaxed) == WINDOW_OPEN {
         add(&results.acquisitions, SEGMENTS as u64);

@@ -8,6 +8,7 @@ pub(crate) mod critical_section;
 pub(crate) mod file_copy;
 pub(crate) mod grace_period;
 pub(crate) mod grant;
+pub(crate) mod grant_writer;
 pub(crate) mod hand_off;
 pub(crate) mod hash_table;
 pub(crate) mod hint_check;

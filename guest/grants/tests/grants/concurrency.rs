@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use crate::posted::Posted;
-use crate::support::{GRANTER, Heap, MAPPER, Tickets, on_each_vcpu, world};
+use crate::support::{GRANTER, Heap, MAPPER, Step, Threads, Tickets, on_each_vcpu, steps, world};
 use haltkick_grants::*;
+use haltkick_locks::Platform;
 
 const VCPUS: usize = if cfg!(miri) { 2 } else { 6 };
 const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
 /// Schemes that disks stream under.
-const SCHEMES: u64 = 10;
+const SCHEMES: u64 = 13;
 /// What counts as an operation: one that was done, or refused.
 const OPERATIONS: [Counter; 7] = [
     Counter::Map,
@@ -33,8 +34,8 @@ fn operations_wanted() -> u64 {
 
 /// Every disk is served by whoever comes first, with everything that is hostile and occasional in between. Once, or
 /// until enough has been done; each time all come to rest, everything is looked at.
-fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str) {
-    let stream = Stream::<S>::new(&Heap, DISKS, VCPUS);
+fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
+    let stream = Stream::<S>::new(&Heap, DISKS, VCPUS, arrangement);
     let wanted = operations_wanted() / SCHEMES;
     let (mut times, counted) = (0, Counter::ALL.map(|_| AtomicU64::new(0)));
     let count = |counter: Counter| counted[counter as usize].load(Relaxed);
@@ -47,7 +48,7 @@ fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str) {
                 counted[counter as usize].fetch_add(vcpu.counted(counter), Relaxed);
             }
         });
-        stream.rest().unwrap_or_else(|(rest, misplaced)| panic!("{rest}, {misplaced} words misplaced"));
+        stream.rest().unwrap_or_else(|unrest| panic!("{unrest}"));
         assert_eq!(count(Counter::Map), count(Counter::Unmap));
     }
     let counts = Counter::ALL.map(|counter| format!("{} {}", counter.name(), count(counter)));
@@ -60,12 +61,14 @@ fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str) {
 
 fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
     for round in 0..ROUNDS {
-        if let Some(mut request) = stream.claim(vcpu.random(DISKS)) {
-            stream.publish(&request);
+        let mut disks = stream.disks_of(vcpu).cycle();
+        let disk = disks.nth(vcpu.random(DISKS));
+        if let Some(mut request) = disk.and_then(|disk| stream.claim(disk)) {
+            stream.publish(vcpu, &request);
             stream.map(vcpu, &mut request);
             stream.move_data(vcpu, &request);
             stream.unmap(vcpu, &request);
-            stream.finish(request);
+            stream.finish(vcpu, request);
         }
         stream.torment(vcpu);
         stream.probe(vcpu);
@@ -79,13 +82,18 @@ fn stream_for_a_while<S: Scheme>(stream: &Stream<S>, vcpu: &Vcpu) {
 }
 
 macro_rules! under_every_scheme {
-    ($($name:ident $scheme:ty;)+) => {$(
+    ($($name:ident $scheme:ty $(, $arrangement:expr)?;)+) => {$(
         #[test]
         fn $name() {
-            disks_stream_and_everything_comes_home::<$scheme>(stringify!($name));
+            let arrangement = [$($arrangement,)? Arrangement::default()][0];
+            disks_stream_and_everything_comes_home::<$scheme>(stringify!($name), arrangement);
         }
     )+};
 }
+
+const BOUND: Arrangement = Arrangement { bound: true, kernel_lock: None };
+const GRANTER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(KernelLock::Granter) };
+const MAPPER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(KernelLock::Mapper) };
 
 under_every_scheme! {
     under_one_lock_disks_stream_and_everything_comes_home Single<Tickets>;
@@ -94,18 +102,68 @@ under_every_scheme! {
     under_split_locks_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Split<Tickets>>;
     with_an_unpadded_maptrack_lock_disks_stream_and_everything_comes_home Unpadded<Tickets>;
     with_shorter_sections_disks_stream_and_everything_comes_home Brief<Tickets>;
+    bound_to_vcpus_disks_stream_and_everything_comes_home Split<Tickets>, BOUND;
+    with_a_lock_in_the_granters_kernel_disks_stream_and_everything_comes_home Split<Tickets>, GRANTER_LOCK;
+    with_a_lock_in_the_mappers_kernel_disks_stream_and_everything_comes_home Split<Tickets>, MAPPER_LOCK;
     under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned<Tickets>;
     with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists<Tickets>;
     under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu<Tickets>;
     under_fair_locks_disks_stream_and_everything_comes_home Fair<Tickets>;
 }
 
+/// Each disk is some vCPU's, and no other one's.
+#[test]
+fn bound_disks_are_served_by_one_vcpu_each_and_others_by_all() {
+    for (vcpus, disks) in [(2, 24), (3, 4), (4, 3), (5, 1)] {
+        let served = |bound| {
+            let arrangement = Arrangement { bound, kernel_lock: None };
+            let stream = Stream::<Split<Tickets>>::new(&Heap, disks, vcpus, arrangement);
+            let mut served = vec![0; disks];
+            let of_all = (0..vcpus).flat_map(|vcpu| stream.disks_of(&Vcpu::new(vcpu, 1)));
+            of_all.for_each(|disk| served[disk] += 1);
+            served
+        };
+        assert_eq!(served(true), vec![1; disks]);
+        assert_eq!(served(false), vec![vcpus; disks]);
+    }
+}
+
+/// A lock of a kernel's own is taken twice for each page, and the look at rest notices if it excludes nobody.
+#[test]
+fn a_kernels_own_lock_is_taken_when_a_page_comes_and_when_it_goes() {
+    for (arrangement, taken) in [(BOUND, 0), (GRANTER_LOCK, 2), (MAPPER_LOCK, 2)] {
+        let (stream, vcpu) = (Stream::<Split<Tickets>>::new(&Heap, 1, 1, arrangement), Vcpu::new(0, 1));
+        let steps = steps(|| {
+            let mut request = stream.claim(0).unwrap();
+            stream.publish(&vcpu, &request);
+            stream.map(&vcpu, &mut request);
+            stream.move_data(&vcpu, &request);
+            stream.unmap(&vcpu, &request);
+            stream.finish(&vcpu, request);
+        });
+        let kernels = steps.iter().filter(|step| matches!(step, Step::Take(Taken::Kernel, _))).count();
+        assert_eq!(kernels, taken * SEGMENTS, "{arrangement:?}");
+    }
+}
+
+/// vCPU 0 grows the table again and again, all others map and unmap.
+#[test]
+fn a_writer_gets_past_mappers_that_never_pause() {
+    let stream = Stream::<Split<Tickets>>::new(&Heap, 1, VCPUS, Arrangement::default());
+    on_each_vcpu(VCPUS, 1, |vcpu| {
+        stream.grant_in_vain(vcpu);
+        let writes = Threads.cpu() == 0;
+        for _ in 0..ROUNDS {
+            if writes { stream.grow_in_vain(vcpu) } else { stream.map_in_vain(vcpu) }
+        }
+    });
+    stream.rest().unwrap_or_else(|unrest| panic!("{unrest}"));
+}
+
 /// No lock excludes anybody: counts must not add up, else the tests above show nothing.
 #[test]
 #[cfg(not(miri))]
 fn without_locks_somebody_notices() {
-    use crate::support::Threads;
-
     struct None;
     impl Kernel for None {
         type Lock = haltkick_locks::NoLock;

@@ -33,7 +33,7 @@ fn acquisitions<S: Scheme>() -> Acquisitions {
             Step::Take(Taken::TableRead(_), _) => of.readers += 1,
             Step::Take(Taken::TableWrite(_), _) => of.writers += 1,
             Step::Take(Taken::Entry(_), _) => of.entries += 1,
-            Step::Drop(_) | Step::PageTable => {}
+            Step::Take(Taken::Kernel, _) | Step::Drop(_) | Step::PageTable => {}
         }
     }
     of
@@ -65,6 +65,7 @@ fn scopes<S: Scheme>() -> [String; 2] {
             Step::Take(Taken::TableRead(domain), _) => format!("{}{{", table(domain)),
             Step::Take(Taken::TableWrite(domain), _) => format!("{}!{{", table(domain)),
             Step::Take(Taken::Entry(_), _) => "entry{".into(),
+            Step::Take(Taken::Kernel, _) => "kernel{".into(),
             Step::Drop(_) => "}".into(),
             Step::PageTable => "pte".into(),
         });
