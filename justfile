@@ -41,6 +41,14 @@ bench-hostile *ARGS: setup
 bench-grant *ARGS: setup
     @{{ haltkick }} bench grant {{ ARGS }}
 
+# Grant tables: the maptrack lock padded or not, a strict IOMMU, a lock in the mapper's own kernel.
+bench-grant-options *ARGS: setup
+    @{{ haltkick }} bench grant-options {{ ARGS }}
+
+# How long a writer of a grant table waits while all others map and unmap without a pause.
+bench-grant-writer *ARGS: setup
+    @{{ haltkick }} bench grant-writer {{ ARGS }}
+
 # How long a writer waits behind a steady stream of readers, for each reader-writer lock.
 bench-rwlock *ARGS: setup
     @{{ haltkick }} bench rwlock {{ ARGS }}
@@ -134,6 +142,7 @@ model:
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-locks --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-mm --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
+    RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-grants --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
 

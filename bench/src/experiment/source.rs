@@ -11,7 +11,7 @@ use crate::text::nearest;
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 15] = [
+pub(crate) const BUILT_IN: [(&str, &str); 17] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
@@ -23,6 +23,8 @@ pub(crate) const BUILT_IN: [(&str, &str); 15] = [
     ("hostile", include_str!("../../experiments/hostile.toml")),
     ("fault", include_str!("../../experiments/fault.toml")),
     ("grant", include_str!("../../experiments/grant.toml")),
+    ("grant-options", include_str!("../../experiments/grant-options.toml")),
+    ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
     ("rwlock", include_str!("../../experiments/rwlock.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
     ("injected", include_str!("../../experiments/injected.toml")),

@@ -4,6 +4,7 @@ use haltkick_locks::Lock;
 
 use crate::access::Access;
 use crate::guarded::Guarded;
+use crate::mutant::mutant;
 use crate::order::Class;
 use crate::{Kernel, Scheme, Taken, Vcpu};
 
@@ -35,7 +36,7 @@ impl<K: Kernel> Active<K> {
         reference: u32,
         section: impl FnOnce() -> R,
     ) -> R {
-        if !S::ENTRY_LOCKS {
+        if mutant!("grants-no-entry-lock": !S::ENTRY_LOCKS => true) {
             return section();
         }
         let address = core::ptr::from_ref(self).addr();
@@ -58,7 +59,8 @@ impl<K: Kernel> Active<K> {
         let (pin, increment) = (self.pin.get(), access.increment());
         (0..4).any(|counter| {
             let shift = counter * 8;
-            increment >> shift & 0xff != 0 && pin >> shift & 0xff == 0xff
+            let full = increment >> shift & 0xff != 0 && pin >> shift & 0xff == 0xff;
+            mutant!("grants-full-counter": full => false)
         })
     }
 }

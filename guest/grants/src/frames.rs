@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicU64;
 
+use crate::mutant::mutant;
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::{Memory, Status};
 
@@ -58,7 +59,8 @@ impl Frames {
     /// Gives a frame that nobody uses to `owner`.
     pub(crate) fn assign(&self, frame: u32, owner: u16) {
         // Release: what the last owner wrote comes before. Pairs with `hold`.
-        self.states[frame as usize].store(u32::from(owner), Release);
+        let release = mutant!("grants-relaxed-assign": Release => Relaxed);
+        self.states[frame as usize].store(u32::from(owner), release);
     }
 
     /// Keeps the frame where it is, if it is `owner`'s.
@@ -68,7 +70,7 @@ impl Frames {
         };
         // Acquire: pairs with `assign`.
         self.states[frame as usize]
-            .fetch_update(Acquire, Relaxed, one_more)
+            .fetch_update(mutant!("grants-relaxed-hold": Acquire => Relaxed), Relaxed, one_more)
             .map(drop)
             .map_err(|_| Status::BadPage)
     }
@@ -76,14 +78,15 @@ impl Frames {
     /// Undoes one [`hold`](Self::hold).
     pub(crate) fn release(&self, frame: u32) {
         // Release: accesses to the page come before. Pairs with `steal`.
-        self.states[frame as usize].fetch_sub(1 << 16, Release);
+        self.states[frame as usize].fetch_sub(1 << 16, mutant!("grants-relaxed-release": Release => Relaxed));
     }
 
     /// Takes the frame away from `owner`, if nobody else keeps it.
     pub(crate) fn steal(&self, frame: u32, owner: u16) -> Result<(), Status> {
         // Acquire: pairs with `release`.
         let state = &self.states[frame as usize];
-        let stolen = state.compare_exchange(u32::from(owner), u32::from(NOBODY), Acquire, Relaxed);
+        let acquire = mutant!("grants-relaxed-steal": Acquire => Relaxed);
+        let stolen = state.compare_exchange(u32::from(owner), u32::from(NOBODY), acquire, Relaxed);
         stolen.map(drop).map_err(|_| Status::BadPage)
     }
 

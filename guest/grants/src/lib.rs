@@ -26,6 +26,7 @@ mod maintain;
 mod map;
 mod maptrack;
 mod memory;
+mod mutant;
 mod order;
 mod rest;
 mod scheme;

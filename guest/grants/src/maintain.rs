@@ -1,5 +1,6 @@
 //! What changes a table as a whole: growth, and the exchange of two entries.
 
+use crate::mutant::mutant;
 use crate::table::Entry;
 use crate::vcpu::Counter;
 use crate::world::DomainState;
@@ -45,17 +46,19 @@ impl<S: Scheme> World<S> {
     fn swap_entries(&self, vcpu: &Vcpu, domain: &DomainState<S>, a: u32, b: u32) -> Result<(), Status> {
         let (entry_a, entry_b) = (domain.table.entry(a)?, domain.table.entry(b)?);
         let exchange = || {
-            if entry_a.active.pin.get() != 0 || entry_b.active.pin.get() != 0 {
+            let mapped = entry_a.active.pin.get() != 0 || entry_b.active.pin.get() != 0;
+            if mutant!("grants-swap-mapped": mapped => false) {
                 return Err(Status::Again);
             }
             entry_a.shared.swap(entry_b.shared);
             Ok(())
         };
+        let as_given = S::SWAP == SwapLocking::AsGiven;
         // ABBA: two swaps of one pair must take its locks in one order. Itself: one lock is taken once.
-        if a == b && S::SWAP != SwapLocking::AsGiven {
+        if mutant!("grants-swap-itself": a == b => false) && !as_given {
             return Ok(());
         }
-        let (first, second) = if a < b || S::SWAP == SwapLocking::AsGiven {
+        let (first, second) = if mutant!("grants-swap-as-given": a < b => true) || as_given {
             (&entry_a, &entry_b)
         } else {
             (&entry_b, &entry_a)

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::maptrack::Mapping;
+use crate::mutant::mutant;
 use crate::shared::{READING, WRITING};
 use crate::table::Entry;
 use crate::vcpu::Counter;
@@ -44,19 +45,20 @@ impl<S: Scheme> World<S> {
             }
         };
 
+        let locking = mutant!("grants-release-first": S::MAP => MapLocking::Nothing);
         let pinned = granter.table.map(&self.readers, vcpu, || {
             self.pin_entry(vcpu, granter, mapper, request.reference, access, |frame| {
-                if S::MAP == MapLocking::Entry {
+                if locking == MapLocking::Entry {
                     install(frame);
                     track(frame);
                 }
             })
         });
         let Ok(frame) = pinned else {
-            self.put_handle(vcpu, local, handle);
+            mutant!("grants-forget-handle": self.put_handle(vcpu, local, handle) => ());
             return pinned;
         };
-        match S::MAP {
+        match locking {
             MapLocking::Entry => {}
             MapLocking::BothTables => {
                 install(frame);
@@ -157,10 +159,10 @@ impl<S: Scheme> World<S> {
         let active = entry.active;
         active.pin.set(active.pin.get() - access.increment());
         if active.pin.get() == 0 {
-            self.frames.release(active.frame.get());
+            mutant!("grants-keep-frame": self.frames.release(active.frame.get()) => ());
             entry.shared.clear(READING | WRITING);
         } else if access.is_write() && !active.is_written() {
-            entry.shared.clear(WRITING);
+            mutant!("grants-keep-writing": entry.shared.clear(WRITING) => ());
         }
     }
 }

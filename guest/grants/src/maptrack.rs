@@ -4,6 +4,7 @@ use haltkick_locks::{CachePadded, Lock};
 
 use crate::access::READONLY_MAP;
 use crate::guarded::Guarded;
+use crate::mutant::mutant;
 use crate::order::Class;
 use crate::sync::{AtomicU32, Ordering::*};
 use crate::vcpu::Counter;
@@ -116,7 +117,10 @@ impl<S: Scheme> Maptrack<S> {
         }
         // One entry stays in each list, so that putting back never has to write to the head.
         let own = vcpu.index;
-        match self.locked(own, vcpu, |list| self.take(list, 1)) {
+        let take = |list: &List<S::Kernel>| {
+            self.take(list, 1).or_else(|| mutant!("grants-steal-under-own": None => self.steal(vcpu).ok()))
+        };
+        match self.locked(own, vcpu, take) {
             Some(handle) => Ok(handle),
             None => self.steal(vcpu),
         }
@@ -214,13 +218,13 @@ impl<S: Scheme> Maptrack<S> {
         if same {
             track.word.store(0, Relaxed);
         }
-        same
+        mutant!("grants-no-second-look": same => true)
     }
 
     /// How many mappings for reading and for writing lead to `granter`'s entries that `concern` the caller. While nobody else is
     /// in the granter's table: such mappings neither come nor go.
     pub(crate) fn count(&self, vcpu: &Vcpu, granter: u16, concern: impl Fn(u32) -> bool) -> (u32, u32) {
-        self.locked(0, vcpu, |_| {
+        let count = || {
             let (mut reads, mut writes) = (0, 0);
             for track in self.tracks {
                 // Acquire: pairs with `fill`.
@@ -231,7 +235,8 @@ impl<S: Scheme> Maptrack<S> {
                 if word & READONLY_MAP != 0 { reads += 1 } else { writes += 1 }
             }
             (reads, writes)
-        })
+        };
+        mutant!("grants-count-unlocked": self.locked(0, vcpu, |_| count()) => count())
     }
 
     /// How many handles there are, and how many are free and in their own list. Exact at rest.

@@ -10,6 +10,7 @@
 //! bits 2 and 3 say committed and completed.
 
 use crate::Status;
+use crate::mutant::mutant;
 use crate::sync::{AtomicU32, Ordering::*};
 
 /// Mask of the type.
@@ -41,7 +42,7 @@ pub struct SharedEntry {
 }
 
 impl SharedEntry {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { word: AtomicU32::new(0), frame: AtomicU32::new(0) }
     }
 
@@ -50,22 +51,23 @@ impl SharedEntry {
         // Relaxed: published by the store below.
         self.frame.store(frame, Relaxed);
         // Release: whoever sees the flags finds the frame. Pairs with the acquires in `set_in_use` and `commit_transfer`.
-        self.word.store(flags | u32::from(domain) << 16, Release);
+        let release = mutant!("grants-relaxed-publish": Release => Relaxed);
+        self.word.store(flags | u32::from(domain) << 16, release);
     }
 
     /// Takes the grant back; `false` if it is in use.
     pub fn revoke(&self) -> bool {
         // Acquire: what the mapping side did to the page comes before its clearing of the flags. Relaxed on failure:
         // the loop looks again.
-        let revoked =
-            self.word.fetch_update(AcqRel, Relaxed, |seen| (seen & (READING | WRITING) == 0).then_some(0));
-        revoked.is_ok()
+        let acquire = mutant!("grants-relaxed-revoke": AcqRel => Relaxed);
+        let unless_marked = |seen| (seen & (READING | WRITING) == 0).then_some(0);
+        self.word.fetch_update(acquire, Relaxed, unless_marked).is_ok()
     }
 
     /// Flags and domain. A granter may write anything here at any time.
     pub fn word(&self) -> u32 {
         // Acquire: a granter that sees "not in use" or "completed" may use the page.
-        self.word.load(Acquire)
+        self.word.load(mutant!("grants-relaxed-look": Acquire => Relaxed))
     }
 
     /// Writes flags and domain without asking anybody: what a hostile granter does.
@@ -94,7 +96,7 @@ impl SharedEntry {
         let marks = READING | if write { WRITING } else { 0 };
         for _ in 0..TRIES {
             // Acquire: pairs with the release in `publish`.
-            let seen = self.word.load(Acquire);
+            let seen = self.word.load(mutant!("grants-relaxed-mark": Acquire => Relaxed));
             if seen & TYPE != PERMIT_ACCESS || seen >> 16 != u32::from(domain) {
                 return Err(Status::GeneralError);
             }
@@ -102,7 +104,9 @@ impl SharedEntry {
                 return Err(Status::PermissionDenied);
             }
             // AcqRel: acquire as above; release: the mark comes before the accesses to the page that it announces.
-            if self.word.compare_exchange(seen, seen | marks, AcqRel, Relaxed).is_ok() {
+            let acquire = mutant!("grants-relaxed-mark": AcqRel => Relaxed);
+            let mark = || self.word.compare_exchange(seen, seen | marks, acquire, Relaxed);
+            if mutant!("grants-mark-blindly": mark() => Ok(self.word.fetch_or(marks, acquire))).is_ok() {
                 return Ok(self.frame());
             }
             unstable();
@@ -112,7 +116,7 @@ impl SharedEntry {
 
     /// Clears marks. Release: the accesses to the page come before. Pairs with the acquire in `revoke` and `word`.
     pub(crate) fn clear(&self, marks: u32) {
-        self.word.fetch_and(!marks, Release);
+        self.word.fetch_and(!marks, mutant!("grants-relaxed-clear": Release => Relaxed));
     }
 
     /// Announces that a page from `domain` is coming, if the entry accepts one, and gives the frame number where the
@@ -145,7 +149,7 @@ impl SharedEntry {
         // Relaxed: published by the flag.
         self.frame.store(frame, Relaxed);
         // Release: the page's content and its number come before. Pairs with the acquire in `word`.
-        self.word.fetch_or(TRANSFER_COMPLETED, Release);
+        self.word.fetch_or(TRANSFER_COMPLETED, mutant!("grants-relaxed-complete": Release => Relaxed));
     }
 
     /// Exchanges the contents of two entries that nobody has mapped.
@@ -159,4 +163,4 @@ impl SharedEntry {
     }
 }
 
-const _: () = assert!(cfg!(shuttle) || size_of::<SharedEntry>() == 8);
+const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<SharedEntry>() == 8);

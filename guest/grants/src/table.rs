@@ -5,6 +5,7 @@ use haltkick_locks::{CachePadded, RwLock};
 use crate::active::Active;
 use crate::guarded::Guarded;
 use crate::maptrack::List;
+use crate::mutant::mutant;
 use crate::order::Class;
 use crate::scheme::Readers;
 use crate::shared::SharedEntry;
@@ -110,7 +111,11 @@ impl<S: Scheme> Table<S> {
     /// strict, as [`write`](Self::write).
     #[inline(always)]
     pub(crate) fn map<R>(&self, readers: &Readers<S::Kernel>, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
-        if S::STRICT_IOMMU { self.write(readers, vcpu, section) } else { self.read(readers, vcpu, section) }
+        if mutant!("grants-strict-shares": S::STRICT_IOMMU => false) {
+            self.write(readers, vcpu, section)
+        } else {
+            self.read(readers, vcpu, section)
+        }
     }
 
     /// Does `section` while both tables keep their size; once if they are one, else lower address first.
@@ -122,10 +127,11 @@ impl<S: Scheme> Table<S> {
         vcpu: &Vcpu,
         section: impl FnOnce() -> R,
     ) -> R {
-        if self.address() == other.address() {
+        if mutant!("grants-one-table-twice": self.address() == other.address() => false) {
             return self.read(readers, vcpu, section);
         }
-        let (first, second) = if self.address() < other.address() { (self, other) } else { (other, self) };
+        let in_order = mutant!("grants-tables-as-given": self.address() < other.address() => true);
+        let (first, second) = if in_order { (self, other) } else { (other, self) };
         first.read(readers, vcpu, || second.read(readers, vcpu, section))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::maptrack::Mapping;
+use crate::mutant::mutant;
 use crate::vcpu::Counter;
 use crate::world::DomainState;
 use crate::{Kernel, Scheme, Status, Vcpu, World};
@@ -31,7 +32,7 @@ impl<S: Scheme> World<S> {
                 }
             }
             if removed.iter().any(Option::is_some) {
-                local.window.invalidate();
+                mutant!("grants-no-invalidation": local.window.invalidate() => ());
                 vcpu.count(Counter::Invalidate);
             }
             for (handle, mapping) in batch.iter().zip(removed) {
@@ -46,7 +47,11 @@ impl<S: Scheme> World<S> {
     /// First phase: the mapping is gone, but for caches, and nobody else can remove it.
     fn remove(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32) -> Result<Mapping, Status> {
         let find = || local.maptrack.find(handle);
-        let mapping = if S::LOOK_LOCKED { local.table.read(&self.readers, vcpu, find) } else { find() }?;
+        let mapping = if mutant!("grants-look-unlocked": S::LOOK_LOCKED => false) {
+            local.table.read(&self.readers, vcpu, find)
+        } else {
+            find()
+        }?;
         let granter = self.domain(mapping.granter)?;
         let remove = || {
             // `find` looked under another lock, or none: reference and flags may belong to two lives of the handle.
@@ -74,16 +79,17 @@ impl<S: Scheme> World<S> {
     fn unpin(&self, vcpu: &Vcpu, local: &DomainState<S>, handle: u32, mapping: Mapping) {
         let access = Access::from_flags(mapping.flags).expect("flags that were checked");
         let granter = self.domain(mapping.granter).expect("a domain that was found");
+        let early = mutant!("grants-put-under-entry": S::PUT_UNDER_ENTRY => true);
         granter.table.read(&self.readers, vcpu, || {
             let entry = granter.table.entry(mapping.reference).expect("tables do not shrink");
             entry.active.locked::<S, _>(vcpu, mapping.reference, || {
                 self.unpin_locked(&entry, access);
-                if S::PUT_UNDER_ENTRY {
+                if early {
                     self.put_handle(vcpu, local, handle);
                 }
             });
         });
-        if !S::PUT_UNDER_ENTRY {
+        if !early {
             self.put_handle(vcpu, local, handle);
         }
     }

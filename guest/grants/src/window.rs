@@ -5,6 +5,7 @@
 //! a whole batch of removed entries, and no page may be unpinned before it.
 
 use crate::Memory;
+use crate::mutant::mutant;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use core::cell::Cell;
 
@@ -59,7 +60,8 @@ impl Window {
 
     /// Makes a mapping. Release: pairs with the walk in `translate`.
     pub(crate) fn install(&self, handle: u32, frame: u32, writable: bool) {
-        self.entries[handle as usize].store(Translation::new(frame, writable).0, Release);
+        let release = mutant!("grants-relaxed-install": Release => Relaxed);
+        self.entries[handle as usize].store(Translation::new(frame, writable).0, release);
     }
 
     /// Removes a mapping. Caches may have it until [`invalidate`](Self::invalidate).
@@ -71,13 +73,13 @@ impl Window {
     /// Makes every vCPU forget what it has cached, before its next access.
     pub(crate) fn invalidate(&self) {
         // Release: removed entries come before. Pairs with the acquire in `translate`.
-        self.epoch.fetch_add(1, Release);
+        self.epoch.fetch_add(1, mutant!("grants-relaxed-invalidate": Release => Relaxed));
     }
 
     /// What `handle` maps, out of the cache or by a walk.
     pub(crate) fn translate(&self, tlb: &Tlb, handle: u32) -> Translation {
         // Acquire: pairs with `invalidate`.
-        let epoch = self.epoch.load(Acquire);
+        let epoch = self.epoch.load(mutant!("grants-relaxed-epoch": Acquire => Relaxed));
         if tlb.epoch.replace(epoch) != epoch {
             tlb.cached.iter().for_each(|cached| cached.set((0, Translation(0))));
         }
@@ -87,8 +89,9 @@ impl Window {
             return translation;
         }
         // Acquire: pairs with `install`.
+        let acquire = mutant!("grants-relaxed-walk": Acquire => Relaxed);
         let walked =
-            self.entries.get(handle as usize).map_or(Translation(0), |it| Translation(it.load(Acquire)));
+            self.entries.get(handle as usize).map_or(Translation(0), |it| Translation(it.load(acquire)));
         cached.set((handle + 1, walked));
         walked
     }

@@ -9,10 +9,33 @@ use crate::support::{Check, check, config, event, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for scheme in ["single", "split", "brief", "cleaned", "lists", "per-cpu", "fair"] {
+    for scheme in [
+        "single",
+        "single-strict",
+        "single-granter-lock",
+        "single-mapper-lock",
+        "split",
+        "split-unpadded",
+        "split-strict",
+        "split-bound",
+        "split-granter-lock",
+        "split-granter-lock-bound",
+        "split-mapper-lock",
+        "split-mapper-lock-bound",
+        "brief",
+        "cleaned",
+        "lists",
+        "per-cpu",
+        "fair",
+    ] {
         let title = format!("grant_tables_under_{}_come_to_rest", scheme.replace('-', "_"));
         trials.push(Trial::test(title, move || grant_tables_come_to_rest(scheme)));
     }
+    for scheme in ["single", "split", "brief", "per-cpu", "fair"] {
+        let title = format!("a_table_grows_under_{}_while_others_map", scheme.replace('-', "_"));
+        trials.push(Trial::test(title, move || writer_of_a_table_gets_in(scheme)));
+    }
+    trials.push(Trial::test("a_bound_vcpu_without_a_disk_is_no_trouble", more_vcpus_than_disks));
     for lock in ["unfair", "fair", "per-cpu", "per-cpu-fair"] {
         let title = format!("a_writer_gets_past_the_readers_of_the_{}_rwlock", lock.replace('-', "_"));
         trials.push(Trial::test(title, move || writer_gets_in(lock)));
@@ -39,6 +62,42 @@ fn grant_tables_come_to_rest(scheme: &str) -> Check {
         // One for each request of 11 pages, and one for each probe of a single page.
         let invalidations = event(&outcome, "grant_invalidate");
         check(invalidations * 2 < unmaps, || format!("{lock}: {invalidations} for {unmaps} pages"))?;
+    }
+    Ok(())
+}
+
+fn more_vcpus_than_disks() -> Check {
+    let outcome = start(&RunConfig {
+        workload: "grant-split-bound".into(),
+        lock: "tas".into(),
+        pv: false,
+        lock_count: 2,
+        vcpus: 4,
+        window: Duration::from_millis(50),
+        ..config()
+    })?;
+    let served = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions > 0).collect::<Vec<_>>();
+    check(served == [true, true, false, false], || format!("vCPUs that have served a disk: {served:?}"))
+}
+
+/// The growths of one vCPU are waited for, and all others make mappings.
+fn writer_of_a_table_gets_in(scheme: &str) -> Check {
+    for (lock, pv) in [("tas", false), ("qspinlock", true)] {
+        let outcome = start(&RunConfig {
+            workload: format!("grant-writer-{scheme}"),
+            lock: lock.into(),
+            pv,
+            lock_count: 1,
+            hold: Duration::from_nanos(100),
+            think: Duration::ZERO,
+            window: Duration::from_millis(50),
+            ..config()
+        })?;
+        let writes: u64 = outcome.wait.buckets.iter().sum();
+        let (grows, maps) = (event(&outcome, "grant_grow"), event(&outcome, "grant_map"));
+        // Those of the warm-up are no figures.
+        check(writes > 0 && writes <= grows, || format!("{lock}: {writes} waits of {grows} growths"))?;
+        check(maps > 0 && maps == event(&outcome, "grant_unmap"), || format!("{lock}: {maps} pages mapped"))?;
     }
     Ok(())
 }

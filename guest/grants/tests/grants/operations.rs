@@ -48,6 +48,8 @@ under_every_scheme! {
     copies_go_by_grants_or_the_callers_own_pages
     a_page_can_be_given_away_once
     a_mapped_page_cannot_be_given_away
+    a_domain_can_map_its_own_page
+    two_domains_can_map_each_others_pages
     a_table_grows_up_to_its_limit
     swapped_entries_change_places
     an_entry_can_be_swapped_with_itself
@@ -333,6 +335,26 @@ fn a_mapped_page_cannot_be_given_away<S: Scheme>() {
     assert_eq!(world.transfer(&vcpu, GRANTER, request), Err(Status::BadPage));
     unmap(&world, &vcpu, &[handle]);
     assert_eq!(world.transfer(&vcpu, GRANTER, request), Ok(()));
+}
+
+fn a_domain_can_map_its_own_page<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    world.shared(MAPPER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+    let own = MapRequest { granter: MAPPER, reference: 0, flags: HOST_MAP };
+    let handle = world.map(&vcpu, MAPPER, own).unwrap();
+    assert_eq!(unmap(&world, &vcpu, &[handle]), []);
+    is_clean(&world);
+}
+
+/// Where both tables are locked, that is in one order: what each vCPU holds is checked.
+fn two_domains_can_map_each_others_pages<S: Scheme>() {
+    let (world, vcpu) = (world::<S>(1), Vcpu::new(0, 1));
+    for (mapper, granter) in [(MAPPER, GRANTER), (GRANTER, MAPPER)] {
+        world.shared(granter, 0).publish(mapper, PERMIT_ACCESS, 0);
+        let handle = world.map(&vcpu, mapper, MapRequest { granter, reference: 0, flags: HOST_MAP }).unwrap();
+        world.unmap(&vcpu, mapper, &[handle], |_, status| panic!("{status}")).unwrap();
+    }
+    is_clean(&world);
 }
 
 fn a_table_grows_up_to_its_limit<S: Scheme>() {

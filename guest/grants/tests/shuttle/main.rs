@@ -46,6 +46,7 @@ under_every_scheme! {
     pins_add_up_whatever_the_granter_does
     a_handle_that_two_cpus_unmap_is_unmapped_once
     a_grant_is_not_mixed_up_with_the_one_it_changes_places_with
+    a_page_that_was_taken_back_is_not_mapped
     a_page_stays_while_it_is_mapped
     opposite_swaps_of_one_pair_come_through
     a_swap_of_an_entry_with_itself_comes_through
@@ -129,6 +130,44 @@ fn a_grant_is_not_mixed_up_with_the_one_it_changes_places_with<S: Scheme>() {
             }
         },
         |_, ()| (),
+    );
+}
+
+/// The granter takes its page back as soon as it may; from then on neither a mapping nor a cached translation leads there.
+fn a_page_that_was_taken_back_is_not_mapped<S: Scheme>() {
+    play_out::<S, _>(
+        3,
+        |world| {
+            world.shared(GRANTER, 0).publish(MAPPER, PERMIT_ACCESS, 0);
+            let handle = world.map(&Vcpu::new(1, 1), MAPPER, to_map(0, HOST_MAP)).unwrap();
+            (handle, AtomicUsize::new(0))
+        },
+        |cpu, vcpu, world, (handle, taken_back)| match cpu {
+            0 => {
+                for _ in 0..2 {
+                    taken_back.fetch_max(usize::from(world.shared(GRANTER, 0).revoke()), Relaxed);
+                }
+            }
+            1 => {
+                if let Ok(other) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)) {
+                    assert_eq!(taken_back.load(Relaxed), 0, "mapped, and taken back");
+                    unmap(world, vcpu, other);
+                }
+                unmap(world, vcpu, *handle);
+                if let Ok(other) = world.map(vcpu, MAPPER, to_map(0, HOST_MAP)) {
+                    assert_eq!(taken_back.load(Relaxed), 0, "mapped, and taken back");
+                    unmap(world, vcpu, other);
+                }
+            }
+            _ => {
+                // Cached by this vCPU now, if it is not too late.
+                _ = world.mapped(vcpu, MAPPER, *handle);
+                if taken_back.load(Relaxed) != 0 {
+                    assert!(world.mapped(vcpu, MAPPER, *handle).is_err(), "cached, and taken back");
+                }
+            }
+        },
+        |_, _| (),
     );
 }
 
