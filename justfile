@@ -162,6 +162,6 @@ stress-grant OPERATIONS="100000000":
     GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
         --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture
 
-# One fault at a time in the locks and the memory manager: each must be caught by the test that guards its line.
+# One fault at a time in the locks, the memory manager and the grant tables: each must be caught by the test that guards its line.
 mutants *NAMES:
     guest/mutants.sh {{ NAMES }}

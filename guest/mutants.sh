@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts one fault at a time into the locks and the memory manager, and checks that the test which guards the line fails.
+# Puts one fault at a time into the locks, the memory manager and the grant tables, and checks that the test which guards the line fails.
 #
 #   guest/mutants.sh [--list] [name...]
 #
@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# mutant, kind of test, filter. The kinds are the test binaries of the locks; `unit` is the crate's own tests, and `mm-` are
-# the memory manager's.
+# mutant, kind of test, filter. The kinds are the test binaries of the locks; `unit` is the crate's own tests, `mm-` are
+# the memory manager's, and `grants-` the grant tables'.
 table='
 t1-no-fence-in-waiter       loom     qspinlock::v16_with_three
 t1-no-fence-in-owner        loom     qspinlock::v16_with_three
@@ -154,6 +154,43 @@ mm-no-ptl                   mm-shuttle speculative::nothing_is_mapped_where_ever
 mm-ignore-neighbours        mm-host  neighbours_of_a_kind
 mm-keep-table               mm-host  a_page_that_is_unmapped_and_mapped_anew
 mm-no-invalidation          mm-host  every_page_is_the_right_one
+grants-swap-as-given        grants-host    the_posted_order_of_a_swap
+grants-swap-as-given        grants-shuttle split::opposite_swaps
+grants-swap-itself          grants-host    the_posted_swap_of_an_entry
+grants-swap-mapped          grants-host    swapped_entries_change_places
+grants-one-table-twice      grants-host    a_domain_can_map_its_own_page
+grants-tables-as-given      grants-host    two_domains_can_map_each_others
+grants-steal-under-own      grants-host    a_domain_without_handles
+grants-release-first        grants-host    as_posted_table_and_entry
+grants-look-unlocked        grants-host    as_posted_table_and_entry
+grants-put-under-entry      grants-host    as_posted_table_and_entry
+grants-strict-shares        grants-host    with_a_strict_iommu
+grants-strict-shares        grants-shuttle strict_split::devices_reach
+grants-count-unlocked       grants-host    with_a_strict_iommu
+grants-kernel-unlocked      grants-host    a_kernels_own_lock_is_taken
+grants-no-entry-lock        grants-shuttle split::pins_add_up
+grants-full-counter         grants-host    a_full_pin_counter
+grants-forget-handle        grants-host    a_bad_request_gets_its_status
+grants-keep-frame           grants-host    a_mapping_reaches
+grants-keep-writing         grants-host    pins_and_flags_follow
+grants-no-invalidation      grants-host    a_stale_translation
+grants-no-invalidation      grants-shuttle split::a_page_that_was_taken_back
+grants-no-second-look       grants-shuttle split::a_handle_that_two_cpus_unmap
+grants-mark-blindly         grants-shuttle split::a_page_that_was_taken_back
+grants-relaxed-publish      grants-loom    who_marks_an_entry
+grants-relaxed-mark         grants-loom    who_marks_an_entry
+grants-relaxed-clear        grants-loom    who_takes_a_grant_back
+grants-relaxed-revoke       grants-loom    who_takes_a_grant_back
+grants-relaxed-look         grants-loom    who_sees_that_a_page_is_not_in_use
+grants-relaxed-complete     grants-loom    who_sees_that_a_page_has_arrived
+grants-relaxed-install      grants-loom    who_finds_a_mapping
+grants-relaxed-walk         grants-loom    who_finds_a_mapping
+grants-relaxed-invalidate   grants-loom    what_was_removed_is_not_cached
+grants-relaxed-epoch        grants-loom    what_was_removed_is_not_cached
+grants-relaxed-assign       grants-loom    who_holds_a_frame
+grants-relaxed-hold         grants-loom    who_holds_a_frame
+grants-relaxed-release      grants-loom    who_takes_a_frame_away
+grants-relaxed-steal        grants-loom    who_takes_a_frame_away
 '
 table=$(sed '/^$/d' <<<"$table")
 
@@ -182,6 +219,11 @@ cargo_test() {
         SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#mm-}" \
             cargo test -q -p haltkick-mm --target-dir "$target/${kind#mm-}" --release --test "${kind#mm-}" "$@"
         ;;
+    grants-host) cargo test -q -p haltkick-grants --target-dir "$target" --test grants "$@" ;;
+    grants-*)
+        SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" \
+            cargo test -q -p haltkick-grants --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
+        ;;
     host) cargo test -q -p haltkick-locks --target-dir "$target" --test host "$@" ;;
     unit) cargo test -q -p haltkick-locks --target-dir "$target" --lib "$@" ;;
     *) RUSTFLAGS="--cfg $kind" cargo test -q -p haltkick-locks --target-dir "$target/$kind" --release --test "$kind" "$@" ;;
@@ -198,7 +240,7 @@ wrapper() {
 }
 
 # Of most kinds one program holds all faults, and MUTANT chooses when it runs. `unit` has a look at the machine code, and
-# the memory manager has no such choice: those are built for each fault.
+# the memory manager and the grant tables have no such choice: those are built for each fault.
 holds_all() { [[ $1 == host || $1 == loom || $1 == shuttle ]]; }
 
 # choose KIND MUTANT: that fault for the calls of cargo_test that follow; none if the name is empty.

@@ -46,6 +46,7 @@ under_every_scheme! {
     pins_add_up_whatever_the_granter_does
     a_handle_that_two_cpus_unmap_is_unmapped_once
     a_grant_is_not_mixed_up_with_the_one_it_changes_places_with
+    devices_reach_a_page_as_long_as_one_of_two_entries_leads_there
     a_page_that_was_taken_back_is_not_mapped
     a_page_stays_while_it_is_mapped
     opposite_swaps_of_one_pair_come_through
@@ -128,6 +129,22 @@ fn a_grant_is_not_mixed_up_with_the_one_it_changes_places_with<S: Scheme>() {
                 assert!(std::ptr::eq(page, world.page(GRANTER, 0).unwrap()), "page 1 can be written");
                 unmap(world, vcpu, handle);
             }
+        },
+        |_, ()| (),
+    );
+}
+
+fn devices_reach_a_page_as_long_as_one_of_two_entries_leads_there<S: Scheme>() {
+    play_out::<S, _>(
+        2,
+        |world| {
+            (0..2).for_each(|reference| world.shared(GRANTER, reference).publish(MAPPER, PERMIT_ACCESS, 0))
+        },
+        |cpu, vcpu, world, ()| {
+            let readonly = [0, READONLY_MAP][vcpu.random(2)];
+            let handle = world.map(vcpu, MAPPER, to_map(cpu as u32, HOST_MAP | readonly)).unwrap();
+            assert!(world.device_reaches(vcpu, MAPPER, handle, readonly == 0));
+            unmap(world, vcpu, handle);
         },
         |_, ()| (),
     );
