@@ -6,7 +6,7 @@ use haltkick_locks::*;
 
 use crate::{
     qspinlock::Stage,
-    support::{Host, Signal},
+    support::{Cpus, Signal},
 };
 
 const EVER: Duration = Duration::from_secs(3600);
@@ -15,7 +15,7 @@ type Conserving = Stage<WorkConserving, DefaultWord>;
 
 #[test]
 fn a_slice_that_is_about_to_end_is_given_up_before_the_lock_is_taken() {
-    let stage = Conserving::new(Host::impatient(1));
+    let stage = Conserving::new(Cpus::impatient(1));
     stage.host.run(|_| {
         stage.visit();
         assert_eq!(stage.host.slices_given_up(), 0);
@@ -29,7 +29,7 @@ fn a_slice_that_is_about_to_end_is_given_up_before_the_lock_is_taken() {
 
 #[test]
 fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
-    let stage = Conserving::new(Host::impatient(3));
+    let stage = Conserving::new(Cpus::impatient(3));
     stage.host.set_overcommitted(false);
     let held = Signal::default();
     stage.host.run(|cpu| {
@@ -50,7 +50,7 @@ fn nobody_sleeps_while_nobody_waits_for_a_physical_cpu() {
 
 #[test]
 fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
-    let stage = Conserving::new(Host::new(2, EVER));
+    let stage = Conserving::new(Cpus::new(2, EVER));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
@@ -60,7 +60,7 @@ fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
             stage.unlock();
         } else {
             held.await_it();
-            Host::hook(|point| assert_ne!(point, Point::HeadSpinning, "its tenure has not begun"));
+            Cpus::hook(|point| assert_ne!(point, Point::HeadSpinning, "its tenure has not begun"));
             stage.visit();
         }
     });
@@ -70,7 +70,7 @@ fn a_head_takes_a_free_lock_without_having_forbidden_to_steal_it() {
 /// CPU 1 is head and sleeps, CPU 2 sleeps behind it. CPU 1 wakes, and its tenure, of no length, is over.
 #[test]
 fn a_head_wakes_its_successor_before_it_has_the_lock() {
-    let stage = Conserving::new(Host::impatient(3));
+    let stage = Conserving::new(Cpus::impatient(3));
     let held = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -97,7 +97,7 @@ fn a_head_wakes_its_successor_before_it_has_the_lock() {
 /// stealing all the same: CPU 0, which wants the lock back at once, has to queue.
 #[test]
 fn a_head_insists_when_its_tenure_is_over() {
-    let stage = Conserving::new(Host::new(3, EVER));
+    let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(1, Duration::from_millis(1));
     stage.host.set_patience(2, Duration::ZERO);
     let [held, insists] = [(); 2].map(|()| Signal::default());
@@ -123,7 +123,7 @@ fn a_head_insists_when_its_tenure_is_over() {
         1 => {
             held.await_it();
             let (stage, insists) = (stage.clone(), insists.clone());
-            Host::hook_once(Point::HeadSpinning, move || {
+            Cpus::hook_once(Point::HeadSpinning, move || {
                 insists.give();
                 // It comes back, finds that the head spins, and waits at the end of the queue.
                 stage.host.until_paused(0, 10);
@@ -142,7 +142,7 @@ fn a_head_insists_when_its_tenure_is_over() {
 /// leaves the lock to its owner, who wants it back: only a third look that finds it free would say that nobody does.
 #[test]
 fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
-    let stage = Conserving::new(Host::new(3, EVER));
+    let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(2, Duration::ZERO);
     let [held, back] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
@@ -155,9 +155,9 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
             let (owner, back) = (stage.clone(), back.clone());
             let pauses = Cell::new(0);
             // On behalf of CPU 0, and where CPU 1 is known to be.
-            Host::hook_pauses(move || {
+            Cpus::hook_pauses(move || {
                 pauses.set(pauses.get() + 1);
-                Host::become_cpu(0);
+                Cpus::become_cpu(0);
                 match pauses.get() {
                     1 => owner.host.until_counted(1, Event::PvWaitNode),
                     32 => owner.unlock(),
@@ -169,7 +169,7 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
                     200 => owner.unlock(),
                     _ => {}
                 }
-                Host::become_cpu(1);
+                Cpus::become_cpu(1);
             });
             stage.visit();
         }
@@ -184,7 +184,7 @@ fn a_head_leaves_a_lock_alone_that_it_has_found_free_once() {
 /// CPU 0 holds another lock: others may wait for that one, and would wait for a slice to come back.
 #[test]
 fn a_slice_is_kept_by_who_holds_another_lock() {
-    let stage = Conserving::new(Host::impatient(1));
+    let stage = Conserving::new(Cpus::impatient(1));
     stage.host.set_slice_ends_soon(true);
     let tas = SliceTas::new();
     stage.host.run(|_| {
@@ -205,7 +205,7 @@ fn a_slice_is_kept_by_who_holds_another_lock() {
 /// CPU 1 waits as head and holds another lock meanwhile: instead of yielding to anybody, it sleeps until it is kicked.
 #[test]
 fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
-    let stage = Conserving::new(Host::new(2, Duration::from_micros(100)));
+    let stage = Conserving::new(Cpus::new(2, Duration::from_micros(100)));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
@@ -231,7 +231,7 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 /// kicked; and is a holder all the time.
 #[test]
 fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another() {
-    let stage = Stage::<V16, Whole>::new(Host::impatient(3));
+    let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
     let [held, waited_for] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -240,7 +240,7 @@ fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another(
             host.section_entered();
             let passed = std::rc::Rc::new(std::cell::RefCell::new(vec![]));
             let passing = passed.clone();
-            Host::hook(move |point| {
+            Cpus::hook(move |point| {
                 assert!(host.does(0, Activity::Holder), "{point:?}");
                 passing.borrow_mut().push(point);
             });
@@ -277,7 +277,7 @@ fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another(
 /// and yields in between.
 #[test]
 fn a_head_sleeps_again_when_a_tenure_has_passed() {
-    let stage = Conserving::new(Host::new(2, Duration::from_micros(100)));
+    let stage = Conserving::new(Cpus::new(2, Duration::from_micros(100)));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {

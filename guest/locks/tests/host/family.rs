@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Host, Watchdog, rounds};
+use crate::support::{self, Cpus, Watchdog, rounds};
 
 /// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
 /// all.
@@ -18,31 +18,31 @@ macro_rules! family {
 
             #[test]
             fn no_increment_is_lost() {
-                let host = Host::new(CPUS, Duration::from_micros(20));
+                let host = Cpus::new(CPUS, Duration::from_micros(20));
                 support::no_increment_is_lost(&host, &$domain(host.clone()), &CachePadded::new($lock), rounds(1_500));
             }
 
             #[test]
             fn no_sleeper_is_forgotten_when_all_are_impatient() {
-                let host = Host::impatient(CPUS);
+                let host = Cpus::impatient(CPUS);
                 support::no_increment_is_lost(&host, &$domain(host.clone()), &$lock, rounds(1_500));
             }
 
             #[test]
             fn no_increment_is_lost_when_trying_first() {
-                let host = Host::impatient(CPUS);
+                let host = Cpus::impatient(CPUS);
                 support::no_increment_is_lost_when_trying(&host, &$domain(host.clone()), &$lock, rounds(1_500));
             }
 
             #[test]
             fn try_lock_tells_held_from_free() {
-                let host = Host::impatient(2);
+                let host = Cpus::impatient(2);
                 support::try_lock_tells_held_from_free(&$domain(host), &$lock);
             }
 
             #[test]
             fn two_locks_may_be_released_in_any_order() {
-                let host = Host::impatient(CPUS);
+                let host = Cpus::impatient(CPUS);
                 let (a, b) = ($lock, $lock);
                 support::two_locks_may_be_released_in_any_order(&host, &$domain(host.clone()), [&a, &b], rounds(700));
             }
@@ -55,36 +55,36 @@ family! {
     slice_tas: SliceTas::new(), |host| host;
     ticket: Ticket::new(), |host| host;
     unfair_ticket: UnfairTicket::new(), |host| host;
-    pv_ticket: PvTicket::new(), PvTicketDomain::<Host, CPUS>::new;
-    mcs: Mcs::new(), McsDomain::<Host, CPUS>::new;
-    clh: Clh::new(), ClhDomain::<Host, CPUS>::new;
-    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Host, CPUS>::new;
-    mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
-    mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Host, osq::Split, CPUS>::new;
-    mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Host, osq::Cached, CPUS>::new;
-    mutex_prev_cpu: Mutex::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
-    futex: FutexMutex::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
-    rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Host, osq::Packed, CPUS>::new;
-    rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Host, osq::PrevCpu, CPUS>::new;
-    qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Host, CPUS>::new;
+    pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
+    mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
+    clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
+    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
+    mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
+    mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;
+    mutex_cached: Mutex::<osq::Cached>::new(), SleepDomain::<Cpus, osq::Cached, CPUS>::new;
+    mutex_prev_cpu: Mutex::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
+    futex: FutexMutex::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
+    rwsem_packed: RwSem::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
+    rwsem_prev_cpu: RwSem::<osq::PrevCpu>::new(), SleepDomain::<Cpus, osq::PrevCpu, CPUS>::new;
+    qspinlock_native_whole: QSpinLock::<Native, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 family! {
-    qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
-    qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Host, CPUS>::new;
+    qspinlock_native_packed: QSpinLock::<Native, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
 }
 
 #[test]
 fn no_lock_admits_everybody_at_once() {
-    let (host, lock) = (Host::impatient(1), NoLock::new());
+    let (host, lock) = (Cpus::impatient(1), NoLock::new());
     lock.lock(&host);
     assert!(lock.try_lock(&host).is_some());
 }
@@ -94,27 +94,27 @@ fn no_lock_admits_everybody_at_once() {
 /// it did, and wait.
 #[test]
 fn trying_a_clh_lock_does_not_wait_for_one_who_came_meanwhile() {
-    let host = Host::impatient(3);
+    let host = Cpus::impatient(3);
     let _watchdog = Watchdog::new(&host);
-    let domain: &'static ClhDomain<Host, 3> = Box::leak(Box::new(ClhDomain::new(host)));
+    let domain: &'static ClhDomain<Cpus, 3> = Box::leak(Box::new(ClhDomain::new(host)));
     let lock: &'static Clh = Box::leak(Box::new(Clh::new()));
-    Host::become_cpu(0);
+    Cpus::become_cpu(0);
     let token = lock.lock(domain);
     lock.unlock(domain, token);
-    Host::become_cpu(1);
+    Cpus::become_cpu(1);
     let held = std::rc::Rc::new(std::cell::Cell::new(None));
     let holds = held.clone();
-    Host::hook_once(Point::NodeClaimed, move || {
-        Host::become_cpu(2);
+    Cpus::hook_once(Point::NodeClaimed, move || {
+        Cpus::become_cpu(2);
         let token = lock.lock(domain);
         lock.unlock(domain, token);
         holds.set(Some(lock.lock(domain)));
-        Host::become_cpu(1);
+        Cpus::become_cpu(1);
     });
     assert!(lock.try_lock(domain).is_none(), "CPU 2 holds it");
-    Host::become_cpu(2);
+    Cpus::become_cpu(2);
     lock.unlock(domain, held.take().expect("CPU 2 came in between"));
-    Host::become_cpu(1);
+    Cpus::become_cpu(1);
     let token = lock.try_lock(domain).expect("free again");
     lock.unlock(domain, token);
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use haltkick_locks::*;
 
-use crate::support::{Host, Plain, Signal};
+use crate::support::{Cpus, Plain, Signal};
 
 struct Stage {
-    host: Host,
-    domain: OwnerYieldDomain<Host, 8>,
+    host: Cpus,
+    domain: OwnerYieldDomain<Cpus, 8>,
     contended: OwnerYield,
     other: OwnerYield,
     counter: Plain,
@@ -16,7 +16,7 @@ struct Stage {
 
 impl Stage {
     fn new(cpus: usize) -> Arc<Self> {
-        let host = Host::impatient(cpus);
+        let host = Cpus::impatient(cpus);
         let domain = OwnerYieldDomain::new(host.clone());
         let (contended, other) = (OwnerYield::new(), OwnerYield::new());
         Arc::new(Self { host, domain, contended, other, counter: Plain::default() })
@@ -55,9 +55,9 @@ fn t18_a_node_is_not_found_under_the_lock_that_it_waited_for_last() {
             visited.give();
             both_held.await_it();
             let (interrupted, queued) = (stage.clone(), queued.clone());
-            Host::hook_once(Point::NodeClaimed, move || {
+            Cpus::hook_once(Point::NodeClaimed, move || {
                 let queued = queued.clone();
-                Host::hook_once(Point::TailPublished, move || queued.give());
+                Cpus::hook_once(Point::TailPublished, move || queued.give());
                 interrupted.visit();
             });
             stage.other.lock(&stage.domain);
@@ -66,7 +66,7 @@ fn t18_a_node_is_not_found_under_the_lock_that_it_waited_for_last() {
         _ => {
             queued.await_it();
             let linked = linked.clone();
-            Host::hook_once(Point::TailPublished, move || linked.give());
+            Cpus::hook_once(Point::TailPublished, move || linked.give());
             stage.visit();
         }
     });
@@ -94,7 +94,7 @@ fn a_newcomer_queues_at_once_when_the_head_has_waited_long_enough() {
         _ => {
             waited.await_it();
             let staged = stage.clone();
-            Host::hook_once(Point::NodeClaimed, move || {
+            Cpus::hook_once(Point::NodeClaimed, move || {
                 assert_eq!(staged.host.pauses(2), 0, "CPU 2 has looked for a chance to steal");
             });
             stage.visit();

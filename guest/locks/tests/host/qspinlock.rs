@@ -16,9 +16,9 @@ use std::{
 
 use haltkick_locks::*;
 
-use crate::support::{Host, Plain, Signal, Watchdog, rounds};
+use crate::support::{Cpus, Plain, Signal, Watchdog, rounds};
 
-type Domain = QSpinDomain<Host, 8>;
+type Domain = QSpinDomain<Cpus, 8>;
 
 /// Runs the same tests on both layouts of the lock word.
 macro_rules! on_both_layouts {
@@ -54,14 +54,14 @@ on_both_layouts! {
 
 /// A lock, its domain and its CPUs, to be shared with hooks.
 pub(crate) struct Stage<M, W> {
-    pub(crate) host: Host,
+    pub(crate) host: Cpus,
     pub(crate) domain: Domain,
     lock: QSpinLock<M, W>,
     counter: Plain,
 }
 
 impl<M: Mode, W: Word> Stage<M, W> {
-    pub(crate) fn new(host: Host) -> Arc<Self> {
+    pub(crate) fn new(host: Cpus) -> Arc<Self> {
         let domain = Domain::new(host.clone());
         Arc::new(Self { host, domain, lock: QSpinLock::new(), counter: Plain::default() })
     }
@@ -104,7 +104,7 @@ fn all_wait_for_cpu_0<M: Mode, W: Word>(stage: &Stage<M, W>, cpus: usize) {
 }
 
 fn native_acquisitions_are_fast_pending_or_queued<W: Word>() {
-    let stage = Stage::<Native, W>::new(Host::impatient(8));
+    let stage = Stage::<Native, W>::new(Cpus::impatient(8));
     all_wait_for_cpu_0(&stage, 8);
     let events = |event| stage.host.events(event);
     assert_eq!(
@@ -116,7 +116,7 @@ fn native_acquisitions_are_fast_pending_or_queued<W: Word>() {
 }
 
 fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
-    let stage = Stage::<Pv, W>::new(Host::impatient(8));
+    let stage = Stage::<Pv, W>::new(Cpus::impatient(8));
     all_wait_for_cpu_0(&stage, 8);
     let events = |event| stage.host.events(event);
     assert_eq!(
@@ -131,7 +131,7 @@ fn pv_acquisitions_are_fast_stolen_or_queued<W: Word>() {
 
 /// CPUs arrive one by one while CPU 0 holds the lock; they must be served in that order.
 fn served_in_order<M: Mode, W: Word>() {
-    let stage = Stage::<M, W>::new(Host::new(6, Duration::from_secs(3600)));
+    let stage = Stage::<M, W>::new(Cpus::new(6, Duration::from_secs(3600)));
     let arrivals: [Signal; 6] = Default::default();
     let served = Mutex::new(Vec::new());
     stage.host.run(|cpu| {
@@ -163,7 +163,7 @@ fn v16_serves_in_the_order_of_arrival<W: Word>() {
 /// CPU 1 makes CPU 2 head, and does not look at its state before CPU 2 has registered itself and gone to
 /// sleep.
 fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
-    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let stage = Stage::<V16, W>::new(Cpus::impatient(3));
     let held = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -175,7 +175,7 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
         1 => {
             held.await_it();
             let staged = stage.clone();
-            Host::hook_once(Point::HandedOver, move || {
+            Cpus::hook_once(Point::HandedOver, move || {
                 let sleeps = staged.host.events(Event::PvWaitHead);
                 staged.host.kick(2);
                 staged.host.until_counted(sleeps + 1, Event::PvWaitHead);
@@ -196,7 +196,7 @@ fn t2_a_head_that_registered_itself_is_not_registered_again<W: Word>() {
 /// and goes round and round: the locked byte does not say SLOW, so there is nothing to sleep for, and nothing
 /// to register either.
 fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
-    let stage = Stage::<WorkConserving, W>::new(Host::impatient(3));
+    let stage = Stage::<WorkConserving, W>::new(Cpus::impatient(3));
     let (held, spinning) = (Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -208,7 +208,7 @@ fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
         1 => {
             held.await_it();
             let (staged, spinning) = (stage.clone(), spinning.clone());
-            Host::hook(move |point| match point {
+            Cpus::hook(move |point| match point {
                 // CPU 2 would not queue while CPU 1 sleeps.
                 Point::HeadSpinning if !spinning.given() => {
                     spinning.give();
@@ -238,7 +238,7 @@ fn a_head_that_the_owner_registers_does_not_register_itself<W: Word>() {
 /// CPU 0 is preempted in a slow unlock, right after its release. The head wakes without its kick, and the
 /// lock's next head goes to sleep: there must be no entry left from before.
 fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
-    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let stage = Stage::<V16, W>::new(Cpus::impatient(3));
     let held = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -247,7 +247,7 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
             stage.host.until_counted(1, Event::PvWaitHead);
             stage.host.until_counted(1, Event::PvWaitNode);
             let staged = stage.clone();
-            Host::hook_once(Point::SlowReleased, move || {
+            Cpus::hook_once(Point::SlowReleased, move || {
                 staged.host.kick(1);
                 staged.host.until_counted(2, Event::LockSlowpath);
                 assert!(staged.domain.sleeping_heads() <= 1, "one entry for one lock");
@@ -273,7 +273,7 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
 
 /// CPU 2 links itself behind CPU 1, which is preempted right after it made itself the tail.
 fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
-    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let stage = Stage::<V16, W>::new(Cpus::impatient(3));
     let (held, published, linked) = (Signal::default(), Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -284,7 +284,7 @@ fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
         }
         1 => {
             held.await_it();
-            Host::hook_once(Point::TailPublished, {
+            Cpus::hook_once(Point::TailPublished, {
                 let (published, linked) = (published.clone(), linked.clone());
                 move || {
                     published.give();
@@ -295,7 +295,7 @@ fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
         }
         _ => {
             published.await_it();
-            Host::hook_once(Point::HaltedPublished, {
+            Cpus::hook_once(Point::HaltedPublished, {
                 let linked = linked.clone();
                 move || linked.give()
             });
@@ -316,7 +316,7 @@ struct Levels<M, W> {
 }
 
 impl<M: Mode, W: Word> Levels<M, W> {
-    fn new(host: &Host) -> Arc<Self> {
+    fn new(host: &Cpus) -> Arc<Self> {
         Arc::new(Self {
             domain: Domain::new(host.clone()),
             locks: std::array::from_fn(|_| QSpinLock::new()),
@@ -335,14 +335,14 @@ impl<M: Mode, W: Word> Levels<M, W> {
 
 fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
     fn check<M: Mode, W: Word>(rounds: usize) {
-        let host = Host::impatient(4);
+        let host = Cpus::impatient(4);
         let levels = Levels::<M, W>::new(&host);
         let visits: [_; DEPTH] = std::array::from_fn(|_| std::sync::atomic::AtomicU64::new(0));
         let visits = Arc::new(visits);
         host.run(|_| {
             let level = Cell::new(0);
             let (interrupted, counted) = (levels.clone(), visits.clone());
-            Host::hook(move |_| {
+            Cpus::hook(move |_| {
                 if level.get() + 1 < DEPTH {
                     level.set(level.get() + 1);
                     counted[level.get()].fetch_add(1, Relaxed);
@@ -369,7 +369,7 @@ fn t6_interrupts_at_any_point_may_take_locks_to_any_depth<W: Word>() {
 /// CPU 0 holds all locks. CPU 1 claims a node for the first, is interrupted there, and so on.
 fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
     fn check<M: Mode, W: Word>() {
-        let host = Host::impatient(2);
+        let host = Cpus::impatient(2);
         let levels = Levels::<M, W>::new(&host);
         let held = Signal::default();
         host.run(|cpu| {
@@ -382,7 +382,7 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
                 held.await_it();
                 let level = Cell::new(0);
                 let interrupted = levels.clone();
-                Host::hook(move |point| {
+                Cpus::hook(move |point| {
                     if point == Point::NodeClaimed && level.get() < LEVELS {
                         level.set(level.get() + 1);
                         interrupted.visit(level.get());
@@ -405,7 +405,7 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 /// CPU 1 has the pending bit and is preempted; the owner leaves. CPU 2, arriving at (0,1,0), must get in
 /// line.
 fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
-    let stage = Stage::<Native, W>::new(Host::impatient(3));
+    let stage = Stage::<Native, W>::new(Cpus::impatient(3));
     let (held, pending, left, queued) =
         (Signal::default(), Signal::default(), Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {
@@ -419,7 +419,7 @@ fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
         1 => {
             held.await_it();
             let (pending, queued) = (pending.clone(), queued.clone());
-            Host::hook_once(Point::PendingSet, move || {
+            Cpus::hook_once(Point::PendingSet, move || {
                 pending.give();
                 queued.await_it();
             });
@@ -429,7 +429,7 @@ fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
             // Not before: at (0,1,1) it would get in line at once.
             left.await_it();
             let queued = queued.clone();
-            Host::hook_once(Point::TailPublished, move || queued.give());
+            Cpus::hook_once(Point::TailPublished, move || queued.give());
             stage.visit();
         }
     });
@@ -437,7 +437,7 @@ fn t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue<W: Word>() {
 }
 
 fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
-    let stage = Stage::<Pv, W>::new(Host::impatient(1));
+    let stage = Stage::<Pv, W>::new(Cpus::impatient(1));
     stage.visit();
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.unlock())).unwrap_err();
     let message = panic.downcast_ref::<String>().expect("a formatted message");
@@ -447,7 +447,7 @@ fn t14_a_lock_that_is_not_held_cannot_be_unlocked<W: Word>() {
 /// CPU 0 holds the lock; CPU 1 is head, and is kept at `point`. Then CPU 2 arrives, and `arrived` tells
 /// when CPU 0 may leave and what CPU 2 must have done before CPU 1 goes on.
 fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<Stage<Pv, W>> {
-    let stage = Stage::<Pv, W>::new(Host::new(3, Duration::from_millis(1)));
+    let stage = Stage::<Pv, W>::new(Cpus::new(3, Duration::from_millis(1)));
     let (held, there, left, done) =
         (Signal::default(), Signal::default(), Signal::default(), Arc::new(AtomicBool::new(false)));
     stage.host.run(|cpu| match cpu {
@@ -461,7 +461,7 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
         1 => {
             held.await_it();
             let (there, done) = (there.clone(), done.clone());
-            Host::hook_once(point, move || {
+            Cpus::hook_once(point, move || {
                 there.give();
                 while !done.load(Acquire) {
                     thread::yield_now();
@@ -473,7 +473,7 @@ fn newcomer_meets_head<W: Word>(point: Point, newcomer_overtakes: bool) -> Arc<S
             left.await_it();
             if !newcomer_overtakes {
                 let done = done.clone();
-                Host::hook_once(Point::TailPublished, move || done.store(true, Release));
+                Cpus::hook_once(Point::TailPublished, move || done.store(true, Release));
             }
             stage.visit();
             assert!(newcomer_overtakes || done.load(Acquire), "CPU 2 has overtaken a spinning head");
@@ -496,7 +496,7 @@ fn a_newcomer_queues_while_the_head_spins<W: Word>() {
 
 /// CPU 2 queues behind CPU 1, with all the patience in the world. CPU 1 then sleeps, and CPU 2 does the same.
 fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
-    let stage = Stage::<Pv, W>::new(Host::impatient(3));
+    let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
     stage.host.set_patience(2, Duration::from_secs(3600));
     let (held, spinning) = (Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {
@@ -509,7 +509,7 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
         1 => {
             held.await_it();
             let (staged, spinning) = (stage.clone(), spinning.clone());
-            Host::hook_once(Point::HeadSpinning, move || {
+            Cpus::hook_once(Point::HeadSpinning, move || {
                 spinning.give();
                 staged.host.until_paused(2, 10);
             });
@@ -526,7 +526,7 @@ fn a_waiter_behind_a_sleeper_sleeps_at_once<W: Word>() {
 /// CPU 2 sleeps behind CPU 1. When CPU 1 gets the lock it registers CPU 2 instead of waking it; one kick
 /// follows at unlock.
 fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
-    let stage = Stage::<V16, W>::new(Host::impatient(3));
+    let stage = Stage::<V16, W>::new(Cpus::impatient(3));
     let held = Signal::default();
     stage.host.run(|cpu| match cpu {
         0 => {
@@ -551,15 +551,15 @@ fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
 
 #[test]
 fn a_sleeper_in_another_domain_is_missed_loudly() {
-    let host = Host::impatient(2);
+    let host = Cpus::impatient(2);
     let _watchdog = Watchdog::new(&host);
     let domains = [Domain::new(host.clone()), Domain::new(host.clone())];
     let lock = QSpinLock::<Pv>::new();
-    Host::become_cpu(0);
+    Cpus::become_cpu(0);
     lock.lock(&domains[0]);
     thread::scope(|scope| {
         scope.spawn(|| {
-            Host::become_cpu(1);
+            Cpus::become_cpu(1);
             lock.lock(&domains[0]);
             lock.unlock(&domains[0], ());
         });
@@ -576,7 +576,7 @@ fn a_sleeper_in_another_domain_is_missed_loudly() {
 /// holds. CPU 1 is kicked meanwhile.
 #[test]
 fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted() {
-    let stage = Stage::<Pv, Whole>::new(Host::impatient(3));
+    let stage = Stage::<Pv, Whole>::new(Cpus::impatient(3));
     let other = Arc::new(QSpinLock::<Pv, Whole>::new());
     let [held, interrupted, kicked] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
@@ -600,7 +600,7 @@ fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted() {
                     });
                 }
             };
-            Host::hook_once(Point::BeforeSleep, nmi);
+            Cpus::hook_once(Point::BeforeSleep, nmi);
             stage.visit();
         }
         _ => {

@@ -4,13 +4,13 @@ use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::*;
 
-use crate::support::{Host, Plain, Signal, rounds};
+use crate::support::{Cpus, Plain, Signal, rounds};
 
 const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
 
-type Slots = PerCpuRwDomain<Box<Host>, [ReaderSlot; CPUS]>;
+type Slots = PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]>;
 
-fn slots(host: Host) -> Slots {
+fn slots(host: Cpus) -> Slots {
     PerCpuRwDomain::new(Box::new(host), [const { ReaderSlot::new() }; CPUS])
 }
 
@@ -22,13 +22,13 @@ macro_rules! rw_family {
 
             #[test]
             fn writers_are_alone() {
-                let host = Host::new(CPUS, Duration::from_micros(20));
+                let host = Cpus::new(CPUS, Duration::from_micros(20));
                 super::writers_are_alone(&host, &$domain(host.clone()), &$lock);
             }
 
             #[test]
             fn readers_share_and_a_writer_does_not() {
-                super::readers_share_and_a_writer_does_not(&$domain(Host::impatient(CPUS)), &$lock);
+                super::readers_share_and_a_writer_does_not(&$domain(Cpus::impatient(CPUS)), &$lock);
             }
         }
     )+};
@@ -37,14 +37,14 @@ macro_rules! rw_family {
 rw_family! {
     unfair: UnfairRwLock::new(), |host| host;
     fair: FairRwLock::new(Ticket::new()), |host| host;
-    fair_on_qspinlock_pv: FairRwLock::new(QSpinLock::<Pv, Whole>::new()), QSpinDomain::<Host, CPUS>::new;
-    fair_on_mcs: FairRwLock::new(Mcs::new()), McsDomain::<Host, CPUS>::new;
+    fair_on_qspinlock_pv: FairRwLock::new(QSpinLock::<Pv, Whole>::new()), QSpinDomain::<Cpus, CPUS>::new;
+    fair_on_mcs: FairRwLock::new(Mcs::new()), McsDomain::<Cpus, CPUS>::new;
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), slots;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), slots;
 }
 
 /// Each CPU writes one round in four. Two counters that are written together are always seen together.
-fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Host, domain: &D, lock: &L) {
+fn writers_are_alone<D: Sync, L: RwLock<D>>(host: &Cpus, domain: &D, lock: &L) {
     let counters = [Plain::default(), Plain::default()];
     let rounds = rounds(1_000);
     host.run(|cpu| {
@@ -74,12 +74,12 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
     let on_cpu = |cpu, test: &(dyn Fn() + Sync)| {
         thread::scope(|scope| {
             scope.spawn(|| {
-                Host::become_cpu(cpu);
+                Cpus::become_cpu(cpu);
                 test();
             });
         });
     };
-    Host::become_cpu(0);
+    Cpus::become_cpu(0);
     let token = lock.read(domain);
     on_cpu(1, &|| {
         let second = lock.try_read(domain).expect("readers share");
@@ -103,7 +103,7 @@ fn readers_share_and_a_writer_does_not<D: Sync, L: RwLock<D>>(domain: &D, lock: 
 /// while the reader is inside nor when it has left.
 #[test]
 fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
-    let host = Host::impatient(2);
+    let host = Cpus::impatient(2);
     let lock = Arc::new(FairRwLock::new(Ticket::new()));
     let [reading, waiting, checked] = [(); 3].map(|()| Signal::default());
     let counter = Plain::default();
@@ -120,7 +120,7 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
         } else {
             reading.await_it();
             let (waiting, checked) = (waiting.clone(), checked.clone());
-            Host::hook_once(Point::WriterWaits, move || {
+            Cpus::hook_once(Point::WriterWaits, move || {
                 waiting.give();
                 checked.await_it();
             });
@@ -136,7 +136,7 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
 /// that no reader stands in, so those who try must not stand in it, not for a moment.
 #[test]
 fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
-    let host = Host::impatient(3);
+    let host = Cpus::impatient(3);
     let lock = Arc::new(FairRwLock::new(Ticket::new()));
     let [reading, waiting, tried] = [(); 3].map(|()| Signal::default());
     host.run(|cpu| match cpu {
@@ -149,7 +149,7 @@ fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
         1 => {
             reading.await_it();
             let waiting = waiting.clone();
-            Host::hook_once(Point::WriterWaits, move || waiting.give());
+            Cpus::hook_once(Point::WriterWaits, move || waiting.give());
             lock.write(&host);
             lock.write_unlock(&host, ());
         }
@@ -157,7 +157,7 @@ fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
             waiting.await_it();
             let in_the_way = std::rc::Rc::new(std::cell::Cell::new(0));
             let counter = in_the_way.clone();
-            Host::hook(move |point| counter.set(counter.get() + u32::from(point == Point::ReaderAnnounced)));
+            Cpus::hook(move |point| counter.set(counter.get() + u32::from(point == Point::ReaderAnnounced)));
             assert!((0..100).all(|_| lock.try_read(&host).is_none()), "a writer waits");
             tried.give();
             assert_eq!(in_the_way.get(), 0, "the writer would have had to wait for one that only tries");
@@ -168,7 +168,7 @@ fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
 /// CPU 0 holds the lock for writing until a writer waits and readers queue behind it. Each side gets its turn.
 #[test]
 fn the_fair_lock_serves_in_the_order_of_arrival() {
-    let host = Host::impatient(3);
+    let host = Cpus::impatient(3);
     let lock = FairRwLock::new(Ticket::new());
     let (held, writer_waits) = (Signal::default(), Signal::default());
     let order = std::sync::Mutex::new(vec![]);
@@ -201,17 +201,17 @@ fn the_fair_lock_serves_in_the_order_of_arrival() {
 /// A CPU that reads two locks of one domain leaves both as they were: the second one underneath.
 #[test]
 fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
-    let host = Host::impatient(2);
+    let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let locks = [const { PerCpuRwLock::new(UnfairRwLock::new()) }; 2];
-    Host::become_cpu(0);
+    Cpus::become_cpu(0);
     let outer = locks[0].read(&domain);
     let inner = locks[1].read(&domain);
     assert_eq!(domain.readers(), 1, "one slot for each CPU");
     let nobody_writes = |which: [bool; 2]| {
         thread::scope(|scope| {
             scope.spawn(|| {
-                Host::become_cpu(1);
+                Cpus::become_cpu(1);
                 for (lock, is_read) in locks.iter().zip(which) {
                     let wrote = lock.try_write(&domain);
                     assert_eq!(wrote.is_some(), !is_read);
@@ -232,8 +232,8 @@ fn a_cpu_may_read_several_per_cpu_locks_at_a_time() {
 
 /// CPU 0 reads by its slot, CPU 1 has the lock underneath and waits for that slot. To read once more, CPU 0 would have
 /// to wait for CPU 1, fair or not.
-fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Host>>(underneath: U) {
-    let host = Host::impatient(2);
+fn a_lock_that_is_read_already_cannot_be_read_again<U: RwLock<Cpus>>(underneath: U) {
+    let host = Cpus::impatient(2);
     let domain = PerCpuRwDomain::new(Box::new(host.clone()), [const { ReaderSlot::new() }; 2]);
     let lock = PerCpuRwLock::new(underneath);
     let reading = Signal::default();

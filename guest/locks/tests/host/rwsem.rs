@@ -4,20 +4,20 @@ use std::{sync::Arc, thread, time::Duration};
 
 use haltkick_locks::{osq::Layout, *};
 
-use crate::support::{Host, Plain, Signal, rounds};
+use crate::support::{Cpus, Plain, Signal, rounds};
 
 const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
 
 struct Stage<L: Layout> {
-    host: Host,
-    domain: SleepDomain<Host, L, CPUS>,
+    host: Cpus,
+    domain: SleepDomain<Cpus, L, CPUS>,
     lock: RwSem<L>,
     /// Equal whenever no writer is inside.
     counters: [Plain; 2],
 }
 
 impl<L: Layout> Stage<L> {
-    fn new(host: Host) -> Arc<Self> {
+    fn new(host: Cpus) -> Arc<Self> {
         let domain = SleepDomain::new(host.clone());
         Arc::new(Self { host, domain, lock: RwSem::new(), counters: Default::default() })
     }
@@ -42,7 +42,7 @@ impl<L: Layout> Stage<L> {
 }
 
 /// Two in three rounds read. Every ninth writes, and reads what it wrote without letting go.
-fn readers_see_whole_writes<L: Layout>(host: Host) {
+fn readers_see_whole_writes<L: Layout>(host: Cpus) {
     let stage = Stage::<L>::new(host);
     let n = rounds(1_500);
     stage.host.run(|cpu| {
@@ -74,12 +74,12 @@ fn readers_see_whole_writes<L: Layout>(host: Host) {
 
 #[test]
 fn readers_see_whole_writes_when_all_spin_first() {
-    readers_see_whole_writes::<osq::Split>(Host::new(CPUS, Duration::from_micros(20)));
+    readers_see_whole_writes::<osq::Split>(Cpus::new(CPUS, Duration::from_micros(20)));
 }
 
 #[test]
 fn readers_see_whole_writes_when_owners_are_often_preempted() {
-    let host = Host::impatient(CPUS);
+    let host = Cpus::impatient(CPUS);
     for cpu in (0..CPUS).step_by(2) {
         host.set_preempted(cpu, true);
     }
@@ -88,7 +88,7 @@ fn readers_see_whole_writes_when_owners_are_often_preempted() {
 
 #[test]
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(2));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
     let [owned, halts] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| {
@@ -100,7 +100,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
         } else {
             owned.await_it();
             let halts = halts.clone();
-            Host::hook_once(Point::BeforeSleep, move || halts.give());
+            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
             stage.write();
         }
     });
@@ -111,7 +111,7 @@ fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
 
 #[test]
 fn readers_share() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     let inside = std::sync::Barrier::new(CPUS);
     stage.host.run(|_| {
         stage.lock.read(&stage.domain);
@@ -122,7 +122,7 @@ fn readers_share() {
 
 #[test]
 fn trying_tells_shared_from_owned_from_free() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     let (lock, domain) = (&stage.lock, &stage.domain);
     assert!(lock.try_read(domain));
     assert!(lock.try_read(domain), "shared");
@@ -144,7 +144,7 @@ fn trying_tells_shared_from_owned_from_free() {
 /// CPU 0 owns the write lock; CPUs 1 and 2 sleep as readers, CPU 3 behind them as a writer.
 #[test]
 fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [owned, written] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
@@ -177,7 +177,7 @@ fn a_downgrade_lets_sleeping_readers_in_and_keeps_the_writer_out() {
 /// Readers come and go without a gap; the writer sleeps first, since spinning on readers is bounded.
 #[test]
 fn a_writer_comes_in_although_readers_never_let_go_together() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     let done = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
@@ -195,7 +195,7 @@ fn a_writer_comes_in_although_readers_never_let_go_together() {
 /// CPU 0 owns the lock, and CPU 1 sleeps as a writer whose patience is over: it has been promised the lock. When CPU 0
 /// releases it, and before it kicks, CPU 2 comes for it as a `thief`: CPU 1 is served first.
 fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(3));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(3));
     stage.host.set_insistent(true);
     stage.host.set_preempted(0, true);
     let [owned, halts, comes, served, stolen] = [(); 5].map(|()| Signal::default());
@@ -206,7 +206,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
             halts.await_it();
             assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 1, "CPU 1 has insisted");
             let (host, comes, stolen) = (stage.host.clone(), comes.clone(), stolen.clone());
-            Host::hook_before_kick(move || {
+            Cpus::hook_before_kick(move || {
                 comes.give();
                 // It has looked and waits, after CPU 1 did so; or it has come in.
                 let has_looked = || host.events(Event::RwsemOptFail) + host.events(Event::RwsemRlock) == 2;
@@ -220,7 +220,7 @@ fn nobody_overtakes_a_writer_that_insists(thief: fn(&Stage<osq::Packed>)) {
             owned.await_it();
             // Only who is about to halt is kicked.
             let halts = halts.clone();
-            Host::hook_once(Point::BeforeSleep, move || halts.give());
+            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
             stage.lock.write(&stage.domain);
             assert!(!stolen.given(), "somebody has overtaken a writer that insists");
             served.give();
@@ -249,7 +249,7 @@ fn no_reader_overtakes_a_writer_that_insists() {
 /// releases it.
 #[test]
 fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
-    let stage = Stage::<osq::Packed>::new(Host::impatient(CPUS));
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [owned, served] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {

@@ -2,7 +2,7 @@
 
 use haltkick_locks::*;
 
-use crate::support::Host;
+use crate::support::Cpus;
 
 /// Bytes that one more CPU adds to a domain.
 macro_rules! per_cpu {
@@ -34,7 +34,7 @@ fn locks_are_as_small_as_the_readme_says() {
 
 #[test]
 fn domains_are_as_small_as_the_readme_says() {
-    assert_eq!(size_of::<QSpinDomain<Host, 64>>(), 64 * 128 + 4096 + 64, "and a line for the platform");
+    assert_eq!(size_of::<QSpinDomain<Cpus, 64>>(), 64 * 128 + 4096 + 64, "and a line for the platform");
     assert_eq!(size_of::<QSpinDomain<(), 1024, 1024>>(), 1024 * (128 + 64));
     assert_eq!(per_cpu!(OwnerYieldDomain), 128);
     assert_eq!(per_cpu!(McsDomain), 1152);

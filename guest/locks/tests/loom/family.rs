@@ -4,7 +4,7 @@
 
 use haltkick_locks::*;
 
-use crate::model::{Bounds, Machine, check};
+use crate::model::{Bounds, Cpus, check};
 
 const TWO: Bounds = Bounds { rounds: 2, preemptions: 3, pauses: 8 };
 const THREE: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: 8 };
@@ -29,15 +29,15 @@ macro_rules! family {
 }
 
 /// Locks without memory of their own have the platform for a domain.
-fn platform(machine: Machine) -> Machine {
+fn platform(machine: Cpus) -> Cpus {
     machine
 }
 
 family! {
     tas: Tas::new(), platform, platform;
     ticket: Ticket::new(), platform, platform;
-    pv_ticket: PvTicket::new(), PvTicketDomain::<Machine, 2>::new, PvTicketDomain::<Machine, 3>::new;
-    mcs: Mcs::new(), McsDomain::<Machine, 2>::new, McsDomain::<Machine, 3>::new;
-    clh: Clh::new(), ClhDomain::<Machine, 2, 1>::new, ClhDomain::<Machine, 3, 1>::new;
-    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Machine, 2>::new, OwnerYieldDomain::<Machine, 3>::new;
+    pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new;
+    mcs: Mcs::new(), McsDomain::<Cpus, 2>::new, McsDomain::<Cpus, 3>::new;
+    clh: Clh::new(), ClhDomain::<Cpus, 2, 1>::new, ClhDomain::<Cpus, 3, 1>::new;
+    owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
 }

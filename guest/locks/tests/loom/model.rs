@@ -1,167 +1,23 @@
-//! A machine of loom threads.
+//! What every model of loom needs besides the CPUs themselves.
 
 use std::{
-    cell::Cell,
     env,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use haltkick_locks::{Event, Lock, Platform, RwLock};
-use loom::{
-    cell::UnsafeCell,
-    sync::{Arc, Notify},
-    thread,
-};
-
-loom::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-}
-
-/// CPUs are threads, and each may once be woken for no reason. Waiters sleep at their first look at the
-/// clock, before any pause: a pause would let loom assume that the next load sees something new.
-///
-/// Two CPUs that spin can yield to each other any number of times before the owner runs again, which makes
-/// the tree of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its
-/// end without branching any further.
-///
-/// The clock counts the pauses, so that time passes where somebody waits, and adds no interleavings. What the host says is
-/// the same for the length of a model, and each of its answers has models of its own.
-pub(crate) struct Machine {
-    latches: Vec<Notify>,
-    pauses_made: AtomicUsize,
-    pauses_left: AtomicUsize,
-    preempted: Preempted,
-    spin_threshold: u64,
-    overcommitted: bool,
-    slice_ends: bool,
-    insists: bool,
-}
+use haltkick_locks::{Lock, RwLock};
+pub(crate) use haltkick_testing::{Cpus, assert_reached};
+use loom::{cell::UnsafeCell, sync::Arc, thread};
 
 /// Which CPUs are always found preempted.
 pub(crate) type Preempted = fn(usize) -> bool;
 
-impl Machine {
-    fn new(cpus: usize, pauses: usize) -> Self {
-        Self::with_preempted(cpus, pauses, |_| false)
-    }
-
-    pub(crate) fn with_preempted(cpus: usize, pauses: usize, preempted: Preempted) -> Self {
-        let latches = (0..cpus).map(|_| Notify::new()).collect();
-        Self {
-            latches,
-            pauses_made: AtomicUsize::new(0),
-            pauses_left: AtomicUsize::new(pauses),
-            preempted,
-            spin_threshold: 0,
-            overcommitted: true,
-            slice_ends: false,
-            insists: false,
-        }
-    }
-
-    /// Waiters spin for so many pauses of anybody.
-    pub(crate) fn patient(mut self, pauses: u64) -> Self {
-        self.spin_threshold = pauses;
-        self
-    }
-
-    /// Nobody waits for a physical CPU.
-    pub(crate) fn idle_host(mut self) -> Self {
-        self.overcommitted = false;
-        self
-    }
-
-    /// Slices always end too soon for a critical section.
-    pub(crate) fn short_slices(mut self) -> Self {
-        self.slice_ends = true;
-        self
-    }
-
-    /// Sleepers insist as soon as they have been overtaken.
-    pub(crate) fn insistent(mut self) -> Self {
-        self.insists = true;
-        self
-    }
-}
-
-impl Platform for Machine {
-    fn cpu(&self) -> usize {
-        CPU.with(Cell::get)
-    }
-
-    fn pause(&self) {
-        self.pauses_made.fetch_add(1, Relaxed);
-        // Not one step, as loom runs one thread at a time.
-        match self.pauses_left.load(Relaxed) {
-            0 => loom::skip_branch(),
-            left => self.pauses_left.store(left - 1, Relaxed),
-        }
-        thread::yield_now();
-    }
-
-    fn now(&self) -> u64 {
-        self.pauses_made.load(Relaxed) as u64
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        self.spin_threshold
-    }
-
-    fn ticks(&self, nanoseconds: u64) -> u64 {
-        if self.insists { 0 } else { nanoseconds }
-    }
-
-    fn is_overcommitted(&self) -> bool {
-        self.overcommitted
-    }
-
-    fn is_in_section(&self) -> bool {
-        false
-    }
-
-    fn slice_left(&self) -> u64 {
-        if self.slice_ends { 0 } else { u64::MAX }
-    }
-
-    fn slice_margin(&self) -> u64 {
-        u64::from(self.slice_ends)
-    }
-
-    fn wait(&self, still: impl Fn() -> bool) {
-        if still() {
-            self.latches[self.cpu()].wait();
-        } else {
-            // Nothing to sleep for, yet the caller may be back at once: a spin loop like any other.
-            self.pause();
-        }
-    }
-
-    fn kick(&self, cpu: usize) {
-        self.latches[cpu].notify();
-    }
-
-    fn is_preempted(&self, cpu: usize) -> bool {
-        (self.preempted)(cpu)
-    }
-
-    fn yield_to(&self, _: Option<usize>) {
-        thread::yield_now();
-    }
-
-    fn count(&self, event: Event, _: u64) {
-        REACHED.with(|reached| reached.set(reached.get() | 1 << event.index()));
-    }
-}
-
-thread_local! {
-    /// Set of the events that some execution of this test has counted.
-    static REACHED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// That the models of this test have come to what they are about.
-pub(crate) fn assert_reached(event: Event) {
-    let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
-    assert!(reached, "no execution has come to {}", event.name());
+/// CPUs whose waiters sleep at their first look at the clock, before any pause: a pause would let loom assume that the next
+/// load sees something new.
+pub(crate) fn machine(cpus: usize, pauses: usize, preempted: Preempted) -> Cpus {
+    let machine = Cpus::impatient(cpus).branching_for(pauses as u64);
+    (0..cpus).for_each(|cpu| machine.set_preempted(cpu, preempted(cpu)));
+    machine
 }
 
 /// What a model is bounded by; everything within is tried.
@@ -179,7 +35,7 @@ pub(crate) struct Bounds {
 pub(crate) fn check<D, L>(
     cpus: usize,
     bounds: Bounds,
-    domain: fn(Machine) -> D,
+    domain: fn(Cpus) -> D,
     lock: fn() -> L,
     at_rest: fn(&D),
 ) where
@@ -187,13 +43,13 @@ pub(crate) fn check<D, L>(
     L: Lock<D> + Send + 'static,
 {
     explore(bounds.preemptions, move || {
-        let domain = Arc::new(domain(Machine::new(cpus, bounds.pauses)));
+        let domain = Arc::new(domain(machine(cpus, bounds.pauses, |_| false)));
         let lock = Arc::new(lock());
         let counter = Arc::new(Plain::default());
         let run = {
             let (domain, lock, counter) = (domain.clone(), lock.clone(), counter.clone());
             move |cpu| {
-                CPU.with(|this| this.set(cpu));
+                Cpus::become_cpu(cpu);
                 for _ in 0..bounds.rounds {
                     let tried = if cpu == cpus - 1 { lock.try_lock(&*domain) } else { None };
                     let token = tried.unwrap_or_else(|| lock.lock(&*domain));
@@ -220,7 +76,7 @@ pub(crate) fn play_out<S: Sync + Send + 'static>(
         let scene = Arc::new(scene());
         let shared = scene.clone();
         on_each_cpu(cpus, move |cpu| {
-            CPU.with(|this| this.set(cpu));
+            Cpus::become_cpu(cpu);
             play(cpu, &shared);
         });
         at_rest(&scene);
@@ -243,14 +99,14 @@ pub(crate) enum Role {
 pub(crate) fn check_rw<D, L, const CPUS: usize>(
     roles: [Role; CPUS],
     bounds: Bounds,
-    domain: fn(Machine) -> D,
+    domain: fn(Cpus) -> D,
     lock: fn() -> L,
 ) where
     D: Sync + Send + 'static,
     L: RwLock<D> + Send + 'static,
 {
     explore(bounds.preemptions, move || {
-        let domain = Arc::new(domain(Machine::new(CPUS, bounds.pauses)));
+        let domain = Arc::new(domain(machine(CPUS, bounds.pauses, |_| false)));
         let lock = Arc::new(lock());
         let counter = Arc::new(Plain::default());
         let written = {
@@ -260,7 +116,7 @@ pub(crate) fn check_rw<D, L, const CPUS: usize>(
         let run = {
             let (domain, counter) = (domain.clone(), counter.clone());
             move |cpu| {
-                CPU.with(|this| this.set(cpu));
+                Cpus::become_cpu(cpu);
                 let tries = cpu == CPUS - 1;
                 let mut seen = 0;
                 for round in 0..bounds.rounds {

@@ -5,17 +5,17 @@ use haltkick_locks::{
     *,
 };
 
-use crate::model::{Bounds, Machine, Plain, play_out};
+use crate::model::{Bounds, Cpus, Plain, machine, play_out};
 
 /// CPUs queue, `rounds` times each. Who becomes head is alone; the CPUs for which `leaves` holds leave as soon as
 /// they find somebody in front of them. Nobody is left in the queue.
 fn check<L: Layout, const CPUS: usize>(bounds: Bounds, leaves: fn(usize) -> bool) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let machine = Machine::with_preempted(CPUS, pauses, |_| false);
+        let machine = machine(CPUS, pauses, |_| false);
         (machine, OsqNodes::<L, CPUS>::new(), Osq::<L>::new(), Plain::default())
     };
-    let play = move |cpu, (machine, nodes, queue, counter): &(Machine, _, Osq<L>, Plain)| {
+    let play = move |cpu, (machine, nodes, queue, counter): &(Cpus, _, Osq<L>, Plain)| {
         for _ in 0..rounds {
             if queue.lock(nodes, machine, || leaves(cpu)) {
                 counter.increment();

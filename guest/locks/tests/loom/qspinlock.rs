@@ -2,13 +2,13 @@
 
 use haltkick_locks::*;
 
-use crate::model::{Bounds, Machine, check};
+use crate::model::{Bounds, Cpus, check};
 
 fn check_mode<M: Mode, const CPUS: usize>(bounds: Bounds) {
     check::<_, QSpinLock<M, Whole>>(
         CPUS,
         bounds,
-        QSpinDomain::<Machine, CPUS, 1>::new,
+        QSpinDomain::<Cpus, CPUS, 1>::new,
         QSpinLock::new,
         |domain| assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table"),
     );
@@ -64,7 +64,7 @@ fn wc_with_three_cpus() {
 }
 
 /// As `check_mode`, on a host that says more.
-fn check_wc<const CPUS: usize>(bounds: Bounds, domain: fn(Machine) -> QSpinDomain<Machine, CPUS, 1>) {
+fn check_wc<const CPUS: usize>(bounds: Bounds, domain: fn(Cpus) -> QSpinDomain<Cpus, CPUS, 1>) {
     check::<_, QSpinLock<WorkConserving, Whole>>(CPUS, bounds, domain, QSpinLock::new, |domain| {
         assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
     });
@@ -86,18 +86,23 @@ fn wc_with_three_cpus_that_are_patient() {
     });
 }
 
+fn on_an_idle_host(machine: Cpus) -> Cpus {
+    machine.set_overcommitted(false);
+    machine
+}
+
 /// Nobody sleeps.
 #[test]
 fn wc_with_two_cpus_on_an_idle_host() {
     check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
-        QSpinDomain::new(machine.patient(1).idle_host())
+        QSpinDomain::new(on_an_idle_host(machine.patient(1)))
     });
 }
 
 #[test]
 fn wc_with_three_cpus_on_an_idle_host() {
     check_wc::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 }, |machine| {
-        QSpinDomain::new(machine.patient(1).idle_host())
+        QSpinDomain::new(on_an_idle_host(machine.patient(1)))
     });
 }
 
@@ -105,7 +110,8 @@ fn wc_with_three_cpus_on_an_idle_host() {
 #[test]
 fn wc_with_two_cpus_whose_slices_end() {
     check_wc::<2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 }, |machine| {
-        QSpinDomain::new(machine.short_slices())
+        machine.set_slice_ends_soon(true);
+        QSpinDomain::new(machine)
     });
 }
 

@@ -2,7 +2,7 @@
 
 use haltkick_locks::*;
 
-use crate::model::{Bounds, Machine, Plain, Role, check_rw, play_out};
+use crate::model::{Bounds, Cpus, Plain, Role, check_rw, machine, play_out};
 
 /// One that writes, one that does either in turn.
 const TWO: [Role; 2] = [Role::Writer, Role::Both];
@@ -35,11 +35,11 @@ macro_rules! rw_family {
     )+};
 }
 
-fn platform(machine: Machine) -> Machine {
+fn platform(machine: Cpus) -> Cpus {
     machine
 }
 
-fn with_slots<const CPUS: usize>(machine: Machine) -> PerCpuRwDomain<Box<Machine>, [ReaderSlot; CPUS]> {
+fn with_slots<const CPUS: usize>(machine: Cpus) -> PerCpuRwDomain<Box<Cpus>, [ReaderSlot; CPUS]> {
     PerCpuRwDomain::new(Box::new(machine), std::array::from_fn(|_| ReaderSlot::new()))
 }
 
@@ -47,7 +47,7 @@ rw_family! {
     unfair: UnfairRwLock::new(), platform, platform, 8;
     fair: FairRwLock::new(Ticket::new()), platform, platform, 8;
     fair_on_a_sleeping_queue: FairRwLock::new(PvTicket::new()),
-        PvTicketDomain::<Machine, 2>::new, PvTicketDomain::<Machine, 3>::new, 6;
+        PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new, 6;
     per_cpu: PerCpuRwLock::new(UnfairRwLock::new()), with_slots::<2>, with_slots::<3>, 6;
     per_cpu_on_a_fair_one: PerCpuRwLock::new(FairRwLock::new(Ticket::new())), with_slots::<2>, with_slots::<3>, 6;
 }
@@ -55,12 +55,12 @@ rw_family! {
 /// CPU 0 reads two locks of one domain, the second one underneath, while CPU 1 writes both, one after the other.
 fn read_two_beside_a_writer<U>(underneath: fn() -> U)
 where
-    U: RwLock<Machine, ReadToken = (), WriteToken = ()> + Send + 'static,
+    U: RwLock<Cpus, ReadToken = (), WriteToken = ()> + Send + 'static,
 {
-    type Scene<U> = (PerCpuRwDomain<Box<Machine>, [ReaderSlot; 2]>, [PerCpuRwLock<U>; 2], [Plain; 2]);
+    type Scene<U> = (PerCpuRwDomain<Box<Cpus>, [ReaderSlot; 2]>, [PerCpuRwLock<U>; 2], [Plain; 2]);
     let bounds = Bounds { rounds: 1, preemptions: 4, pauses: 6 };
     let scene = move || -> Scene<U> {
-        let domain = with_slots(Machine::with_preempted(2, 6, |_| false));
+        let domain = with_slots(machine(2, 6, |_| false));
         (domain, [underneath(), underneath()].map(PerCpuRwLock::new), [Plain::default(), Plain::default()])
     };
     let play = |cpu, (domain, locks, counters): &Scene<U>| {

@@ -6,10 +6,10 @@ use haltkick_locks::{
     *,
 };
 
-use crate::model::{self, Bounds, Machine, Plain, Preempted, assert_reached, play_out};
+use crate::model::{self, Bounds, Cpus, Plain, Preempted, assert_reached, machine, play_out};
 
 /// Sleepers of `CPUS` CPUs. The layout of the spin queue has models of its own.
-type Domain<const CPUS: usize> = SleepDomain<Machine, PrevCpu, CPUS>;
+type Domain<const CPUS: usize> = SleepDomain<Cpus, PrevCpu, CPUS>;
 
 const NOBODY: Preempted = |_| false;
 const EVERYBODY: Preempted = |_| true;
@@ -22,7 +22,7 @@ where
 {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let domain = Domain::<CPUS>::new(Machine::with_preempted(CPUS, pauses, preempted));
+        let domain = Domain::<CPUS>::new(machine(CPUS, pauses, preempted));
         (domain, lock(), Plain::default())
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, L, Plain)| {
@@ -47,7 +47,7 @@ fn rwsem<const CPUS: usize>(bounds: Bounds, preempted: Preempted) {
 
 #[test]
 fn futex_with_two_and_with_three_cpus() {
-    fn domain<const CPUS: usize>(machine: Machine) -> SleepDomain<Machine, Packed, CPUS> {
+    fn domain<const CPUS: usize>(machine: Cpus) -> SleepDomain<Cpus, Packed, CPUS> {
         SleepDomain::new(machine)
     }
     model::check(2, Bounds { rounds: 2, preemptions: 3, pauses: 4 }, domain::<2>, FutexMutex::new, |_| {});
@@ -98,7 +98,7 @@ fn share<const CPUS: usize>(bounds: Bounds, preempted: Preempted, writers: usize
 
 /// The same on a machine with more to say.
 fn share_on<const CPUS: usize>(
-    machine: fn(Machine) -> Machine,
+    tell: fn(Cpus) -> Cpus,
     bounds: Bounds,
     preempted: Preempted,
     writers: usize,
@@ -106,7 +106,7 @@ fn share_on<const CPUS: usize>(
 ) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
-        let domain = Domain::<CPUS>::new(machine(Machine::with_preempted(CPUS, pauses, preempted)));
+        let domain = Domain::<CPUS>::new(tell(machine(CPUS, pauses, preempted)));
         (domain, RwSem::new(), Plain::default())
     };
     let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu>, Plain)| {
@@ -132,11 +132,17 @@ fn share_on<const CPUS: usize>(
     play_out(CPUS, &bounds, scene, play, move |(_, _, counter)| assert_eq!(counter.get(), writers * rounds));
 }
 
+/// Sleepers insist as soon as they have been overtaken.
+fn insistent(machine: Cpus) -> Cpus {
+    machine.set_insistent(true);
+    machine
+}
+
 /// Whoever has been woken and overtaken insists at once: nobody may overtake it any more.
 #[test]
 fn rwsem_is_promised_to_an_overtaken_sleeper() {
     let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 3 };
-    share_on::<3>(Machine::insistent, bounds, EVERYBODY, 2, false);
+    share_on::<3>(insistent, bounds, EVERYBODY, 2, false);
     assert_reached(Event::RwsemWlockHandoff);
 }
 
@@ -144,7 +150,7 @@ fn rwsem_is_promised_to_an_overtaken_sleeper() {
 #[test]
 fn rwsem_is_promised_by_one_that_comes_back() {
     let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
-    share_on::<2>(Machine::insistent, bounds, EVERYBODY, 2, false);
+    share_on::<2>(insistent, bounds, EVERYBODY, 2, false);
     assert_reached(Event::RwsemWlockHandoff);
 }
 

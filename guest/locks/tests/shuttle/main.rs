@@ -8,121 +8,19 @@
 
 #![cfg(shuttle)]
 
-use std::{
-    cell::{Cell, UnsafeCell},
-    env,
-    sync::atomic::AtomicU64,
-};
+use std::{cell::UnsafeCell, env, sync::atomic::AtomicU64};
 
 use haltkick_locks::*;
+use haltkick_testing::{Cpus, assert_reached};
 use shuttle::{
     Config, Runner,
-    rand::{Rng, thread_rng},
     scheduler::{PctScheduler, RandomScheduler},
-    sync::{Arc, Condvar, Mutex},
+    sync::Arc,
     thread,
 };
 
 /// Preemptions at the worst places that the scheduler is told to look for.
 const DEPTH: usize = 4;
-
-shuttle::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-}
-
-/// CPUs are threads. A waiter's patience is drawn anew each time, so that spinners and sleepers mix.
-struct Machine {
-    latches: Vec<(Mutex<bool>, Condvar)>,
-    clock: AtomicU64,
-}
-
-impl Machine {
-    fn new(cpus: usize) -> Self {
-        Self { latches: (0..cpus).map(|_| Default::default()).collect(), clock: AtomicU64::new(0) }
-    }
-}
-
-impl Platform for Machine {
-    fn cpu(&self) -> usize {
-        CPU.with(Cell::get)
-    }
-
-    fn pause(&self) {
-        thread::yield_now();
-    }
-
-    fn now(&self) -> u64 {
-        self.clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        thread_rng().gen_range(0..8)
-    }
-
-    fn wait(&self, still: impl Fn() -> bool) {
-        if !still() || thread_rng().gen_range(0..4) == 0 {
-            return;
-        }
-        let (latch, kicked) = &self.latches[self.cpu()];
-        let mut latch = latch.lock().unwrap();
-        while !*latch {
-            latch = kicked.wait(latch).unwrap();
-        }
-        *latch = false;
-    }
-
-    fn kick(&self, cpu: usize) {
-        let (latch, kicked) = &self.latches[cpu];
-        *latch.lock().unwrap() = true;
-        kicked.notify_one();
-    }
-
-    fn is_preempted(&self, _: usize) -> bool {
-        thread_rng().gen_range(0..3) == 0
-    }
-
-    /// What the host says is drawn anew each time, for it may change at any.
-    fn is_overcommitted(&self) -> bool {
-        thread_rng().gen_range(0..4) != 0
-    }
-
-    fn slice_left(&self) -> u64 {
-        if thread_rng().gen_range(0..4) == 0 { 0 } else { u64::MAX }
-    }
-
-    fn slice_margin(&self) -> u64 {
-        1
-    }
-
-    fn is_in_section(&self) -> bool {
-        thread_rng().gen_range(0..4) == 0
-    }
-
-    /// A few looks at the clock: patience that is measured in time ends, too.
-    fn ticks(&self, _: u64) -> u64 {
-        thread_rng().gen_range(0..16)
-    }
-
-    fn yield_to(&self, _: Option<usize>) {
-        thread::yield_now();
-    }
-
-    fn count(&self, event: Event, n: u64) {
-        let reached = if n == 0 { 0 } else { 1 << event.index() };
-        REACHED.with(|events| events.set(events.get() | reached));
-    }
-}
-
-std::thread_local! {
-    /// Set of the events that some schedule of this test has counted.
-    static REACHED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// That the schedules of this test have come to what they are about.
-fn assert_reached(event: Event) {
-    let reached = REACHED.with(Cell::get) & 1 << event.index() != 0;
-    assert!(reached || env::var_os("SHUTTLE_REPLAY").is_some(), "no schedule has come to {}", event.name());
-}
 
 /// A counter that only a lock protects.
 #[derive(Default)]
@@ -154,7 +52,7 @@ impl Plain {
 fn explore<D, L>(
     cpus: usize,
     rounds: usize,
-    domain: fn(Machine) -> D,
+    domain: fn(Cpus) -> D,
     lock: fn() -> L,
     at_rest: impl Fn(&D) + Send + Sync + 'static,
 ) where
@@ -163,12 +61,12 @@ fn explore<D, L>(
 {
     let model = move || {
         let shared =
-            Arc::new((domain(Machine::new(cpus)), [lock(), lock()], [Plain::default(), Plain::default()]));
+            Arc::new((domain(Cpus::impatient(cpus)), [lock(), lock()], [Plain::default(), Plain::default()]));
         let threads: Vec<_> = (0..cpus)
             .map(|cpu| {
                 let shared = shared.clone();
                 thread::spawn(move || {
-                    CPU.with(|this| this.set(cpu));
+                    Cpus::become_cpu(cpu);
                     let (domain, locks, counters) = &*shared;
                     for round in 0..rounds {
                         // Mostly one lock; sometimes a second one inside it.
@@ -215,7 +113,7 @@ fn play_out<S: Sync + Send + 'static>(
             .map(|cpu| {
                 let scene = scene.clone();
                 thread::spawn(move || {
-                    CPU.with(|this| this.set(cpu));
+                    Cpus::become_cpu(cpu);
                     play(cpu, &scene);
                 })
             })
@@ -229,18 +127,18 @@ fn play_out<S: Sync + Send + 'static>(
 
 /// `cpus` CPUs read and write under one reader-writer lock, and must all come through. Two counters that are written
 /// together must be seen together.
-fn explore_rw<D, L>(cpus: usize, rounds: usize, domain: fn(Machine) -> D, lock: fn() -> L)
+fn explore_rw<D, L>(cpus: usize, rounds: usize, domain: fn(Cpus) -> D, lock: fn() -> L)
 where
     D: Sync + Send + 'static,
     L: RwLock<D> + Send + 'static,
 {
     try_schedules(move || {
-        let shared = Arc::new((domain(Machine::new(cpus)), lock(), [Plain::default(), Plain::default()]));
+        let shared = Arc::new((domain(Cpus::impatient(cpus)), lock(), [Plain::default(), Plain::default()]));
         let threads: Vec<_> = (0..cpus)
             .map(|cpu| {
                 let shared = shared.clone();
                 thread::spawn(move || {
-                    CPU.with(|this| this.set(cpu));
+                    Cpus::become_cpu(cpu);
                     let (domain, lock, counters) = &*shared;
                     for round in 0..rounds {
                         if (round + cpu).is_multiple_of(3) {
@@ -282,12 +180,12 @@ fn try_schedules(model: impl Fn() + Send + Sync + 'static) {
     Runner::new(RandomScheduler::new(iterations / 4), config).run(move || again());
 }
 
-fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Machine, CPUS, 1>) {
+fn nobody_left<const CPUS: usize>(domain: &QSpinDomain<Cpus, CPUS, 1>) {
     assert_eq!(domain.sleeping_heads(), 0, "an entry has been left in the table");
 }
 
 fn explore_mode<M: Mode, const CPUS: usize>() {
-    explore(CPUS, 2, QSpinDomain::<Machine, CPUS, 1>::new, QSpinLock::<M, Whole>::new, nobody_left::<CPUS>);
+    explore(CPUS, 2, QSpinDomain::<Cpus, CPUS, 1>::new, QSpinLock::<M, Whole>::new, nobody_left::<CPUS>);
 }
 
 #[test]
@@ -338,27 +236,27 @@ fn virt_with_four_cpus() {
 
 #[test]
 fn pv_ticket_with_four_cpus() {
-    explore(4, 2, PvTicketDomain::<Machine, 4>::new, PvTicket::new, |_| {});
+    explore(4, 2, PvTicketDomain::<Cpus, 4>::new, PvTicket::new, |_| {});
 }
 
 #[test]
 fn pv_ticket_with_eight_cpus() {
-    explore(8, 2, PvTicketDomain::<Machine, 8>::new, PvTicket::new, |_| {});
+    explore(8, 2, PvTicketDomain::<Cpus, 8>::new, PvTicket::new, |_| {});
 }
 
 #[test]
 fn owner_yield_with_four_cpus() {
-    explore(4, 2, OwnerYieldDomain::<Machine, 4>::new, OwnerYield::new, |_| {});
+    explore(4, 2, OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new, |_| {});
 }
 
 #[test]
 fn mcs_with_four_cpus() {
-    explore(4, 2, McsDomain::<Machine, 4>::new, Mcs::new, |_| {});
+    explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
 }
 
 #[test]
 fn clh_with_four_cpus() {
-    explore(4, 2, ClhDomain::<Machine, 4, 2>::new, Clh::new, |_| {});
+    explore(4, 2, ClhDomain::<Cpus, 4, 2>::new, Clh::new, |_| {});
 }
 
 #[test]
@@ -375,12 +273,12 @@ fn the_unfair_rwlock_with_four_cpus() {
 #[test]
 fn fair_rwlocks_with_four_cpus() {
     explore_rw(4, 3, |machine| machine, || FairRwLock::new(Ticket::new()));
-    explore_rw(4, 3, QSpinDomain::<Machine, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
+    explore_rw(4, 3, QSpinDomain::<Cpus, 4, 1>::new, || FairRwLock::new(QSpinLock::<Pv, Whole>::new()));
 }
 
 #[test]
 fn per_cpu_rwlocks_with_four_cpus() {
-    fn domain(machine: Machine) -> PerCpuRwDomain<Box<Machine>, [ReaderSlot; 4]> {
+    fn domain(machine: Cpus) -> PerCpuRwDomain<Box<Cpus>, [ReaderSlot; 4]> {
         PerCpuRwDomain::new(Box::new(machine), [const { ReaderSlot::new() }; 4])
     }
     explore_rw(4, 3, domain, || PerCpuRwLock::new(UnfairRwLock::new()));
@@ -393,9 +291,9 @@ fn leave_the_queue<L: osq::Layout, const CPUS: usize>() {
     const ROUNDS: usize = 3;
     let scene = || {
         let (nodes, queue) = (OsqNodes::<L, CPUS>::new(), Osq::<L>::new());
-        (Machine::new(CPUS), nodes, queue, Plain::default(), AtomicU64::new(0))
+        (Cpus::impatient(CPUS), nodes, queue, Plain::default(), AtomicU64::new(0))
     };
-    let play = |_, (machine, nodes, queue, heads, served): &(Machine, _, Osq<L>, Plain, AtomicU64)| {
+    let play = |_, (machine, nodes, queue, heads, served): &(Cpus, _, Osq<L>, Plain, AtomicU64)| {
         for _ in 0..ROUNDS {
             if queue.lock(nodes, machine, || false) {
                 heads.increment();
@@ -430,16 +328,16 @@ fn osq_prev_cpu_with_five_cpus_that_leave() {
     leave_the_queue::<osq::PrevCpu, 5>();
 }
 
-type MutexSleepers<const CPUS: usize> = SleepDomain<Machine, osq::PrevCpu, CPUS>;
+type MutexSleepers<const CPUS: usize> = SleepDomain<Cpus, osq::PrevCpu, CPUS>;
 
 #[test]
 fn mutex_with_four_cpus() {
-    explore(4, 2, MutexSleepers::<4>::new, haltkick_locks::Mutex::new, |_| {});
+    explore(4, 2, MutexSleepers::<4>::new, Mutex::new, |_| {});
 }
 
 #[test]
 fn mutex_with_eight_cpus() {
-    explore(8, 2, MutexSleepers::<8>::new, haltkick_locks::Mutex::new, |_| {});
+    explore(8, 2, MutexSleepers::<8>::new, Mutex::new, |_| {});
     assert_reached(Event::MutexHandoff);
 }
 
@@ -452,7 +350,7 @@ fn rwsem_with_four_writers() {
 #[test]
 fn rwsem_with_six_readers_and_writers() {
     const CPUS: usize = 6;
-    let scene = || (MutexSleepers::<CPUS>::new(Machine::new(CPUS)), RwSem::new(), Plain::default());
+    let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::new(), Plain::default());
     let play = |cpu: usize, (domain, lock, counter): &(MutexSleepers<CPUS>, RwSem<_>, Plain)| {
         for round in 0..3 {
             match (cpu + round) % 3 {
@@ -504,10 +402,10 @@ impl Foreign {
     }
 }
 
-impl<const CPUS: usize> Lock<SleeperDomain<Machine, CPUS>> for Foreign {
+impl<const CPUS: usize> Lock<SleeperDomain<Cpus, CPUS>> for Foreign {
     type Token = ();
 
-    fn lock(&self, domain: &SleeperDomain<Machine, CPUS>) {
+    fn lock(&self, domain: &SleeperDomain<Cpus, CPUS>) {
         domain.asking();
         while self.held.swap(true, shuttle::sync::atomic::Ordering::Acquire) {
             domain.relax(&self.sleepers);
@@ -515,11 +413,11 @@ impl<const CPUS: usize> Lock<SleeperDomain<Machine, CPUS>> for Foreign {
         domain.holding(&self.sleepers);
     }
 
-    fn try_lock(&self, _: &SleeperDomain<Machine, CPUS>) -> Option<()> {
+    fn try_lock(&self, _: &SleeperDomain<Cpus, CPUS>) -> Option<()> {
         (!self.held.swap(true, shuttle::sync::atomic::Ordering::Acquire)).then_some(())
     }
 
-    fn unlock(&self, domain: &SleeperDomain<Machine, CPUS>, (): ()) {
+    fn unlock(&self, domain: &SleeperDomain<Cpus, CPUS>, (): ()) {
         self.held.store(false, shuttle::sync::atomic::Ordering::Release);
         domain.released(&self.sleepers, self.wake);
     }
@@ -529,20 +427,20 @@ impl<const CPUS: usize> Lock<SleeperDomain<Machine, CPUS>> for Foreign {
 /// waits for ever.
 #[test]
 fn sleepers_of_a_foreign_lock_are_woken_one_by_one() {
-    explore(4, 2, SleeperDomain::<Machine, 4>::new, || Foreign::new(Wake::One), |_| {});
+    explore(4, 2, SleeperDomain::<Cpus, 4>::new, || Foreign::new(Wake::One), |_| {});
 }
 
 #[test]
 fn sleepers_of_a_foreign_lock_are_woken_all_at_once() {
-    explore(4, 2, SleeperDomain::<Machine, 4>::new, || Foreign::new(Wake::All), |_| {});
+    explore(4, 2, SleeperDomain::<Cpus, 4>::new, || Foreign::new(Wake::All), |_| {});
 }
 
 /// Who holds the lock is not among its sleepers: a later unlock would wake it in the place of somebody who sleeps.
 #[test]
 fn no_cpu_that_holds_a_foreign_lock_is_among_its_sleepers() {
     const CPUS: usize = 4;
-    let scene = || (SleeperDomain::<Machine, CPUS>::new(Machine::new(CPUS)), Foreign::new(Wake::One));
-    let play = |cpu, (domain, lock): &(SleeperDomain<Machine, CPUS>, Foreign)| {
+    let scene = || (SleeperDomain::<Cpus, CPUS>::new(Cpus::impatient(CPUS)), Foreign::new(Wake::One));
+    let play = |cpu, (domain, lock): &(SleeperDomain<Cpus, CPUS>, Foreign)| {
         for _ in 0..3 {
             lock.lock(domain);
             assert!(!lock.sleepers.contains(cpu), "the holder is among the sleepers");

@@ -6,8 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64 as Count, Ordering::Relaxed};
 
-use haltkick_locks::{Event as LockEvent, Platform};
+use haltkick_locks::{Delegate, Platform};
 use haltkick_mm::*;
+use haltkick_testing::Cpus as Threads;
 
 #[cfg(shuttle)]
 use shuttle::{sync::Mutex, thread::yield_now};
@@ -20,15 +21,6 @@ const WRITABLE: u64 = 1 << 1;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 
-#[cfg(not(shuttle))]
-std::thread_local! {
-    static CPU: Cell<usize> = const { Cell::new(0) };
-}
-#[cfg(shuttle)]
-shuttle::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-}
-
 type Interference = Box<dyn FnOnce()>;
 
 std::thread_local! {
@@ -40,7 +32,7 @@ std::thread_local! {
 
 /// The calling thread is this CPU from now on.
 pub(crate) fn be(cpu: usize) {
-    CPU.with(|this| this.set(cpu));
+    Threads::become_cpu(cpu);
 }
 
 /// Runs `interference` on CPU 1 when the calling thread next comes by `step`.
@@ -140,7 +132,7 @@ pub(crate) struct Host {
     /// One word of what is in each page.
     contents: Vec<Count>,
     events: Vec<Count>,
-    clock: Count,
+    threads: Threads,
 }
 
 impl Host {
@@ -153,7 +145,7 @@ impl Host {
             caches: (0..cpus).map(|_| Mutex::new(HashMap::new())).collect(),
             contents: (0..pages).map(|_| Count::new(0)).collect(),
             events: (0..Event::COUNT).map(|_| Count::new(0)).collect(),
-            clock: Count::new(0),
+            threads: Threads::impatient(cpus),
         }
     }
 
@@ -254,40 +246,12 @@ pub(crate) fn is_writable(space: Space<'_, Host>, address: u64) -> bool {
     walk(space, address, PRESENT | WRITABLE).is_some()
 }
 
-impl Platform for Host {
-    fn cpu(&self) -> usize {
-        CPU.with(Cell::get)
+impl Delegate for Host {
+    type Platform = Threads;
+
+    fn platform(&self) -> &Threads {
+        &self.threads
     }
-
-    fn pause(&self) {
-        yield_now();
-    }
-
-    fn now(&self) -> u64 {
-        self.clock.fetch_add(1, Relaxed)
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        4
-    }
-
-    fn wait(&self, still: impl Fn() -> bool) {
-        if still() {
-            yield_now();
-        }
-    }
-
-    fn kick(&self, _: usize) {}
-
-    fn is_preempted(&self, _: usize) -> bool {
-        false
-    }
-
-    fn yield_to(&self, _: Option<usize>) {
-        yield_now();
-    }
-
-    fn count(&self, _: LockEvent, _: u64) {}
 }
 
 impl Machine for Host {

@@ -1,0 +1,406 @@
+//! The machine: CPUs that are threads, and a host that says what a test has told it to, or what is drawn.
+
+#[cfg(not(any(loom, shuttle)))]
+use std::time::Duration;
+use std::{
+    cell::{Cell, RefCell},
+    ops::Deref,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use haltkick_locks::{Activity, Event, Platform, Point};
+
+use crate::{
+    reached::reach,
+    threads::{self, Clock, Latch, draw},
+};
+
+/// A set of threads that play CPUs.
+///
+/// With shuttle, what the host says is drawn anew each time, for it may change at any: patience, load, slices, who is
+/// preempted. Else it says what a test has set; at first that there is more to do than there are processors, that nobody is
+/// preempted, and that no slice ends.
+///
+/// What is kept here for tests to read is invisible to the model checkers and adds no interleavings.
+#[derive(Clone, Debug)]
+pub struct Cpus(Arc<Machine>);
+
+/// What the CPUs share.
+#[derive(Debug)]
+pub struct Machine {
+    clock: Clock,
+    cpus: Vec<Cpu>,
+    slice_ends_soon: AtomicBool,
+    overcommitted: AtomicBool,
+    insistent: AtomicBool,
+    slices_given_up: AtomicU64,
+    /// Loom: rounds of spinning in this execution before it is no longer branched on.
+    #[cfg(loom)]
+    pauses_left: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    latch: Latch,
+    activity: AtomicU8,
+    sections: AtomicU32,
+    pauses: AtomicU64,
+    spin_threshold: AtomicU64,
+    preempted: AtomicBool,
+    in_nmi: AtomicBool,
+    /// Bit `i`: has yielded to CPU `i`.
+    yielded: AtomicU64,
+    events: [AtomicU64; Event::COUNT],
+}
+
+/// What a CPU does at each point it passes.
+type Hook = Rc<dyn Fn(Point)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    static AT_PAUSE: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
+    static BEFORE_KICK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+impl Deref for Cpus {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.0
+    }
+}
+
+impl Cpus {
+    /// CPUs whose waiters sleep at the first look at the clock.
+    pub fn impatient(cpus: usize) -> Self {
+        let cpu = |_| Cpu {
+            latch: Latch::new(),
+            activity: AtomicU8::new(0),
+            sections: AtomicU32::new(0),
+            pauses: AtomicU64::new(0),
+            spin_threshold: AtomicU64::new(0),
+            preempted: AtomicBool::new(false),
+            in_nmi: AtomicBool::new(false),
+            yielded: AtomicU64::new(0),
+            events: [const { AtomicU64::new(0) }; Event::COUNT],
+        };
+        Self(Arc::new(Machine {
+            clock: Clock::new(),
+            cpus: (0..cpus).map(cpu).collect(),
+            slice_ends_soon: AtomicBool::new(false),
+            overcommitted: AtomicBool::new(true),
+            insistent: AtomicBool::new(false),
+            slices_given_up: AtomicU64::new(0),
+            #[cfg(loom)]
+            pauses_left: AtomicU64::new(u64::MAX),
+        }))
+    }
+
+    /// Waiters spin for `ticks` before they sleep.
+    #[must_use]
+    pub fn patient(self, ticks: u64) -> Self {
+        self.cpus.iter().for_each(|cpu| cpu.spin_threshold.store(ticks, Relaxed));
+        self
+    }
+
+    /// Loom: two CPUs that spin can yield to each other any number of times before the owner runs again, which makes the tree
+    /// of executions infinite. So an execution in which the CPUs have paused `pauses` times runs to its end without branching
+    /// any further.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn branching_for(self, pauses: u64) -> Self {
+        self.pauses_left.store(pauses, Relaxed);
+        self
+    }
+
+    /// Makes the calling thread CPU `cpu`.
+    pub fn become_cpu(cpu: usize) {
+        threads::become_cpu(cpu);
+    }
+
+    /// Runs `hook` at each point that the calling thread passes.
+    pub fn hook(hook: impl Fn(Point) + 'static) {
+        HOOK.set(Some(Rc::new(hook)));
+    }
+
+    /// Runs `hook` once, the first time that the calling thread passes `point`.
+    pub fn hook_once(point: Point, hook: impl FnOnce() + 'static) {
+        let hook = Cell::new(Some(hook));
+        Self::hook(move |passed| {
+            if passed == point
+                && let Some(hook) = hook.take()
+            {
+                hook();
+            }
+        });
+    }
+
+    /// Runs `hook` at each pause of the calling thread.
+    pub fn hook_pauses(hook: impl Fn() + 'static) {
+        AT_PAUSE.set(Some(Rc::new(hook)));
+    }
+
+    /// Runs `hook` once, the next time that the calling thread kicks somebody, before the kick.
+    pub fn hook_before_kick(hook: impl FnOnce() + 'static) {
+        BEFORE_KICK.set(Some(Box::new(hook)));
+    }
+}
+
+/// What threads of the host can wait for, and do with all CPUs at once.
+#[cfg(not(any(loom, shuttle)))]
+impl Cpus {
+    /// CPUs whose waiters spin for `spin_threshold`.
+    pub fn new(cpus: usize, spin_threshold: Duration) -> Self {
+        Self::impatient(cpus).patient(spin_threshold.as_nanos() as u64)
+    }
+
+    /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
+    pub fn run(&self, cpu: impl Fn(usize) + Sync) {
+        let _watchdog = crate::Watchdog::new(self);
+        let barrier = std::sync::Barrier::new(self.cpus.len());
+        std::thread::scope(|scope| {
+            for i in 0..self.cpus.len() {
+                let (cpu, barrier) = (&cpu, &barrier);
+                scope.spawn(move || {
+                    Self::become_cpu(i);
+                    barrier.wait();
+                    cpu(i);
+                });
+            }
+        });
+    }
+
+    /// Waits until `n` CPUs do `activity`.
+    pub fn until_doing(&self, n: usize, activity: Activity) {
+        while self.doing(activity) < n {
+            threads::yield_now();
+        }
+    }
+
+    /// Waits until `event` has been counted `n` times.
+    pub fn until_counted(&self, n: u64, event: Event) {
+        while self.events(event) < n {
+            threads::yield_now();
+        }
+    }
+
+    /// Waits until `cpu` has paused `n` times more.
+    pub fn until_paused(&self, cpu: usize, n: u64) {
+        let before = self.pauses(cpu);
+        while self.pauses(cpu) < before + n {
+            threads::yield_now();
+        }
+    }
+
+    /// Waits until `cpu` has yielded to `target`.
+    pub fn until_yielded(&self, cpu: usize, target: usize) {
+        while self.cpus[cpu].yielded.load(Relaxed) & 1 << target == 0 {
+            threads::yield_now();
+        }
+    }
+
+    /// Makes one CPU spin for `spin_threshold`.
+    pub fn set_patience(&self, cpu: usize, spin_threshold: Duration) {
+        self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
+    }
+}
+
+impl Machine {
+    /// How many there are.
+    pub fn count_cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Sum of an event over all CPUs.
+    pub fn events(&self, event: Event) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.events[event.index()].load(Relaxed)).sum()
+    }
+
+    /// Whether `cpu` does `activity`.
+    pub fn does(&self, cpu: usize, activity: Activity) -> bool {
+        self.cpus[cpu].activity.load(Relaxed) == activity as u8
+    }
+
+    /// How many CPUs do `activity`.
+    pub fn doing(&self, activity: Activity) -> usize {
+        (0..self.cpus.len()).filter(|cpu| self.does(*cpu, activity)).count()
+    }
+
+    /// Serves an NMI on the calling CPU.
+    pub fn nmi(&self, handler: impl FnOnce()) {
+        let in_nmi = &self.cpus[threads::cpu()].in_nmi;
+        in_nmi.store(true, Relaxed);
+        handler();
+        in_nmi.store(false, Relaxed);
+    }
+
+    /// How often `cpu` has paused.
+    pub fn pauses(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].pauses.load(Relaxed)
+    }
+
+    /// Sets what `is_preempted(cpu)` says.
+    pub fn set_preempted(&self, cpu: usize, preempted: bool) {
+        self.cpus[cpu].preempted.store(preempted, Relaxed);
+    }
+
+    /// Sets what all CPUs are told about their slices.
+    pub fn set_slice_ends_soon(&self, soon: bool) {
+        self.slice_ends_soon.store(soon, Relaxed);
+    }
+
+    /// Sets what all CPUs are told about the load of the host.
+    pub fn set_overcommitted(&self, overcommitted: bool) {
+        self.overcommitted.store(overcommitted, Relaxed);
+    }
+
+    /// From now on, who goes to sleep insists as soon as it has been overtaken.
+    pub fn set_insistent(&self, insistent: bool) {
+        self.insistent.store(insistent, Relaxed);
+    }
+
+    /// How often CPUs have yielded to nobody in particular.
+    pub fn slices_given_up(&self) -> u64 {
+        self.slices_given_up.load(Relaxed)
+    }
+
+    /// Who does what, and what has happened.
+    pub fn report(&self) -> String {
+        let activity = |cpu: &Cpu| match cpu.activity.load(Relaxed) {
+            0 => "-",
+            1 => "holder",
+            2 => "waiter",
+            _ => "head",
+        };
+        let cpus: Vec<_> = self.cpus.iter().map(activity).collect();
+        let events = Event::ALL.map(|event| format!("\n  {} {}", event.name(), self.events(event)));
+        format!("CPUs: {}{}", cpus.join(" "), events.concat())
+    }
+}
+
+/// Once in `n` times, where answers are drawn; else `told`.
+fn one_in(n: u64, told: impl FnOnce() -> bool) -> bool {
+    draw(n).map_or_else(told, |drawn| drawn == 0)
+}
+
+impl Platform for Cpus {
+    fn cpu(&self) -> usize {
+        threads::cpu()
+    }
+
+    fn pause(&self) {
+        self.cpus[self.cpu()].pauses.fetch_add(1, Relaxed);
+        self.clock.paused();
+        // Taken by reference count, here and in `point`, so that a hook may itself pause and pass points.
+        let hook = AT_PAUSE.with_borrow(Option::clone);
+        if let Some(hook) = hook {
+            hook();
+        }
+        #[cfg(loom)]
+        match self.pauses_left.load(Relaxed) {
+            0 => loom::skip_branch(),
+            // Not one step, as loom runs one thread at a time.
+            left => self.pauses_left.store(left - 1, Relaxed),
+        }
+        threads::yield_now();
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    fn spin_threshold(&self) -> u64 {
+        draw(8).unwrap_or_else(|| self.cpus[self.cpu()].spin_threshold.load(Relaxed))
+    }
+
+    fn wait(&self, still: impl Fn() -> bool) {
+        let cpu = &self.cpus[self.cpu()];
+        if cpu.in_nmi.load(Relaxed) {
+            return;
+        }
+        if !still() {
+            // Nothing to sleep for, yet the caller may be back at once: to loom a spin loop like any other.
+            if cfg!(loom) {
+                self.pause();
+            }
+            return;
+        }
+        if !one_in(4, || false) {
+            cpu.latch.sleep();
+        }
+    }
+
+    fn kick(&self, cpu: usize) {
+        if let Some(hook) = BEFORE_KICK.take() {
+            hook();
+        }
+        self.cpus[cpu].latch.kick();
+    }
+
+    fn is_preempted(&self, cpu: usize) -> bool {
+        one_in(3, || self.cpus[cpu].preempted.load(Relaxed))
+    }
+
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        let told = || if self.insistent.load(Relaxed) { 0 } else { nanoseconds };
+        // A few looks at the clock: patience that is measured in time ends, too.
+        draw(16).unwrap_or_else(told)
+    }
+
+    fn is_overcommitted(&self) -> bool {
+        !one_in(4, || !self.overcommitted.load(Relaxed))
+    }
+
+    fn yield_to(&self, cpu: Option<usize>) {
+        match cpu {
+            Some(target) => _ = self.cpus[self.cpu()].yielded.fetch_or(1 << target, Relaxed),
+            None => _ = self.slices_given_up.fetch_add(1, Relaxed),
+        }
+        threads::yield_now();
+    }
+
+    fn is_in_section(&self) -> bool {
+        one_in(4, || self.cpus[self.cpu()].sections.load(Relaxed) != 0)
+    }
+
+    fn section_entered(&self) {
+        self.cpus[self.cpu()].sections.fetch_add(1, Relaxed);
+        self.announce(Activity::Holder);
+    }
+
+    fn section_left(&self) {
+        let left = self.cpus[self.cpu()].sections.fetch_sub(1, Relaxed) - 1;
+        self.announce(if left == 0 { Activity::Other } else { Activity::Holder });
+    }
+
+    fn slice_left(&self) -> u64 {
+        if one_in(4, || self.slice_ends_soon.load(Relaxed)) { 0 } else { u64::MAX }
+    }
+
+    fn slice_margin(&self) -> u64 {
+        1
+    }
+
+    fn count(&self, event: Event, n: u64) {
+        self.cpus[self.cpu()].events[event.index()].fetch_add(n, Relaxed);
+        if n != 0 {
+            reach(event);
+        }
+    }
+
+    fn announce(&self, activity: Activity) {
+        let cpu = &self.cpus[self.cpu()];
+        cpu.activity.store(activity.among(cpu.sections.load(Relaxed)) as u8, Relaxed);
+    }
+
+    fn point(&self, point: Point) {
+        let hook = HOOK.with_borrow(Option::clone);
+        if let Some(hook) = hook {
+            hook(point);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! CPUs for tests.
+//!
+//! [`Cpus`] is the one [`Platform`](haltkick_locks::Platform) on which the locks, the memory manager and the grant tables are
+//! tested by threads: the host's, or with `--cfg loom` and `--cfg shuttle` those of a model checker. `threads` holds what
+//! differs between the three.
+
+mod cpus;
+mod reached;
+mod threads;
+#[cfg(not(any(loom, shuttle)))]
+mod watchdog;
+
+pub use cpus::Cpus;
+pub use reached::assert_reached;
+#[cfg(not(any(loom, shuttle)))]
+pub use watchdog::{Signal, Watchdog};

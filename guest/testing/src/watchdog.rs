@@ -1,0 +1,69 @@
+//! What keeps a test on threads of the host from waiting for ever.
+
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::*},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::Cpus;
+
+/// Something that happens once, in one thread, and that others wait for.
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<AtomicBool>);
+
+impl Signal {
+    /// It happens.
+    pub fn give(&self) {
+        self.0.store(true, Release);
+    }
+
+    /// Whether it has happened.
+    pub fn given(&self) -> bool {
+        self.0.load(Acquire)
+    }
+
+    /// Waits for it.
+    pub fn await_it(&self) {
+        while !self.given() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Ends the process, with a report, unless dropped in time.
+#[derive(Debug)]
+pub struct Watchdog {
+    fed: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Watches the calling test, which `cpus` play in.
+    pub fn new(cpus: &Cpus) -> Self {
+        let limit = env::var("WATCHDOG_SECONDS").map_or(120, |seconds| seconds.parse().expect("a number"));
+        let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
+        let (fed, starved) = mpsc::channel();
+        let cpus = cpus.clone();
+        let test = thread::current().name().unwrap_or("test").to_owned();
+        let thread = thread::spawn(move || {
+            if starved.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{test}: no progress for {limit:?}\n{}", cpus.report());
+                std::process::abort();
+            }
+        });
+        Self { fed: Some(fed), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.fed.take());
+        _ = self.thread.take().unwrap().join();
+    }
+}
