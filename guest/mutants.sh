@@ -117,6 +117,8 @@ futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex
 sequence-no-fence-in-reader mm-loom  what_is_read_between
 sequence-no-fence-in-writer mm-loom  a_change_that_has_begun
+sequence-relaxed-read       mm-loom  what_is_read_between
+sequence-relaxed-end        mm-loom  what_is_read_between
 spf-no-reference            mm-host  a_page_that_is_unmapped_at_any_step
 spf-ignore-odd              mm-host  a_change_is_noticed_at_the_next_look
 spf-ignore-special          mm-host  memory_with_operations_of_its_own

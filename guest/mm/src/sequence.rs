@@ -15,7 +15,7 @@ impl Sequence {
     /// For a reader to begin with; odd: a writer is at it.
     pub(crate) fn read(&self) -> u32 {
         // Acquire: pairs with the release in `end`; what is read next is at least as new.
-        self.0.load(Acquire)
+        self.0.load(mutant!("sequence-relaxed-read": Acquire => Relaxed))
     }
 
     /// Whether nothing has changed since `read` returned `seen`.
@@ -36,6 +36,9 @@ impl Sequence {
     /// The change is complete.
     pub(crate) fn end(&self) {
         // Relaxed load: as above. Release: pairs with the acquire in `read`.
-        self.0.store((self.0.load(Relaxed) | 1).wrapping_add(1), Release);
+        self.0.store(
+            (self.0.load(Relaxed) | 1).wrapping_add(1),
+            mutant!("sequence-relaxed-end": Release => Relaxed),
+        );
     }
 }

@@ -4,6 +4,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p haltkick-mm --test loom`
 //!
 //! The source of the crate's own `Sequence`, over loom's atomics.
+//!
+//! The writer is the thread that begins, and the reader the one that it starts. The other way round loom lets the reader's first
+//! look at the number come before all changes: of each atomic it remembers the last access alone, and takes a store to race
+//! with that one. A writer looks at the number itself before it stores, which hides the reader's look from loom.
 
 #![cfg(loom)]
 
@@ -16,6 +20,8 @@ mod sequence;
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
+
+use std::sync::atomic::AtomicBool;
 
 use loom::{
     sync::{
@@ -53,21 +59,25 @@ impl Pair {
 
 #[test]
 fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
+    // Of what a reader can find, the number of changes: none, the first, both.
+    static FOUND: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     loom::model(|| {
         let pair = Pair::new();
-        let writer = {
+        let reader = {
             let pair = pair.clone();
             thread::spawn(move || {
-                pair.change(1);
-                pair.change(2);
+                if let Some([a, b]) = pair.read() {
+                    assert_eq!(a, b, "half of a change");
+                    FOUND[a as usize].store(true, Relaxed);
+                }
             })
         };
-        if let Some([a, b]) = pair.read() {
-            assert_eq!(a, b, "half of a change");
-        }
-        writer.join().unwrap();
+        pair.change(1);
+        pair.change(2);
+        reader.join().unwrap();
         assert_eq!(pair.read(), Some([2, 2]));
     });
+    assert!(FOUND.iter().all(|found| found.load(Relaxed)), "no execution has come to one of {FOUND:?}");
 }
 
 /// As an area that is taken away: what follows the mark is never seen by one who finds the number as it was.
@@ -75,16 +85,16 @@ fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
 fn a_change_that_has_begun_is_noticed_by_whoever_sees_its_first_store() {
     loom::model(|| {
         let pair = Pair::new();
-        let writer = {
+        let reader = {
             let pair = pair.clone();
             thread::spawn(move || {
-                pair.sequence.begin();
-                pair.numbers[0].store(1, Relaxed);
+                let seen = pair.sequence.read();
+                let first = pair.numbers[0].load(Relaxed);
+                assert!(first == 0 || seen != 0 || !pair.sequence.is_still(seen), "the mark came too late");
             })
         };
-        let seen = pair.sequence.read();
-        let first = pair.numbers[0].load(Relaxed);
-        assert!(first == 0 || seen != 0 || !pair.sequence.is_still(seen), "the mark came too late");
-        writer.join().unwrap();
+        pair.sequence.begin();
+        pair.numbers[0].store(1, Relaxed);
+        reader.join().unwrap();
     });
 }
