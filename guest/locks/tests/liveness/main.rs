@@ -19,7 +19,7 @@ use haltkick_locks::*;
 use std::env;
 
 use crate::{
-    explorer::{FOR_EVER, Graph, Rounds, explore},
+    explorer::{FOR_EVER, Graph, Rounds, explore, visit},
     graph::{Overtaking, insists, queues},
     machine::Cpus,
 };
@@ -89,6 +89,28 @@ fn from_every_state_of_the_lock_of_2015_on_four_cpus_there_is_a_way_forward() {
     if deeper() {
         queue_lock::<V16>(FOUR_ONCE).assert_a_way_forward();
     }
+}
+
+/// What four CPUs come to that take a lock once each, as far as `LIVENESS_MOST` states reach, or all of them.
+fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
+    let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
+    let reach = visit(FOUR_ONCE, domain, lock(), asked.unwrap_or(100_000));
+    println!("{reach:?}");
+}
+
+#[test]
+fn four_cpus_with_todays_lock() {
+    visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<Pv, Whole>::new);
+}
+
+#[test]
+fn four_cpus_with_the_work_conserving_lock() {
+    visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<WorkConserving, Whole>::new);
+}
+
+#[test]
+fn four_cpus_with_the_owner_yielding_lock() {
+    visit_four(OwnerYieldDomain::<Cpus, 4>::new, OwnerYield::new);
 }
 
 /// A head that is preempted while it forbids stealing (D2): nobody else gets the lock, although it is free.
