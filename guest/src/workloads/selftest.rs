@@ -8,12 +8,13 @@ use core::fmt::Write;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
+use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED, WorkloadFlags};
 
 use crate::calls::with_lock;
 use crate::choice::dice;
 use crate::console::Console;
 use crate::hypercall;
+use crate::measure::Sections;
 use crate::percpu::{add, area, boot, control, cpu, this};
 use crate::registry::workload;
 use crate::time::{iterations, now, work};
@@ -46,6 +47,10 @@ workload! {
 workload! {
     "360" "selftest-liar", "vCPU 0 claims for ever to be in a critical section; all do nothing but work",
     WorkloadFlags::IS_SELFTEST, [] => liar
+}
+workload! {
+    "362" "selftest-holding", "every vCPU waits for the first lock while it holds one of its own (--locks vCPUs + 1)",
+    WorkloadFlags::IS_SELFTEST, [] => holding
 }
 workload! {
     "365" "selftest-exclusion", "every vCPU enters the critical section without the lock",
@@ -166,6 +171,28 @@ fn liar() {
     }
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         work(iterations(1_000));
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+/// Every vCPU takes a lock that nobody else takes, and inside it the one that all take. So it waits for no lock but as the
+/// holder of another, and after the inner unlock it is a holder still. One outer section counts as one operation.
+fn holding() {
+    let own = 1 + cpu();
+    assert!(
+        own < boot().lock_count as usize,
+        "this workload needs a lock for each vCPU and one more: --locks"
+    );
+    let (hold, doing) = (iterations(boot().hold_ns), &this().activity);
+    let sections = Sections::of_this_vcpu();
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        sections.exclusive(own, || {
+            sections.inner(0, || work(hold));
+            // Relaxed: this vCPU's own word.
+            let said = doing.state.load(Ordering::Relaxed);
+            assert!(said == ACTIVITY_HOLDER, "the inner unlock has announced {said}");
+            work(hold);
+        });
         add(&this().results.acquisitions, 1);
     }
 }

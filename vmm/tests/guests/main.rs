@@ -8,6 +8,7 @@ mod explain;
 mod faults;
 mod grants;
 mod hints;
+mod holding;
 mod hostile;
 mod in_kernel;
 mod instrument;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         points::trials,
         hostile::trials,
         hints::trials,
+        holding::trials,
         switches::trials,
         several_guests::trials,
         faults::trials,

@@ -1,0 +1,66 @@
+//! Who waits for one lock while it holds another: others wait for it, so whatever befalls it befalls a holder.
+
+use std::time::Duration;
+
+use haltkick_vmm::{HowOften, RunConfig, Target};
+use libtest_mimic::Trial;
+
+use crate::support::{Check, acquisitions, check, config, deschedule, start, sum};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials =
+        vec![Trial::test("a_preempted_waiter_that_holds_another_lock_is_a_holder", preempted_waiters)];
+    for (point, what) in [
+        ("tail-published", "that_queues_for_a_second_lock"),
+        ("head-spinning", "that_is_head_of_a_second_lock"),
+        ("slow-released", "that_has_released_a_second_lock"),
+    ] {
+        trials
+            .push(Trial::test(format!("a_holder_{what}_is_stopped_as_a_holder"), move || stopped_at(point)));
+    }
+    trials
+}
+
+/// Each vCPU waits for one lock, as the holder of another one that nobody else takes.
+fn holding() -> RunConfig {
+    let workload = "selftest-holding".into();
+    let (lock_count, hold) = (config().vcpus + 1, Duration::from_micros(5));
+    RunConfig { workload, lock_count, hold, spin_threshold: Duration::from_micros(2), ..config() }
+}
+
+/// Slices end wherever they do: in the inner queue most of the time.
+fn preempted_waiters() -> Check {
+    for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
+        let slice = Duration::from_micros(200);
+        let outcome = start(&RunConfig { lock: lock.into(), pv, slice, ..holding() })?;
+        check(acquisitions(&outcome) > 0, || format!("{lock}, pv {pv}: no section was completed"))?;
+        let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
+        check(preemptions.holder > 0, || format!("{lock}, pv {pv}: {preemptions:?}"))?;
+        check(preemptions.waiter == 0 && preemptions.head == 0, || {
+            format!("{lock}, pv {pv}: {preemptions:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// At a point that only the inner lock comes to. What the point itself says, waiter, head or neither, is less than that.
+fn stopped_at(point: &str) -> Check {
+    let chance = HowOften::Probability(0.2);
+    let deschedule = deschedule(Target::Random, chance, Duration::from_micros(500), Some(point));
+    // It may be passed rarely: another seed and a longer window, until somebody was stopped there.
+    for seed in 1..=50 {
+        let outcome = start(&RunConfig {
+            lock: "qspinlock-points".into(),
+            deschedule: deschedule.clone(),
+            seed,
+            window: Duration::from_millis(40) * seed.min(25) as u32,
+            ..holding()
+        })?;
+        let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
+        check(injected.holder == sum(&injected), || format!("stopped at {point}: {injected:?}"))?;
+        if injected.holder > 0 {
+            return Ok(());
+        }
+    }
+    Err(format!("nobody was ever stopped at {point}").into())
+}
