@@ -237,7 +237,7 @@ impl Cpu {
 
     /// Where a store of `W` bits would go, granted. For instructions that must not have done anything if it is not.
     #[inline(always)]
-    pub(crate) fn to_store<B: Bus, const W: u32>(
+    pub(crate) fn place_to_store<B: Bus, const W: u32>(
         &mut self,
         bus: &mut B,
         op: &Op<B>,
@@ -255,14 +255,14 @@ impl Cpu {
         address: u64,
         value: u64,
     ) -> Result<(), Left> {
-        let at = self.to_store::<B, W>(bus, op, address)?;
+        let at = self.place_to_store::<B, W>(bus, op, address)?;
         self.write_at::<B, W>(bus, at, value);
         Ok(())
     }
 
     /// Where `W` bits lie that are to be read and written, granted.
     #[inline(always)]
-    pub(crate) fn to_modify<B: Bus, const W: u32, const LOCK: bool>(
+    pub(crate) fn place_to_modify<B: Bus, const W: u32, const LOCK: bool>(
         &mut self,
         bus: &mut B,
         op: &Op<B>,

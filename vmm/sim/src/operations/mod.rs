@@ -108,7 +108,7 @@ pub(crate) fn change_at<B: Bus, const W: u32, const LOCK: bool, T>(
     address: u64,
     change: impl FnOnce(&mut Cpu, u64) -> (u64, T),
 ) -> Result<T, Left> {
-    let at = cpu.to_modify::<B, W, LOCK>(bus, op, address)?;
+    let at = cpu.place_to_modify::<B, W, LOCK>(bus, op, address)?;
     let value = cpu.read_at::<B, W>(bus, at);
     let (value, rest) = change(cpu, value);
     cpu.write_at::<B, W>(bus, at, value);
