@@ -173,7 +173,33 @@ impl Fault {
     }
 }
 
+/// What instructions of user mode can change of a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stand {
+    file: [u64; 32],
+    rip: u64,
+    rflags: u64,
+}
+
+impl Stand {
+    /// Address of the next instruction.
+    pub(crate) fn rip(&self) -> u64 {
+        self.rip
+    }
+}
+
 impl Cpu {
+    /// Where it stands.
+    pub(crate) fn stand(&self) -> Stand {
+        Stand { file: self.file, rip: self.rip, rflags: self.flags.get() }
+    }
+
+    /// Goes back to where it stood, when it had completed so many instructions.
+    pub(crate) fn go_back(&mut self, stand: &Stand, instructions: u64) {
+        (self.file, self.rip, self.retired) = (stand.file, stand.rip, instructions);
+        self.flags.set(stand.rflags);
+    }
+
     /// CPU number `id` with these registers and nothing cached.
     #[must_use]
     pub fn new(id: u32, registers: &Registers) -> Self {

@@ -1,12 +1,15 @@
 //! The CPU of a simulated machine.
 #![warn(missing_docs)]
 
+pub mod board;
 mod bus;
 mod code;
 mod cpu;
 mod decode;
 mod faults;
 mod flags;
+pub mod lines;
+pub mod machine;
 mod memory;
 mod op;
 mod operations;

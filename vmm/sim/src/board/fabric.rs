@@ -1,0 +1,362 @@
+//! What lies between the CPUs of a board: memory, the lines of it, store buffers, and the time that accesses take.
+//!
+//! One CPU runs at a time. It may run ahead of the others' clocks for as long as it keeps to lines that no other core has ever
+//! had. Any other access takes place in the order of time: a CPU that has come beyond its horizon, the time of the next
+//! thing that may happen elsewhere, stops before it.
+
+use std::sync::Arc;
+
+use crate::lines::{LINE_BYTES, Lines, Need};
+use crate::machine::Machine;
+use crate::{Access, Bus, Fence, Moment, Verdict};
+
+use super::Memory;
+use super::buffer::{Buffer, Store};
+
+/// Why a CPU was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It was not.
+    Nothing,
+    /// Others come first.
+    Turn,
+    /// It needs a line.
+    Line { line: u64, need: Need },
+    /// Its stores have to become visible first.
+    Drain,
+    /// Its store buffer is full.
+    Full,
+    /// It has come to a PAUSE at the end of a quiet round.
+    Pause,
+}
+
+/// A CPU's way from one PAUSE to the next. While it is quiet, nobody else can have noticed anything of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Round {
+    /// It is not quiet.
+    loud: bool,
+    /// Instructions completed when it began, and when that was.
+    instructions: u64,
+    began_ps: u64,
+    /// Lines that it read, and how long after its beginning it did so first.
+    pub(super) reads: Vec<(u64, u64)>,
+    /// Whether it read the clock.
+    pub(super) clock: bool,
+}
+
+/// Lines that a round may read, to be taken for a spin loop's.
+const MOST_LINES: usize = 6;
+/// Instructions that it may take.
+const MOST_INSTRUCTIONS: u64 = 96;
+
+/// The CPU that runs, and how it came to where it is.
+#[derive(Clone, Debug)]
+struct Running {
+    cpu: u32,
+    start_ps: u64,
+    start_instructions: u64,
+    instruction_ps: u64,
+    /// What has been charged beyond instructions.
+    extra_ps: u64,
+    /// Up to then it may ask for lines: nothing happens elsewhere before.
+    horizon_ps: u64,
+    /// Up to then it may use lines that it has: whatever happens elsewhere takes them away later.
+    reach_ps: u64,
+    /// A line that has just come, for the instruction that waited for it.
+    granted: Option<u64>,
+    /// A trial: nothing may change.
+    dry: bool,
+    /// A trial of what is known to have been: the core had the lines then.
+    past: bool,
+}
+
+/// Where a CPU begins to run, and how far it may come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct From {
+    pub(super) at_ps: u64,
+    /// Completed in its life.
+    pub(super) instructions: u64,
+    /// What each takes.
+    pub(super) instruction_ps: u64,
+    /// Up to then it may ask for lines: nothing happens elsewhere before.
+    pub(super) horizon_ps: u64,
+    /// Up to then it may use lines that it has.
+    pub(super) reach_ps: u64,
+}
+
+/// See the module.
+pub(super) struct Fabric<M> {
+    pub(super) memory: M,
+    pub(super) machine: Arc<Machine>,
+    pub(super) lines: Lines,
+    pub(super) buffers: Vec<Buffer>,
+    /// Of each CPU.
+    rounds: Vec<Round>,
+    pub(super) why: Why,
+    running: Running,
+    /// Stores in memory whose watchers have not been told.
+    pub(super) written: Vec<u64>,
+    /// The last store that [`Bus::touch`] granted, at this time, waits in the buffer.
+    buffered: Option<u64>,
+}
+
+impl<M: Memory> Fabric<M> {
+    pub(super) fn new(memory: M, machine: Arc<Machine>) -> Self {
+        let running = Running {
+            cpu: 0,
+            start_ps: 0,
+            start_instructions: 0,
+            instruction_ps: machine.costs.instruction_ps,
+            extra_ps: 0,
+            horizon_ps: 0,
+            reach_ps: 0,
+            granted: None,
+            dry: false,
+            past: false,
+        };
+        Self {
+            lines: Lines::new(&machine, memory.len()),
+            buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
+            rounds: vec![Round { loud: true, ..Round::default() }; machine.topology.cpus() as usize],
+            memory,
+            machine,
+            why: Why::Nothing,
+            running,
+            written: Vec::new(),
+            buffered: None,
+        }
+    }
+
+    /// `cpu` runs from a time on, when it has completed so many instructions.
+    pub(super) fn begin(&mut self, cpu: u32, from: &From) {
+        let running = &mut self.running;
+        (running.cpu, running.start_ps, running.start_instructions) = (cpu, from.at_ps, from.instructions);
+        (running.instruction_ps, running.extra_ps) = (from.instruction_ps, 0);
+        (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
+        (running.granted, running.dry, running.past) = (None, false, false);
+        self.why = Why::Nothing;
+    }
+
+    /// The instruction that comes next has the line that it waited for.
+    pub(super) fn grant(&mut self, line: u64) {
+        self.running.granted = Some(line);
+    }
+
+    /// What follows is a trial, from a PAUSE on: an access that would change anything, or take more than a moment, stops it.
+    /// `past`: the CPU has executed it, when its core had all lines.
+    pub(super) fn begin_trial(&mut self, past: bool) {
+        (self.running.dry, self.running.past) = (true, past);
+        self.begin_round();
+    }
+
+    /// The present round of the CPU that runs.
+    pub(super) fn round(&self) -> &Round {
+        &self.rounds[self.running.cpu as usize]
+    }
+
+    /// The CPU begins to run behind a PAUSE: a round begins.
+    pub(super) fn begin_round(&mut self) {
+        self.start_round(self.running.cpu, self.running.start_instructions, self.running.start_ps);
+    }
+
+    /// Another vCPU begins to run on `cpu`: it is not known where it is in its round.
+    pub(super) fn forget_round(&mut self, cpu: u32) {
+        self.rounds[cpu as usize].loud = true;
+    }
+
+    /// A round as it was.
+    pub(super) fn set_round(&mut self, cpu: u32, round: Round) {
+        self.rounds[cpu as usize] = round;
+    }
+
+    /// A round of `cpu`, which has completed so many instructions, begins.
+    pub(super) fn start_round(&mut self, cpu: u32, instructions: u64, began_ps: u64) {
+        let round = &mut self.rounds[cpu as usize];
+        (round.loud, round.clock, round.instructions, round.began_ps) =
+            (false, false, instructions, began_ps);
+        round.reads.clear();
+    }
+
+    fn is_loud(&mut self) {
+        self.rounds[self.running.cpu as usize].loud = true;
+    }
+
+    /// The time at which the CPU has completed so many instructions.
+    pub(super) fn time_ps(&self, instructions: u64) -> u64 {
+        let running = &self.running;
+        running.start_ps
+            + (instructions - running.start_instructions) * running.instruction_ps
+            + running.extra_ps
+    }
+
+    fn stop(&mut self, why: Why) -> Verdict {
+        self.why = why;
+        Verdict::Stop
+    }
+
+    /// Whether others come before an access now to a line that this core has.
+    fn is_ahead(&self, now: Moment, line: u64) -> bool {
+        self.time_ps(now.instructions) > self.running.reach_ps && !self.lines.is_private(line)
+    }
+
+    /// Whether others come before a request now.
+    fn asks_too_early(&self, now: Moment) -> bool {
+        self.time_ps(now.instructions) > self.running.horizon_ps
+    }
+
+    fn is_granted(&self, now: Moment, line: u64) -> bool {
+        self.running.granted == Some(line) && now.instructions == self.running.start_instructions
+    }
+
+    /// An access that needs a line at once.
+    fn needs(&mut self, now: Moment, line: u64, need: Need, extra_ps: u64) -> Verdict {
+        let cpu = self.running.cpu;
+        let granted = self.is_granted(now, line) || self.running.past;
+        if !granted && !self.lines.has(cpu, line, need) {
+            if !self.running.dry && self.lines.take_fresh(cpu, line) {
+                self.is_loud();
+                self.running.extra_ps += self.machine.costs.line.memory_ps + extra_ps;
+                return Verdict::Go;
+            }
+            let early = self.asks_too_early(now);
+            return self.stop(if early { Why::Turn } else { Why::Line { line, need } });
+        }
+        if !granted && self.is_ahead(now, line) {
+            return self.stop(Why::Turn);
+        }
+        let from_sibling = !self.running.dry && self.lines.hit(cpu, line, need);
+        let hit_ps =
+            if from_sibling { self.machine.costs.line.sibling_ps } else { self.machine.costs.hit_ps };
+        self.running.extra_ps += hit_ps + extra_ps;
+        self.rounds[cpu as usize].loud |= granted && !self.running.past || from_sibling;
+        Verdict::Go
+    }
+
+    fn read(&mut self, now: Moment, line: u64) -> Verdict {
+        let verdict = self.needs(now, line, Need::Read, 0);
+        let now_ps = self.time_ps(now.instructions);
+        let round = &mut self.rounds[self.running.cpu as usize];
+        if verdict == Verdict::Go && !round.loud && round.reads.iter().all(|read| read.0 != line) {
+            round.reads.push((line, now_ps - round.began_ps));
+            round.loud = round.reads.len() > MOST_LINES;
+        }
+        verdict
+    }
+
+    /// A plain store: if its line is not here, it waits in the buffer, and the CPU goes on.
+    fn write(&mut self, now: Moment, line: u64) -> Verdict {
+        let cpu = self.running.cpu;
+        if self.running.dry {
+            return self.stop(Why::Turn);
+        }
+        self.is_loud();
+        let in_order = self.buffers[cpu as usize].is_empty();
+        if in_order && (self.lines.has(cpu, line, Need::Write) || self.lines.take_fresh(cpu, line)) {
+            if self.is_ahead(now, line) {
+                return self.stop(Why::Turn);
+            }
+            self.lines.hit(cpu, line, Need::Write);
+            self.buffered = None;
+            return Verdict::Go;
+        }
+        self.buffer(now)
+    }
+
+    /// A store is to wait in the buffer.
+    fn buffer(&mut self, now: Moment) -> Verdict {
+        if self.asks_too_early(now) {
+            return self.stop(Why::Turn);
+        }
+        if self.buffers[self.running.cpu as usize].len() >= self.machine.costs.store_buffer {
+            return self.stop(Why::Full);
+        }
+        self.buffered = Some(self.time_ps(now.instructions));
+        Verdict::Go
+    }
+
+    /// A load and a store by one instruction, without LOCK.
+    fn modify(&mut self, now: Moment, line: u64) -> Verdict {
+        if self.running.dry {
+            return self.stop(Why::Turn);
+        }
+        self.is_loud();
+        if self.buffers[self.running.cpu as usize].is_empty() {
+            self.buffered = None;
+            return self.needs(now, line, Need::Write, 0);
+        }
+        match self.needs(now, line, Need::Read, 0) {
+            Verdict::Go => self.buffer(now),
+            Verdict::Stop => Verdict::Stop,
+        }
+    }
+
+    fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
+        if self.running.dry {
+            return self.stop(Why::Turn);
+        }
+        if !self.buffers[self.running.cpu as usize].is_empty() {
+            return self.stop(Why::Drain);
+        }
+        self.is_loud();
+        self.buffered = None;
+        self.needs(now, line, Need::Write, self.machine.costs.rmw_ps)
+    }
+}
+
+impl<M: Memory> Bus for Fabric<M> {
+    #[inline]
+    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
+        let line = line / LINE_BYTES;
+        match access {
+            Access::Fetch => Verdict::Go,
+            Access::Walk | Access::Read => self.read(now, line),
+            Access::Write => self.write(now, line),
+            Access::Modify => self.modify(now, line),
+            Access::Atomic => self.atomic(now, line),
+        }
+    }
+
+    #[inline]
+    fn load(&mut self, physical: u64, bytes: usize) -> u64 {
+        let value = self.memory.load(physical, bytes);
+        let buffer = &self.buffers[self.running.cpu as usize];
+        if buffer.is_empty() { value } else { buffer.over(physical, bytes, value) }
+    }
+
+    #[inline]
+    fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        if let Some(at_ps) = self.buffered.take() {
+            self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
+        } else {
+            self.memory.store(physical, bytes, value);
+            if !self.lines.is_private(physical / LINE_BYTES) {
+                self.written.push(physical / LINE_BYTES);
+            }
+        }
+    }
+
+    fn clock(&mut self, now: Moment) -> u64 {
+        self.running.extra_ps += self.machine.costs.rdtsc_ps;
+        self.rounds[self.running.cpu as usize].clock = true;
+        self.machine.ticks_at(self.time_ps(now.instructions))
+    }
+
+    #[inline]
+    fn pause(&mut self, now: Moment) -> Verdict {
+        self.running.extra_ps += self.machine.costs.pause_ps;
+        let round = self.round();
+        if !round.loud && now.instructions - round.instructions <= MOST_INSTRUCTIONS {
+            return self.stop(Why::Pause);
+        }
+        self.start_round(self.running.cpu, now.instructions + 1, self.time_ps(now.instructions + 1));
+        Verdict::Go
+    }
+
+    fn fence(&mut self, _: Moment, fence: Fence) -> Verdict {
+        if fence != Fence::Load && !self.buffers[self.running.cpu as usize].is_empty() {
+            return self.stop(if self.running.dry { Why::Turn } else { Why::Drain });
+        }
+        self.running.extra_ps += self.machine.costs.fence_ps;
+        Verdict::Go
+    }
+}

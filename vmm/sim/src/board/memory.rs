@@ -1,0 +1,34 @@
+//! What the board needs of the memory of a guest.
+
+use crate::Ram;
+
+/// Guest memory, as the CPUs of a board read and write it.
+pub trait Memory {
+    /// `bytes` (1 to 8) at a physical address, the first one lowest. Outside memory: zero.
+    fn load(&self, physical: u64, bytes: usize) -> u64;
+
+    /// The same the other way round: the lowest `bytes` of `value`. Outside memory: nothing.
+    fn store(&mut self, physical: u64, bytes: usize, value: u64);
+
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Memory for Ram {
+    fn load(&self, physical: u64, bytes: usize) -> u64 {
+        Self::load(self, physical, bytes)
+    }
+
+    fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        Self::store(self, physical, bytes, value);
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+}

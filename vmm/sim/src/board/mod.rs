@@ -1,0 +1,451 @@
+//! CPUs that share memory, in virtual time.
+//!
+//! A board has a slot for each CPU of its machine. Whoever drives it puts the state of a (virtual) CPU into a slot, lets time
+//! pass with [`Board::run`], and is told what happens: an instruction that needs him, the end of a slice.
+//!
+//! ```text
+//!  put() ─> executes ── its line is elsewhere ─> waits for the line ─┐
+//!              ^ │ └─── a spin loop ──────────> parked ──────────────┤  until the line comes, or is written
+//!              │ │                                                   │
+//!              └─┼───────────────────────────────────────────────────┘
+//!                └─ OUT, HLT, the alarm ──> Happening ── resume() or take()
+//! ```
+//!
+//! *Order.* All that happens has a time, and things of one time have an order of their own; both depend on nothing but what
+//! was put in. One CPU executes at a time, see [`fabric`] for how far ahead of the others. Stores become visible in the order
+//! in which a CPU executed them, when their lines have come; loads see the CPU's own stores before (x86-TSO).
+//!
+//! *Spinning costs nothing.* A CPU that comes from one PAUSE to the next with the same registers, and has only read lines that
+//! its core has, will do so again until one of those lines changes: it is parked ([`spin`]). So is one whose rounds depend on
+//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time ([`work_loop`]).
+
+mod buffer;
+mod fabric;
+mod memory;
+mod slot;
+mod spin;
+mod work_loop;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use crate::lines::{LINE_BYTES, Need, Requested};
+use crate::machine::Machine;
+use crate::{Code, Cpu, Event};
+
+use fabric::{Fabric, From, Why};
+pub use memory::Memory;
+use slot::{Slot, State};
+pub use work_loop::WorkLoop;
+
+/// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// On which CPU of the machine.
+    pub cpu: u32,
+    /// When.
+    pub at_ps: u64,
+    /// What.
+    pub what: What,
+}
+
+/// See [`Happening`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The CPU left the interpreter with this.
+    Event(Event),
+    /// The time of [`Board::set_alarm`] has come.
+    Alarm,
+}
+
+/// What a CPU sends to a line with a request: what the line is for.
+const FOR_AN_INSTRUCTION: u64 = 0;
+const FOR_A_STORE: u64 = 1;
+
+/// How far a CPU may come ahead of whatever is due next, at work that no other CPU has seen anything of so far. When another one
+/// looks for the first time at what it does there, it may see what is this far in the future.
+const MOST_AHEAD_PS: u64 = 200_000;
+
+/// How far it may come ahead without touching memory at all. An alarm that is set in the meantime for a time before that is late.
+const MOST_WORK_PS: u64 = 20_000_000;
+
+/// What is due, in the order in which things of one time take place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The transfer of a line completes.
+    Line(u64),
+    /// The CPU of a slot goes on, unless that has changed since.
+    Cpu { slot: u32, token: u64 },
+    /// Its alarm, unless it was set anew.
+    Alarm { slot: u32, token: u64 },
+}
+
+/// See the module.
+pub struct Board<M> {
+    fabric: Fabric<M>,
+    code: Code<Fabric<M>>,
+    slots: Vec<Slot>,
+    due: BinaryHeap<Reverse<(u64, Due)>>,
+    now_ps: u64,
+    loops: BTreeMap<u64, WorkLoop>,
+    /// The least time from the request of a line that another core has to its loss.
+    least_transfer_ps: u64,
+    parks: bool,
+    most_ahead_ps: u64,
+}
+
+impl<M: Memory> Board<M> {
+    /// A board of `machine` with empty slots. `loops` stand for work.
+    #[must_use]
+    pub fn new(machine: Arc<Machine>, memory: M, loops: &[WorkLoop]) -> Self {
+        let mut code = Code::new();
+        loops.iter().for_each(|work| code.watch(work.head));
+        let line = &machine.costs.line;
+        let occupancy_ps = line.near_ps * line.occupancy_near_permille / 1000;
+        Self {
+            slots: (0..machine.topology.cpus()).map(|_| Slot::default()).collect(),
+            due: BinaryHeap::new(),
+            now_ps: 0,
+            loops: loops.iter().map(|work| (work.head, *work)).collect(),
+            least_transfer_ps: occupancy_ps.min(line.shared_ps).min(line.near_ps),
+            parks: true,
+            most_ahead_ps: MOST_AHEAD_PS,
+            code,
+            fabric: Fabric::new(memory, machine),
+        }
+    }
+
+    /// Executes every round of every spin loop. What comes of it is the same, and takes longer.
+    pub fn never_park(&mut self) {
+        self.parks = false;
+    }
+
+    /// Lets no CPU come ahead of the others but in loops that stand for work. What comes of it is exact where a CPU looks for
+    /// the first time at what another one did alone; it takes longer.
+    pub fn never_run_ahead(&mut self) {
+        self.most_ahead_ps = 0;
+    }
+
+    /// The time up to which everything has happened.
+    #[must_use]
+    pub fn now_ps(&self) -> u64 {
+        self.now_ps
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn memory(&self) -> &M {
+        &self.fabric.memory
+    }
+
+    /// The memory, to be written by the host: [`Self::host_wrote`] has to follow.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.fabric.memory
+    }
+
+    /// Transfers of lines that have completed.
+    #[must_use]
+    pub fn transfers(&self) -> u64 {
+        self.fabric.lines.transfers()
+    }
+
+    /// The host has written the line of this address: no core has it any more.
+    pub fn host_wrote(&mut self, physical: u64) {
+        let line = physical / LINE_BYTES;
+        for watcher in self.fabric.lines.write_by_host(line) {
+            self.wake(watcher, line);
+        }
+    }
+
+    /// The CPU in a slot.
+    #[must_use]
+    pub fn cpu(&self, slot: u32) -> Option<&Cpu> {
+        self.slots[slot as usize].cpu.as_deref()
+    }
+
+    /// The same, to be changed. It stands still: it has happened to have to, or has not been resumed yet.
+    pub fn cpu_mut(&mut self, slot: u32) -> Option<&mut Cpu> {
+        self.slots[slot as usize].cpu.as_deref_mut()
+    }
+
+    /// Puts a CPU into an empty slot, where it executes from `at_ps` on.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn put(&mut self, slot: u32, mut cpu: Box<Cpu>, at_ps: u64) {
+        cpu.id = slot;
+        let place = &mut self.slots[slot as usize];
+        assert!(place.cpu.is_none(), "slot {slot} is taken");
+        place.cpu = Some(cpu);
+        place.last = None;
+        self.fabric.forget_round(slot);
+        self.resume(slot, at_ps);
+    }
+
+    /// The CPU of the slot, which stood still, goes on at `at_ps`.
+    pub fn resume(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        place.at_ps = at_ps;
+        let missed = std::mem::take(&mut place.alarm_rang).then_some(place.alarm_token);
+        self.schedule(slot, at_ps);
+        if let Some(token) = missed {
+            self.enter(at_ps, Due::Alarm { slot, token });
+        }
+    }
+
+    /// Takes the CPU, which stands still, out of its slot. Its stores go on becoming visible.
+    pub fn take(&mut self, slot: u32) -> Option<Box<Cpu>> {
+        let place = &mut self.slots[slot as usize];
+        place.state = State::Still;
+        place.token += 1;
+        place.alarm_token += 1;
+        place.alarm_rang = false;
+        place.cpu.take()
+    }
+
+    /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.
+    pub fn set_alarm(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        place.alarm_token += 1;
+        place.alarm_rang = false;
+        place.alarm_ps = at_ps;
+        let due = Due::Alarm { slot, token: place.alarm_token };
+        self.enter(at_ps.max(self.now_ps), due);
+    }
+
+    /// Lets time pass until something happens, at most until `until_ps`; `None`: nothing did.
+    pub fn run(&mut self, until_ps: u64) -> Option<Happening> {
+        while let Some(&Reverse((at_ps, due))) = self.due.peek()
+            && at_ps <= until_ps
+        {
+            self.due.pop();
+            self.now_ps = self.now_ps.max(at_ps);
+            let happening = match due {
+                Due::Line(line) => self.line_comes(line, at_ps, until_ps),
+                Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
+                    self.unpark_before(slot, at_ps);
+                    self.execute(slot, None, until_ps)
+                }
+                Due::Alarm { slot, token } if self.slots[slot as usize].alarm_token == token => {
+                    self.alarm(slot, at_ps)
+                }
+                Due::Cpu { .. } | Due::Alarm { .. } => None,
+            };
+            if happening.is_some() {
+                return happening;
+            }
+        }
+        self.now_ps = self.now_ps.max(until_ps);
+        None
+    }
+
+    fn enter(&mut self, at_ps: u64, due: Due) {
+        self.due.push(Reverse((at_ps, due)));
+    }
+
+    fn schedule(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        place.token += 1;
+        place.state = State::Due;
+        let due = Due::Cpu { slot, token: place.token };
+        self.enter(at_ps, due);
+    }
+
+    /// What an instruction takes now in a slot: more, while its sibling is busy.
+    fn instruction_ps(&self, slot: u32) -> u64 {
+        let costs = &self.fabric.machine.costs;
+        let mut siblings = self.fabric.machine.topology.siblings(slot);
+        if siblings.any(|sibling| self.slots[sibling as usize].is_busy()) {
+            costs.instruction_ps * 1000 / costs.busy_sibling_permille
+        } else {
+            costs.instruction_ps
+        }
+    }
+
+    /// Executes the CPU of a slot until it has to wait for something. `granted`: the line that it waited for.
+    fn execute(&mut self, slot: u32, mut granted: Option<u64>, until_ps: u64) -> Option<Happening> {
+        let instruction_ps = self.instruction_ps(slot);
+        let horizon_ps = self.due.peek().map_or(until_ps, |next| next.0.0.min(until_ps));
+        let place = &mut self.slots[slot as usize];
+        // Private work may go beyond the horizon, but not beyond what the driver waits for.
+        let driver_ps = until_ps.min(place.alarm_ps);
+        let end_ps = driver_ps.min(horizon_ps.saturating_add(self.most_ahead_ps));
+        let mut cpu = place.cpu.take().expect("only slots with a CPU are due");
+        let happening = loop {
+            let at_ps = self.slots[slot as usize].at_ps;
+            let from = From {
+                at_ps,
+                instructions: cpu.instructions(),
+                instruction_ps,
+                horizon_ps,
+                reach_ps: horizon_ps + self.least_transfer_ps,
+            };
+            self.fabric.begin(slot, &from);
+            if let Some(line) = granted.take() {
+                self.fabric.grant(line);
+            }
+            let most = (end_ps.saturating_sub(at_ps) / instruction_ps).max(1);
+            let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + most);
+            let now_ps = self.fabric.time_ps(cpu.instructions());
+            self.slots[slot as usize].at_ps = now_ps;
+            self.tell_watchers(slot);
+            match (event, self.fabric.why) {
+                (Event::Stopped, Why::Pause) => {
+                    if self.parks && self.park(slot, &mut cpu, &from, driver_ps) {
+                        break None;
+                    }
+                    self.fabric
+                        .begin(slot, &From { at_ps: now_ps, instructions: cpu.instructions(), ..from });
+                    self.fabric.begin_round();
+                }
+                (Event::Stopped, why) => {
+                    self.wait_for(slot, why, now_ps);
+                    break None;
+                }
+                (Event::Limit, _) => {
+                    self.schedule(slot, now_ps);
+                    break None;
+                }
+                (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
+                    let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
+                    self.work(slot, &mut cpu, instruction_ps, end_ps);
+                }
+                (event, _) => {
+                    self.slots[slot as usize].state = State::Still;
+                    break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Event(event) });
+                }
+            }
+            if self.slots[slot as usize].at_ps >= end_ps {
+                self.schedule(slot, self.slots[slot as usize].at_ps);
+                break None;
+            }
+        };
+        let place = &mut self.slots[slot as usize];
+        place.cpu = Some(cpu);
+        let rings = place.state == State::Due && std::mem::take(&mut place.alarm_rang);
+        self.start_store(slot);
+        if rings { self.alarm(slot, self.now_ps) } else { happening }
+    }
+
+    /// Work is time: the loop that the CPU has come to is over, or as much of it as fits.
+    fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
+        let work = self.loops[&cpu.rip()];
+        let place = &mut self.slots[slot as usize];
+        let round_ps = work_loop::ROUND * instruction_ps;
+        let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
+        // A counter of zero goes round once, and on from below.
+        let left = cpu.general(work.left);
+        let rounds = if left == 0 { 1 } else { left.min(fit) };
+        let left = left.wrapping_sub(rounds);
+        cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
+        cpu.set_general(work.left, left);
+        cpu.add_instructions(rounds * work_loop::ROUND);
+        place.at_ps += rounds * round_ps;
+        if left == 0 {
+            cpu.set_rip(work.end);
+        }
+    }
+
+    /// The CPU of a slot, which stopped at `now_ps`, has to wait.
+    fn wait_for(&mut self, slot: u32, why: Why, now_ps: u64) {
+        match why {
+            Why::Line { line, need } => {
+                self.request(slot, now_ps, line, need, FOR_AN_INSTRUCTION);
+                self.slots[slot as usize].state = State::Line;
+            }
+            Why::Drain => self.slots[slot as usize].state = State::Drain,
+            Why::Full => self.slots[slot as usize].state = State::Full,
+            Why::Turn | Why::Pause | Why::Nothing => self.schedule(slot, now_ps),
+        }
+    }
+
+    fn request(&mut self, slot: u32, now_ps: u64, line: u64, need: Need, tag: u64) {
+        let Fabric { lines, machine, .. } = &mut self.fabric;
+        if let Requested::UnderWay { completes_ps } = lines.request(machine, now_ps, (slot, line, need), tag)
+        {
+            self.enter(completes_ps, Due::Line(line));
+        }
+    }
+
+    /// The transfer of a line has come to its end.
+    fn line_comes(&mut self, line: u64, at_ps: u64, until_ps: u64) -> Option<Happening> {
+        let Fabric { lines, machine, .. } = &mut self.fabric;
+        let served = lines.complete(machine, at_ps, line);
+        if let Some(next_ps) = served.next_ps {
+            self.enter(next_ps, Due::Line(line));
+        }
+        if served.need == Need::Write {
+            for watcher in self.fabric.lines.take_watchers(line, served.cpu) {
+                self.wake(watcher, line);
+            }
+        }
+        if served.tag == FOR_A_STORE {
+            self.store_done(served.cpu, line, at_ps);
+            return None;
+        }
+        let place = &mut self.slots[served.cpu as usize];
+        place.at_ps = place.at_ps.max(at_ps);
+        self.execute(served.cpu, Some(line), until_ps)
+    }
+
+    /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
+    fn start_store(&mut self, slot: u32) {
+        let place = &mut self.slots[slot as usize];
+        if place.storing {
+            return;
+        }
+        let Some(&first) = self.fabric.buffers[slot as usize].first() else { return };
+        place.storing = true;
+        self.request(slot, first.at_ps.max(self.now_ps), first.line(), Need::Write, FOR_A_STORE);
+    }
+
+    /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that
+    /// follow it at once.
+    fn store_done(&mut self, slot: u32, line: u64, at_ps: u64) {
+        self.slots[slot as usize].storing = false;
+        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
+        while buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
+            let store = buffers[slot as usize].pop().expect("there is one");
+            memory.store(store.physical, store.bytes, store.value);
+        }
+        written.push(line);
+        self.tell_watchers(slot);
+        let is_empty = self.fabric.buffers[slot as usize].is_empty();
+        let place = &mut self.slots[slot as usize];
+        if place.state == State::Full || place.state == State::Drain && is_empty {
+            place.at_ps = place.at_ps.max(at_ps);
+            self.schedule(slot, self.slots[slot as usize].at_ps);
+        }
+        self.start_store(slot);
+    }
+
+    /// Wakes those that are parked on lines which `writer` has just written.
+    fn tell_watchers(&mut self, writer: u32) {
+        for line in std::mem::take(&mut self.fabric.written) {
+            for watcher in self.fabric.lines.take_watchers(line, writer) {
+                self.wake(watcher, line);
+            }
+        }
+    }
+
+    /// The alarm of a slot rings.
+    fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
+        let place = &mut self.slots[slot as usize];
+        place.alarm_ps = u64::MAX;
+        match place.state {
+            State::Still | State::Line | State::Drain | State::Full => {
+                place.alarm_rang = place.cpu.is_some();
+                return None;
+            }
+            State::Parked => {
+                self.unpark_before(slot, at_ps);
+                self.slots[slot as usize].at_ps = at_ps;
+            }
+            State::Due => {}
+        }
+        let place = &mut self.slots[slot as usize];
+        (place.state, place.token) = (State::Still, place.token + 1);
+        Some(Happening { cpu: slot, at_ps: place.at_ps.max(at_ps), what: What::Alarm })
+    }
+}

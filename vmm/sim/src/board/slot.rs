@@ -1,0 +1,68 @@
+//! One CPU of the machine: what runs on it, and what it waits for.
+
+use crate::Cpu;
+
+use super::spin::{Last, Parked};
+
+/// What a slot waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Whoever drives the board.
+    #[default]
+    Still,
+    /// Its turn.
+    Due,
+    /// A line that its instruction needs.
+    Line,
+    /// Its stores, all of them.
+    Drain,
+    /// One of its stores.
+    Full,
+    /// A change to what it reads in its spin loop.
+    Parked,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) cpu: Option<Box<Cpu>>,
+    pub(super) state: State,
+    /// The CPU's own time.
+    pub(super) at_ps: u64,
+    /// Its alarm.
+    pub(super) alarm_ps: u64,
+    /// The alarm has rung, and the CPU could not be stopped.
+    pub(super) alarm_rang: bool,
+    /// What is due with another token is no longer due.
+    pub(super) token: u64,
+    pub(super) alarm_token: u64,
+    /// The first store of its buffer is on its way.
+    pub(super) storing: bool,
+    /// The last PAUSE.
+    pub(super) last: Option<Box<Last>>,
+    pub(super) parked: Option<Box<Parked>>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            cpu: None,
+            state: State::Still,
+            at_ps: 0,
+            alarm_ps: u64::MAX,
+            alarm_rang: false,
+            token: 0,
+            alarm_token: 0,
+            storing: false,
+            last: None,
+            parked: None,
+        }
+    }
+}
+
+impl Slot {
+    /// Whether it keeps a sibling from its share of the core.
+    pub(super) fn is_busy(&self) -> bool {
+        self.cpu.is_some() && !matches!(self.state, State::Still | State::Parked)
+    }
+}

@@ -1,0 +1,206 @@
+//! Spin loops whose lines nobody writes: a CPU in one is parked, and costs nothing.
+//!
+//! A *quiet* round, from one PAUSE to the next, has only read lines that the core has. If the registers after it are those
+//! before it, all further rounds are like it, until one of those lines is lost or written.
+//!
+//! Rounds that read the clock leave other registers each time. Two trials from here, one with the registers of the PAUSE
+//! before, that end alike show that the difference dies within a round: rounds depend on the clock alone. Then the first
+//! round that leaves the loop is found by bisection, as a loop that waits for a time leaves it for good.
+
+use crate::cpu::Stand;
+use crate::{Cpu, Event};
+
+use super::fabric::{From, Why};
+use super::slot::State;
+use super::{Board, Memory};
+
+/// Instructions that a trial may take.
+const MOST_INSTRUCTIONS: u64 = 128;
+
+/// A CPU at a PAUSE.
+#[derive(Debug)]
+pub(super) struct Last {
+    stand: Stand,
+    at_ps: u64,
+    instructions: u64,
+}
+
+/// A CPU in a spin loop.
+#[derive(Debug)]
+pub(super) struct Parked {
+    since_ps: u64,
+    /// What a round takes, and how many instructions it has.
+    round_ps: u64,
+    instructions: u64,
+    /// Lines that a round reads, and how long after its beginning.
+    reads: Vec<(u64, u64)>,
+    /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
+    clock: Option<(Stand, From)>,
+}
+
+/// How a trial of one round ended, if it came to the PAUSE again.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    stand: Stand,
+    round_ps: u64,
+    instructions: u64,
+    reads: Vec<(u64, u64)>,
+}
+
+impl<M: Memory> Board<M> {
+    /// The CPU stands behind a PAUSE at the end of a quiet round. Whether it is parked.
+    pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
+        let at_ps = self.slots[slot as usize].at_ps;
+        let here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions() };
+        let round = self.fabric.round().clone();
+        let last = self.slots[slot as usize].last.take();
+        let parked = match &last {
+            Some(last) if last.stand.rip() != here.stand.rip() => None,
+            Some(last) if round.clock => self.clocked(slot, cpu, from, (last, &here), end_ps),
+            Some(last) if last.stand == here.stand => {
+                let parked = Parked {
+                    since_ps: at_ps,
+                    round_ps: at_ps - last.at_ps,
+                    instructions: here.instructions - last.instructions,
+                    reads: round.reads,
+                    clock: None,
+                };
+                Some((parked, None))
+            }
+            _ => None,
+        };
+        let place = &mut self.slots[slot as usize];
+        place.last = Some(Box::new(here));
+        let Some((parked, leaves_ps)) = parked else { return false };
+        parked.reads.iter().for_each(|read| self.fabric.lines.watch(slot, read.0));
+        place.parked = Some(Box::new(parked));
+        if let Some(leaves_ps) = leaves_ps {
+            self.schedule(slot, leaves_ps);
+        } else {
+            place.token += 1;
+        }
+        self.slots[slot as usize].state = State::Parked;
+        true
+    }
+
+    /// Rounds that depend on the clock: what they are like, and when the first one begins that leaves the loop; or, if that is
+    /// not before `end_ps`, when to look again.
+    fn clocked(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        from: &From,
+        (last, here): (&Last, &Last),
+        end_ps: u64,
+    ) -> Option<(Parked, Option<u64>)> {
+        let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
+        let next = self.trial(slot, cpu, (&from, &here.stand), false)?;
+        let is_dead = self.trial(slot, cpu, (&from, &last.stand), false).is_some_and(|other| other == next);
+        if !is_dead || next.stand.rip() != here.stand.rip() {
+            return None;
+        }
+        let parked = Parked {
+            since_ps: here.at_ps,
+            round_ps: next.round_ps,
+            instructions: next.instructions,
+            reads: next.reads.clone(),
+            clock: Some((here.stand.clone(), from)),
+        };
+        let begins = |round: u64| here.at_ps + round * next.round_ps;
+        let mut leaves = |board: &mut Self, round: u64| {
+            let later = From { at_ps: begins(round), ..from };
+            board.trial(slot, cpu, (&later, &here.stand), false).is_none_or(|ended| {
+                (ended.stand.rip(), ended.round_ps, ended.instructions)
+                    != (next.stand.rip(), next.round_ps, next.instructions)
+            })
+        };
+        // Stays at `stays`, and leaves at `gone`.
+        let (mut stays, mut step) = (0, 1);
+        let mut gone = loop {
+            let round = stays + step;
+            if begins(round) >= end_ps {
+                let most = end_ps.saturating_sub(here.at_ps) / next.round_ps;
+                if most <= stays || !leaves(self, most) {
+                    return Some((parked, Some(begins(most.max(1)))));
+                }
+                break most;
+            }
+            if leaves(self, round) {
+                break round;
+            }
+            (stays, step) = (round, step * 2);
+        };
+        while gone - stays > 1 {
+            let middle = stays.midpoint(gone);
+            if leaves(self, middle) { gone = middle } else { stays = middle }
+        }
+        Some((parked, Some(begins(gone))))
+    }
+
+    /// What a round from here would come to, or has (`past`), if it came to the PAUSE again. Nothing is changed.
+    fn trial(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        (from, stand): (&From, &Stand),
+        past: bool,
+    ) -> Option<Ended> {
+        let (before, instructions) = (cpu.stand(), cpu.instructions());
+        let round = self.fabric.round().clone();
+        cpu.go_back(stand, from.instructions);
+        self.fabric.begin(slot, &From { horizon_ps: u64::MAX, reach_ps: u64::MAX, ..*from });
+        self.fabric.begin_trial(past);
+        let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + MOST_INSTRUCTIONS);
+        let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
+        let ended = at_pause.then(|| Ended {
+            stand: cpu.stand(),
+            round_ps: self.fabric.time_ps(cpu.instructions()) - from.at_ps,
+            instructions: cpu.instructions() - from.instructions,
+            reads: self.fabric.round().reads.clone(),
+        });
+        cpu.go_back(&before, instructions);
+        self.fabric.set_round(slot, round);
+        ended
+    }
+
+    /// A line that a parked CPU reads is lost, or written: it goes on with the first round that reads it after that.
+    pub(super) fn wake(&mut self, slot: u32, line: u64) {
+        let Some(parked) = &self.slots[slot as usize].parked else { return };
+        let after_ps = parked.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
+        let rounds = self.now_ps.saturating_sub(parked.since_ps + after_ps).div_ceil(parked.round_ps);
+        self.unpark(slot, rounds);
+        self.schedule(slot, self.now_ps.max(self.slots[slot as usize].at_ps));
+    }
+
+    /// The CPU of a slot goes on, if it is parked: with the last round that begins until `at_ps`.
+    pub(super) fn unpark_before(&mut self, slot: u32, at_ps: u64) {
+        if let Some(parked) = &self.slots[slot as usize].parked {
+            let rounds = at_ps.saturating_sub(parked.since_ps) / parked.round_ps;
+            self.unpark(slot, rounds);
+        }
+    }
+
+    /// The CPU of a slot goes on after so many rounds.
+    fn unpark(&mut self, slot: u32, rounds: u64) {
+        let place = &mut self.slots[slot as usize];
+        let Some(parked) = place.parked.take() else { return };
+        place.at_ps = parked.since_ps + rounds * parked.round_ps;
+        place.last = None;
+        let at_ps = place.at_ps;
+        let mut cpu = place.cpu.take().expect("it is parked");
+        for read in &parked.reads {
+            self.fabric.lines.forget(slot, read.0);
+        }
+        if let Some((stand, from)) = parked.clock.filter(|_| rounds > 0) {
+            // What it read of the clock last.
+            let last = From { at_ps: at_ps - parked.round_ps, ..from };
+            if let Some(ended) = self.trial(slot, &mut cpu, (&last, &stand), true) {
+                cpu.go_back(&ended.stand, from.instructions);
+            }
+        }
+        cpu.add_instructions(rounds * parked.instructions);
+        // It stands behind a PAUSE.
+        self.fabric.start_round(slot, cpu.instructions(), at_ps);
+        self.slots[slot as usize].cpu = Some(cpu);
+    }
+}

@@ -1,0 +1,335 @@
+//! Cache lines: which core has which, what it takes to get one, and in which order those that wait get it.
+//!
+//! A directory of lines. Each line is in the caches of some cores: of none (it is in memory), of one that may write it, or of
+//! several that may read it. A CPU whose core has what an access needs is served at once; any other sends a request to the
+//! line. A line serves one request after the other:
+//!
+//! ```text
+//!  request ── line is idle ──> transfer under way ── complete() ──> served; the next request, if one waits
+//!     └────── line is busy ──> waits in the line's queue ──────────────────────^
+//! ```
+//!
+//! *Latency and occupancy are two numbers.* A line that is idle comes after the latency of the way. Where requests queue,
+//! the next one has been looked up meanwhile: it is served a fraction of that latency after the one before, if it has waited
+//! for long enough. *Near requests
+//! first*: of those that wait, the oldest in the owner's cluster is served first, up to a bound of such grants in a row; then
+//! the oldest from elsewhere.
+//!
+//! Nothing here is a clock: the caller says when, and calls [`Lines::complete`] at the time that it was told. What a request
+//! does to the line happens at its completion; so until then others go on reading their copies.
+//!
+//! Not modelled: bandwidth other than that of a line, capacity (a line stays until somebody else writes it), prefetching,
+//! the place of a line's home.
+
+mod sharers;
+mod way;
+
+use crate::machine::{Machine, Place};
+use sharers::Sharers;
+use way::Task;
+
+/// Bytes of a line.
+pub const LINE_BYTES: u64 = 64;
+/// Lines that the directory makes room for at once.
+const CHUNK: usize = 64;
+
+/// What an access needs of its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A copy.
+    Read,
+    /// The only one.
+    Write,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requested {
+    /// Its transfer is under way; the caller calls [`Lines::complete`] at that time.
+    UnderWay {
+        /// When.
+        completes_ps: u64,
+    },
+    /// It waits for others; [`Lines::complete`] of one of them says when it will have been served.
+    Waits,
+}
+
+/// A request that has been served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Of which CPU.
+    pub cpu: u32,
+    /// What it needed, and has.
+    pub need: Need,
+    /// What the caller gave with the request.
+    pub tag: u64,
+    /// When the transfer for the next one in the queue completes, which has begun.
+    pub next_ps: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    cpu: u32,
+    need: Need,
+    tag: u64,
+    arrived_ps: u64,
+    /// How many came before it, at any line.
+    arrival: u64,
+}
+
+/// Who has a line.
+#[derive(Clone, Debug, Default)]
+enum Copies {
+    /// No core.
+    #[default]
+    Memory,
+    /// This core, which may write it.
+    One(u16),
+    /// These, which may read it.
+    Many(Sharers),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    copies: Copies,
+    /// Whoever had it first.
+    first: Option<u32>,
+    /// More than one CPU has had it: accesses to it have an order that others can see.
+    is_public: bool,
+    /// Of the core's threads, the one that wrote it last; its siblings have to get it from there once.
+    writer: Option<u32>,
+    sibling_has_it: bool,
+    under_way: Option<Request>,
+    waiting: Vec<Request>,
+    /// Grants in a row within one cluster while others waited elsewhere.
+    streak: u32,
+    /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
+    watchers: Vec<u32>,
+}
+
+/// The lines of a machine's memory, and which cores have them.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    places: Vec<Place>,
+    clusters_of_socket: Vec<u128>,
+    chunks: Vec<Option<Box<[Line; CHUNK]>>>,
+    arrivals: u64,
+    transfers: u64,
+}
+
+impl Lines {
+    /// Lines for memory of `bytes`, all of them in memory.
+    #[must_use]
+    pub fn new(machine: &Machine, bytes: u64) -> Self {
+        let topology = &machine.topology;
+        let lines = bytes.div_ceil(LINE_BYTES) as usize;
+        Self {
+            places: (0..topology.cpus()).map(|cpu| topology.place(cpu)).collect(),
+            clusters_of_socket: (0..topology.sockets())
+                .map(|socket| topology.clusters_of(socket as u16))
+                .collect(),
+            chunks: vec![None; lines.div_ceil(CHUNK)],
+            arrivals: 0,
+            transfers: 0,
+        }
+    }
+
+    /// Transfers that have completed.
+    #[must_use]
+    pub fn transfers(&self) -> u64 {
+        self.transfers
+    }
+
+    fn line(&mut self, line: u64) -> &mut Line {
+        let chunk = self.chunks[line as usize / CHUNK]
+            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| Line::default())));
+        &mut chunk[line as usize % CHUNK]
+    }
+
+    fn peek(&self, line: u64) -> Option<&Line> {
+        let chunk = self.chunks[line as usize / CHUNK].as_ref()?;
+        Some(&chunk[line as usize % CHUNK])
+    }
+
+    /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
+    ///
+    /// A line that is on its way to somebody else can still be read, until it is there, but is no longer written: its owner
+    /// has given it away.
+    #[must_use]
+    #[inline]
+    pub fn has(&self, cpu: u32, line: u64, need: Need) -> bool {
+        let core = self.places[cpu as usize].core;
+        let Some(line) = self.peek(line) else { return false };
+        match &line.copies {
+            Copies::Memory => false,
+            &Copies::One(owner) => owner == core && (need == Need::Read || line.under_way.is_none()),
+            Copies::Many(sharers) => need == Need::Read && sharers.has(core),
+        }
+    }
+
+    /// Whether only one CPU has ever had this line: nobody else can have seen in which order it did what to it.
+    #[must_use]
+    #[inline]
+    pub fn is_private(&self, line: u64) -> bool {
+        self.peek(line).is_none_or(|line| !line.is_public && line.under_way.is_none())
+    }
+
+    /// Gives `cpu` a line that nobody has had yet: whether that is so.
+    pub fn take_fresh(&mut self, cpu: u32, line: u64) -> bool {
+        let core = self.places[cpu as usize].core;
+        let line = self.line(line);
+        let is_fresh = line.first.is_none() && line.under_way.is_none();
+        if is_fresh {
+            (line.first, line.copies) = (Some(cpu), Copies::One(core));
+        }
+        is_fresh
+    }
+
+    /// An access by `cpu` to a line that its core has: whether it comes from the sibling thread's part of the core, which
+    /// takes longer.
+    pub fn hit(&mut self, cpu: u32, line: u64, need: Need) -> bool {
+        let line = self.line(line);
+        line.is_public |= line.first != Some(cpu);
+        let is_siblings = line.writer.is_some_and(|writer| writer != cpu) && !line.sibling_has_it;
+        match need {
+            Need::Read => line.sibling_has_it |= is_siblings,
+            Need::Write => (line.writer, line.sibling_has_it) = (Some(cpu), false),
+        }
+        is_siblings
+    }
+
+    /// `cpu` needs a line that its core has not, or not so. `tag` comes back with the answer.
+    pub fn request(
+        &mut self,
+        machine: &Machine,
+        now_ps: u64,
+        (cpu, number, need): (u32, u64, Need),
+        tag: u64,
+    ) -> Requested {
+        let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: self.arrivals };
+        self.arrivals += 1;
+        let latency_ps = self.task(machine, number, request).latency_ps(&machine.costs.line);
+        let line = self.line(number);
+        if line.under_way.is_some() {
+            line.waiting.push(request);
+            return Requested::Waits;
+        }
+        line.under_way = Some(request);
+        Requested::UnderWay { completes_ps: now_ps + latency_ps }
+    }
+
+    /// The transfer of the line that is under way has come to its end: it is now where it was to go. The first request that
+    /// waits is on its way.
+    ///
+    /// # Panics
+    /// If no transfer is under way.
+    pub fn complete(&mut self, machine: &Machine, now_ps: u64, number: u64) -> Served {
+        self.transfers += 1;
+        let done = self.line(number).under_way.take().expect("a transfer is under way");
+        self.hand_over(number, done);
+        let next = self.choose_next(number, done.cpu, machine.costs.line.grants_in_a_row);
+        let next_ps = next.map(|request| {
+            let task = self.task(machine, number, request);
+            // A read-modify-write keeps the line for as long as it takes.
+            let keeps_ps = if done.need == Need::Write { machine.costs.rmw_ps } else { 0 };
+            let spaced_ps = now_ps + task.spacing_ps(&machine.costs.line).max(keeps_ps);
+            self.line(number).under_way = Some(request);
+            // What overlaps with the transfers before it is at most what has passed since it arrived.
+            spaced_ps.max(request.arrived_ps + task.latency_ps(&machine.costs.line))
+        });
+        Served { cpu: done.cpu, need: done.need, tag: done.tag, next_ps }
+    }
+
+    fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
+        let place = self.places[request.cpu as usize];
+        let copies = self.peek(number).map_or(&Copies::Memory, |line| &line.copies);
+        Task::new(machine, copies, place, request.need, &self.places, &self.clusters_of_socket)
+    }
+
+    /// Tells `cpu` when its core loses its copy of the line, or a sibling writes it: it is then among
+    /// [`Self::take_watchers`].
+    pub fn watch(&mut self, cpu: u32, line: u64) {
+        let watchers = &mut self.line(line).watchers;
+        if !watchers.contains(&cpu) {
+            watchers.push(cpu);
+        }
+    }
+
+    /// `cpu` need not be told any more.
+    pub fn forget(&mut self, cpu: u32, line: u64) {
+        self.line(line).watchers.retain(|&watcher| watcher != cpu);
+    }
+
+    /// Those that are to be told that `writer` has written the line, in the order in which they asked; they are forgotten.
+    pub fn take_watchers(&mut self, line: u64, writer: u32) -> Vec<u32> {
+        let watchers = &mut self.line(line).watchers;
+        if watchers.is_empty() {
+            return Vec::new();
+        }
+        watchers.extract_if(.., |&mut watcher| watcher != writer).collect()
+    }
+
+    /// The host wrote the line, which is in no core's cache afterwards.
+    pub fn write_by_host(&mut self, line: u64) -> Vec<u32> {
+        let entry = self.line(line);
+        (entry.copies, entry.writer, entry.sibling_has_it, entry.is_public) =
+            (Copies::Memory, None, false, true);
+        std::mem::take(&mut entry.watchers)
+    }
+
+    fn hand_over(&mut self, number: u64, request: Request) {
+        let place = self.places[request.cpu as usize];
+        let cores = self.places.len();
+        let line = self.line(number);
+        let held_by_others = match &line.copies {
+            Copies::Memory => false,
+            &Copies::One(owner) => owner != place.core,
+            Copies::Many(_) => true,
+        };
+        line.is_public |= held_by_others || line.first.is_some_and(|first| first != request.cpu);
+        line.first.get_or_insert(request.cpu);
+        match request.need {
+            Need::Write => {
+                line.copies = Copies::One(place.core);
+                (line.writer, line.sibling_has_it) = (Some(request.cpu), false);
+            }
+            Need::Read => match &mut line.copies {
+                Copies::Memory => {
+                    line.copies = Copies::One(place.core);
+                    line.writer = None;
+                }
+                Copies::One(owner) if *owner == place.core => {}
+                &mut Copies::One(owner) => {
+                    let mut sharers = Sharers::new(cores);
+                    let of_owner = self.places[usize::from(owner)];
+                    sharers.add(owner, of_owner.cluster);
+                    sharers.add(place.core, place.cluster);
+                    self.line(number).copies = Copies::Many(sharers);
+                }
+                Copies::Many(sharers) => sharers.add(place.core, place.cluster),
+            },
+        }
+    }
+
+    /// The one to be served next, taken out of the queue: the nearest to the CPU that has the line now, unless others have
+    /// waited for `most` such grants.
+    fn choose_next(&mut self, number: u64, owner: u32, most: u32) -> Option<Request> {
+        let Self { places, chunks, .. } = self;
+        let line = &mut chunks[number as usize / CHUNK].as_mut()?[number as usize % CHUNK];
+        let cluster = places[owner as usize].cluster;
+        let is_near = |request: &Request| places[request.cpu as usize].cluster == cluster;
+        let others_wait = !line.waiting.iter().all(is_near);
+        let near_first = line.streak < most;
+        let (index, _) = line
+            .waiting
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, request)| (is_near(request) != near_first, request.arrival))?;
+        let request = line.waiting.remove(index);
+        line.streak = if others_wait && is_near(&request) { line.streak + 1 } else { 0 };
+        Some(request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

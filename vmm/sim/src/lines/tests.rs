@@ -1,0 +1,119 @@
+//! What a line costs and who gets it.
+
+use super::*;
+use crate::machine::presets;
+
+/// Two sockets of two clusters of two cores with two threads.
+fn machine() -> Machine {
+    let milan = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().text;
+    let small = milan.replace("cores-per-socket = 96", "cores-per-socket = 4");
+    Machine::parse("small", &small.replace("cores-per-cluster = 8", "cores-per-cluster = 2")).unwrap()
+}
+
+fn get(lines: &mut Lines, machine: &Machine, now_ps: u64, cpu: u32, need: Need) -> u64 {
+    let Requested::UnderWay { completes_ps } = lines.request(machine, now_ps, (cpu, 7, need), 0) else {
+        panic!("the line is busy")
+    };
+    let served = lines.complete(machine, completes_ps, 7);
+    assert_eq!((served.cpu, served.next_ps), (cpu, None));
+    completes_ps - now_ps
+}
+
+#[test]
+fn a_line_comes_from_memory_then_from_whoever_has_it() {
+    let machine = machine();
+    let costs = &machine.costs.line;
+    let mut lines = Lines::new(&machine, 4096);
+    assert!(lines.is_private(7) && !lines.has(0, 7, Need::Read));
+    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Write), costs.memory_ps);
+    assert!(
+        lines.is_private(7) && lines.has(0, 7, Need::Write) && lines.has(8, 7, Need::Write),
+        "siblings share"
+    );
+    assert_eq!(get(&mut lines, &machine, 0, 1, Need::Write), costs.near_ps);
+    assert!(!lines.is_private(7) && !lines.has(0, 7, Need::Read));
+    assert_eq!(get(&mut lines, &machine, 0, 2, Need::Write), costs.socket_ps);
+    assert_eq!(get(&mut lines, &machine, 0, 4, Need::Write), costs.hops_ps[0]);
+}
+
+#[test]
+fn readers_share_a_line_and_a_writer_invalidates_all_copies() {
+    let machine = machine();
+    let costs = &machine.costs.line;
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    assert_eq!(get(&mut lines, &machine, 0, 4, Need::Read), costs.hops_ps[0]);
+    assert_eq!(get(&mut lines, &machine, 0, 5, Need::Read), costs.shared_ps, "its cluster has a copy");
+    assert_eq!(get(&mut lines, &machine, 0, 6, Need::Read), costs.socket_ps, "its socket has one");
+    assert!(
+        [0, 4, 5, 6].into_iter().all(|cpu| lines.has(cpu, 7, Need::Read) && !lines.has(cpu, 7, Need::Write))
+    );
+    let farthest_ps = costs.hops_ps[0] * costs.invalidate_permille / 1000;
+    assert_eq!(get(&mut lines, &machine, 0, 0, Need::Write), farthest_ps);
+    assert!([4, 5, 6].into_iter().all(|cpu| !lines.has(cpu, 7, Need::Read)));
+}
+
+#[test]
+fn a_thread_gets_what_its_sibling_wrote_once() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    get(&mut lines, &machine, 0, 0, Need::Write);
+    assert!(!lines.hit(0, 7, Need::Read), "its own");
+    assert!(lines.hit(8, 7, Need::Read), "its sibling's");
+    assert!(!lines.hit(8, 7, Need::Read), "it has it now");
+    assert!(!lines.hit(0, 7, Need::Write));
+    assert!(lines.hit(8, 7, Need::Write), "written again");
+    assert!(lines.hit(0, 7, Need::Read));
+}
+
+/// The order in which CPUs that all wait for one line get it, and when.
+fn order(machine: &Machine, cpus: &[u32]) -> Vec<(u32, u64)> {
+    let mut lines = Lines::new(machine, 4096);
+    let first = lines.request(machine, 0, (cpus[0], 7, Need::Write), 0);
+    let Requested::UnderWay { completes_ps } = first else { panic!("{first:?}") };
+    for &cpu in &cpus[1..] {
+        assert_eq!(lines.request(machine, 0, (cpu, 7, Need::Write), 0), Requested::Waits);
+    }
+    let (mut served, mut next_ps) = (Vec::new(), Some(completes_ps));
+    while let Some(now_ps) = next_ps {
+        let done = lines.complete(machine, now_ps, 7);
+        served.push((done.cpu, now_ps));
+        next_ps = done.next_ps;
+    }
+    served
+}
+
+#[test]
+fn those_near_the_owner_are_served_first_and_cost_an_occupancy_each() {
+    let machine = machine();
+    let costs = &machine.costs.line;
+    let served = order(&machine, &[0, 4, 2, 1, 8]);
+    assert_eq!(served.iter().map(|served| served.0).collect::<Vec<_>>(), [0, 1, 8, 4, 2]);
+    let spacing: Vec<u64> = served.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
+    let near_ps = costs.near_ps * costs.occupancy_near_permille / 1000;
+    assert_eq!(spacing[..2], [near_ps.max(machine.costs.rmw_ps); 2]);
+    assert_eq!(spacing[2], costs.hops_ps[0] * costs.occupancy_far_permille / 1000);
+}
+
+#[test]
+fn those_far_away_wait_for_a_bounded_number_of_others() {
+    let mut machine = machine();
+    machine.costs.line.grants_in_a_row = 1;
+    let served = order(&machine, &[0, 4, 1, 8, 9]);
+    let position = served.iter().position(|served| served.0 == 4).unwrap();
+    assert_eq!(position, 2, "{served:?}");
+}
+
+#[test]
+fn who_watches_a_line_is_told_of_the_next_write_by_another() {
+    let machine = machine();
+    let mut lines = Lines::new(&machine, 4096);
+    lines.watch(3, 7);
+    lines.watch(5, 7);
+    lines.watch(3, 7);
+    lines.watch(6, 7);
+    lines.forget(6, 7);
+    assert_eq!(lines.take_watchers(7, 5), [3]);
+    assert_eq!(lines.write_by_host(7), [5]);
+    assert_eq!(lines.take_watchers(7, 0), []);
+}

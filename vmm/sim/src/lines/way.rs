@@ -1,0 +1,102 @@
+//! How far a request has to go for its line, and what that costs.
+
+use crate::machine::{LineCosts, Machine, Place};
+
+use super::{Copies, Need};
+
+/// Where the line, or the farthest copy that has to be invalidated, is from a core's view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// In the core itself: the sibling fetched it meanwhile.
+    Core,
+    /// In the common cache of the core's own cluster, as a copy.
+    Shared,
+    /// In another core of the cluster.
+    Cluster,
+    /// In another cluster of the socket.
+    Socket,
+    /// In another socket, this many hops away.
+    Far(u8),
+    /// In memory.
+    Memory,
+}
+
+/// What a request has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    way: Way,
+    /// Copies have to be invalidated, which takes a little longer.
+    invalidates: bool,
+}
+
+impl Task {
+    /// What a core at `place` has to do to get the line that these have. `cores` are the places of all cores, `clusters_of` the
+    /// clusters of each socket.
+    pub(super) fn new(
+        machine: &Machine,
+        copies: &Copies,
+        place: Place,
+        need: Need,
+        places: &[Place],
+        clusters_of: &[u128],
+    ) -> Self {
+        let (way, invalidates) = match copies {
+            Copies::Memory => (Way::Memory, false),
+            &Copies::One(owner) => (between(machine, places[usize::from(owner)], place), false),
+            Copies::Many(sharers) => {
+                let clusters = sharers.clusters();
+                let hops = |socket: &usize| machine.topology.hops(place.socket, *socket as u16);
+                let sockets = (0..clusters_of.len()).filter(|&socket| clusters & clusters_of[socket] != 0);
+                let own = 1_u128 << place.cluster;
+                let own_socket = clusters_of[usize::from(place.socket)];
+                let way = match need {
+                    Need::Read if clusters & own != 0 => Way::Shared,
+                    Need::Read if clusters & own_socket != 0 => Way::Socket,
+                    Need::Read => Way::Far(sockets.map(|socket| hops(&socket)).min().unwrap_or(1)),
+                    Need::Write if clusters == own => Way::Cluster,
+                    Need::Write if clusters & !own_socket == 0 => Way::Socket,
+                    Need::Write => Way::Far(sockets.map(|socket| hops(&socket)).max().unwrap_or(1)),
+                };
+                (way, need == Need::Write)
+            }
+        };
+        Self { way, invalidates }
+    }
+
+    /// The time until it is done, where no other request is under way.
+    pub(super) fn latency_ps(self, costs: &LineCosts) -> u64 {
+        let ps = match self.way {
+            Way::Core => costs.sibling_ps,
+            Way::Shared => costs.shared_ps,
+            Way::Cluster => costs.near_ps,
+            Way::Socket => costs.socket_ps,
+            Way::Far(hops) => costs.hops_ps[usize::from(hops) - 1],
+            Way::Memory => costs.memory_ps,
+        };
+        if self.invalidates { ps * costs.invalidate_permille / 1000 } else { ps }
+    }
+
+    /// The time until it is done after the request before it, for one that has waited.
+    pub(super) fn spacing_ps(self, costs: &LineCosts) -> u64 {
+        let permille = match self.way {
+            // Readers are served one after the other, at a cost that is one of occupancy as it is.
+            Way::Shared | Way::Memory => 1000,
+            // Under contention a sibling is as any core of the cluster: with all siblings busy, a machine whose counts are
+            // published does no more operations on one word than without them.
+            Way::Core => return costs.near_ps * costs.occupancy_near_permille / 1000,
+            Way::Cluster => costs.occupancy_near_permille,
+            Way::Socket => costs.occupancy_socket_permille,
+            Way::Far(_) => costs.occupancy_far_permille,
+        };
+        self.latency_ps(costs) * permille / 1000
+    }
+}
+
+fn between(machine: &Machine, from: Place, to: Place) -> Way {
+    match () {
+        () if from.core == to.core => Way::Core,
+        () if from.cluster == to.cluster => Way::Cluster,
+        () if from.socket == to.socket => Way::Socket,
+        () => Way::Far(machine.topology.hops(from.socket, to.socket)),
+    }
+}

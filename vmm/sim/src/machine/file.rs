@@ -1,0 +1,332 @@
+//! The file that describes a machine: TOML in which every figure names its source.
+//!
+//! ```toml
+//! [sources]
+//! PB = { grade = "A", text = "perfbook, raw data of an 8-socket Xeon 8176" }
+//!
+//! [line]
+//! socket-ns = { value = 47.5, source = "PB" }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, PS_PER_NS, Topology};
+
+/// What this version of the format is called in the file.
+const FORMAT: u32 = 1;
+/// No cost is longer than this: a second.
+const MOST_NS: f64 = 1e9;
+
+/// What is wrong with a machine file.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("machine file {name}: {what}")]
+pub struct MachineError {
+    /// The file, or the preset.
+    pub name: String,
+    /// Where, what, and what to do.
+    pub what: String,
+}
+
+/// Where figures come from.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Source {
+    /// How much is to be given on it: A, read in the source itself; B, quoted by another text; C, recalled; D, arithmetic on
+    /// such; E, a guess; M, measured on the machine itself.
+    grade: Grade,
+    /// What it is.
+    text: String,
+}
+
+/// See [`Source::grade`].
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+enum Grade {
+    A,
+    B,
+    C,
+    D,
+    E,
+    M,
+}
+
+/// A number and where it comes from.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    /// In the unit that its key names.
+    value: f64,
+    /// A key of `[sources]`.
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    format: u32,
+    name: String,
+    title: String,
+    sources: BTreeMap<String, Source>,
+    topology: TopologyTable,
+    cpu: CpuTable,
+    line: LineTable,
+    guest: GuestTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TopologyTable {
+    sockets: u32,
+    cores_per_socket: u32,
+    threads_per_core: u32,
+    cores_per_cluster: Option<u32>,
+    hops: Option<Vec<Vec<u8>>>,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct CpuTable {
+    clock_ghz: Figure,
+    instruction_ns: Figure,
+    pause_ns: Figure,
+    rdtsc_ns: Figure,
+    fence_ns: Figure,
+    rmw_ns: Figure,
+    hit_ns: Figure,
+    store_buffer_entries: Figure,
+    busy_sibling_speed: Figure,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct LineTable {
+    sibling_ns: Figure,
+    near_ns: Option<Figure>,
+    socket_ns: Figure,
+    #[serde(default)]
+    hops_ns: Vec<Figure>,
+    shared_ns: Figure,
+    memory_ns: Figure,
+    invalidate_factor: Figure,
+    occupancy_near: Option<Figure>,
+    occupancy_socket: Figure,
+    occupancy_far: Figure,
+    grants_in_a_row: Figure,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct GuestTable {
+    exit_ns: Figure,
+    timer_ns: Figure,
+    kick_ns: Figure,
+    wake_ns: Figure,
+    switch_ns: Figure,
+    #[serde(default)]
+    idle: Vec<IdleTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct IdleTable {
+    after_us: f64,
+    wake_us: Figure,
+}
+
+impl Machine {
+    /// Reads a machine from the text of its file; `name` is for messages.
+    ///
+    /// # Errors
+    /// [`MachineError`]: what is wrong, where, and what would be right.
+    pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
+        let refuse = |what: String| MachineError { name: name.into(), what };
+        let file: File = toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().into()))?;
+        if file.format != FORMAT {
+            return Err(refuse(format!(
+                "format {} is unknown: this version reads format {FORMAT}",
+                file.format
+            )));
+        }
+        let table = &file.topology;
+        let counts = [table.sockets, table.cores_per_socket, table.threads_per_core];
+        let topology = Topology::new(counts, table.cores_per_cluster, table.hops.as_deref())
+            .map_err(|what| refuse(format!("[topology]: {what}")))?;
+        let reader = Reader { sources: &file.sources };
+        reader.check_source("topology", &table.source).map_err(&refuse)?;
+        let costs = reader.costs(&file, &topology).map_err(&refuse)?;
+        Ok(Self { name: file.name, title: file.title, topology, costs, text: text.into() })
+    }
+}
+
+/// Turns figures into costs, and refuses those that cannot be.
+struct Reader<'a> {
+    sources: &'a BTreeMap<String, Source>,
+}
+
+impl Reader<'_> {
+    fn check_source(&self, key: &str, source: &str) -> Result<(), String> {
+        if self.sources.contains_key(source) {
+            return Ok(());
+        }
+        let mut known = String::new();
+        for name in self.sources.keys() {
+            let _ = write!(known, " {name}");
+        }
+        Err(format!("{key}: source `{source}` is not among [sources]:{known}"))
+    }
+
+    /// A figure between two bounds, in its own unit.
+    fn value(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<f64, String> {
+        self.check_source(key, &figure.source)?;
+        if (least..=most).contains(&figure.value) {
+            return Ok(figure.value);
+        }
+        Err(format!("{key} is {}: it must be {least} to {most}", figure.value))
+    }
+
+    /// Nanoseconds as picoseconds.
+    fn ps(&self, key: &str, figure: &Figure) -> Result<u64, String> {
+        Ok((self.value(key, figure, 0.0, MOST_NS)? * PS_PER_NS as f64).round() as u64)
+    }
+
+    fn permille(&self, key: &str, figure: &Figure, least: f64, most: f64) -> Result<u64, String> {
+        Ok((self.value(key, figure, least, most)? * 1000.0).round() as u64)
+    }
+
+    fn costs(&self, file: &File, topology: &Topology) -> Result<Costs, String> {
+        let cpu = &file.cpu;
+        let clock_ghz = self.value("cpu.clock-ghz", &cpu.clock_ghz, 0.1, 10.0)?;
+        let instruction_ps = self.ps("cpu.instruction-ns", &cpu.instruction_ns)?;
+        if instruction_ps == 0 {
+            return Err("cpu.instruction-ns is 0: time would stand still".into());
+        }
+        Ok(Costs {
+            clock_khz: (clock_ghz * 1e6).round() as u64,
+            instruction_ps,
+            pause_ps: self.ps("cpu.pause-ns", &cpu.pause_ns)?,
+            rdtsc_ps: self.ps("cpu.rdtsc-ns", &cpu.rdtsc_ns)?,
+            fence_ps: self.ps("cpu.fence-ns", &cpu.fence_ns)?,
+            rmw_ps: self.ps("cpu.rmw-ns", &cpu.rmw_ns)?,
+            hit_ps: self.ps("cpu.hit-ns", &cpu.hit_ns)?,
+            store_buffer: self.value("cpu.store-buffer-entries", &cpu.store_buffer_entries, 1.0, 1024.0)?
+                as usize,
+            busy_sibling_permille: self.permille(
+                "cpu.busy-sibling-speed",
+                &cpu.busy_sibling_speed,
+                0.1,
+                1.0,
+            )?,
+            line: self.line_costs(&file.line, topology)?,
+            guest: self.guest_costs(&file.guest)?,
+        })
+    }
+
+    fn line_costs(&self, line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
+        let socket_ps = self.ps("line.socket-ns", &line.socket_ns)?;
+        let hops = line.hops_ns.iter().map(|figure| self.ps("line.hops-ns", figure));
+        let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
+        let needed = usize::from(topology.most_hops());
+        if hops_ps.len() < needed {
+            return Err(format!(
+                "line.hops-ns has {} figures, and the farthest socket is {needed} hops away",
+                hops_ps.len()
+            ));
+        }
+        let near_ps = line.near_ns.as_ref().map(|near| self.ps("line.near-ns", near)).transpose()?;
+        if near_ps.is_none() && topology.clusters() != topology.sockets() {
+            return Err("line.near-ns is missing: the topology has clusters within a socket".into());
+        }
+        let occupancy = |key, figure| self.permille(key, figure, 0.01, 2.0);
+        let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
+        let near = line.occupancy_near.as_ref();
+        let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
+        Ok(LineCosts {
+            sibling_ps: self.ps("line.sibling-ns", &line.sibling_ns)?,
+            near_ps: near_ps.unwrap_or(socket_ps),
+            socket_ps,
+            hops_ps,
+            shared_ps: self.ps("line.shared-ns", &line.shared_ns)?,
+            memory_ps: self.ps("line.memory-ns", &line.memory_ns)?,
+            invalidate_permille: self.permille(
+                "line.invalidate-factor",
+                &line.invalidate_factor,
+                1.0,
+                10.0,
+            )?,
+            occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
+            occupancy_socket_permille,
+            occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
+            grants_in_a_row: self.value("line.grants-in-a-row", &line.grants_in_a_row, 1.0, 1e6)? as u32,
+        })
+    }
+
+    fn guest_costs(&self, guest: &GuestTable) -> Result<GuestCosts, String> {
+        let idle = guest.idle.iter().map(|state| {
+            let wake_us = self.value("guest.idle.wake-us", &state.wake_us, 0.0, MOST_NS / 1000.0)?;
+            if !(0.0..=1e9).contains(&state.after_us) {
+                return Err(format!("guest.idle.after-us is {}: it must be 0 to 1e9", state.after_us));
+            }
+            let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
+            Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
+        });
+        Ok(GuestCosts {
+            exit_ps: self.ps("guest.exit-ns", &guest.exit_ns)?,
+            timer_ps: self.ps("guest.timer-ns", &guest.timer_ns)?,
+            kick_ps: self.ps("guest.kick-ns", &guest.kick_ns)?,
+            wake_ps: self.ps("guest.wake-ns", &guest.wake_ns)?,
+            switch_ps: self.ps("guest.switch-ns", &guest.switch_ns)?,
+            idle: idle.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::presets;
+
+    fn refusal(change: impl Fn(&str) -> String) -> String {
+        let good = presets().first().expect("there are presets").text;
+        Machine::parse("test", good).expect("the preset is good");
+        let bad = change(good);
+        assert_ne!(bad, good, "the change did nothing");
+        Machine::parse("test", &bad).expect_err("the file is bad").to_string()
+    }
+
+    /// Replaces the whole line that begins with `key`.
+    fn with_line(text: &str, key: &str, line: &str) -> String {
+        let lines = text.lines().map(|old| if old.starts_with(key) { line } else { old });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_with_the_place_and_the_remedy() {
+        let socket = |line: &'static str| refusal(move |text| with_line(text, "socket-ns", line));
+        assert!(socket("").contains("missing field `socket-ns`"), "{}", socket(""));
+        assert!(
+            socket("socket-ns = { value = -1, source = \"E\" }")
+                .contains("line.socket-ns is -1: it must be 0 to")
+        );
+        assert!(socket("socket-ns = { value = nan, source = \"E\" }").contains("line.socket-ns is NaN"));
+        assert!(
+            socket("socket-ns = { value = 1, source = \"rumour\" }")
+                .contains("`rumour` is not among [sources]")
+        );
+        assert!(socket("socket-ns = 47").contains("expected struct Figure"));
+        assert!(refusal(|text| with_line(text, "format", "format = 9")).contains("format 9 is unknown"));
+        assert!(refusal(|text| with_line(text, "sockets", "sockets = 400")).contains("CPUs: at most 1024"));
+        assert!(refusal(|text| format!("typo = 1\n{text}")).contains("unknown field `typo`"));
+        assert!(
+            refusal(|text| with_line(
+                text,
+                "instruction-ns",
+                "instruction-ns = { value = 0, source = \"E\" }"
+            ))
+            .contains("time would stand still")
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! The machine to be simulated: how many CPUs, where they are, and what everything costs.
+//!
+//! A machine is described by a TOML file in which every figure names its source ([`file`]). Twelve such files of machines
+//! on which published lock experiments ran are built in ([`presets`]).
+
+mod file;
+mod presets;
+mod topology;
+
+pub use file::MachineError;
+pub use presets::{Preset, presets};
+pub use topology::{Place, Topology};
+
+/// Picoseconds in a nanosecond.
+pub const PS_PER_NS: u64 = 1000;
+
+/// A machine, read and checked.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its name on the command line, or that in its file.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// Where its CPUs are.
+    pub topology: Topology,
+    /// What everything costs.
+    pub costs: Costs,
+    /// The file that describes it, word for word: a record keeps it.
+    pub text: String,
+}
+
+/// What everything costs, in picoseconds where the name does not say otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// Frequency of the time stamp counter and of the cores, in kHz.
+    pub clock_khz: u64,
+    /// An instruction that is none of the others, on a core that its sibling leaves alone.
+    pub instruction_ps: u64,
+    /// PAUSE.
+    pub pause_ps: u64,
+    /// Reading the time stamp counter.
+    pub rdtsc_ps: u64,
+    /// A fence with nothing outstanding.
+    pub fence_ps: u64,
+    /// A locked read-modify-write of a line that the core owns, beyond an instruction.
+    pub rmw_ps: u64,
+    /// A load that hits in the core's own cache, beyond an instruction.
+    pub hit_ps: u64,
+    /// Stores that may wait for their lines.
+    pub store_buffer: usize,
+    /// Speed of a thread whose sibling is busy, in thousandths of its speed alone.
+    pub busy_sibling_permille: u64,
+    /// Getting a line from elsewhere.
+    pub line: LineCosts,
+    /// What it costs to be a guest.
+    pub guest: GuestCosts,
+}
+
+/// What it takes to get a line of 64 bytes, in picoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineCosts {
+    /// From the other thread of the core.
+    pub sibling_ps: u64,
+    /// From another core of the same cluster (AMD: of the same CCX). That of the socket, where there are no clusters.
+    pub near_ps: u64,
+    /// From another core of the same socket.
+    pub socket_ps: u64,
+    /// From another socket that is this many hops away, beginning with one hop.
+    pub hops_ps: Vec<u64>,
+    /// A copy of a line that others in the socket (or cluster) share already, from their common cache.
+    pub shared_ps: u64,
+    /// From memory, for a line that no core has.
+    pub memory_ps: u64,
+    /// How much more than the way to the farthest sharer it takes to invalidate all copies, in thousandths.
+    pub invalidate_permille: u64,
+    /// Time from one transfer to the next of a line for which requests queue, in thousandths of the latency; within a cluster.
+    pub occupancy_near_permille: u64,
+    /// The same between clusters of a socket.
+    pub occupancy_socket_permille: u64,
+    /// The same between sockets.
+    pub occupancy_far_permille: u64,
+    /// Most transfers in a row within a cluster while requests from elsewhere wait.
+    pub grants_in_a_row: u32,
+}
+
+/// What it costs to be a guest of a hypervisor, in picoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuestCosts {
+    /// An exit and the next entry, with nothing between.
+    pub exit_ps: u64,
+    /// The timer interrupt at the end of a slice, beyond an exit.
+    pub timer_ps: u64,
+    /// What a kick takes of the one that kicks, beyond an exit.
+    pub kick_ps: u64,
+    /// From a kick to the first instruction of a vCPU whose pCPU was idle, where that slept lightly.
+    pub wake_ps: u64,
+    /// Another vCPU on the same pCPU.
+    pub switch_ps: u64,
+    /// Idle states: a pCPU that has been idle for so long takes so much longer to wake up.
+    pub idle: Vec<IdleCost>,
+}
+
+/// What an idle state costs, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleCost {
+    /// Idle for at least this long.
+    pub after_ps: u64,
+    /// Takes this much longer to wake up.
+    pub wake_ps: u64,
+}
+
+impl Machine {
+    /// Latency of a line that one core has, as another gets it, where no other request is under way.
+    #[must_use]
+    pub fn transfer_ps(&self, from: Place, to: Place) -> u64 {
+        let line = &self.costs.line;
+        match () {
+            () if from.core == to.core => line.sibling_ps,
+            () if from.cluster == to.cluster => line.near_ps,
+            () if from.socket == to.socket => line.socket_ps,
+            () => {
+                let hops = self.topology.hops(from.socket, to.socket);
+                line.hops_ps[usize::from(hops) - 1]
+            }
+        }
+    }
+
+    /// From the end of one transfer to the end of the next, for a line for which requests queue.
+    #[must_use]
+    pub fn occupancy_ps(&self, from: Place, to: Place) -> u64 {
+        let line = &self.costs.line;
+        let permille = match () {
+            () if from.cluster == to.cluster => line.occupancy_near_permille,
+            () if from.socket == to.socket => line.occupancy_socket_permille,
+            () => line.occupancy_far_permille,
+        };
+        self.transfer_ps(from, to) * permille / 1000
+    }
+
+    /// Ticks of the time stamp counter at a time.
+    #[must_use]
+    pub fn ticks_at(&self, at_ps: u64) -> u64 {
+        (u128::from(at_ps) * u128::from(self.costs.clock_khz) / 1_000_000_000) as u64
+    }
+
+    /// The first time at which the time stamp counter shows this.
+    #[must_use]
+    pub fn time_of_tick(&self, tick: u64) -> u64 {
+        (u128::from(tick) * 1_000_000_000).div_ceil(u128::from(self.costs.clock_khz)) as u64
+    }
+
+    /// How much longer an idle pCPU takes to wake up after `idle_ps`.
+    #[must_use]
+    pub fn deep_wake_ps(&self, idle_ps: u64) -> u64 {
+        let states = self.costs.guest.idle.iter();
+        states.filter(|state| state.after_ps <= idle_ps).map(|state| state.wake_ps).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_and_its_inverse_agree() {
+        for preset in presets() {
+            let machine = preset.machine();
+            for tick in [0, 1, 7, 1_000_003, 1 << 40] {
+                let at = machine.time_of_tick(tick);
+                assert_eq!(machine.ticks_at(at), tick, "{}", machine.name);
+                assert!(at == 0 || machine.ticks_at(at - 1) < tick, "{}", machine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_from_farther_away_takes_longer() {
+        for preset in presets() {
+            let machine = preset.machine();
+            let cpus = machine.topology.cpus();
+            let mut by_distance = std::collections::BTreeMap::new();
+            for cpu in 1..cpus {
+                let (from, to) = (machine.topology.place(0), machine.topology.place(cpu));
+                let distance = (
+                    machine.topology.hops(from.socket, to.socket),
+                    from.cluster != to.cluster,
+                    from.core != to.core,
+                );
+                by_distance.insert(distance, machine.transfer_ps(from, to));
+            }
+            assert!(by_distance.values().is_sorted(), "{}: {by_distance:?}", machine.name);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Boards with small programs on their CPUs.
+#![expect(unsafe_code, reason = "programs for the simulated CPUs are assembled here and read as bytes")]
+
+use std::sync::Arc;
+
+use haltkick_sim::board::{Board, Happening, What, WorkLoop};
+use haltkick_sim::machine::{Machine, presets};
+use haltkick_sim::{Cpu, Event, General, Ram, Registers};
+
+/// Where programs lie in the machine, and a page of data.
+const CODE: u64 = 0x1000;
+const DATA: u64 = 0x8000;
+const BYTES: usize = 0x10000;
+/// Page tables that map the first 2 MiB to themselves.
+const TABLES: u64 = 0xc000;
+/// What all programs end with: `out 0x10, eax`.
+const DONE: u16 = 0x10;
+
+/// The bytes of a program, up to and with its last instruction.
+fn bytes_of(program: unsafe extern "C" fn()) -> &'static [u8] {
+    const LAST: [u8; 2] = [0xe7, DONE as u8];
+    let length = (0..).find(|&length| {
+        // SAFETY: a function made of assembly that ends with these bytes; nothing behind them is read.
+        let bytes: [u8; 2] = unsafe { (program as *const u8).add(length).cast::<[u8; 2]>().read_unaligned() };
+        bytes == LAST
+    });
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(program as *const u8, length.unwrap_or(0) + LAST.len()) }
+}
+
+macro_rules! program {
+    ($name:ident, $($line:literal),* $(,)?) => {
+        fn $name() -> &'static [u8] {
+            #[unsafe(naked)]
+            unsafe extern "C" fn program() {
+                std::arch::naked_asm!($($line,)* "out 0x10, eax")
+            }
+            bytes_of(program)
+        }
+    };
+}
+
+// RDI: data. RSI: how often, or how long. RCX and others are free.
+program!(add, "2: lock inc qword ptr [rdi]", "dec rsi", "jnz 2b");
+program!(wait_for_flag, "2: pause", "cmp dword ptr [rdi], 0", "je 2b", "mov eax, [rdi + 64]");
+program!(
+    work_then_set,
+    "mov eax, 3",
+    "2: imul rax, rax",
+    "imul rax, rax",
+    "imul rax, rax",
+    "imul rax, rax",
+    "dec rsi",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 7",
+    "mov dword ptr [rdi], 1",
+);
+program!(
+    wait_until,
+    "2: pause",
+    "cmp dword ptr [rdi], 0",
+    "jne 3f",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "cmp rax, rsi",
+    "jb 2b",
+    "3:",
+);
+// RDI: a ticket lock (next, owner in lines of their own), and a counter behind it; R8: a product for the work loop.
+program!(
+    ticket,
+    "2: mov eax, 1",
+    "lock xadd [rdi], eax",
+    "3: cmp [rdi + 64], eax",
+    "je 4f",
+    "pause",
+    "jmp 3b",
+    "4: inc qword ptr [rdi + 128]",
+    "mov ecx, 50",
+    "5: imul r8, r8",
+    "imul r8, r8",
+    "imul r8, r8",
+    "imul r8, r8",
+    "dec rcx",
+    "jnz 5b",
+    "inc dword ptr [rdi + 64]",
+    "dec rsi",
+    "jnz 2b",
+);
+program!(store_then_load, "mov dword ptr [rdi], 1", "mov eax, [rsi]");
+
+struct Bench {
+    board: Board<Ram>,
+    machine: Arc<Machine>,
+}
+
+impl Bench {
+    fn new(name: &str, code: &[u8]) -> Self {
+        let machine = Arc::new(presets().iter().find(|preset| preset.name == name).unwrap().machine());
+        let mut ram = Ram::new(BYTES);
+        ram.bytes_mut()[CODE as usize..][..code.len()].copy_from_slice(code);
+        // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
+        for (table, entry) in [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
+        {
+            ram.store(TABLES + table, 8, entry);
+        }
+        let loops = WorkLoop::find_all(code, CODE);
+        Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
+    }
+
+    fn start(&mut self, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        let mut registers = Registers { rip, rflags: 2, ..Registers::default() };
+        registers.general[General::Rdi as usize] = rdi;
+        registers.general[General::Rsi as usize] = rsi;
+        registers.general[General::R8 as usize] = 3;
+        let system = &mut registers.system;
+        (system.cr0, system.cr3, system.cr4, system.efer) = (0x8000_0001, TABLES, 0x20, 0x500);
+        self.board.put(slot, Box::new(Cpu::new(slot, &registers)), 0);
+    }
+
+    /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
+    fn finish(&mut self, cpus: usize) -> Vec<(u32, u64, u64, u64)> {
+        let mut ends = Vec::new();
+        while ends.len() < cpus {
+            let happening = self.board.run(u64::MAX / 2).expect("not all have ended, and nothing happens");
+            let Happening { cpu: slot, at_ps, what: What::Event(Event::Out { port: DONE, .. }) } = happening
+            else {
+                panic!("{happening:?}")
+            };
+            let cpu = self.board.take(slot).unwrap();
+            ends.push((slot, at_ps, cpu.general(General::Rax), cpu.instructions()));
+        }
+        self.board.run(u64::MAX / 2);
+        ends.sort_unstable();
+        ends
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        self.board.memory().load(at, 8)
+    }
+}
+
+#[test]
+fn atomic_additions_of_many_cpus_all_count_and_take_what_their_line_takes() {
+    const EACH: u64 = 100;
+    let mut bench = Bench::new("skylake-8s", add());
+    let cpus = 28;
+    (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
+    let ends = bench.finish(cpus as usize);
+    assert_eq!(bench.word(DATA), EACH * u64::from(cpus));
+    let last_ps = ends.iter().map(|end| end.1).max().unwrap();
+    let each_ns = last_ps as f64 / 1000.0 / (EACH * u64::from(cpus)) as f64;
+    assert!((20.0..26.0).contains(&each_ns), "{each_ns} ns between two additions");
+}
+
+/// A waiter and one that works and then sets the flag, with parking and without.
+fn flag(parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, Bench) {
+    let code = [wait_for_flag(), work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.board.never_run_ahead();
+    if !parks {
+        bench.board.never_park();
+    }
+    bench.start(0, CODE, DATA, 0);
+    bench.start(20, CODE + wait_for_flag().len() as u64, DATA, iterations);
+    (bench.finish(2), bench)
+}
+
+#[test]
+fn a_waiter_sees_the_flag_when_its_line_has_come_and_what_was_written_before() {
+    let (ends, bench) = flag(true, 1000);
+    let [(0, seen_ps, value, _), (20, set_ps, ..)] = ends[..] else { panic!("{ends:?}") };
+    assert_eq!(value, 7, "the flag became visible before what was stored first");
+    let far_ps = bench.machine.costs.line.hops_ps[0];
+    let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
+    assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
+}
+
+#[test]
+fn a_parked_waiter_ends_as_one_that_executes_every_round() {
+    for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
+        assert_eq!(flag(true, iterations).0, flag(false, iterations).0, "{iterations} iterations");
+    }
+}
+
+#[test]
+fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
+    for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
+        let run = |parks: bool| {
+            let code = [wait_until(), work_then_set()].concat();
+            let mut bench = Bench::new("cascadelake-2s", &code);
+            bench.board.never_run_ahead();
+            if !parks {
+                bench.board.never_park();
+            }
+            bench.start(0, CODE, DATA, ticks);
+            bench.start(3, CODE + wait_until().len() as u64, DATA, iterations);
+            let ends = bench.finish(2);
+            let deadline_ps = bench.machine.time_of_tick(ticks);
+            let flag_ps = ends[1].1;
+            assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
+            assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
+            ends
+        };
+        assert_eq!(run(true), run(false));
+    }
+}
+
+#[test]
+fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
+    const EACH: u64 = 40;
+    let run = |parks: bool, ahead: bool, cpus: u32| {
+        let mut bench = Bench::new("cascadelake-2s", ticket());
+        if !ahead {
+            bench.board.never_run_ahead();
+        }
+        if !parks {
+            bench.board.never_park();
+        }
+        (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
+        let ends = bench.finish(cpus as usize);
+        assert_eq!(bench.word(DATA + 128), EACH * u64::from(cpus));
+        ends
+    };
+    for cpus in [1, 2, 5, 30] {
+        let (parked, executed) = (run(true, false, cpus), run(false, false, cpus));
+        let last = |ends: &[(u32, u64, u64, u64)]| ends.iter().map(|end| end.1).max().unwrap() as f64;
+        // With many CPUs some ask for a line at the same moment, and those that were parked in another order.
+        if cpus <= 5 {
+            assert_eq!(parked, executed, "{cpus} CPUs");
+        }
+        assert!((last(&parked) / last(&executed) - 1.0).abs() < 0.01, "{cpus} CPUs");
+        let ahead = run(true, true, cpus);
+        assert_eq!(ahead, run(true, true, cpus), "twice the same");
+        let ratio = last(&ahead) / last(&executed);
+        assert!((0.85..1.15).contains(&ratio), "{cpus} CPUs: {ratio}");
+    }
+}
+
+#[test]
+fn a_load_may_pass_a_store_to_another_line_and_sees_its_own() {
+    let (x, y) = (DATA, DATA + 64);
+    let mut bench = Bench::new("cascadelake-2s", store_then_load());
+    bench.start(0, CODE, x, y);
+    bench.start(1, CODE, y, x);
+    let ends = bench.finish(2);
+    assert_eq!((bench.word(x) & 1, bench.word(y) & 1), (1, 1), "stores become visible");
+    let seen: u64 = ends.iter().map(|end| end.2).sum();
+    assert!(seen <= 2, "{ends:?}");
+    let mut bench = Bench::new("cascadelake-2s", store_then_load());
+    bench.start(0, CODE, x, x);
+    assert_eq!(bench.finish(1)[0].2, 1, "its own store");
+}
+
+#[test]
+fn an_alarm_stops_a_cpu_wherever_it_is() {
+    const AT_PS: u64 = 2_000_000;
+    let code = [wait_for_flag(), work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.start(0, CODE, DATA, 0);
+    bench.start(1, CODE + wait_for_flag().len() as u64, DATA, u64::MAX / 4);
+    [0, 1].into_iter().for_each(|slot| bench.board.set_alarm(slot, AT_PS + u64::from(slot)));
+    for slot in [0, 1] {
+        let rung = bench.board.run(u64::MAX / 2).unwrap();
+        assert_eq!((rung.cpu, rung.what), (slot, What::Alarm));
+        assert!((AT_PS..AT_PS + 100_000).contains(&rung.at_ps), "{rung:?}");
+    }
+    assert_eq!(bench.board.run(AT_PS * 2), None, "both stand still");
+    bench.board.resume(1, AT_PS * 2);
+    assert_eq!(bench.board.run(AT_PS * 3), None);
+    assert!(bench.board.cpu(1).unwrap().instructions() > 4000, "it has worked on");
+}

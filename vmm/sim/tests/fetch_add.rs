@@ -1,0 +1,117 @@
+//! The costs of contended lines, held against a curve that they were fitted to and one that they were not: fetch-add on one
+//! word by many CPUs at once, with nothing between (perfbook's raw data, as nanoseconds between two operations anywhere).
+//!
+//! `cargo test --package haltkick-sim --test fetch_add -- --nocapture` prints both tables.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use haltkick_sim::lines::{Lines, Need, Requested};
+use haltkick_sim::machine::{Machine, presets};
+
+/// What the loop around the instruction takes.
+const LOOP_PS: u64 = 500;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Completes,
+    Wants(u32),
+}
+
+/// Nanoseconds between two operations anywhere, when `cpus` do nothing else.
+fn between_operations_ns(machine: &Machine, cpus: &[u32]) -> f64 {
+    const OPERATIONS: u64 = 20_000;
+    let mut lines = Lines::new(machine, 64);
+    let mut events: BinaryHeap<_> = cpus.iter().map(|&cpu| Reverse((0, Event::Wants(cpu)))).collect();
+    let (mut done, mut end_ps) = (0, 0);
+    let after_ps = machine.costs.rmw_ps + LOOP_PS;
+    while let Some(Reverse((now_ps, event))) = events.pop()
+        && done < OPERATIONS
+    {
+        match event {
+            Event::Wants(cpu) if lines.has(cpu, 0, Need::Write) => {
+                let sibling_ps =
+                    if lines.hit(cpu, 0, Need::Write) { machine.costs.line.sibling_ps } else { 0 };
+                done += 1;
+                events.push(Reverse((now_ps + sibling_ps + after_ps, Event::Wants(cpu))));
+            }
+            Event::Wants(cpu) => {
+                if let Requested::UnderWay { completes_ps } =
+                    lines.request(machine, now_ps, (cpu, 0, Need::Write), 0)
+                {
+                    events.push(Reverse((completes_ps, Event::Completes)));
+                }
+            }
+            Event::Completes => {
+                let served = lines.complete(machine, now_ps, 0);
+                done += 1;
+                events.push(Reverse((now_ps + after_ps, Event::Wants(served.cpu))));
+                if let Some(next_ps) = served.next_ps {
+                    events.push(Reverse((next_ps, Event::Completes)));
+                }
+            }
+        }
+        end_ps = now_ps;
+    }
+    end_ps as f64 / 1000.0 / done as f64
+}
+
+/// Prints simulated beside measured, and the worst relative error.
+fn compare(name: &str, order: impl Fn(&Machine) -> Vec<u32>, measured: &[(usize, f64)]) -> f64 {
+    let machine = presets().iter().find(|preset| preset.name == name).unwrap().machine();
+    let order = order(&machine);
+    println!("{name}\nCPUs  measured  simulated  error");
+    let errors = measured.iter().map(|&(cpus, measured_ns)| {
+        let simulated_ns = between_operations_ns(&machine, &order[..cpus]);
+        let error = simulated_ns / measured_ns - 1.0;
+        println!("{cpus:4}  {measured_ns:5.1} ns  {simulated_ns:6.1} ns  {:+.0} %", error * 100.0);
+        error.abs()
+    });
+    errors.fold(0.0, f64::max)
+}
+
+#[test]
+fn the_curve_that_the_costs_were_fitted_to_is_met() {
+    let measured = [
+        (1, 4.8),
+        (2, 32.0),
+        (4, 28.0),
+        (8, 25.0),
+        (16, 23.0),
+        (28, 22.0),
+        (56, 24.0),
+        (80, 27.0),
+        (112, 29.0),
+        (160, 30.0),
+        (224, 32.0),
+        (320, 36.0),
+        (384, 36.0),
+        (420, 35.0),
+    ];
+    let worst = compare("skylake-8s", |machine| (0..machine.topology.cpus()).collect(), &measured);
+    assert!(worst < 0.25, "{worst}");
+}
+
+#[test]
+fn a_machine_that_nothing_was_fitted_to_is_met_within_a_factor() {
+    let measured = [
+        (1, 2.5),
+        (2, 5.6),
+        (4, 6.2),
+        (8, 6.5),
+        (16, 7.2),
+        (30, 8.4),
+        (56, 9.1),
+        (96, 10.3),
+        (112, 11.0),
+        (128, 12.5),
+        (144, 14.3),
+        (160, 17.0),
+    ];
+    let siblings_adjacent = |machine: &Machine| {
+        let cores = machine.topology.cores();
+        (0..cores).flat_map(|core| [core, core + cores]).collect()
+    };
+    let worst = compare("milan-1s", siblings_adjacent, &measured);
+    assert!(worst < 0.5, "{worst}");
+}
