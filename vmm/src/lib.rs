@@ -28,7 +28,7 @@ pub use engines::linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
 pub use engines::qemu::find_qemu;
-pub use engines::vmm::{Ended, check_guests, run, run_guests, run_with_readings};
+pub use engines::vmm::{Ended, run, run_guests, run_with_readings};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,
@@ -37,25 +37,28 @@ pub use guest::activity::ByActivity;
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
+pub use host::pmu::CacheEvents;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
+pub use machine::in_kernel::PvBackend;
+pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
-pub use run::config::{
-    Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape,
-    Share,
-};
+pub use run::check::check_guests;
+pub use run::config::{Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, RunConfig, Shape};
 pub use run::outcome::{
-    CacheEvents, Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports,
-    TicksHistogram, VcpuOutcome, WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
+    WorkSpeed,
 };
 pub use run::readings::Readings;
+pub use sched::account::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
-pub use sched::hints::{bpf_can_report_switches, bpf_can_write_flags};
+pub use sched::hints::{PreemptedBy, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
+pub use sched::{Sched, Share};

@@ -20,16 +20,20 @@ use crate::host::affinity;
 use crate::host::clock::{self, GuestTsc};
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::machine::build::Chosen;
 use crate::machine::in_kernel;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
 use crate::machine::vm::Vm;
 use crate::observe::instruments::Instruments;
-use crate::observe::watch::Watch;
+use crate::observe::notes::Notes;
 use crate::run::collect;
-use crate::run::config::{Accelerator, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape};
+use crate::run::config::{Accelerator, Mix, RunConfig, Shape};
 use crate::run::outcome::{Outcome, PreemptedSource, VcpuOutcome};
 use crate::run::readings::Readings;
+use crate::run::told::Chosen;
+use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::PreemptedBy;
 use crate::sched::hints::Watcher;
 
 /// The program, unless `HALTKICK_QEMU` names another.
@@ -85,9 +89,10 @@ pub(crate) fn run(
     let start = Instant::now();
     let mut qemu = Running(spawn(&program, config, &cpu, &kernel, tsc_khz)?);
     let said = listen(&mut qemu.0, &memory, config, start, stop)?;
-    let watch = Watch::new(&Instruments::default(), config, config.vcpus);
+    let notes = Notes::none();
     let watcher = Watcher::nothing(NOT_OURS.into());
-    let guest = GuestRun::new(config, (&memory, &watcher), image, GuestTsc::new(tsc_khz, 0), (0, 0), &watch);
+    let guest =
+        GuestRun::new(config.work(), (&memory, &watcher), image, GuestTsc::new(tsc_khz, 0), (0, 0), &notes);
     if let Some((panic, vcpu)) = said.failed {
         return Err(if panic { guest.panic_report(vcpu) } else { guest.exception_report(vcpu) });
     }

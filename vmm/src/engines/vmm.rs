@@ -2,29 +2,31 @@
 
 use std::sync::atomic::AtomicBool;
 
-use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
-
 use crate::engines::qemu;
 use crate::explain::{self, Scene};
-use crate::host::affinity;
 use crate::host::clock::{GuestTsc, now_ns, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
-use crate::image::file::{Entry, Image};
-use crate::machine::build::{Chosen, Machine, pool_bytes};
+use crate::host::switches::Reported;
+use crate::image::file::Image;
+use crate::machine::build::Machine;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::wanted::Wanted;
 use crate::observe::instruments::Instruments;
-use crate::observe::trace::{self, About};
-use crate::observe::watch::Watch;
-use crate::run::beside;
+use crate::observe::notes::Notes;
+use crate::observe::trace::{self, About, AboutGuest};
+use crate::run::check::choose;
 use crate::run::collect::{self, Facts};
-use crate::run::config::{Engine, MOST_LINES, PvBackend, RunConfig, Sched};
+use crate::run::config::{Engine, RunConfig};
 use crate::run::outcome::Outcome;
 use crate::run::readings::Readings;
 use crate::run::supervise::Supervisor;
-use crate::sched::Scheduler;
+use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::account::Place;
-use crate::sched::deschedule::{Deschedule, Plan};
+use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::{Hints, Watcher};
+use crate::sched::{Sched, Scheduler};
 
 /// Runs one guest to the end of its window.
 ///
@@ -79,24 +81,6 @@ pub struct Ended {
     pub readings: Readings,
 }
 
-/// Refuses what cannot be run, as far as that can be told before anything is created.
-///
-/// # Errors
-/// [`RunError::Usage`], and what the host lacks for guests of this size.
-pub fn check_guests(config: &RunConfig, image: &Image) -> Result<(), RunError> {
-    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    choose(&configs, image).map(drop)
-}
-
-/// What each of the guests that are to run together takes from the image.
-fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen>, RunError> {
-    beside::check(configs)?;
-    let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
-    let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
-    beside::check_memory(pools.sum(), beside::available_memory())?;
-    Ok(chosen)
-}
-
 /// Runs a guest and those beside it, all at the same time, and says how each ended, in that order. A profile and a trace
 /// are of all of them together; the first has them.
 ///
@@ -110,24 +94,30 @@ pub fn run_guests(
 ) -> Result<Vec<Ended>, RunError> {
     let start_tsc = read_tsc();
     let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    let mut chosen = choose(&configs, image)?;
+    let chosen = choose(&configs, image)?;
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
-    chosen.iter_mut().for_each(|chosen| chosen.trace_sections = trace_sections);
-    let watch = Watch::new(instruments, config, vcpus);
+    let (threads, reported_guests) = match config.sched {
+        Sched::Vmm => (config.cpus.len(), 0),
+        Sched::Host => (vcpus as usize, configs.len()),
+    };
+    let notes = Notes::new(instruments, threads, reported_guests, config.seed);
     if let Engine::Qemu(accelerator) = config.engine {
         let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;
         return Ok(vec![Ended { name: config.name.clone(), result: Ok(outcome), readings }]);
     }
-    let machines = configs.iter().zip(&chosen).map(|(config, chosen)| Machine::new(config, image, *chosen));
+    let machines =
+        configs.iter().zip(&chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
-    let guests = guest_runs(&configs, &machines, image, &watch);
+    let hinted: Vec<_> =
+        configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
+    let guests = guest_runs(&configs, &machines, &hinted, image, &notes);
     let plan = config.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
-    let scheduler = Scheduler::new(config, &guests, vcpus, plan);
-    let pmu = Pmu::open(config);
+    let scheduler = Scheduler::new(config.rules(), &guests, vcpus, plan);
+    let pmu = counters(config);
     let mut supervisor = Supervisor::new(&configs, &guests, &scheduler, &pmu, stop);
 
     let (verdict, stopped) = std::thread::scope(|scope| {
@@ -138,7 +128,7 @@ pub fn run_guests(
         scheduler.interrupt();
         (verdict, stopped)
     });
-    let observed = supervisor.into_observed(&watch);
+    let observed = supervisor.into_observed(&notes);
     let is_broken = scheduler.is_broken();
     let mut finished = scheduler.finish();
     let mut ended = Vec::new();
@@ -154,6 +144,7 @@ pub fn run_guests(
             config,
             image,
             machine,
+            hints: &hinted[index].1,
             guest,
             lock: chosen[index].lock,
             workload: chosen[index].workload,
@@ -173,36 +164,105 @@ pub fn run_guests(
         let readings = readings_of(&facts, result.as_ref().err(), stopped);
         ended.push(Ended { name: config.name.clone(), result, readings });
     }
-    let about = About::new(&configs, image, guests[0].window.times(), switches_of(&machines));
+    let switches = (config.sched == Sched::Host).then(|| switches_of(&hinted));
+    let about = About::new(about_guests(&configs), &config.cpus, image, guests[0].window.times(), switches);
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(guests);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
-    let (profile, trace) = watch.finish(image, &memories, &tsc_offsets, about);
+    let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about);
     (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
     Ok(ended)
+}
+
+/// The cache events of the guest, as far as they are asked for and can be told from other guests'.
+fn counters(config: &RunConfig) -> Pmu {
+    if !config.pmu {
+        Pmu::none("not asked for (--pmu on)")
+    } else if config.engine != Engine::Kvm {
+        Pmu::none("threads are no guest, which is all that is counted: use --engine kvm")
+    } else if !config.beside.is_empty() {
+        Pmu::none("several guests run on the same threads: count one at a time")
+    } else {
+        Pmu::open()
+    }
+}
+
+/// The guest's machine, ready to start.
+fn machine(
+    config: &RunConfig,
+    image: &Image,
+    chosen: Chosen,
+    trace_sections: u64,
+) -> Result<Machine, RunError> {
+    let wanted = Wanted {
+        patch: config.patch.then_some((chosen.lock as usize, config.pv)),
+        pool_bytes: pool_bytes(config, image, chosen),
+        trace_sections,
+        ..config.machine()
+    };
+    let boot = |tsc_khz| boot_block(config, chosen, tsc_khz);
+    match config.engine {
+        Engine::Kvm => Machine::on_kvm(&wanted, image, boot),
+        Engine::Threads => Machine::on_threads(&wanted, image, boot),
+        Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
+    }
+}
+
+/// What watches the host's scheduler for a guest, and who writes its `preempted` flags. Before anybody refers to its vCPUs'
+/// areas.
+fn hints(config: &RunConfig, machine: &Machine) -> (Watcher, Hints) {
+    if config.sched == Sched::Vmm {
+        let hints = Hints::Nobody("the VMM's own scheduler writes the flag".into());
+        return (Watcher::nothing("the VMM's own scheduler knows".into()), hints);
+    }
+    let reported = Reported { vcpus: config.vcpus, locks: config.lock_count, pcpus: &config.cpus };
+    let mut watcher = if config.attribution {
+        Watcher::new(reported, &machine.memory)
+    } else {
+        Watcher::nothing("not asked for (attribution off)".into())
+    };
+    let hints = if config.engine == Engine::Threads {
+        Hints::Nobody("threads have no hypervisor that could write the flag".into())
+    } else {
+        let refused = machine.steal_time_refused.clone();
+        Hints::choose(config.preempted_by, refused, &machine.memory, || watcher.for_flags())
+    };
+    (watcher, hints)
 }
 
 fn guest_runs<'a>(
     configs: &[&RunConfig],
     machines: &'a [Machine],
+    hinted: &'a [(Watcher, Hints)],
     image: &'a Image,
-    watch: &'a Watch,
+    notes: &'a Notes,
 ) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
-    let guests = configs.iter().zip(machines).enumerate().map(|(index, (config, machine))| {
-        let place = (index, first_vcpu);
-        first_vcpu += config.vcpus;
+    let mut guests = Vec::new();
+    for (index, ((config, machine), (watcher, _))) in configs.iter().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
-        let mut guest = GuestRun::new(config, (&machine.memory, &machine.watcher), image, tsc, place, watch);
+        let (memory, place) = (&machine.memory, (index, first_vcpu));
+        let mut guest = GuestRun::new(config.work(), (memory, watcher), image, tsc, place, notes);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
-        guest
-    });
-    guests.collect()
+        guests.push(guest);
+        first_vcpu += config.vcpus;
+    }
+    guests
+}
+
+fn about_guests(configs: &[&RunConfig]) -> Vec<AboutGuest> {
+    let about = |config: &&RunConfig| AboutGuest {
+        name: config.name.clone(),
+        vcpus: config.vcpus,
+        locks: config.lock_count,
+        workload: config.workload.clone(),
+    };
+    configs.iter().map(about).collect()
 }
 
 /// How many reports of switches got lost, or why there were none in one of the guests.
-fn switches_of(machines: &[Machine]) -> Result<u64, &str> {
-    machines.iter().map(|machine| machine.watcher.reports().map(|probe| probe.dropped())).sum()
+fn switches_of(hinted: &[(Watcher, Hints)]) -> Result<u64, &str> {
+    hinted.iter().map(|(watcher, _)| watcher.reports().map(|probe| probe.dropped())).sum()
 }
 
 fn readings_of(
@@ -216,123 +276,4 @@ fn readings_of(
         explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
     });
     Readings { explanation, console: facts.guest.console(), ..Readings::default() }
-}
-
-/// Checks vCPUs and pCPUs, of any guest.
-pub(crate) fn check_cpus(config: &RunConfig) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
-    if config.vcpus == 0 {
-        return usage("a guest needs at least 1 vCPU".into());
-    }
-    if config.cpus.is_empty() {
-        return usage("a run needs at least one pCPU".into());
-    }
-    let allowed = affinity::allowed_cpus();
-    if let Some(cpu) = config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
-    }
-    Ok(())
-}
-
-/// Checks everything that can be checked before anything is created.
-fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
-    check_cpus(config)?;
-    if config.lock_count == 0 || config.lock_count > MAX_LOCKS {
-        return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", config.lock_count));
-    }
-    let find =
-        |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
-        {
-            Some(index) => Ok(index),
-            None => {
-                let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                Err(RunError::Usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
-            }
-        };
-    let lock = find("lock", &image.locks, &config.lock)?;
-    let workload = find("workload", &image.workloads, &config.workload)?;
-    let (form, has): (_, fn(&Entry) -> bool) =
-        if config.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
-    if !has(&image.locks[lock]) {
-        let with: Vec<_> =
-            image.locks.iter().filter(|lock| has(lock)).map(|lock| lock.name.as_str()).collect();
-        return usage(format!(
-            "lock `{}` has no {form} form; these have one: {}",
-            config.lock,
-            with.join(", ")
-        ));
-    }
-    check_kind(image, lock, workload)?;
-    check_shape(config, &image.locks[lock])?;
-    if config.sched == Sched::Host && !config.grace.is_zero() {
-        return usage(
-            "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
-        );
-    }
-    if config.sched == Sched::Host && config.kick_yields {
-        return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
-    }
-    if config.grace > config.slice {
-        return usage(format!("a grace of {:?} is longer than the slice, {:?}", config.grace, config.slice));
-    }
-    let point = match &config.deschedule {
-        Some(deschedule) => {
-            check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
-        }
-        None => None,
-    };
-    Ok(Chosen { lock: lock as u32, workload: workload as u32, point, trace_sections: 0 })
-}
-
-/// What sections touch must fit into the guest.
-fn check_shape(config: &RunConfig, lock: &Entry) -> Result<(), RunError> {
-    let shape = config.shape;
-    if shape.dirty_lines > shape.footprint_lines {
-        let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
-        return Err(RunError::Usage(format!("a section cannot write {dirty} of {all} cache lines")));
-    }
-    let owners = if lock.is_lock_free() { config.vcpus } else { config.lock_count };
-    let lines = u64::from(owners) * u64::from(shape.footprint_lines);
-    if lines > MOST_LINES {
-        return Err(RunError::Usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
-    }
-    if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
-        return Err(RunError::Usage("a share is 100 % at most".into()));
-    }
-    Ok(())
-}
-
-/// The number of the point where to deschedule, if it is to be at one.
-fn check_deschedule(
-    deschedule: &Deschedule,
-    lock: &Entry,
-    workload: &Entry,
-    image: &Image,
-) -> Result<Option<u32>, RunError> {
-    deschedule.check(lock, workload, image).map_err(RunError::Usage)?;
-    let position = |name: &str| image.points.iter().position(|point| point.name == name);
-    Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
-}
-
-/// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
-/// structures made of locks takes those that can be parts.
-fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
-    let flags = image.workloads[workload].workload_flags();
-    let faults = flags.has(WorkloadFlags::FAULTS_PAGES);
-    let fits = |lock: &Entry| {
-        let serves = lock.serves_faults() == faults || lock.is_lock_free() && lock.serves_faults();
-        serves && (!flags.has(WorkloadFlags::NEEDS_PARTS) || lock.lock_flags().has(LockFlags::IS_PART))
-    };
-    if fits(&image.locks[lock]) {
-        return Ok(());
-    }
-    let fitting: Vec<_> =
-        image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
-    Err(RunError::Usage(format!(
-        "workload `{}` cannot be run with lock `{}`; these go with it: {}",
-        image.workloads[workload].name,
-        image.locks[lock].name,
-        fitting.join(", ")
-    )))
 }

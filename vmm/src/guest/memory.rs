@@ -34,11 +34,10 @@ use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestM
 
 use crate::host::error::RunError;
 use crate::host::mapping::Identity;
+use crate::image::file::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;
-/// Where images are linked to begin.
-pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
 
 pub(crate) const PML4: u64 = 0x20_0000;
 pub(crate) const PAGE_DIRECTORY_POINTERS: u64 = 0x20_1000;

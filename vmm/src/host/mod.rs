@@ -10,3 +10,4 @@ pub(crate) mod pmu;
 pub(crate) mod signal;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;
+pub(crate) mod switches;

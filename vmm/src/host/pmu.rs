@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
-use crate::run::config::{Engine, RunConfig};
-use crate::run::outcome::CacheEvents;
+/// Counts of the host's PMU by name, or why there is none.
+pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
 
 /// `struct perf_event_attr` in its first version, which every kernel takes (perf_event_open(2)).
 #[repr(C)]
@@ -104,17 +104,13 @@ impl Counter {
 pub(crate) struct Pmu(Result<Vec<(&'static str, io::Result<Counter>)>, String>);
 
 impl Pmu {
+    /// None, for this reason.
+    pub(crate) fn none(reason: &str) -> Self {
+        Self(Err(reason.into()))
+    }
+
     /// To be called by the thread that starts all others, before it does.
-    pub(crate) fn open(config: &RunConfig) -> Self {
-        if !config.pmu {
-            return Self(Err("not asked for (--pmu on)".into()));
-        }
-        if config.engine != Engine::Kvm {
-            return Self(Err("threads are no guest, which is all that is counted: use --engine kvm".into()));
-        }
-        if !config.beside.is_empty() {
-            return Self(Err("several guests run on the same threads: count one at a time".into()));
-        }
+    pub(crate) fn open() -> Self {
         let counters = EVENTS.map(|(name, event)| (name, Counter::open(event, EXCLUDE_HOST)));
         if let Some(error) = counters.iter().find_map(|(_, counter)| counter.as_ref().err())
             && counters.iter().all(|(_, counter)| counter.is_err())

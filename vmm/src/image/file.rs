@@ -11,12 +11,13 @@ use haltkick_hypercalls::{
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-use crate::guest::memory::IMAGE_BASE;
 use crate::host::error::RunError;
 use crate::image::segment::Segment;
 use crate::image::sites::{self, Calls, Site};
 use crate::image::symbols::{Lines, Symbols};
 
+/// Where images are linked to begin.
+pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 

@@ -10,7 +10,6 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Register};
 
-use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::image::sites::{Calls, Operation, Site};
@@ -162,24 +161,6 @@ fn fill_with_nops(code: &mut Vec<u8>, length: usize) {
     while code.len() < length {
         code.extend_from_slice(NOPS[(length - code.len()).min(NOPS.len()) - 1]);
     }
-}
-
-/// Rewrites the sites of form `pv` of lock number `lock` in the memory of a guest that has not started; how many.
-///
-/// # Errors
-/// [`RunError::Image`] when a site cannot be rewritten, or memory does not hold the code that it was checked in:
-/// segments may overlap.
-pub(crate) fn apply(image: &Image, lock: usize, pv: bool, memory: &Memory) -> Result<usize, RunError> {
-    let edits = image.edits(lock, pv)?;
-    for edit in &edits {
-        if memory.read(edit.address, edit.before.len() as u64).as_ref() != Some(&edit.before) {
-            let reason =
-                format!("has other code at {:#x} when it is loaded: its segments overlap", edit.address);
-            return Err(RunError::Image { path: image.path.clone(), reason });
-        }
-        memory.write(edit.address, &edit.after);
-    }
-    Ok(edits.len())
 }
 
 #[cfg(test)]

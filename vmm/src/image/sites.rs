@@ -12,7 +12,7 @@ use haltkick_hypercalls::{
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
 
-use crate::guest::memory::IMAGE_BASE;
+use crate::image::file::IMAGE_BASE;
 use crate::image::segment::Segment;
 
 /// What a site does.

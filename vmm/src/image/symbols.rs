@@ -7,7 +7,7 @@ use addr2line::gimli;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use serde::Serialize;
 
-use crate::guest::memory::IMAGE_BASE;
+use crate::image::file::IMAGE_BASE;
 
 /// A function or variable of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Capabilities of KVM that are switched on or off for one VM.
 
+use std::time::Duration;
+
 use kvm_bindings::{
     KVM_CAP_HALT_POLL, KVM_CAP_X86_DISABLE_EXITS, KVM_X86_DISABLE_EXITS_HLT, KVM_X86_DISABLE_EXITS_PAUSE,
     kvm_enable_cap,
@@ -7,17 +9,27 @@ use kvm_bindings::{
 use kvm_ioctls::VmFd;
 
 use crate::host::error::{RunError, system};
-use crate::run::config::RunConfig;
+
+/// How vCPUs halt and pause in KVM's hands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelHalts {
+    /// How long KVM polls before it lets a vCPU sleep; `None`: as the host is set up.
+    pub(crate) poll: Option<Duration>,
+    /// Whether a spin loop in ring 0 may end in an exit.
+    pub(crate) pause_exits: bool,
+    /// Whether HLT in ring 0 ends in an exit. If not, the pCPU idles in the guest.
+    pub(crate) hlt_exits: bool,
+}
 
 /// How long KVM polls for a wake-up before it lets a halted vCPU of this VM sleep. Where it cannot be set, it stays as it is.
-pub(crate) fn set_halt_poll(vm: &VmFd, length: std::time::Duration) {
+pub(crate) fn set_halt_poll(vm: &VmFd, length: Duration) {
     let nanoseconds = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     _ = enable(vm, KVM_CAP_HALT_POLL, nanoseconds);
 }
 
-/// What `config` asks of the VM as a whole, before it has vCPUs.
-pub(crate) fn configure(vm: &VmFd, config: &RunConfig) -> Result<(), RunError> {
-    if let Some(halt_poll) = config.halt_poll {
+/// What `halts` ask of the VM as a whole, before it has vCPUs.
+pub(crate) fn configure(vm: &VmFd, halts: KernelHalts) -> Result<(), RunError> {
+    if let Some(halt_poll) = halts.poll {
         let nanoseconds = u64::try_from(halt_poll.as_nanos()).unwrap_or(u64::MAX);
         enable(vm, KVM_CAP_HALT_POLL, nanoseconds).map_err(|error| {
             RunError::HostLacks(format!(
@@ -26,8 +38,8 @@ pub(crate) fn configure(vm: &VmFd, config: &RunConfig) -> Result<(), RunError> {
         })?;
     }
     let disabled = [
-        ("--pause-exits", config.pause_exits, KVM_X86_DISABLE_EXITS_PAUSE),
-        ("--hlt-exits", config.hlt_exits, KVM_X86_DISABLE_EXITS_HLT),
+        ("--pause-exits", halts.pause_exits, KVM_X86_DISABLE_EXITS_PAUSE),
+        ("--hlt-exits", halts.hlt_exits, KVM_X86_DISABLE_EXITS_HLT),
     ];
     let possible = vm.check_extension_raw(u64::from(KVM_CAP_X86_DISABLE_EXITS));
     let mut mask = 0;

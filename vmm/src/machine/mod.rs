@@ -12,3 +12,4 @@ mod kvm_stats;
 pub(crate) mod ring;
 pub(crate) mod vcpu;
 pub(crate) mod vm;
+pub(crate) mod wanted;

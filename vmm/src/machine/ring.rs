@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::PORT_BOOTED;
 use kvm_bindings::kvm_regs;
 
+use serde::Serialize;
+
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
@@ -18,7 +20,20 @@ use crate::machine::boot::START_FLAGS;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
-use crate::run::config::Ring;
+
+/// The privilege ring that the guest runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ring {
+    /// Measure which ring this host's KVM runs natively; ring 0 if both are.
+    Auto,
+    /// Kernel mode.
+    #[serde(rename = "0")]
+    Ring0,
+    /// User mode.
+    #[serde(rename = "3")]
+    Ring3,
+}
 
 /// Two instructions a round: 500 rounds take 0.6 ms where they are interpreted, 1 us where not.
 const ROUNDS: u64 = 500;

@@ -11,8 +11,8 @@ use crate::host::error::{RunError, system};
 use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::irqchip;
+use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
-use crate::run::config::Ring;
 
 /// A VM with its memory, the tables that all vCPUs share, and the vCPUs it has so far.
 pub(crate) struct Vm {

@@ -1,7 +1,7 @@
 //! What a run may be asked to show besides its outcome: a profile and a trace, and what each thread notes for them.
 
 pub(crate) mod instruments;
+pub(crate) mod notes;
 pub(crate) mod observer;
 pub(crate) mod profile;
 pub(crate) mod trace;
-pub(crate) mod watch;

@@ -6,22 +6,21 @@ use std::io;
 use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
 use crate::machine::vcpu::Vcpu;
+use crate::observe::notes::Notes;
 use crate::observe::profile::Sampler;
 use crate::observe::trace::{Recorder, What, Why};
-use crate::observe::watch::Watch;
-use crate::sched::guest_run::GuestRun;
 
 /// The instruments of one thread.
 pub(crate) struct Observer<'a> {
-    watch: &'a Watch,
+    notes: &'a Notes,
     sampler: Option<Sampler>,
     recorder: Option<Recorder>,
 }
 
 impl<'a> Observer<'a> {
     /// For the calling thread, the run's `number`th.
-    pub(crate) fn new(watch: &'a Watch, number: u32) -> io::Result<Self> {
-        Ok(Self { watch, sampler: watch.sampler(number)?, recorder: watch.recorder() })
+    pub(crate) fn new(notes: &'a Notes, number: u32) -> io::Result<Self> {
+        Ok(Self { notes, sampler: notes.sampler(number)?, recorder: notes.recorder() })
     }
 
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
@@ -32,34 +31,21 @@ impl<'a> Observer<'a> {
         self.note(now_ns, What::Runs { vcpu, pcpu });
     }
 
-    /// `vcpu` is off, for a reason that may depend on what it says it was doing.
-    pub(crate) fn stops(
-        &mut self,
-        guest: &GuestRun<'_>,
-        vcpu: u32,
-        now_ns: u64,
-        why: impl FnOnce(Activity) -> Why,
-    ) {
+    /// The vCPU with this number is off. `why` is asked only if it is to be noted.
+    pub(crate) fn stops(&mut self, vcpu: u32, now_ns: u64, why: impl FnOnce() -> Why) {
         if self.recorder.is_some() {
-            let why = why(Activity::of(guest.area(vcpu)));
-            self.note(now_ns, What::Stops { vcpu: guest.number_of(vcpu), why });
+            let why = why();
+            self.note(now_ns, What::Stops { vcpu, why });
         }
     }
 
-    /// `from` kicks `to`: `kick` does it, and says whether `to` slept, if there is such a vCPU. The rest of its answer is
+    /// The vCPU with the number `from` kicks the one with the number `to`: `kick` does it, and says whether `to` slept, if there is such a vCPU. The rest of its answer is
     /// the caller's.
-    pub(crate) fn kicks<T>(
-        &mut self,
-        guest: &GuestRun<'_>,
-        from: u32,
-        to: u32,
-        kick: impl FnOnce() -> (Option<bool>, T),
-    ) -> T {
+    pub(crate) fn kicks<T>(&mut self, from: u32, to: u32, kick: impl FnOnce() -> (Option<bool>, T)) -> T {
         // The clock first: `to` may run before this vCPU goes on.
         let at_ns = if self.recorder.is_some() { now_ns() } else { 0 };
         let (asleep, rest) = kick();
         if let Some(asleep) = asleep {
-            let (from, to) = (guest.number_of(from), guest.number_of(to));
             self.note(at_ns, What::Kicks { from, to, asleep });
         }
         rest
@@ -72,11 +58,11 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// KVM_RUN was interrupted.
-    pub(crate) fn interrupted(&mut self, guest: &GuestRun<'_>, vcpu: &Vcpu, now_ns: u64) {
+    /// KVM_RUN was interrupted at `now_ns`: `does` says what the vCPU does, and whether that moment counts.
+    pub(crate) fn interrupted(&mut self, vcpu: &Vcpu, now_ns: u64, does: impl FnOnce() -> (Activity, bool)) {
         if let Some(sampler) = &mut self.sampler {
-            let activity = Activity::of(guest.area(vcpu.id));
-            sampler.interrupted(vcpu, activity, now_ns, guest.window.contains(now_ns));
+            let (activity, counts) = does();
+            sampler.interrupted(vcpu, activity, now_ns, counts);
         }
     }
 
@@ -91,10 +77,10 @@ impl Drop for Observer<'_> {
     /// Hands everything in, however the thread ends.
     fn drop(&mut self) {
         if let Some(sampler) = self.sampler.take() {
-            self.watch.hand_in_samples(sampler);
+            self.notes.hand_in_samples(sampler);
         }
         if let Some(recorder) = self.recorder.take() {
-            self.watch.hand_in(recorder);
+            self.notes.hand_in(recorder);
         }
     }
 }

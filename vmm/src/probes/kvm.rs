@@ -3,9 +3,10 @@
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
+use crate::machine::in_kernel::PvBackend;
 use crate::machine::ring;
+use crate::machine::ring::Ring;
 use crate::machine::vm::{Vm, open_kvm};
-use crate::run::config::{PvBackend, Ring};
 
 /// What this host's KVM can do.
 #[derive(Clone, Debug)]

@@ -22,9 +22,11 @@ use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::exits::Exit;
 use crate::machine::in_kernel;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
-use crate::run::config::{PvBackend, Ring, RunConfig};
+use crate::run::config::RunConfig;
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;

@@ -14,13 +14,16 @@ use crate::host::pmu::Pmu;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
-use crate::run::config::{PvBackend, RunConfig, Sched};
+use crate::machine::in_kernel::PvBackend;
+use crate::run::config::RunConfig;
 use crate::run::outcome::{
-    Costs, Graces, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram,
-    VcpuOutcome, WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
+    WorkSpeed,
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
+use crate::sched::Sched;
+use crate::sched::account::Graces;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Hints;
 use crate::sched::switches::Switched;
@@ -30,6 +33,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
+    pub(crate) hints: &'a Hints,
     pub(crate) guest: &'a GuestRun<'a>,
     /// Index of the lock.
     pub(crate) lock: u32,
@@ -373,8 +377,7 @@ pub(crate) fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u
 }
 
 fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
-    let hints = &facts.machine.hints;
-    match (facts.config.sched, hints) {
+    match (facts.config.sched, facts.hints) {
         (Sched::Vmm, _) => PreemptedSource::Vmm,
         (Sched::Host, Hints::Nobody(reason)) => PreemptedSource::Unavailable(reason.clone()),
         (Sched::Host, _) if !facts.observed.preempted_flag_seen => PreemptedSource::Unavailable(

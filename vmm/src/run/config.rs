@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::machine::capabilities::KernelHalts;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
+use crate::machine::wanted::Wanted;
 use crate::sched::deschedule::Deschedule;
+use crate::sched::guest_run::Work;
+use crate::sched::hints::PreemptedBy;
+use crate::sched::{Rules, Sched, Share};
 
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -26,41 +33,6 @@ pub enum Accelerator {
     Tcg,
     /// `/dev/kvm`.
     Kvm,
-}
-
-/// The privilege ring that the guest runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ring {
-    /// Measure which ring this host's KVM runs natively; ring 0 if both are.
-    Auto,
-    /// Kernel mode.
-    #[serde(rename = "0")]
-    Ring0,
-    /// User mode.
-    #[serde(rename = "3")]
-    Ring3,
-}
-
-/// Who decides which vCPU runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sched {
-    /// One pinned runner thread per pCPU multiplexes the vCPUs; a timer signal ends the slice.
-    Vmm,
-    /// One thread per vCPU, pinned to the set of pCPUs; the host's scheduler decides.
-    Host,
-}
-
-/// What has equal shares of the pCPUs when several guests run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Share {
-    /// Every guest, whatever its number of vCPUs.
-    Guest,
-    /// Every vCPU.
-    #[default]
-    Vcpu,
 }
 
 /// A window that doubles until enough sections are done in it ends at so many times its length.
@@ -125,45 +97,6 @@ impl Shape {
     pub fn is_plain(&self) -> bool {
         self.footprint_lines == 0 && self.read_percent == 0 && self.arrivals.is_none()
     }
-}
-
-/// How a vCPU sleeps and is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PvBackend {
-    /// The best that works here: `Kvm`, `Ipi`, `Vmm`.
-    Auto,
-    /// Doorbells: the VMM puts the vCPU to sleep and wakes it.
-    Vmm,
-    /// In the kernel: HLT, and KVM_HC_KICK_CPU.
-    Kvm,
-    /// In the kernel: HLT, and an interrupt, as under hypervisors without a hypercall for it.
-    Ipi,
-}
-
-impl PvBackend {
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Vmm => "vmm",
-            Self::Kvm => "kvm",
-            Self::Ipi => "ipi",
-        }
-    }
-}
-
-/// Who is to write the `preempted` flag under [`Sched::Host`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PreemptedBy {
-    /// KVM where it does, else a BPF program where that can be had.
-    #[default]
-    Auto,
-    /// KVM.
-    Kvm,
-    /// The BPF program.
-    Bpf,
 }
 
 /// One cell: a guest, how it is scheduled, what it does and for how long.
@@ -250,4 +183,47 @@ pub struct RunConfig {
     pub beside: Vec<Self>,
     /// What has equal shares, under [`Sched::Vmm`].
     pub share: Share,
+}
+
+impl RunConfig {
+    /// What its schedulers go by.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            sched: self.sched,
+            share: self.share,
+            pcpus: self.cpus.len(),
+            slice: self.slice,
+            grace: self.grace,
+            kick_yields: self.kick_yields,
+        }
+    }
+
+    /// What its machine is to be like, but for what depends on the image.
+    pub(crate) fn machine(&self) -> Wanted {
+        Wanted {
+            vcpus: self.vcpus,
+            ring: self.ring,
+            pv_backend: self.pv_backend,
+            vmm_schedules: self.sched == Sched::Vmm,
+            halts: self.halts(),
+            patch: None,
+            pool_bytes: 0,
+            trace_sections: 0,
+        }
+    }
+
+    /// What the threads that run its guest must know.
+    pub(crate) fn work(&self) -> Work {
+        Work {
+            vcpus: self.vcpus,
+            locks: self.lock_count,
+            attribution: self.attribution,
+            vmm_schedules: self.sched == Sched::Vmm,
+        }
+    }
+
+    /// How its vCPUs halt and pause in KVM's hands.
+    pub(crate) fn halts(&self) -> KernelHalts {
+        KernelHalts { poll: self.halt_poll, pause_exits: self.pause_exits, hlt_exits: self.hlt_exits }
+    }
 }

@@ -1,8 +1,10 @@
 //! A run: what it is to do, whether that can be, what is watched while it lasts, and what it comes to.
 
 pub(crate) mod beside;
+pub(crate) mod check;
 pub(crate) mod collect;
 pub(crate) mod config;
 pub(crate) mod outcome;
 pub(crate) mod readings;
 pub(crate) mod supervise;
+pub(crate) mod told;

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use crate::guest::activity::ByActivity;
+use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
-use crate::run::config::{PvBackend, Ring};
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
+use crate::sched::account::Graces;
 use crate::sched::run_delay::RunDelay;
 
 /// Is the `preempted` flag true? From the workload that checks it.
@@ -20,17 +23,6 @@ pub struct HintCheck {
     pub compared: u64,
     /// Those that the books contradict.
     pub contradicted: u64,
-}
-
-/// Slices that were extended for a vCPU that said it held a lock, inside the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Graces {
-    /// How often.
-    pub granted: u64,
-    /// Those at the end of which the vCPU was taken off all the same.
-    pub expired: u64,
-    /// How long the vCPUs ran beyond the end of their slices, in nanoseconds; charged to the next ones.
-    pub overrun_ns: u64,
 }
 
 /// Counts per bucket of `haltkick_hypercalls::Histogram`, summed over vCPUs.
@@ -133,9 +125,6 @@ pub struct Costs {
     /// Counting a section's times.
     pub counting: Option<u64>,
 }
-
-/// Counts of the host's PMU by name, or why there is none.
-pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
 
 /// What a finished run found out.
 #[derive(Clone, Debug)]

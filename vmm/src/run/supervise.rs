@@ -9,9 +9,10 @@ use crate::host::clock::{now_ns, process_cpu_time, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
+use crate::observe::notes::Notes;
 use crate::observe::trace::{self, Recorder};
-use crate::observe::watch::Watch;
-use crate::run::config::{MAX_WINDOWS, RunConfig, Sched};
+use crate::run::config::{MAX_WINDOWS, RunConfig};
+use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::switches::{Books, Frame, Switched};
 use crate::sched::{SchedStat, Scheduler};
@@ -134,14 +135,14 @@ impl<'a, 's> Supervisor<'a, 's> {
             chances: Chances::from_now(),
             observed: Observed::default(),
             books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
-            recorder: guest.watch.switch_recorder(),
+            recorder: guest.notes.switch_recorder(),
         });
         Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop }
     }
 
     /// What was seen of each guest, once its threads have ended.
-    pub(crate) fn into_observed(self, watch: &Watch) -> Vec<Observed> {
-        self.guests.into_iter().map(|guest| guest.into_observed(watch)).collect()
+    pub(crate) fn into_observed(self, notes: &Notes) -> Vec<Observed> {
+        self.guests.into_iter().map(|guest| guest.into_observed(notes)).collect()
     }
 
     /// From the guests' first instructions to the close of the window. An error ends all; a guest that fails while others
@@ -281,10 +282,10 @@ impl Watched<'_> {
         });
     }
 
-    fn into_observed(mut self, watch: &Watch) -> Observed {
+    fn into_observed(mut self, notes: &Notes) -> Observed {
         self.read_switches();
         if let Some(recorder) = self.recorder {
-            watch.hand_in(recorder);
+            notes.hand_in(recorder);
         }
         let dropped = self.guest.watcher.reports().map_or(0, SwitchProbe::dropped);
         Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }

@@ -6,8 +6,18 @@ use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::read_tsc;
-use crate::run::outcome::Graces;
 use crate::sched::guest_run::GuestRun;
+
+/// Slices that were extended for a vCPU that said it held a lock, inside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Graces {
+    /// How often.
+    pub granted: u64,
+    /// Those at the end of which the vCPU was taken off all the same.
+    pub expired: u64,
+    /// How long the vCPUs ran beyond the end of their slices, in nanoseconds; charged to the next ones.
+    pub overrun_ns: u64,
+}
 
 /// Where a vCPU was when the run ended; since when, in host time, where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

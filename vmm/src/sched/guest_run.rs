@@ -14,8 +14,7 @@ use crate::image::file::Image;
 use crate::machine::exits::Exit;
 use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Vcpu, reason_name};
-use crate::observe::watch::Watch;
-use crate::run::config::{RunConfig, Sched};
+use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
 use crate::sched::loss::Losses;
 use crate::sched::mark::Mark;
@@ -23,6 +22,16 @@ use crate::sched::run_delay::RunDelays;
 
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
+
+/// What the threads must know of a guest's settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) vcpus: u32,
+    pub(crate) locks: u32,
+    /// Whether descheduling is attributed to what the vCPU was doing.
+    pub(crate) attribution: bool,
+    pub(crate) vmm_schedules: bool,
+}
 
 /// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
@@ -51,7 +60,7 @@ pub(crate) struct GuestRun<'a> {
     /// Number of its first vCPU among those of all guests.
     pub(crate) first_vcpu: u32,
     /// Where threads hand in what they noted for a profile and a trace.
-    pub(crate) watch: &'a Watch,
+    pub(crate) notes: &'a Notes,
     /// What became of a thread that did not stay where it was pinned to: the first that noticed.
     pub(crate) pinning_lost: OnceLock<String>,
     /// How long the runners were ready without a pCPU.
@@ -64,12 +73,12 @@ pub(crate) struct GuestRun<'a> {
 impl<'a> GuestRun<'a> {
     /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
     pub(crate) fn new(
-        config: &RunConfig,
+        work: Work,
         (memory, watcher): (&'a Memory, &'a Watcher),
         image: &'a Image,
         tsc: GuestTsc,
         place: (usize, u32),
-        watch: &'a Watch,
+        notes: &'a Notes,
     ) -> Self {
         let tsc_khz = tsc.khz();
         Self {
@@ -79,15 +88,15 @@ impl<'a> GuestRun<'a> {
             window: WindowTimes::new(),
             invalidations: Invalidations::new(memory.vcpus()),
             watcher,
-            keeps_books: config.sched == Sched::Vmm,
+            keeps_books: work.vmm_schedules,
             halts_in_kernel: false,
             runs_linux: false,
-            marks: (0..config.vcpus).map(|_| Mark::default()).collect(),
-            attribution: config.attribution,
-            losses: Losses::new(memory, config.vcpus, config.lock_count, tsc_khz),
+            marks: (0..work.vcpus).map(|_| Mark::default()).collect(),
+            attribution: work.attribution,
+            losses: Losses::new(memory, work.vcpus, work.locks, tsc_khz),
             index: place.0,
             first_vcpu: place.1,
-            watch,
+            notes,
             pinning_lost: OnceLock::new(),
             run_delays: RunDelays::default(),
             stopping: AtomicBool::new(false),
@@ -143,10 +152,15 @@ impl<'a> GuestRun<'a> {
         lock(&self.console).clone()
     }
 
-    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Activity::of`], which
+    /// What `vcpu` says it is doing.
+    pub(crate) fn activity(&self, vcpu: u32) -> Activity {
+        Activity::of(self.area(vcpu))
+    }
+
+    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Self::activity`], which
     /// is what descheduling is attributed by: where the two differ, the guest announces too early or too late.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
-        match (self.losses.is_inside(vcpu), Activity::of(self.area(vcpu))) {
+        match (self.losses.is_inside(vcpu), self.activity(vcpu)) {
             (Some(true), _) => Activity::Holder,
             (Some(false), Activity::Holder) => Activity::Other,
             (_, said) => said,

@@ -5,8 +5,19 @@
 
 use crate::guest::memory::Memory;
 use crate::host::switch_probe::SwitchProbe;
-use crate::run::config::{PreemptedBy, RunConfig, Sched};
-use crate::sched::switches::{Reported, ThreadDoes};
+use crate::host::switches::{Reported, ThreadDoes};
+
+/// Who is to write the `preempted` flag under the host's scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PreemptedBy {
+    /// KVM where it does, else a BPF program where that can be had.
+    #[default]
+    Auto,
+    /// KVM.
+    Kvm,
+    /// The BPF program.
+    Bpf,
+}
 
 /// Who writes the flag under the host's scheduler.
 #[derive(Debug)]
@@ -60,15 +71,9 @@ impl Watcher {
         Self { probe: None, silent: Some(reason) }
     }
 
-    /// What can be had for the guest of `config`. Before anybody refers to the vCPUs' areas.
-    pub(crate) fn new(config: &RunConfig, memory: &Memory) -> Self {
-        if config.sched == Sched::Vmm {
-            return Self::nothing("the VMM's own scheduler knows".into());
-        }
-        if !config.attribution {
-            return Self::nothing("not asked for (attribution off)".into());
-        }
-        match reporting_probe(config, memory) {
+    /// What can be had to report of this, for a guest under the host's scheduler. Before anybody refers to the vCPUs' areas.
+    pub(crate) fn new(reported: Reported<'_>, memory: &Memory) -> Self {
+        match reporting_probe(reported, memory) {
             Ok(probe) => Self { probe: Some(probe), silent: None },
             Err(reason) => Self::nothing(reason),
         }
@@ -106,11 +111,10 @@ impl Watcher {
     }
 }
 
-fn reporting_probe(config: &RunConfig, memory: &Memory) -> Result<SwitchProbe, String> {
-    let reported = Reported { vcpus: config.vcpus, locks: config.lock_count, pcpus: &config.cpus };
+fn reporting_probe(reported: Reported<'_>, memory: &Memory) -> Result<SwitchProbe, String> {
     let probe = SwitchProbe::attach(Some(reported)).map_err(refusal)?;
     if let Some(maps) = probe.watched() {
-        memory.share_with(maps, config.lock_count).map_err(refusal)?;
+        memory.share_with(maps, reported.locks).map_err(refusal)?;
     }
     Ok(probe)
 }

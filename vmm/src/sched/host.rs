@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use haltkick_hypercalls::READY_UNKNOWN;
 
-use crate::guest::activity::Activity;
 use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::signal::{self, KickTimer, Thread};
+use crate::host::switches::ThreadDoes;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
@@ -23,7 +23,6 @@ use crate::observe::trace::Why;
 use crate::sched::account::{Account, By, Place};
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::switches::ThreadDoes;
 use crate::sched::{Finished, SchedStat};
 
 /// The threads.
@@ -183,7 +182,7 @@ impl<'a> HostThreads<'a> {
             return Ok(Place::NotStarted);
         }
         let mut descheduler = self.descheduler(vcpu.id)?;
-        let observer = Observer::new(self.run.watch, vcpu.id);
+        let observer = Observer::new(self.run.notes, vcpu.id);
         let mut observer = observer.map_err(system("create a sampling timer"))?;
         observer.runs(vcpu.id, None, now_ns());
         while !self.run.stopping() {
@@ -195,7 +194,9 @@ impl<'a> HostThreads<'a> {
             match exit {
                 Exit::Interrupted => {
                     signal::take_kick();
-                    observer.interrupted(self.run, vcpu, now_ns());
+                    let now = now_ns();
+                    let does = || (self.run.activity(vcpu.id), self.run.window.contains(now));
+                    observer.interrupted(vcpu, now, does);
                     if let Some(descheduler) = &mut descheduler {
                         let activity = self.run.checked_activity(vcpu.id);
                         if descheduler.injector.takes(activity, now_ns()) {
@@ -208,7 +209,7 @@ impl<'a> HostThreads<'a> {
                     account.waits += 1;
                     let since_ns = now_ns();
                     if self.run.watcher.reports().is_err() {
-                        observer.stops(self.run, vcpu.id, since_ns, |_| Why::Waits);
+                        observer.stops(self.run.number_of(vcpu.id), since_ns, || Why::Waits);
                     }
                     self.run.watcher.thread_does(vcpu.id, ThreadDoes::Waits);
                     self.asleep.fetch_add(1, Ordering::SeqCst);
@@ -223,7 +224,11 @@ impl<'a> HostThreads<'a> {
                     self.asleep.fetch_sub(1, Ordering::SeqCst);
                     observer.runs(vcpu.id, None, now_ns());
                 }
-                Exit::Kick(target) => observer.kicks(self.run, vcpu.id, target, || (self.kick(target), ())),
+                Exit::Kick(target) => {
+                    let (from, to) =
+                        (self.run.number_of(vcpu.id), self.run.first_vcpu.saturating_add(target));
+                    observer.kicks(from, to, || (self.kick(target), ()));
+                }
                 Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => {
@@ -232,7 +237,7 @@ impl<'a> HostThreads<'a> {
                     self.run.watcher.thread_does(vcpu.id, ThreadDoes::Runs);
                 }
                 Exit::Point(point) => {
-                    let activity = Activity::of(self.run.area(vcpu.id));
+                    let activity = self.run.activity(vcpu.id);
                     if let Some(descheduler) = &mut descheduler
                         && descheduler.injector.takes_at(point, activity, now_ns())
                     {
@@ -267,7 +272,7 @@ impl<'a> HostThreads<'a> {
     fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {
         let start = now_ns();
         self.run.watcher.thread_does(vcpu, ThreadDoes::KeepsOut);
-        observer.stops(self.run, vcpu, start, Why::Injected);
+        observer.stops(self.run.number_of(vcpu), start, || Why::Injected(self.run.activity(vcpu)));
         account.preempt(self.run, vcpu, By::Injection, start);
         let end = start.saturating_add(length_ns);
         let mut now = start;

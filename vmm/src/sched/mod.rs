@@ -19,15 +19,55 @@ mod slice;
 pub(crate) mod switches;
 
 use std::thread::Scope;
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::machine::vcpu::Vcpu;
-use crate::run::config::{RunConfig, Sched};
 use crate::sched::account::{Account, Place};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 
 use host::HostThreads;
 use runners::Runners;
+
+/// Who decides which vCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sched {
+    /// One pinned runner thread per pCPU multiplexes the vCPUs; a timer signal ends the slice.
+    Vmm,
+    /// One thread per vCPU, pinned to the set of pCPUs; the host's scheduler decides.
+    Host,
+}
+
+/// What has equal shares of the pCPUs when several guests run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// Every guest, whatever its number of vCPUs.
+    Guest,
+    /// Every vCPU.
+    #[default]
+    Vcpu,
+}
+
+/// What a scheduler goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Which one it is.
+    pub(crate) sched: Sched,
+    /// What has equal shares, under [`Sched::Vmm`].
+    pub(crate) share: Share,
+    /// Number of pCPUs.
+    pub(crate) pcpus: usize,
+    /// Length of a slice under [`Sched::Vmm`].
+    pub(crate) slice: Duration,
+    /// The same for how much longer a vCPU may run that says it holds a lock when its slice ends.
+    pub(crate) grace: Duration,
+    /// The same: a vCPU that kicks another one awake hands it the pCPU.
+    pub(crate) kick_yields: bool,
+}
 
 /// What a scheduler hands back of one vCPU.
 pub(crate) struct Finished {
@@ -62,15 +102,15 @@ pub(crate) enum Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    /// The one that `config` asks for, with the vCPUs of each of `guests` in its hands.
+    /// The one that `rules` ask for, with the vCPUs of each of `guests` in its hands.
     pub(crate) fn new(
-        config: &RunConfig,
+        rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
-        match config.sched {
-            Sched::Vmm => Self::Vmm(Box::new(Runners::new(config, guests, vcpus, plan))),
+        match rules.sched {
+            Sched::Vmm => Self::Vmm(Box::new(Runners::new(rules, guests, vcpus, plan))),
             Sched::Host => {
                 let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
                 Self::Host(guests.iter().zip(vcpus).map(of_guest).collect())

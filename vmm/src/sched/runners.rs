@@ -20,7 +20,6 @@ use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
 use crate::observe::trace::Why;
-use crate::run::config::RunConfig;
 use crate::sched::account::{Account, By, Place};
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
@@ -30,7 +29,7 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::SliceTimer;
-use crate::sched::{Finished, run_delay};
+use crate::sched::{Finished, Rules, run_delay};
 
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
@@ -75,17 +74,17 @@ pub(crate) struct Runners<'a> {
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over the vCPUs of each of `guests`, to be run on the pCPUs of `config`.
+    /// Takes over the vCPUs of each of `guests`, to be run as `rules` say.
     pub(crate) fn new(
-        config: &RunConfig,
+        rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
-        let slice_ns = config.slice.as_nanos() as u64;
+        let slice_ns = rules.slice.as_nanos() as u64;
         let now = now_ns();
         let count = vcpus.iter().map(Vec::len).sum();
-        let mut queue = Queue::new(Shares::new(config.share, guests.len(), count, slice_ns));
+        let mut queue = Queue::new(Shares::new(rules.share, guests.len(), count, slice_ns));
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
                 let account = Account::new(now);
@@ -101,10 +100,10 @@ impl<'a> Runners<'a> {
             queue: Mutex::new(queue),
             work: Condvar::new(),
             sleepers: Sleepers::new(count),
-            runners: config.cpus.len(),
+            runners: rules.pcpus,
             slice_ns,
-            grace_ns: config.grace.as_nanos() as u64,
-            kick_yields: config.kick_yields,
+            grace_ns: rules.grace.as_nanos() as u64,
+            kick_yields: rules.kick_yields,
             plan,
             threads: Mutex::default(),
             look_cost: LookCost::default(),
@@ -188,7 +187,7 @@ impl<'a> Runners<'a> {
         let slice = SliceTimer::new(self.slice_ns).map_err(system("create a slice timer"))?;
         let injector = self.plan.map(|plan| Injector::new(plan, runner, self.runners, now_ns()));
         let observer =
-            Observer::new(self.guests[0].watch, runner).map_err(system("create a sampling timer"))?;
+            Observer::new(self.guests[0].notes, runner).map_err(system("create a sampling timer"))?;
         let mut pcpu = Pcpu::new(cpu, slice, injector, observer);
         lock(&self.threads).push(Thread::current());
         let mut next = None;
@@ -310,9 +309,9 @@ impl<'a> Runners<'a> {
         // A turn may end in its grace for another reason than the grace.
         self.settle_grace(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Ok(Turn::Stopped));
-        pcpu.observer.stops(guest, id, now, |activity| match &turn {
-            Ok(Turn::SliceEnded) => Why::Preempted(activity),
-            Ok(Turn::Injected(_)) => Why::Injected(activity),
+        pcpu.observer.stops(guest.number_of(id), now, || match &turn {
+            Ok(Turn::SliceEnded) => Why::Preempted(guest.activity(id)),
+            Ok(Turn::Injected(_)) => Why::Injected(guest.activity(id)),
             Ok(Turn::Waits | Turn::Halts) => Why::Waits,
             Ok(Turn::Yields | Turn::HandsOver(_)) => Why::Yields,
             Ok(Turn::Left | Turn::Stopped) | Err(_) => Why::Left,
@@ -387,17 +386,15 @@ impl<'a> Runners<'a> {
                 Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
                 Exit::Kick(vcpu) => {
                     let kick = || self.kick(guest, vcpu);
-                    pcpu.observer.kicks(guest, task.vcpu.id, vcpu, kick).map(Turn::HandsOver)
+                    let (from, to) = (task.number(), guest.first_vcpu.saturating_add(vcpu));
+                    pcpu.observer.kicks(from, to, kick).map(Turn::HandsOver)
                 }
                 Exit::Yield(to) => self.yields(task, pcpu, to),
                 Exit::Invalidate => {
                     guest.invalidations.ring(guest.memory);
                     None
                 }
-                Exit::Point(point) => {
-                    let activity = Activity::of(guest.area(task.vcpu.id));
-                    pcpu.takes_at(point, activity).map(Turn::Injected)
-                }
+                Exit::Point(point) => pcpu.takes_at(point, guest.activity(task.vcpu.id)).map(Turn::Injected),
                 Exit::Booted => {
                     guest.tsc.compare(guest.memory.control().booted_tsc.load(Ordering::Relaxed));
                     if let Some(virtual_ns) = self.start_the_others(guest) {
@@ -438,7 +435,8 @@ impl<'a> Runners<'a> {
         // the flag does, which was set before it.
         signal::take_kick();
         let now = now_ns();
-        pcpu.observer.interrupted(guest, &task.vcpu, now);
+        pcpu.observer
+            .interrupted(&task.vcpu, now, || (guest.activity(task.vcpu.id), guest.window.contains(now)));
         if guest.halts_in_kernel && task.vcpu.is_halted() {
             return Ok(Some(Turn::Halts));
         }
@@ -498,7 +496,8 @@ impl<'a> Runners<'a> {
     /// What it runs beyond the slice is charged to the next one. So a vCPU that always claims to hold a lock gains nothing.
     fn grants_grace(&self, task: &Task<'_>, pcpu: &mut Pcpu, now_ns: u64) -> bool {
         let area = task.guest.area(task.vcpu.id);
-        if self.grace_ns == 0 || pcpu.grace.is_some() || Activity::of(area) != Activity::Holder {
+        if self.grace_ns == 0 || pcpu.grace.is_some() || task.guest.activity(task.vcpu.id) != Activity::Holder
+        {
             return false;
         }
         pcpu.grace = Some(now_ns);

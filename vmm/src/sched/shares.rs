@@ -4,7 +4,7 @@
 //! CPU time of its vCPUs; the guest that has had least is served, and within it the vCPU that has had least. A guest
 //! that slept as a whole comes back at most the credit behind the others, as vCPUs do.
 
-use crate::run::config::Share;
+use crate::sched::Share;
 use crate::sched::fair_queue::FairQueue;
 
 /// Ready vCPUs of all guests.

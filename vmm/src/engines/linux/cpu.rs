@@ -8,7 +8,8 @@ use kvm_ioctls::{VcpuFd, VmFd};
 
 use super::load::{BOOT_PARAMETERS, GDT, PML4};
 use crate::host::error::{RunError, system};
-use crate::run::config::{RunConfig, Sched};
+use crate::run::config::RunConfig;
+use crate::sched::Sched;
 
 /// KVM's features, by bit of leaf 0x4000_0001. Not offered at all are asynchronous page faults, of which there are none here,
 /// and polling before a halt, which would hide halts.

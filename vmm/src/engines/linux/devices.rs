@@ -17,6 +17,7 @@ use super::acpi::{
 use super::{ConsoleSink, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
+use crate::machine::vcpu::Ports;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;
@@ -142,9 +143,11 @@ impl Devices {
             console.end_line();
         }
     }
+}
 
+impl Ports for Devices {
     /// The guest writes to a port.
-    pub(crate) fn write(&self, port: u16, bytes: &[u8]) {
+    fn write(&self, port: u16, bytes: &[u8]) {
         const SOFT_OFF: u8 = SLEEP_ENABLE | SLEEP_TYPE_SOFT_OFF << SLEEP_TYPE_SHIFT;
         let Some(&byte) = bytes.first() else { return };
         match (port, byte) {
@@ -161,7 +164,7 @@ impl Devices {
     }
 
     /// The guest reads from a port.
-    pub(crate) fn read(&self, port: u16, bytes: &mut [u8]) {
+    fn read(&self, port: u16, bytes: &mut [u8]) {
         bytes.fill(0xff);
         let Some(byte) = bytes.first_mut() else { return };
         match port {
@@ -170,5 +173,9 @@ impl Devices {
             KEYBOARD_PORT => *byte = KEYBOARD_STATE,
             _ => {}
         }
+    }
+
+    fn are_off(&self) -> bool {
+        self.end.get().is_some()
     }
 }

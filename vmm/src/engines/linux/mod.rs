@@ -28,17 +28,17 @@ use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::machine::{capabilities, irqchip, ring};
-use crate::observe::instruments::Instruments;
-use crate::observe::watch::Watch;
+use crate::observe::notes::Notes;
 use crate::run::beside;
 use crate::run::collect;
-use crate::run::config::{RunConfig, Sched};
+use crate::run::config::RunConfig;
+use crate::sched::Sched;
 use crate::sched::deschedule::{Plan, Target};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::{Finished, SchedStat, Scheduler};
 
-pub(crate) use devices::Devices;
+use devices::Devices;
 use load::LinuxMemory;
 
 /// Most vCPUs: one APIC id of eight bits each, less those for everybody and for the I/O APIC.
@@ -163,16 +163,16 @@ pub fn run_linux(
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
-    let watch = Watch::new(&Instruments::default(), config, config.vcpus);
+    let notes = Notes::none();
     let tsc = GuestTsc::new(machine.tsc_khz, 0);
-    let mut guest = GuestRun::new(config, (&books, &watcher), &image, tsc, (0, 0), &watch);
+    let mut guest = GuestRun::new(config.work(), (&books, &watcher), &image, tsc, (0, 0), &notes);
     (guest.halts_in_kernel, guest.runs_linux) = (true, true);
     let guests = [guest];
     let plan = config
         .deschedule
         .as_ref()
         .map(|deschedule| Plan::new(deschedule, None, config.cpus.len(), config.slice, config.seed));
-    let scheduler = Scheduler::new(config, &guests, vec![vcpus], plan);
+    let scheduler = Scheduler::new(config.rules(), &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();
     let start = Instant::now();
@@ -238,7 +238,7 @@ fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
             "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
         );
     }
-    crate::engines::vmm::check_cpus(config)?;
+    crate::run::check::check_cpus(config)?;
     beside::check_memory(linux.memory_bytes, beside::available_memory())
 }
 
@@ -316,7 +316,7 @@ impl LinuxMachine {
         let loaded = memory.load(linux, &acpi::tables(config.vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        capabilities::configure(&vm, config)?;
+        capabilities::configure(&vm, config.halts())?;
         irqchip::create_full(&vm)?;
         if config.sched == Sched::Vmm && config.halt_poll.is_none() {
             // The runner must learn of a halt, not wait for its end.

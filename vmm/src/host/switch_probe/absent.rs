@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::sched::switches::{Reported, Switch, ThreadDoes};
+use crate::host::switches::{Reported, Switch, ThreadDoes};
 
 /// No such thing.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
 
 use crate::host::locks::lock;
-use crate::sched::switches::{Reported, Switch, ThreadDoes};
+use crate::host::switches::{Reported, Switch, ThreadDoes};
 use ring::Ring;
 
 // bpf(2): commands, types, flags (include/uapi/linux/bpf.h names them).

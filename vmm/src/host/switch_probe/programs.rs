@@ -38,7 +38,7 @@ use super::assembler::{
     STORE_32_IMMEDIATE, STORE_64, STORE_64_IMMEDIATE, SUBTRACT,
 };
 use super::{DROPPED, Maps, Reports};
-use crate::sched::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
+use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
 
 // Variables in the stack.
 const TASK: i16 = -8;

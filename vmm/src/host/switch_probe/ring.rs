@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Mapping;
-use crate::sched::switches::Switch;
+use crate::host::switches::Switch;
 
 /// In a record's length: it is still being written; it is to be left out.
 const BUSY: u32 = 1 << 31;

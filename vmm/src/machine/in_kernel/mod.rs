@@ -11,13 +11,41 @@ use std::sync::OnceLock;
 
 use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
+use serde::Serialize;
 
 use crate::host::error::RunError;
-use crate::machine::ring;
+use crate::machine::ring::{self, Ring};
 use crate::machine::vm::Vm;
-use crate::run::config::{PvBackend, Ring, RunConfig, Sched};
+use crate::machine::wanted::Wanted;
 
 pub(crate) use trial::{ACCEPT_INTERRUPTS, HYPERCALL, KVM_HC_KICK_CPU, TRIAL_VCPUS, X2APIC_ICR, expect};
+
+/// How a vCPU sleeps and is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PvBackend {
+    /// The best that works here: `Kvm`, `Ipi`, `Vmm`.
+    Auto,
+    /// Doorbells: the VMM puts the vCPU to sleep and wakes it.
+    Vmm,
+    /// In the kernel: HLT, and KVM_HC_KICK_CPU.
+    Kvm,
+    /// In the kernel: HLT, and an interrupt, as under hypervisors without a hypercall for it.
+    Ipi,
+}
+
+impl PvBackend {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Vmm => "vmm",
+            Self::Kvm => "kvm",
+            Self::Ipi => "ipi",
+        }
+    }
+}
 
 /// KVM's first CPUID leaf: the signature. The next one holds the features.
 const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
@@ -27,21 +55,21 @@ const PV_UNHALT: u32 = 1 << 7;
 /// KVM_FEATURE_PV_SCHED_YIELD.
 const PV_SCHED_YIELD: u32 = 1 << 13;
 
-/// Whether `config` leaves it open that vCPUs halt in the kernel.
-fn may_halt(config: &RunConfig) -> bool {
-    config.sched == Sched::Host && config.pv_backend != PvBackend::Vmm && config.ring != Ring::Ring3
+/// Whether `wanted` leaves it open that vCPUs halt in the kernel.
+fn may_halt(wanted: &Wanted) -> bool {
+    !wanted.vmm_schedules && wanted.pv_backend != PvBackend::Vmm && wanted.ring != Ring::Ring3
 }
 
 /// Refuses settings of halts for vCPUs that do not halt.
-pub(crate) fn check(config: &RunConfig) -> Result<(), RunError> {
-    if !may_halt(config) && (config.halt_poll.is_some() || !config.hlt_exits) {
+pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
+    if !may_halt(wanted) && (wanted.halts.poll.is_some() || !wanted.halts.hlt_exits) {
         return Err(RunError::Usage(
             "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel: use --sched host, without --pv-backend vmm \
              and --ring 3"
                 .into(),
         ));
     }
-    if config.pv_backend == PvBackend::Kvm && !config.hlt_exits {
+    if wanted.pv_backend == PvBackend::Kvm && !wanted.halts.hlt_exits {
         return Err(RunError::Usage(
             "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
         ));
@@ -50,9 +78,9 @@ pub(crate) fn check(config: &RunConfig) -> Result<(), RunError> {
 }
 
 /// Whether such a run may come to a back end of this kind, as far as is known before anything was tried.
-pub(crate) fn may_be_chosen(config: &RunConfig) -> bool {
-    may_halt(config)
-        && !(config.ring == Ring::Auto && ring::known_ring0_rate().is_some_and(|rate| !ring::is_native(rate)))
+pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
+    may_halt(wanted)
+        && !(wanted.ring == Ring::Auto && ring::known_ring0_rate().is_some_and(|rate| !ring::is_native(rate)))
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:
@@ -72,14 +100,14 @@ pub(crate) fn probe(
     Ok(verdict.get_or_init(|| tried))
 }
 
-/// Picks the back end for `config`, and says why.
+/// Picks the back end for `wanted`, and says why.
 pub(crate) fn choose(
-    config: &RunConfig,
+    wanted: &Wanted,
     (ring, ring_reason): (Ring, &str),
     mut probe: impl FnMut(PvBackend) -> Result<&'static Result<(), String>, RunError>,
 ) -> Result<(PvBackend, String), RunError> {
-    let asked = config.pv_backend;
-    let obstacle = if config.sched == Sched::Vmm {
+    let asked = wanted.pv_backend;
+    let obstacle = if wanted.vmm_schedules {
         Some(
             "the VMM's scheduler must see every sleep: a vCPU that halts in the kernel would keep its pCPU"
                 .to_owned(),
@@ -94,10 +122,10 @@ pub(crate) fn choose(
         (PvBackend::Auto, Some(obstacle)) => return Ok((PvBackend::Vmm, obstacle)),
         (PvBackend::Kvm | PvBackend::Ipi, Some(obstacle)) => {
             let text = format!("--pv-backend {}: {obstacle}", asked.name());
-            let advice = if config.sched == Sched::Vmm { "use --sched host" } else { "use --pv-backend vmm" };
+            let advice = if wanted.vmm_schedules { "use --sched host" } else { "use --pv-backend vmm" };
             let text = format!("{text}; {advice}");
             // A ring that the user did not choose is the host's doing.
-            return Err(if config.sched == Sched::Host && config.ring == Ring::Auto {
+            return Err(if !wanted.vmm_schedules && wanted.ring == Ring::Auto {
                 RunError::HostLacks(text)
             } else {
                 RunError::Usage(text)
@@ -115,7 +143,7 @@ pub(crate) fn choose(
         };
     }
     // A trial takes time: one that would decide nothing is left out.
-    let obstacle = if config.hlt_exits {
+    let obstacle = if wanted.halts.hlt_exits {
         match probe(PvBackend::Kvm)? {
             Ok(()) => return Ok((PvBackend::Kvm, "a kick by hypercall woke a halted vCPU".into())),
             Err(reason) => reason.as_str(),

@@ -21,13 +21,24 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 
-use crate::engines::linux::Devices;
 use crate::host::signal;
 use crate::machine::exits::Exit;
 use crate::machine::kvm_stats;
 
 vmm_sys_util::ioctl_io_nr!(KVM_RUN, kvm_bindings::KVMIO, 0x80);
 vmm_sys_util::ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, kvm_bindings::KVMIO, 0x8b, kvm_bindings::kvm_signal_mask);
+
+/// What serves a guest's port accesses, from any of its vCPUs' threads.
+pub(crate) trait Ports: Send + Sync {
+    /// The guest writes to a port.
+    fn write(&self, port: u16, bytes: &[u8]);
+
+    /// The guest reads from a port.
+    fn read(&self, port: u16, bytes: &mut [u8]);
+
+    /// Whether the guest has switched itself off, or asked for a reset.
+    fn are_off(&self) -> bool;
+}
 
 /// A vCPU of KVM that some thread owns and may run.
 pub(crate) struct KvmVcpu {
@@ -36,7 +47,7 @@ pub(crate) struct KvmVcpu {
     /// Everything but running: registers, CPUID, MSRs.
     pub(crate) fd: VcpuFd,
     /// What serves its port and memory accesses, in a Linux guest. Others have no such things.
-    pub(crate) devices: Option<Arc<Devices>>,
+    pub(crate) devices: Option<Arc<dyn Ports>>,
     run: NonNull<kvm_run>,
     run_bytes: usize,
     /// What KVM had counted before the guest's own first instruction.
@@ -131,7 +142,7 @@ impl KvmVcpu {
                 KVM_EXIT_IO => {
                     let io = (&raw const (*run).__bindgen_anon_1.io).read_volatile();
                     match &self.devices {
-                        Some(devices) => self.serve_port_access(devices, io),
+                        Some(devices) => self.serve_port_access(&**devices, io),
                         None => self.parse_port_access(io),
                     }
                 }
@@ -163,7 +174,7 @@ impl KvmVcpu {
     /// One access, or as many as a string instruction makes at once.
     fn serve_port_access(
         &self,
-        devices: &Devices,
+        devices: &dyn Ports,
         io: kvm_bindings::kvm_run__bindgen_ty_1__bindgen_ty_4,
     ) -> Exit {
         let (size, start) = (usize::from(io.size), io.data_offset as usize);
@@ -181,7 +192,7 @@ impl KvmVcpu {
                 devices.read(io.port, data);
             }
         }
-        if devices.end().is_some() { Exit::Left } else { Exit::Device }
+        if devices.are_off() { Exit::Left } else { Exit::Device }
     }
 
     /// A hypercall is one four-byte write; anything else is no business of this guest.

@@ -10,7 +10,7 @@ use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 
-pub(crate) use kvm::{KvmVcpu, reason_name};
+pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
 pub(crate) use native::NativeVcpu;
 
 /// A vCPU that some thread owns and may run.

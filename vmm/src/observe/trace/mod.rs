@@ -16,7 +16,6 @@ use crate::guest::memory::Memory;
 use crate::host::clock::{now_ns, read_tsc};
 use crate::host::locks::lock;
 use crate::image::file::Image;
-use crate::run::config::{RunConfig, Sched};
 
 pub(crate) use sections::Sections;
 
@@ -227,28 +226,26 @@ pub(crate) struct AboutGuest {
     pub(crate) name: String,
     pub(crate) vcpus: u32,
     pub(crate) locks: u32,
+    pub(crate) workload: String,
 }
 
 impl About {
-    /// `switches`: how many reports of switches of the vCPUs' threads got lost, or why there were none.
+    /// `switches`, where the host's scheduler decides: how many reports of switches of the vCPUs' threads got lost, or why there
+    /// were none.
     pub(crate) fn new(
-        configs: &[&RunConfig],
+        guests: Vec<AboutGuest>,
+        pcpus: &[u32],
         image: &Image,
         window_ns: [u64; 2],
-        switches: Result<u64, &str>,
+        switches: Option<Result<u64, &str>>,
     ) -> Self {
-        let guests = configs.iter().map(|config| AboutGuest {
-            name: config.name.clone(),
-            vcpus: config.vcpus,
-            locks: config.lock_count,
-        });
-        let (host, known) = (configs[0].sched == Sched::Host, switches.is_ok());
+        let no_switches = switches.and_then(Result::err);
         Self {
-            guests: guests.collect(),
-            pcpus: if host && !known { vec![] } else { configs[0].cpus.clone() },
+            pcpus: if no_switches.is_some() { vec![] } else { pcpus.to_vec() },
             window_ns,
-            lost_reports: if host { switches.unwrap_or(0) } else { 0 },
-            missing: missing(configs, image, switches.err().filter(|_| host)),
+            lost_reports: switches.and_then(Result::ok).unwrap_or(0),
+            missing: missing(&guests, image, no_switches),
+            guests,
         }
     }
 
@@ -264,14 +261,14 @@ impl About {
 }
 
 /// What a trace of these runs lacks, and why.
-fn missing(configs: &[&RunConfig], image: &Image, no_switches: Option<&str>) -> Vec<String> {
+fn missing(guests: &[AboutGuest], image: &Image, no_switches: Option<&str>) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(reason) = no_switches {
         missing.push(format!("who ran on which pCPU: {reason}"));
     }
     let notes = |name: &str| image.workloads.iter().any(|entry| entry.name == name && entry.notes_sections());
     let mut silent: Vec<_> =
-        configs.iter().map(|config| config.workload.as_str()).filter(|name| !notes(name)).collect();
+        guests.iter().map(|guest| guest.workload.as_str()).filter(|name| !notes(name)).collect();
     silent.dedup();
     if !silent.is_empty() {
         let noting = image.workloads.iter().filter(|entry| entry.notes_sections() && !entry.is_selftest());

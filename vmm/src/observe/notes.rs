@@ -7,26 +7,27 @@ use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples};
 use crate::observe::trace::{About, Collector, Recorder, Trace};
-use crate::run::config::{RunConfig, Sched};
 
 /// Where the threads of a run hand in what they noted, of all its guests.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Notes {
     samples: Option<Samples>,
     trace: Option<Collector>,
 }
 
-impl Watch {
-    /// For a run of `config`, with so many vCPUs in all its guests.
-    pub(crate) fn new(instruments: &Instruments, config: &RunConfig, vcpus: u32) -> Self {
-        let (threads, watched_guests) = match config.sched {
-            Sched::Vmm => (config.cpus.len(), 0),
-            Sched::Host => (vcpus as usize, 1 + config.beside.len()),
-        };
+impl Notes {
+    /// For a run of so many threads, and of so many guests whose switches are reported besides; `seed` says when a profile is
+    /// taken.
+    pub(crate) fn new(instruments: &Instruments, threads: usize, reported_guests: usize, seed: u64) -> Self {
         Self {
-            samples: instruments.profile.map(|period| Samples::new(period, config.seed)),
-            trace: instruments.trace.then(|| Collector::new(threads, watched_guests)),
+            samples: instruments.profile.map(|period| Samples::new(period, seed)),
+            trace: instruments.trace.then(|| Collector::new(threads, reported_guests)),
         }
+    }
+
+    /// For a run that is asked for neither.
+    pub(crate) fn none() -> Self {
+        Self { samples: None, trace: None }
     }
 
     /// A recorder for the switches of a guest's vCPUs, if there is to be a trace.

@@ -1,0 +1,26 @@
+//! What a machine is to be like.
+
+use crate::machine::capabilities::KernelHalts;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
+
+/// What a machine is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Number of vCPUs.
+    pub(crate) vcpus: u32,
+    /// Privilege ring of the guest.
+    pub(crate) ring: Ring,
+    /// How vCPUs sleep and are woken.
+    pub(crate) pv_backend: PvBackend,
+    /// Whether it is the VMM that schedules, which must see every sleep.
+    pub(crate) vmm_schedules: bool,
+    /// How vCPUs halt and pause in KVM's hands.
+    pub(crate) halts: KernelHalts,
+    /// The lock, by number, and the form of it that the call sites are rewritten for; `None`: they stay as built.
+    pub(crate) patch: Option<(usize, bool)>,
+    /// Memory for the guest's memory manager.
+    pub(crate) pool_bytes: u64,
+    /// Length of each vCPU's ring of trace records; 0: none.
+    pub(crate) trace_sections: u64,
+}

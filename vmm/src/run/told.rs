@@ -1,0 +1,77 @@
+//! What the guest is told of its run, and what the run takes from the image for it.
+
+use std::time::Duration;
+
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
+
+use crate::image::file::Image;
+use crate::run::config::RunConfig;
+
+/// What a run takes from the image's tables, by number, and what it wants to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) lock: u32,
+    pub(crate) workload: u32,
+    /// Where instrumented locks are to ring; below 64.
+    pub(crate) point: Option<u32>,
+}
+
+/// What the guest is told, where its clock ticks `tsc_khz` times a millisecond. Addresses are filled in where it is written.
+pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
+    let shape = config.shape;
+    let ticks = |duration: Duration| (duration.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64;
+    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    BootBlock {
+        abi_version: ABI_VERSION,
+        vcpus: config.vcpus,
+        lock: chosen.lock,
+        workload: chosen.workload,
+        flags: BootFlags::NONE
+            .with_if(config.pv, BootFlags::PARAVIRT)
+            .with_if(config.preempted_hint, BootFlags::PREEMPTED_HINT)
+            .with_if(config.mix.go_on, BootFlags::GO_ON)
+            .with_if(!config.grace.is_zero(), BootFlags::GRACE)
+            .with_if(config.oracle, BootFlags::ORACLE)
+            .with_if(config.ordered_stamps, BootFlags::ORDERED_STAMPS)
+            .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK),
+        lock_count: config.lock_count,
+        fingerprint: ABI_FINGERPRINT,
+        vcpu_areas: GuestAddress(0),
+        control: GuestAddress(0),
+        oracles: GuestAddress(0),
+        trace_rings: GuestAddress(0),
+        trace_sections: 0,
+        tsc_khz,
+        hold_ns: nanoseconds(config.hold),
+        think_ns: nanoseconds(config.think),
+        work_rate: config.work_rate.unwrap_or(0),
+        spin_threshold_ticks: ticks(config.spin_threshold),
+        seed: config.seed,
+        page_table: GuestAddress(0),
+        pool: GuestAddress(0),
+        pool_bytes: 0,
+        slice_margin_ticks: ticks(config.slice_margin),
+        preempted_flags: GuestAddress(0),
+        points: chosen.point.map_or(0, |point| 1 << point),
+        work_sections: config.mix.work_sections.unwrap_or(0),
+        long_hold_ns: nanoseconds(config.mix.long_hold),
+        long_one_in: config.mix.long_one_in,
+        nested_one_in: config.mix.nested_one_in,
+        entries: GuestAddress(0),
+        read_hold_ns: nanoseconds(shape.read_hold),
+        arrival_ticks: shape.arrivals.map_or(0, ticks),
+        read_percent: shape.read_percent,
+        hold_jitter_percent: shape.hold_jitter_percent,
+        zipf_hundredths: shape.zipf_hundredths,
+        footprint_lines: shape.footprint_lines,
+        dirty_lines: shape.dirty_lines,
+        reserved: 0,
+    }
+}
+
+/// Memory for the guest's memory manager, if the workload has one.
+pub(crate) fn pool_bytes(config: &RunConfig, image: &Image, chosen: Chosen) -> u64 {
+    let uses_memory =
+        image.workloads[chosen.workload as usize].workload_flags().has(WorkloadFlags::USES_MEMORY);
+    if uses_memory { config.memory_bytes } else { 0 }
+}
