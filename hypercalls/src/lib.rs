@@ -59,6 +59,10 @@ pub struct ImageNote {
     pub features: Features,
 }
 
+/// What fills up a structure that host and guest share. The other side may write there: atomic, like the rest, so that a
+/// reference to the structure promises nothing about it.
+type Padding<const BYTES: usize> = [AtomicU8; BYTES];
+
 /// Declares a type of flags, so that those of one kind are not taken for those of another.
 macro_rules! flags {
     ($(#[$doc:meta])* $name:ident: $word:ty { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal;)* }) => {
@@ -419,10 +423,10 @@ pub const WAKE_VECTOR: u8 = 0xf0;
 pub struct Control {
     /// Host-written: [`WINDOW_WARMUP`], then [`WINDOW_OPEN`], then [`WINDOW_CLOSED`].
     pub window: AtomicU32,
-    _pad: [u8; 124],
+    _pad: Padding<124>,
     /// Host-written: vCPUs that are ready and have no pCPU, or [`READY_UNKNOWN`]. A hint.
     pub ready_vcpus: AtomicU32,
-    _pad1: [u8; 124],
+    _pad1: Padding<124>,
     /// Guest-written, by vCPU 0 before [`PORT_BOOTED`]: iterations of the work loop per 2^20 ns.
     pub work_rate: AtomicU64,
     /// Guest-written: TSC at which the first vCPU began its workload, and so took its first lock.
@@ -448,7 +452,7 @@ pub struct Control {
     pub lock_word: AtomicU32,
     /// Guest-written with it: TSC ticks of 1024 uses of the instrument, [`COST_STAMP`] and its siblings. 0: not measured.
     pub cost_ticks: [AtomicU64; COSTS],
-    _pad3: [u8; 8],
+    _pad3: Padding<8>,
     /// Guest-written with it.
     pub queues: Queues,
 }
@@ -478,7 +482,7 @@ pub struct Queues {
     pub locked: AtomicU32,
     /// Entries of the table.
     pub table_entries: AtomicU32,
-    _pad: [u8; 80],
+    _pad: Padding<80>,
 }
 
 /// Nobody says what the lock's word means.
@@ -549,7 +553,7 @@ pub struct Oracle {
     pub overlaps: AtomicU32,
     /// Incremented by load, add, store in every section: must equal the sum of its [`BootBlock::entries`].
     pub entered: AtomicU64,
-    _pad: [u8; 112],
+    _pad: Padding<112>,
 }
 
 impl Oracle {
@@ -561,7 +565,7 @@ impl Oracle {
             owner: AtomicU32::new(0),
             overlaps: AtomicU32::new(0),
             entered: AtomicU64::new(0),
-            _pad: [0; 112],
+            _pad: [const { AtomicU8::new(0) }; 112],
         }
     }
 }
@@ -580,7 +584,7 @@ pub struct StealTime {
     pub flags: AtomicU32,
     /// Non-zero: the vCPU was taken off its pCPU while it was running and is not back yet.
     pub preempted: AtomicU8,
-    _pad: [u8; 47],
+    _pad: Padding<47>,
 }
 
 /// What else the host tells of a vCPU. Host-written.
@@ -598,20 +602,20 @@ pub struct HostLine {
     /// Not 0: the slice is over, and the vCPU goes on only to leave its critical section. Then it is to ring
     /// [`PORT_YIELD`]; if it does not, it is taken off when its grace is over.
     pub yield_wanted: AtomicU32,
-    _pad: [u8; 28],
+    _pad: Padding<28>,
 }
 
-/// Who this vCPU is. Written by the VMM before the first entry, constant afterwards.
+/// Who this vCPU is. Written by the VMM before the first entry, constant afterwards unless the guest spoils it.
 #[repr(C, align(128))]
 pub struct Identity {
     /// Guest address of this area, so that `mov rax, gs:[SELF_OFFSET]` yields it.
-    pub this: GuestAddress,
+    pub this: AtomicU64,
     /// Index of the vCPU.
-    pub cpu: u32,
-    _reserved: u32,
+    pub cpu: AtomicU32,
+    _reserved: AtomicU32,
     /// Top of the stack on which exceptions of this vCPU push their frame.
-    pub exception_stack: GuestAddress,
-    _pad: [u8; 104],
+    pub exception_stack: AtomicU64,
+    _pad: Padding<104>,
 }
 
 /// Offset of [`Identity::this`] from the GS base.
@@ -636,7 +640,7 @@ pub struct Activity {
     pub awaited_since_tsc: AtomicU64,
     /// Critical sections that the vCPU is in: what `state` is made of, together with what the locks say. For the guest itself.
     pub sections: AtomicU32,
-    _pad: [u8; 100],
+    _pad: Padding<100>,
 }
 
 impl Activity {
@@ -649,7 +653,7 @@ impl Activity {
             since_tsc: AtomicU64::new(0),
             awaited_since_tsc: AtomicU64::new(0),
             sections: AtomicU32::new(0),
-            _pad: [0; 100],
+            _pad: [const { AtomicU8::new(0) }; 100],
         }
     }
 }
@@ -676,7 +680,7 @@ pub struct HintSamples {
     pub last_marked: AtomicU32,
     /// TSC before it was read; 0 while the two above change.
     pub last_tsc: AtomicU64,
-    _pad: [u8; 88],
+    _pad: Padding<88>,
 }
 
 /// What other vCPUs ask of this one. Guest-written, by any vCPU.
@@ -686,7 +690,7 @@ pub struct Invalidation {
     pub requested: AtomicU64,
     /// What has become stale since the vCPU last took this: 0 nothing, the address of a page, or [`STALE_ALL`].
     pub stale: AtomicU64,
-    _pad: [u8; 112],
+    _pad: Padding<112>,
 }
 
 /// How fast the calibrated work really goes on this vCPU: now and then a piece of work is timed. Guest-written.
@@ -807,7 +811,7 @@ pub struct VcpuArea {
     pub work: WorkProbes,
     /// Guest-written.
     pub results: Results,
-    _colour: [u8; 128 * (1 - VCPU_LINES % 2)],
+    _colour: Padding<{ 128 * (1 - VCPU_LINES % 2) }>,
 }
 
 /// Pairs of lines in a [`VcpuArea`] without its colour.

@@ -47,3 +47,26 @@ fn the_functions_of_all_locks_begin_a_line() {
         }
     }
 }
+
+/// A shared reference promises that nobody changes what is not in a cell, and the guest may write wherever it likes.
+#[test]
+fn what_host_and_guest_share_is_atomic_to_the_last_byte() {
+    let text = include_str!("../../hypercalls/src/lib.rs");
+    let mut structures = vec!["Control", "Oracle", "VcpuArea", "StealTime", "TraceSection"];
+    let mut looked_at = 0;
+    while let Some(name) = structures.pop() {
+        let (_, rest) =
+            text.split_once(&format!("pub struct {name} {{\n")).unwrap_or_else(|| panic!("{name}"));
+        let (fields, _) = rest.split_once("\n}\n").expect("it has an end");
+        let fields = fields.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        for (field, kind) in fields.filter_map(|line| line.trim_end_matches(',').split_once(": ")) {
+            looked_at += 1;
+            let element = kind.trim_start_matches('[').split([';', '<']).next().unwrap_or(kind);
+            if !element.starts_with("Atomic") && element != "Padding" {
+                assert!(text.contains(&format!("pub struct {element} {{")), "{name}: {field} is {kind}");
+                structures.push(element);
+            }
+        }
+    }
+    assert!(looked_at > 50, "{looked_at} fields");
+}

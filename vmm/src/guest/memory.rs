@@ -76,8 +76,7 @@ unsafe trait Shared {}
 unsafe impl Shared for Control {}
 // SAFETY: as above.
 unsafe impl Shared for Oracle {}
-// SAFETY: as above; `Identity` is not atomic, but nobody writes it after the guest has started, and the VMM never
-// makes use of what it holds (a guest could overwrite it).
+// SAFETY: as above.
 unsafe impl Shared for VcpuArea {}
 // SAFETY: definition in the ABI: atomics of integers and padding.
 unsafe impl Shared for StealTime {}
