@@ -16,9 +16,11 @@ use haltkick_hypercalls::WorkloadFlags;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::guest::memory::Memory;
+use crate::guest::tsc::GuestTsc;
 use crate::host::affinity;
-use crate::host::clock::{self, GuestTsc};
+use crate::host::clock;
 use crate::host::error::{RunError, system};
+use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::in_kernel;
 use crate::machine::in_kernel::PvBackend;
@@ -91,8 +93,14 @@ pub(crate) fn run(
     let said = listen(&mut qemu.0, &memory, config, start, stop)?;
     let notes = Notes::none();
     let watcher = Watcher::nothing(NOT_OURS.into());
-    let guest =
-        GuestRun::new(config.work(), (&memory, &watcher), image, GuestTsc::new(tsc_khz, 0), (0, 0), &notes);
+    let guest = GuestRun::new(
+        config.work(),
+        (&memory, &watcher),
+        image,
+        GuestTsc::new(TscRate::of_khz(tsc_khz), 0),
+        (0, 0),
+        &notes,
+    );
     if let Some((panic, vcpu)) = said.failed {
         return Err(if panic { guest.panic_report(vcpu) } else { guest.exception_report(vcpu) });
     }
@@ -459,8 +467,7 @@ fn outcome(
     said: &Said,
 ) -> Result<Outcome, RunError> {
     let control = guest.memory.control();
-    let window =
-        Duration::from_nanos((u128::from(said.window_ticks) * 1_000_000 / u128::from(said.tsc_khz)) as u64);
+    let window: Duration = TscRate::of_khz(said.tsc_khz).nanoseconds(Ticks(said.window_ticks)).into();
     let vcpu = |id| VcpuOutcome {
         // Relaxed, here and below: deposited by this thread.
         acquisitions: guest.area(id).results.acquisitions.load(Ordering::Relaxed),

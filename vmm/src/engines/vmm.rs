@@ -4,10 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::engines::qemu;
 use crate::explain::{self, Scene};
-use crate::host::clock::{GuestTsc, now_ns, read_tsc};
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::{now_ns, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switches::Reported;
+use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::in_kernel::PvBackend;
@@ -240,7 +242,7 @@ fn guest_runs<'a>(
     let mut first_vcpu = 0;
     let mut guests = Vec::new();
     for (index, ((config, machine), (watcher, _))) in configs.iter().zip(machines).zip(hinted).enumerate() {
-        let tsc = GuestTsc::new(machine.tsc_khz, machine.tsc_offset);
+        let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
         let (memory, place) = (&machine.memory, (index, first_vcpu));
         let mut guest = GuestRun::new(config.work(), (memory, watcher), image, tsc, place, notes);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);

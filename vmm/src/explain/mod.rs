@@ -16,6 +16,7 @@ use serde::Serialize;
 use self::queues::{Locks, Nodes};
 use crate::guest::activity::Activity;
 use crate::host::error::RunError;
+use crate::host::time::{Ticks, TscRate};
 use crate::image::disassemble::Line;
 use crate::image::disassemble::{Disassembler, around};
 use crate::image::file::Image;
@@ -217,7 +218,7 @@ fn rip(scene: &Scene<'_>, finished: &Finished) -> Option<u64> {
 
 /// TSC ticks in nanoseconds.
 fn ticks_to_ns(ticks: u64, tsc_khz: u64) -> u64 {
-    (u128::from(ticks) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64
+    TscRate::of_khz(tsc_khz).nanoseconds(Ticks(ticks)).0
 }
 
 fn lock_states(

@@ -2,3 +2,4 @@
 
 pub(crate) mod activity;
 pub(crate) mod memory;
+pub(crate) mod tsc;

@@ -1,8 +1,27 @@
-//! Mutexes of a run whose threads may panic.
+//! Mutexes of a run whose threads may panic: their data stays usable after a panic of another thread, for the run is over then
+//! anyway. Nowhere else is a poisoned mutex thought of.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// A mutex whose data stays usable after a panic of another thread: the run is over then anyway.
+/// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was in `mutex`, which nobody else has any more.
+pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for `signal`, for so long at most if that is said.
+pub(crate) fn wait<'a, T>(
+    signal: &Condvar,
+    guard: MutexGuard<'a, T>,
+    most: Option<Duration>,
+) -> MutexGuard<'a, T> {
+    match most {
+        None => signal.wait(guard).unwrap_or_else(PoisonError::into_inner),
+        Some(most) => signal.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0,
+    }
 }

@@ -7,7 +7,9 @@ pub(crate) mod error;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod pmu;
+pub(crate) mod random;
 pub(crate) mod signal;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;
 pub(crate) mod switches;
+pub(crate) mod time;

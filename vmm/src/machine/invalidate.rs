@@ -17,12 +17,13 @@
 //! 2. It does not: the vCPU's next way in finds `pending`.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
 
 use haltkick_hypercalls::VcpuArea;
 
 use crate::guest::memory::Memory;
+use crate::host::locks::lock;
 use crate::host::signal::Thread;
 use crate::machine::vcpu::Vcpu;
 
@@ -45,8 +46,7 @@ impl Invalidations {
 
     /// The calling thread is about to run `vcpu`, and nobody else is.
     pub(crate) fn runs_here(&self, vcpu: u32) {
-        let mut thread = self.0[vcpu as usize].thread.lock().unwrap_or_else(PoisonError::into_inner);
-        *thread = Some(Thread::current());
+        *lock(&self.0[vcpu as usize].thread) = Some(Thread::current());
     }
 
     /// Immediately before KVM_RUN.
@@ -79,8 +79,7 @@ impl Invalidations {
             }
             line.pending.store(true, SeqCst);
             if line.inside.load(SeqCst) {
-                let thread = line.thread.lock().unwrap_or_else(PoisonError::into_inner);
-                thread.iter().for_each(|thread| thread.kick());
+                lock(&line.thread).iter().for_each(|thread| thread.kick());
             } else {
                 acknowledge(area);
             }

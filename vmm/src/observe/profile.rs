@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use crate::guest::activity::Activity;
 use crate::host::clock::now_ns;
-use crate::host::locks::lock;
+use crate::host::locks::{lock, unlocked};
+use crate::host::random::SplitMix;
 use crate::host::signal::KickTimer;
 use crate::image::file::Image;
 use crate::machine::vcpu::Vcpu;
@@ -51,7 +52,7 @@ struct Counts {
 pub(crate) struct Sampler {
     timer: KickTimer,
     period_ns: u64,
-    random: u64,
+    random: SplitMix,
     /// The next moment, in host time.
     due_ns: u64,
     /// When KVM_RUN was last called.
@@ -64,7 +65,7 @@ impl Sampler {
         let mut sampler = Self {
             timer: KickTimer::new()?,
             period_ns: period.as_nanos() as u64,
-            random: seed,
+            random: SplitMix::new(seed),
             due_ns: 0,
             entered_ns: 0,
             counts: Counts::default(),
@@ -75,11 +76,7 @@ impl Sampler {
 
     /// Draws the next moment.
     fn draw(&mut self, now_ns: u64) {
-        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.due_ns = now_ns + self.period_ns / 2 + (mixed ^ (mixed >> 31)) % self.period_ns;
+        self.due_ns = now_ns + self.period_ns / 2 + self.random.next() % self.period_ns;
         self.timer.set(self.due_ns, 0);
     }
 
@@ -143,7 +140,7 @@ impl Samples {
 
     /// Everything, once all threads have ended.
     pub(crate) fn finish(self, image: &Image) -> Profile {
-        let counts = self.counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let counts = unlocked(self.counts);
         Profile {
             period_ns: self.period.as_nanos() as u64,
             samples: counts.seen.values().sum(),

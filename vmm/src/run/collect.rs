@@ -11,6 +11,7 @@ use haltkick_hypercalls::{
 use crate::guest::activity::ByActivity;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
+use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
@@ -85,6 +86,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let injected = facts.config.deschedule.is_some() && facts.config.attribution;
     let start_ticks =
         control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.guest.tsc.of_host(facts.start_tsc));
+    let rate = facts.guest.tsc.rate();
     Ok(Outcome {
         ring: facts.machine.ring,
         ring_reason: facts.machine.ring_reason.clone(),
@@ -93,9 +95,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         tsc_khz: facts.machine.tsc_khz,
         work_rate: control.work_rate.load(Ordering::Relaxed),
         memory_bytes: facts.machine.memory.pool_bytes(),
-        start_up: Duration::from_nanos(
-            (u128::from(start_ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz)) as u64,
-        ),
+        start_up: rate.nanoseconds(Ticks(start_ticks)).into(),
         patched_sites: facts.machine.patched_sites,
         pair_ticks: pair_ticks(&seen),
         calls: facts.image.calls(facts.lock as usize, facts.config.pv),
@@ -245,8 +245,8 @@ fn completion(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
 
 fn lock_cpu(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
     let ticks = sum_results(seen, |results| &results.lock_ticks);
-    let nanoseconds = u128::from(ticks) * 1_000_000 / u128::from(facts.machine.tsc_khz);
-    (facts.config.sched == Sched::Vmm && ticks > 0).then(|| Duration::from_nanos(nanoseconds as u64))
+    let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
+    (facts.config.sched == Sched::Vmm && ticks > 0).then(|| time.into())
 }
 
 /// The names that the workload gives to the times that it reports, by their slot.
@@ -320,7 +320,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
     }
     let sum = of_vcpus.fold(0, u64::wrapping_add);
     if name.contains("_latency_") {
-        return (u128::from(sum) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64;
+        return TscRate::of_khz(tsc_khz).nanoseconds(Ticks(sum)).0;
     }
     sum
 }

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::host::clock::{now_ns, process_cpu_time, read_tsc};
+use crate::host::clock::{Moment, now_ns, process_cpu_time, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
 use crate::observe::notes::Notes;
-use crate::observe::trace::{self, Recorder};
+use crate::observe::trace::Recorder;
 use crate::run::config::{MAX_WINDOWS, RunConfig};
 use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
+use crate::sched::loss::GuestClock;
 use crate::sched::switches::{Books, Frame, Switched};
 use crate::sched::{SchedStat, Scheduler};
 
@@ -86,7 +87,7 @@ impl Chances {
 }
 
 /// One guest under supervision.
-struct Watched<'a> {
+struct Supervised<'a> {
     config: &'a RunConfig,
     guest: &'a GuestRun<'a>,
     /// The guest sets something up first, and looks at the end at what it has left.
@@ -106,7 +107,7 @@ struct Watched<'a> {
 /// Supervises one run.
 pub(crate) struct Supervisor<'a, 's> {
     config: &'a RunConfig,
-    guests: Vec<Watched<'a>>,
+    guests: Vec<Supervised<'a>>,
     scheduler: &'a Scheduler<'s>,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
@@ -125,7 +126,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             let workload = guest.image.workloads.iter().find(|workload| workload.name == config.workload);
             workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
-        let watched = configs.iter().zip(guests).map(|(config, guest)| Watched {
+        let watched = configs.iter().zip(guests).map(|(config, guest)| Supervised {
             config,
             guest,
             checks_at_rest: has_flag(config, guest, WorkloadFlags::CHECKS_AT_REST),
@@ -160,7 +161,7 @@ impl<'a, 's> Supervisor<'a, 's> {
     }
 
     fn go_through(&mut self) -> Result<(), RunError> {
-        while !self.live().all(Watched::has_started) {
+        while !self.live().all(Supervised::has_started) {
             self.pause(POLL_START)?;
         }
         self.pass(self.config.warmup)?;
@@ -189,20 +190,20 @@ impl<'a, 's> Supervisor<'a, 's> {
         Ok(())
     }
 
-    fn live(&self) -> impl Iterator<Item = &Watched<'a>> {
+    fn live(&self) -> impl Iterator<Item = &Supervised<'a>> {
         self.guests.iter().filter(|watched| !watched.guest.failed())
     }
 
     /// To the end of the window: that of its time, or of the fixed amounts of work.
     fn pass_window(&mut self) -> Result<(), RunError> {
-        let has_work = |watched: &Watched<'_>| watched.config.mix.work_sections.is_some();
+        let has_work = |watched: &Supervised<'_>| watched.config.mix.work_sections.is_some();
         let fixed = self.guests.iter().any(has_work);
         let poll = if fixed { POLL_WORK } else { POLL };
         let opened = Instant::now();
         let mut windows = 1;
         loop {
             let left = (opened + self.config.window * windows).saturating_duration_since(Instant::now());
-            if left.is_zero() && windows < MAX_WINDOWS && !self.live().all(Watched::has_enough_sections) {
+            if left.is_zero() && windows < MAX_WINDOWS && !self.live().all(Supervised::has_enough_sections) {
                 windows *= 2;
                 continue;
             }
@@ -231,7 +232,7 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
-        let stalled = |watched: &Watched<'_>| watched.still > STALL_WORTH_WAITING;
+        let stalled = |watched: &Supervised<'_>| watched.still > STALL_WORTH_WAITING;
         while self.live().any(stalled) {
             self.pause(POLL)?;
         }
@@ -263,15 +264,17 @@ impl<'a, 's> Supervisor<'a, 's> {
     }
 }
 
-impl Watched<'_> {
+impl Supervised<'_> {
     /// Enters into the books what has been reported since the last time.
     fn read_switches(&mut self) {
         let (Some(books), Ok(probe)) = (&mut self.books, self.guest.watcher.reports()) else { return };
-        let trace::Instant { ns, tsc } = trace::Instant::now();
+        let Moment { ns, tsc } = Moment::now();
         let frame = Frame {
             window: &self.guest.window,
-            now: trace::Instant { ns, tsc: self.guest.tsc.of_host(tsc) },
-            tsc_khz: self.guest.tsc.khz(),
+            clock: GuestClock {
+                now: Moment { ns, tsc: self.guest.tsc.of_host(tsc) },
+                rate: self.guest.tsc.rate(),
+            },
             halts_in_kernel: self.guest.halts_in_kernel,
         };
         probe.drain(|switch| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, GuestAddress, WorkloadFlags};
 
+use crate::host::time::{Nanoseconds, TscRate};
 use crate::image::file::Image;
 use crate::run::config::RunConfig;
 
@@ -19,8 +20,9 @@ pub(crate) struct Chosen {
 /// What the guest is told, where its clock ticks `tsc_khz` times a millisecond. Addresses are filled in where it is written.
 pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
     let shape = config.shape;
-    let ticks = |duration: Duration| (duration.as_nanos() * u128::from(tsc_khz) / 1_000_000) as u64;
-    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let rate = TscRate::of_khz(tsc_khz);
+    let ticks = |duration: Duration| rate.ticks(duration.into()).0;
+    let nanoseconds = |duration: Duration| Nanoseconds::from(duration).0;
     BootBlock {
         abi_version: ABI_VERSION,
         vcpus: config.vcpus,

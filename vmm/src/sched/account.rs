@@ -5,8 +5,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
-use crate::host::clock::read_tsc;
+use crate::host::clock::{Moment, read_tsc};
 use crate::sched::guest_run::GuestRun;
+use crate::sched::loss::{self, Claim};
 
 /// Slices that were extended for a vCPU that said it held a lock, inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,15 +57,6 @@ enum Off {
     Preempted(Activity),
     /// Asleep in `pv_wait`.
     Halted,
-}
-
-/// What others have lost to this vCPU, if it turns out that they waited for it.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    activity: Activity,
-    lost_ns: u64,
-    /// Sections that this vCPU had entered when it came back.
-    entered: u64,
 }
 
 /// The books of one vCPU.
@@ -204,17 +196,12 @@ impl Account {
     fn settle_loss(&mut self, guest: &GuestRun<'_>, vcpu: u32, activity: Activity, now_ns: u64) {
         let losses = &guest.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
-        let now = (now_ns, guest.tsc.of_host(read_tsc()));
+        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(read_tsc()) };
         let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now, &guest.window);
-        let idle_since_ns = losses.idle_since(lock, now_ns);
-        match (activity, idle_since_ns) {
-            (Activity::Holder, _) => self.lost_ns_by.holder += waited_since(self.since_ns),
-            (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
-                let lost_ns = waited_since(self.since_ns.max(idle_ns));
-                self.claim = Some(Claim { activity, lost_ns, entered: entered(guest, vcpu) });
-            }
-            _ => {}
-        }
+        let (idle_ns, entered) = (losses.idle_since(lock, now_ns), entered(guest, vcpu));
+        self.claim =
+            loss::on_return(activity, self.since_ns, idle_ns, entered, waited_since, &mut self.lost_ns_by)
+                .or(self.claim.take());
     }
 
     /// The end of a time on a pCPU. The only place that learns whether the others waited for this vCPU.
@@ -225,10 +212,8 @@ impl Account {
         self.off_since_tsc = read_tsc();
         self.since_ns = now_ns;
         self.check_hint(guest, vcpu);
-        if let Some(claim) = self.claim.take()
-            && entered(guest, vcpu) != claim.entered
-        {
-            *self.lost_ns_by.of(claim.activity) += claim.lost_ns;
+        if let Some(claim) = self.claim.take() {
+            claim.settle(entered(guest, vcpu), &mut self.lost_ns_by);
         }
     }
 

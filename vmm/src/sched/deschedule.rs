@@ -13,6 +13,7 @@ use std::time::Duration;
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
 
 use crate::guest::activity::Activity;
+use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};
 
 /// Whom to take off.
@@ -191,7 +192,7 @@ pub(crate) struct Injector {
 impl Injector {
     /// Thread number `thread` of `threads`, from `now_ns` on.
     pub(crate) fn new(plan: Plan, thread: u32, threads: usize, now_ns: u64) -> Self {
-        let random = SplitMix::new(plan.seed, u64::from(thread));
+        let random = SplitMix::stream(plan.seed, u64::from(thread));
         let mut injector = Self { plan, share: 1.0 / threads as f64, random, due_ns: 0, look_ns: 0 };
         injector.next_arrival(now_ns);
         injector
@@ -247,32 +248,6 @@ impl Injector {
     /// Random, lest it beats against the guest's own period; long enough that the guest gets on meanwhile.
     fn pause_ns(&mut self) -> u64 {
         20_000 + (self.random.unit() * 80_000.0) as u64
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-    fn new(seed: u64, stream: u64) -> Self {
-        let mut random = Self(seed);
-        Self(random.next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(Self::GAMMA);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Uniform in (0, 1].
-    fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 

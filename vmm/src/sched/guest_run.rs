@@ -7,7 +7,8 @@ use haltkick_hypercalls::VcpuArea;
 
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
-use crate::host::clock::{GuestTsc, WindowTimes, now_ns};
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::now_ns;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
 use crate::image::file::Image;
@@ -19,6 +20,7 @@ use crate::sched::hints::Watcher;
 use crate::sched::loss::Losses;
 use crate::sched::mark::Mark;
 use crate::sched::run_delay::RunDelays;
+use crate::sched::window::WindowTimes;
 
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
@@ -80,7 +82,7 @@ impl<'a> GuestRun<'a> {
         place: (usize, u32),
         notes: &'a Notes,
     ) -> Self {
-        let tsc_khz = tsc.khz();
+        let rate = tsc.rate();
         Self {
             memory,
             image,
@@ -93,7 +95,7 @@ impl<'a> GuestRun<'a> {
             runs_linux: false,
             marks: (0..work.vcpus).map(|_| Mark::default()).collect(),
             attribution: work.attribution,
-            losses: Losses::new(memory, work.vcpus, work.locks, tsc_khz),
+            losses: Losses::new(memory, work.vcpus, work.locks, rate),
             index: place.0,
             first_vcpu: place.1,
             notes,

@@ -13,7 +13,7 @@ use haltkick_hypercalls::READY_UNKNOWN;
 use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
-use crate::host::locks::lock;
+use crate::host::locks::{lock, unlocked};
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
 use crate::machine::exits::Exit;
@@ -115,7 +115,7 @@ impl<'a> HostThreads<'a> {
 
     /// All vCPUs' books, once the threads have ended.
     pub(crate) fn finish(self) -> Vec<Finished> {
-        self.finished.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+        unlocked(self.finished)
     }
 
     /// What the kernel says of each vCPU's thread; `None` where it says nothing.

@@ -14,22 +14,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_WAITER, MAX_LOCKS};
 
+use crate::guest::activity::{Activity, ByActivity};
 use crate::guest::memory::Memory;
-use crate::host::clock::WindowTimes;
+use crate::host::clock::Moment;
+use crate::host::time::{Nanoseconds, Ticks, TscRate};
+use crate::sched::window::WindowTimes;
 
-// Relaxed throughout: the guest's lines are read while it runs, and a watch that two runners write at once is wrong by
+// Relaxed throughout: the guest's lines are read while it runs, and what two runners write at once is wrong by
 // the moment between them.
 
 /// What was last seen of a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct LastLook {
     /// Sections entered.
     entered: AtomicU64,
     /// When that number was first seen.
     since_ns: AtomicU64,
 }
 
-impl Watch {
+impl LastLook {
     /// A look at `now_ns`, when so many sections had been entered and `owner` was inside, or nobody (0). When nobody was:
     /// since when, as far as is known.
     pub(crate) fn idle_since(&self, entered: u64, owner: u32, now_ns: u64) -> Option<u64> {
@@ -45,26 +48,21 @@ impl Watch {
 pub(crate) struct Losses<'a> {
     memory: &'a Memory,
     vcpus: u32,
-    tsc_khz: u64,
+    rate: TscRate,
     /// One per lock.
-    watches: Vec<Watch>,
+    looks: Vec<LastLook>,
 }
 
 impl<'a> Losses<'a> {
-    pub(crate) fn new(memory: &'a Memory, vcpus: u32, locks: u32, tsc_khz: u64) -> Self {
-        let watches = (0..locks.min(MAX_LOCKS)).map(|_| Watch::default()).collect();
-        Self { memory, vcpus, tsc_khz, watches }
-    }
-
-    /// `ns` in TSC ticks.
-    pub(crate) fn ticks(&self, ns: u64) -> u64 {
-        (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64
+    pub(crate) fn new(memory: &'a Memory, vcpus: u32, locks: u32, rate: TscRate) -> Self {
+        let looks = (0..locks.min(MAX_LOCKS)).map(|_| LastLook::default()).collect();
+        Self { memory, vcpus, rate, looks }
     }
 
     /// The lock that `vcpu` says it is at, if there is such a lock.
     pub(crate) fn lock_of(&self, vcpu: u32) -> Option<u32> {
         let lock = self.memory.area(vcpu).activity.lock.load(Ordering::Relaxed);
-        ((lock as usize) < self.watches.len()).then_some(lock)
+        ((lock as usize) < self.looks.len()).then_some(lock)
     }
 
     /// Whether `vcpu` is inside the section of the lock that it says it is at; `None` where nobody writes that down.
@@ -78,30 +76,120 @@ impl<'a> Losses<'a> {
     pub(crate) fn idle_since(&self, lock: u32, now_ns: u64) -> Option<u64> {
         let oracle = self.memory.oracle(lock);
         let (entered, owner) = (oracle.entered.load(Ordering::Relaxed), oracle.owner.load(Ordering::Relaxed));
-        self.watches[lock as usize].idle_since(entered, owner, now_ns)
+        self.looks[lock as usize].idle_since(entered, owner, now_ns)
     }
 
-    /// Time that all but `vcpu` have waited for `lock` from `from_ns` to now (host time, guest's TSC), inside the window:
-    /// spinning, asleep, or without a pCPU.
+    /// Time that all but `vcpu` have waited for `lock` from `from_ns` to `now`, by the host's clock and the guest's.
     pub(crate) fn waited_by_others(
         &self,
         vcpu: u32,
         lock: u32,
         from_ns: u64,
-        (now_ns, now_tsc): (u64, u64),
+        now: Moment,
         window: &WindowTimes,
     ) -> u64 {
-        let Some((from_ns, to_ns)) = window.clip(from_ns, now_ns) else { return 0 };
-        let (from, to) = (now_tsc - self.ticks(now_ns - from_ns), now_tsc - self.ticks(now_ns - to_ns));
-        let waited = |other: u32| {
+        let wait = |other: u32| {
             let activity = &self.memory.area(other).activity;
             let waits = matches!(activity.state.load(Ordering::Relaxed), ACTIVITY_WAITER | ACTIVITY_HEAD);
-            if other == vcpu || !waits || activity.lock.load(Ordering::Relaxed) != lock {
-                return 0;
-            }
-            to - activity.since_tsc.load(Ordering::Relaxed).clamp(from, to)
+            (waits && activity.lock.load(Ordering::Relaxed) == lock)
+                .then(|| activity.since_tsc.load(Ordering::Relaxed))
         };
-        let ticks: u64 = (0..self.vcpus).map(waited).sum();
-        (u128::from(ticks) * 1_000_000 / u128::from(self.tsc_khz)) as u64
+        let since_tsc = (0..self.vcpus).filter(|&other| other != vcpu).filter_map(wait);
+        waited_ns(since_tsc, (from_ns, now.ns), GuestClock { now, rate: self.rate }, window)
+    }
+}
+
+/// A moment on the host's clock and on the guest's counter, from which others are reckoned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuestClock {
+    /// Not long ago.
+    pub(crate) now: Moment,
+    pub(crate) rate: TscRate,
+}
+
+impl GuestClock {
+    /// What the guest's counter showed at `ns`. It may wrap: where it began is the guest's to say.
+    fn tsc(&self, ns: u64) -> u64 {
+        let ticks = |ns: u64| self.rate.ticks(Nanoseconds(ns)).0;
+        match self.now.ns.checked_sub(ns) {
+            Some(ago_ns) => self.now.tsc.wrapping_sub(ticks(ago_ns)),
+            None => self.now.tsc.wrapping_add(ticks(ns - self.now.ns)),
+        }
+    }
+}
+
+/// What those have waited all together, between two moments of host time and inside the window, that say they have waited
+/// since `since_tsc`: spinning, asleep, or without a pCPU.
+pub(crate) fn waited_ns(
+    since_tsc: impl Iterator<Item = u64>,
+    (from_ns, to_ns): (u64, u64),
+    clock: GuestClock,
+    window: &WindowTimes,
+) -> u64 {
+    let Some((from_ns, to_ns)) = window.clip(from_ns, to_ns) else { return 0 };
+    let from = clock.tsc(from_ns);
+    // Of a counter that wraps meanwhile nothing is known.
+    let to = clock.tsc(to_ns).max(from);
+    let ticks = since_tsc.map(|since| to - since.clamp(from, to)).fold(0, u64::saturating_add);
+    clock.rate.nanoseconds(Ticks(ticks)).0
+}
+
+/// What others have lost to a vCPU, if it turns out that they waited for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    activity: Activity,
+    lost_ns: u64,
+    /// Sections that this vCPU had entered when it came back.
+    entered: u64,
+}
+
+impl Claim {
+    /// The vCPU is off again, having entered so many sections: adds to `lost_ns` what the others lost, if it was for this one
+    /// that they waited.
+    pub(crate) fn settle(self, entered: u64, lost_ns: &mut ByActivity<u64>) {
+        if entered != self.entered {
+            *lost_ns.of(self.activity) += self.lost_ns;
+        }
+    }
+}
+
+/// A vCPU is back that was taken off at `off_ns` while it did `activity`, and has entered so many sections. `idle_ns`: since when
+/// nobody has been inside its lock, if nobody is. `waited_since`: what the others have waited since a moment. What is sure is
+/// added to `lost_ns`; what is not is claimed.
+pub(crate) fn on_return(
+    activity: Activity,
+    off_ns: u64,
+    idle_ns: Option<u64>,
+    entered: u64,
+    waited_since: impl FnOnce(u64) -> u64,
+    lost_ns: &mut ByActivity<u64>,
+) -> Option<Claim> {
+    match (activity, idle_ns) {
+        (Activity::Holder, _) => {
+            lost_ns.holder += waited_since(off_ns);
+            None
+        }
+        (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
+            Some(Claim { activity, lost_ns: waited_since(off_ns.max(idle_ns)), entered })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_whose_clock_has_just_begun_costs_no_more_than_the_time_that_passed() {
+        let memory = Memory::new(crate::guest::memory::LARGE_PAGE * 3, 2, 0, 0).unwrap();
+        let losses = Losses::new(&memory, 2, 1, TscRate::of_khz(2_000_000));
+        memory.area(1).activity.state.store(ACTIVITY_WAITER, Ordering::Relaxed);
+        let window = WindowTimes::between(1_000, 1_000_000);
+        // 8 us ago its counter showed less than nothing.
+        for since_tsc in [0, 5, u64::MAX] {
+            memory.area(1).activity.since_tsc.store(since_tsc, Ordering::Relaxed);
+            assert!(losses.waited_by_others(0, 0, 2_000, Moment { ns: 10_000, tsc: 5 }, &window) <= 8_000);
+        }
     }
 }

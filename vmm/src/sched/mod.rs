@@ -17,6 +17,7 @@ mod shares;
 mod sleepers;
 mod slice;
 pub(crate) mod switches;
+pub(crate) mod window;
 
 use std::thread::Scope;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 //! Its turn on a pCPU ends in one of the ways of [`Turn`], each of which has a place for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::guest::activity::Activity;
 use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
-use crate::host::locks::lock;
+use crate::host::locks::{lock, unlocked, wait};
 use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
@@ -154,7 +154,7 @@ impl<'a> Runners<'a> {
     /// All vCPUs' books, once the runners have ended.
     pub(crate) fn finish(self) -> Vec<Finished> {
         let now = now_ns();
-        let queue = self.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let queue = unlocked(self.queue);
         let off = queue.ready.into_vcpus().chain(queue.aside.into_values());
         let off = off.chain(queue.dozing.into_values()).chain(self.sleepers.into_sleepers());
         let off = off.chain(queue.retired).map(|mut task| {
@@ -222,18 +222,11 @@ impl<'a> Runners<'a> {
             queue.idle_runners += 1;
             let next = [queue.aside.keys().next(), queue.dozing.keys().next()];
             let next = next.into_iter().flatten().min().copied();
-            queue = match next {
-                Some((until_ns, _)) => {
-                    let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
-                    self.work.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    if queue.idle_runners == self.runners {
-                        self.nobody_can_run(&queue);
-                    }
-                    self.work.wait(queue).unwrap_or_else(PoisonError::into_inner)
-                }
-            };
+            if next.is_none() && queue.idle_runners == self.runners {
+                self.nobody_can_run(&queue);
+            }
+            let most = next.map(|(until_ns, _)| Duration::from_nanos(until_ns.saturating_sub(now_ns())));
+            queue = wait(&self.work, queue, most);
             queue.idle_runners -= 1;
         }
     }

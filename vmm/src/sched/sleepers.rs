@@ -6,9 +6,9 @@
 //!
 //! No third order exists, so no kick is lost. Kicks that find the latch set are one kick with it, as in KVM.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use crate::host::locks::lock;
+use crate::host::locks::{lock, unlocked};
 
 /// One slot for each vCPU of all guests; a vCPU that sleeps is a `T`.
 pub(super) struct Sleepers<T>(Vec<Mutex<Slot<T>>>);
@@ -49,7 +49,7 @@ impl<T> Sleepers<T> {
 
     /// All that still sleep.
     pub(super) fn into_sleepers(self) -> impl Iterator<Item = T> {
-        self.0.into_iter().filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).asleep)
+        self.0.into_iter().filter_map(|slot| unlocked(slot).asleep)
     }
 
     fn slot(&self, vcpu: u32) -> std::sync::MutexGuard<'_, Slot<T>> {

@@ -11,14 +11,14 @@
 //! end, and is left out. How many got lost is counted.
 
 use crate::guest::activity::{Activity, ByActivity};
-use crate::host::clock::WindowTimes;
 use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
-use crate::observe::trace::{Instant, What, Why};
-use crate::sched::loss::Watch;
+use crate::observe::trace::{What, Why};
+use crate::sched::loss::{self, Claim, GuestClock, LastLook};
+use crate::sched::window::WindowTimes;
 
 /// Where a vCPU is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Where {
     /// Not seen yet, or a report got lost.
     Unknown,
     On,
@@ -37,20 +37,12 @@ enum Place {
 /// One vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    place: Place,
+    place: Where,
     since_ns: u64,
     /// What it last said, and when somebody looked.
     said: Switch,
     claim: Option<Claim>,
     switched_out_ready: u64,
-}
-
-/// What others have lost to a vCPU, if it turns out that they waited for it: see `account`.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    activity: Activity,
-    lost_ns: u64,
-    entered: u64,
 }
 
 /// What the books say in the end.
@@ -73,29 +65,16 @@ pub(crate) struct Switched {
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) window: &'a WindowTimes,
-    /// A moment on the host's clock and on the guest's counter, not long ago.
-    pub(crate) now: Instant,
-    pub(crate) tsc_khz: u64,
+    pub(crate) clock: GuestClock,
     /// Whether vCPUs sleep in KVM's hands.
     pub(crate) halts_in_kernel: bool,
-}
-
-impl Frame<'_> {
-    /// What the guest's counter showed at `ns`.
-    fn tsc(&self, ns: u64) -> u64 {
-        let ticks = |ns: u64| (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64;
-        match self.now.ns.checked_sub(ns) {
-            Some(ago_ns) => self.now.tsc.wrapping_sub(ticks(ago_ns)),
-            None => self.now.tsc.wrapping_add(ticks(ns - self.now.ns)),
-        }
-    }
 }
 
 /// The books of all vCPUs of a guest.
 #[derive(Debug)]
 pub(crate) struct Books {
     entries: Vec<Entry>,
-    watches: Vec<Watch>,
+    looks: Vec<LastLook>,
     switched: Switched,
 }
 
@@ -103,7 +82,7 @@ impl Books {
     /// For so many vCPUs and locks.
     pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
         let entry = Entry {
-            place: Place::Unknown,
+            place: Where::Unknown,
             since_ns: 0,
             said: Switch::default(),
             claim: None,
@@ -111,7 +90,7 @@ impl Books {
         };
         Self {
             entries: vec![entry; vcpus as usize],
-            watches: (0..locks).map(|_| Watch::default()).collect(),
+            looks: (0..locks).map(|_| LastLook::default()).collect(),
             switched: Switched::default(),
         }
     }
@@ -121,7 +100,7 @@ impl Books {
         self.switched.reports += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
-        if self.entries.get(vcpu).is_none_or(|entry| entry.place == Place::Left) {
+        if self.entries.get(vcpu).is_none_or(|entry| entry.place == Where::Left) {
             return None;
         }
         match switch.kind {
@@ -139,7 +118,7 @@ impl Books {
     /// Since when `vcpu` has been off its pCPU although it could run, if it is.
     pub(crate) fn preempted_since(&self, vcpu: u32) -> Option<u64> {
         let entry = &self.entries[vcpu as usize];
-        matches!(entry.place, Place::Preempted(_)).then_some(entry.since_ns)
+        matches!(entry.place, Where::Preempted(_)).then_some(entry.since_ns)
     }
 
     /// The end: `dropped` reports got lost.
@@ -153,35 +132,33 @@ impl Books {
         let activity = Activity::said(switch.state);
         self.idle_since(switch);
         let entry = &mut self.entries[vcpu];
-        if let Some(claim) = entry.claim.take()
-            && switch.entered != claim.entered
-        {
-            *self.switched.lost_ns.of(claim.activity) += claim.lost_ns;
+        if let Some(claim) = entry.claim.take() {
+            claim.settle(switch.entered, &mut self.switched.lost_ns);
         }
         let does = |what: ThreadDoes| switch.thread_does == what as u32;
         let place = match ready {
-            _ if does(ThreadDoes::KeepsOut) => Place::KeptOut,
-            true if does(ThreadDoes::Yields) => Place::Ready,
-            true => Place::Preempted(activity),
-            false if does(ThreadDoes::Left) => Place::Left,
-            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Place::Halted,
-            false => Place::Blocked,
+            _ if does(ThreadDoes::KeepsOut) => Where::KeptOut,
+            true if does(ThreadDoes::Yields) => Where::Ready,
+            true => Where::Preempted(activity),
+            false if does(ThreadDoes::Left) => Where::Left,
+            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Where::Halted,
+            false => Where::Blocked,
         };
         entry.switched_out_ready += u64::from(ready);
         (entry.place, entry.since_ns, entry.said) = (place, switch.at_ns, *switch);
         if frame.window.contains(switch.at_ns) {
             match place {
-                Place::Preempted(activity) => *self.switched.preemptions.of(activity) += 1,
-                Place::Halted => self.switched.preemptions.halted += 1,
+                Where::Preempted(activity) => *self.switched.preemptions.of(activity) += 1,
+                Where::Halted => self.switched.preemptions.halted += 1,
                 _ => {}
             }
         }
         let why = match place {
-            Place::Preempted(activity) => Why::Preempted(activity),
-            Place::Halted => Why::Waits,
-            Place::Ready => Why::Yields,
-            Place::Left => Why::Left,
-            Place::KeptOut => return Some(What::Leaves { vcpu: switch.vcpu }),
+            Where::Preempted(activity) => Why::Preempted(activity),
+            Where::Halted => Why::Waits,
+            Where::Ready => Why::Yields,
+            Where::Left => Why::Left,
+            Where::KeptOut => return Some(What::Leaves { vcpu: switch.vcpu }),
             _ => Why::Blocked,
         };
         Some(What::Stops { vcpu: switch.vcpu, why })
@@ -192,18 +169,18 @@ impl Books {
         let (was, since_ns) = (self.entries[vcpu].place, self.entries[vcpu].since_ns);
         let off_ns = frame.window.overlap_ns(since_ns, switch.at_ns);
         match was {
-            Place::Preempted(activity) => {
+            Where::Preempted(activity) => {
                 *self.switched.preempted_ns.of(activity) += off_ns;
                 self.settle_loss(vcpu, activity, idle_since_ns, switch, frame);
             }
-            Place::Halted => self.switched.preempted_ns.halted += off_ns,
+            Where::Halted => self.switched.preempted_ns.halted += off_ns,
             _ => {}
         }
         let entry = &mut self.entries[vcpu];
-        (entry.place, entry.since_ns, entry.said) = (Place::On, switch.at_ns, *switch);
+        (entry.place, entry.since_ns, entry.said) = (Where::On, switch.at_ns, *switch);
         let (vcpu, pcpu) = (switch.vcpu, switch.pcpu);
         Some(match was {
-            Place::KeptOut => What::Takes { vcpu, pcpu },
+            Where::KeptOut => What::Takes { vcpu, pcpu },
             _ => What::Runs { vcpu, pcpu: Some(pcpu) },
         })
     }
@@ -211,21 +188,21 @@ impl Books {
     fn wakes(&mut self, vcpu: usize, at_ns: u64, frame: &Frame<'_>) -> Option<What> {
         let entry = &mut self.entries[vcpu];
         match entry.place {
-            Place::Halted => {
+            Where::Halted => {
                 self.switched.preempted_ns.halted += frame.window.overlap_ns(entry.since_ns, at_ns);
             }
-            Place::Blocked => {}
+            Where::Blocked => {}
             // It had not gone yet, or is kept out.
             _ => return None,
         }
-        (entry.place, entry.since_ns) = (Place::Ready, at_ns);
+        (entry.place, entry.since_ns) = (Where::Ready, at_ns);
         Some(What::Wakes { vcpu: vcpu as u32 })
     }
 
     /// Looks at the lock that a vCPU says it is at. When nobody is inside: since when, as far as is known.
     fn idle_since(&self, switch: &Switch) -> Option<u64> {
-        let watch = self.watches.get(switch.lock as usize)?;
-        watch.idle_since(switch.lock_entered, switch.lock_owner, switch.at_ns)
+        let look = self.looks.get(switch.lock as usize)?;
+        look.idle_since(switch.lock_entered, switch.lock_owner, switch.at_ns)
     }
 
     /// `vcpu` is back: see `loss` for what is lost to whom.
@@ -237,41 +214,34 @@ impl Books {
         switch: &Switch,
         frame: &Frame<'_>,
     ) {
-        if switch.lock as usize >= self.watches.len() {
+        if switch.lock as usize >= self.looks.len() {
             return;
         }
-        let since_ns = self.entries[vcpu].since_ns;
-        match (activity, idle_since_ns) {
-            (Activity::Holder, _) => {
-                self.switched.lost_ns.holder += self.waited_by_others(vcpu, since_ns, switch, frame);
-            }
-            (Activity::Head | Activity::Waiter, Some(idle_ns)) => {
-                let lost_ns = self.waited_by_others(vcpu, since_ns.max(idle_ns), switch, frame);
-                self.entries[vcpu].claim = Some(Claim { activity, lost_ns, entered: switch.entered });
-            }
-            _ => {}
+        let (off_ns, mut lost_ns) = (self.entries[vcpu].since_ns, self.switched.lost_ns);
+        let waited_since = |from_ns| self.waited_by_others(vcpu, from_ns, switch, frame);
+        let claim =
+            loss::on_return(activity, off_ns, idle_since_ns, switch.entered, waited_since, &mut lost_ns);
+        self.switched.lost_ns = lost_ns;
+        if claim.is_some() {
+            self.entries[vcpu].claim = claim;
         }
     }
 
     /// Time that all but `vcpu` have waited for its lock from `from_ns` until it came back, inside the window.
     fn waited_by_others(&self, vcpu: usize, from_ns: u64, switch: &Switch, frame: &Frame<'_>) -> u64 {
-        let Some((from_ns, to_ns)) = frame.window.clip(from_ns, switch.at_ns) else { return 0 };
-        let (from, to) = (frame.tsc(from_ns), frame.tsc(to_ns).max(frame.tsc(from_ns)));
-        let waited = |(other, entry): (usize, &Entry)| {
+        let wait = |(other, entry): (usize, &Entry)| {
             let waits = matches!(Activity::said(entry.said.state), Activity::Waiter | Activity::Head);
             // One that runs was looked at in the same moment, if it waited.
             let known = match entry.place {
-                Place::On => entry.said.kind == LOOK && entry.said.at_ns == switch.at_ns,
-                Place::Unknown | Place::Left => false,
+                Where::On => entry.said.kind == LOOK && entry.said.at_ns == switch.at_ns,
+                Where::Unknown | Where::Left => false,
                 _ => true,
             };
-            if other == vcpu || !waits || !known || entry.said.lock != switch.lock {
-                return 0;
-            }
-            to - entry.said.since_tsc.clamp(from, to)
+            (other != vcpu && waits && known && entry.said.lock == switch.lock)
+                .then_some(entry.said.since_tsc)
         };
-        let ticks: u64 = self.entries.iter().enumerate().map(waited).sum();
-        (u128::from(ticks) * 1_000_000 / u128::from(frame.tsc_khz)) as u64
+        let since_tsc = self.entries.iter().enumerate().filter_map(wait);
+        loss::waited_ns(since_tsc, (from_ns, switch.at_ns), frame.clock, frame.window)
     }
 }
 
@@ -280,6 +250,8 @@ mod tests {
     use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER};
 
     use super::*;
+    use crate::host::clock::Moment;
+    use crate::host::time::TscRate;
 
     /// A window from 1 us on, and a counter of 2 ticks per nanosecond.
     struct Run {
@@ -300,8 +272,10 @@ mod tests {
         fn enter(&mut self, switch: Switch) -> Option<What> {
             let frame = Frame {
                 window: &self.window,
-                now: Instant { ns: 500_000, tsc: 1_000_000 },
-                tsc_khz: 2_000_000,
+                clock: GuestClock {
+                    now: Moment { ns: 500_000, tsc: 1_000_000 },
+                    rate: TscRate::of_khz(2_000_000),
+                },
                 halts_in_kernel: false,
             };
             self.books.enter(&switch, &frame)
@@ -326,7 +300,7 @@ mod tests {
         assert_eq!(stops, Some(What::Stops { vcpu: 0, why: Why::Preempted(Activity::Holder) }));
         // This one runs when the holder comes back, and waits since 12 us.
         run.see(20_000, 2, LOOK, ACTIVITY_HEAD, 12_000);
-        run.books.entries[2].place = Place::On;
+        run.books.entries[2].place = Where::On;
         run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
         let switched = run.finish();
         assert_eq!(

@@ -22,8 +22,10 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
 use crate::guest::memory::Memory;
-use crate::host::clock::{GuestTsc, process_cpu_time};
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::process_cpu_time;
 use crate::host::error::{RunError, system};
+use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
@@ -164,7 +166,7 @@ pub fn run_linux(
     let vcpus = std::mem::take(&mut machine.vcpus);
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
     let notes = Notes::none();
-    let tsc = GuestTsc::new(machine.tsc_khz, 0);
+    let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
     let mut guest = GuestRun::new(config.work(), (&books, &watcher), &image, tsc, (0, 0), &notes);
     (guest.halts_in_kernel, guest.runs_linux) = (true, true);
     let guests = [guest];

@@ -13,8 +13,8 @@ use std::sync::Mutex;
 
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
-use crate::host::clock::{now_ns, read_tsc};
-use crate::host::locks::lock;
+use crate::host::clock::Moment;
+use crate::host::locks::{lock, unlocked};
 use crate::image::file::Image;
 
 pub(crate) use sections::Sections;
@@ -127,26 +127,7 @@ pub(crate) struct Collector {
     per_thread: usize,
     per_guest: usize,
     recorders: Mutex<Vec<Recorder>>,
-    start: Instant,
-}
-
-/// The same moment on both clocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Instant {
-    pub(crate) ns: u64,
-    pub(crate) tsc: u64,
-}
-
-impl Instant {
-    /// Now: the closest of a few readings, since a thread may be taken off between two clocks.
-    pub(crate) fn now() -> Self {
-        const READINGS: usize = 5;
-        let readings = (0..READINGS).map(|_| {
-            let (before, ns, after) = (read_tsc(), now_ns(), read_tsc());
-            (after - before, Self { ns, tsc: before + (after - before) / 2 })
-        });
-        readings.min_by_key(|(width, _)| *width).expect("there are some").1
-    }
+    start: Moment,
 }
 
 impl Collector {
@@ -155,7 +136,7 @@ impl Collector {
         let of_threads = if guests > 0 { HOST_EVENTS / 2 } else { HOST_EVENTS };
         let per_thread = (of_threads / threads.max(1)).max(LEAST_PER_THREAD);
         let per_guest = (HOST_EVENTS - of_threads) / guests.max(1);
-        Self { per_thread, per_guest, recorders: Mutex::default(), start: Instant::now() }
+        Self { per_thread, per_guest, recorders: Mutex::default(), start: Moment::now() }
     }
 
     /// A recorder for the switches of a guest.
@@ -176,13 +157,13 @@ impl Collector {
     /// Everything, once all threads have ended.
     /// `tsc_offsets`: how far each guest's TSC is ahead of the host's, wrapping.
     pub(crate) fn finish(self, memories: &[&Memory], tsc_offsets: &[u64], about: About) -> Trace {
-        let recorders = self.recorders.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let recorders = unlocked(self.recorders);
         let (events, dropped_events) = merge(&recorders);
         let dropped_events = dropped_events + about.lost_reports;
-        let clock = Clock { start: self.start, end: Instant::now() };
+        let clock = Clock { start: self.start, end: Moment::now() };
         let mut sections = Sections::default();
         for ((memory, &offset), guest) in memories.iter().zip(tsc_offsets).zip(&about.guests) {
-            let ahead = |instant: Instant| Instant { tsc: instant.tsc.wrapping_add(offset), ..instant };
+            let ahead = |at: Moment| Moment { tsc: at.tsc.wrapping_add(offset), ..at };
             let of_guest = Clock { start: ahead(clock.start), end: ahead(clock.end) };
             sections.read(memory, guest.vcpus, guest.locks, &of_guest);
         }
@@ -285,8 +266,8 @@ fn missing(guests: &[AboutGuest], image: &Image, no_switches: Option<&str>) -> V
 /// From the guest's clock to the host's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    start: Instant,
-    end: Instant,
+    start: Moment,
+    end: Moment,
 }
 
 impl Clock {
@@ -371,7 +352,7 @@ mod tests {
     #[test]
     fn guest_time_is_host_time_between_two_readings_and_nothing_outside() {
         let clock =
-            Clock { start: Instant { ns: 1_000, tsc: 50_000 }, end: Instant { ns: 2_000, tsc: 52_000 } };
+            Clock { start: Moment { ns: 1_000, tsc: 50_000 }, end: Moment { ns: 2_000, tsc: 52_000 } };
         assert_eq!(clock.ns(50_000), Some(1_000));
         assert_eq!(clock.ns(51_000), Some(1_500));
         assert_eq!(clock.ns(52_000), Some(2_000));

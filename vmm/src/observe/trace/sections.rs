@@ -109,12 +109,12 @@ fn section(record: &[u8], locks: u32, clock: &Clock) -> Option<Section> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Instant;
     use super::*;
+    use crate::host::clock::Moment;
 
     /// One nanosecond per tick.
     const CLOCK: Clock =
-        Clock { start: Instant { ns: 1_000, tsc: 1_000 }, end: Instant { ns: 9_000, tsc: 9_000 } };
+        Clock { start: Moment { ns: 1_000, tsc: 1_000 }, end: Moment { ns: 9_000, tsc: 9_000 } };
 
     /// A ring of `capacity` records into which `sections` were written one after the other.
     fn ring(capacity: usize, sections: &[[u64; 4]]) -> Vec<u8> {

@@ -1,0 +1,67 @@
+//! The guest's time stamp counter.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::host::clock::read_tsc;
+use crate::host::time::{Nanoseconds, TscRate};
+
+/// The guest's time stamp counter, as computed from the host's.
+#[derive(Debug)]
+pub(crate) struct GuestTsc {
+    /// Guest minus host, wrapping.
+    offset: AtomicU64,
+    rate: TscRate,
+    /// The offset according to KVM.
+    nominal: u64,
+}
+
+impl GuestTsc {
+    /// A counter of this rate, which is `nominal` ahead of the host's if KVM is right. (One that interprets rings, and lets
+    /// the guest read the host's counter all the same, is not.)
+    pub(crate) const fn new(rate: TscRate, nominal: u64) -> Self {
+        Self { offset: AtomicU64::new(nominal), rate, nominal }
+    }
+
+    /// How fast it runs.
+    pub(crate) fn rate(&self) -> TscRate {
+        self.rate
+    }
+
+    /// The guest read `guest` a moment ago: decides between no offset, the nominal one, and what this says.
+    pub(crate) fn compare(&self, guest: u64) {
+        let seen = guest.wrapping_sub(read_tsc());
+        let near = |offset: u64| (seen.wrapping_sub(offset) as i64).unsigned_abs() < self.rate.khz() * 10;
+        let offset = [0, self.nominal].into_iter().find(|&offset| near(offset)).unwrap_or(seen);
+        // Relaxed: whoever reads the old one computes a hint that is wrong.
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// What the guest's counter showed when the host's showed `host`.
+    pub(crate) fn of_host(&self, host: u64) -> u64 {
+        host.wrapping_add(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// What the guest's counter shows `ahead_ns` from now.
+    pub(crate) fn in_ns(&self, ahead_ns: u64) -> u64 {
+        self.of_host(read_tsc()).wrapping_add(self.rate.ticks(Nanoseconds(ahead_ns)).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guests_counter_is_the_hosts_or_kvms_or_what_it_says() {
+        const KHZ: u64 = 2_000_000;
+        const FAR: u64 = 1 << 60;
+        let tsc = GuestTsc::new(TscRate::of_khz(KHZ), FAR);
+        for offset in [0, FAR, 7 * FAR] {
+            tsc.compare(read_tsc().wrapping_add(offset));
+            let error =
+                tsc.in_ns(1_000_000_000).wrapping_sub(read_tsc().wrapping_add(offset + KHZ * 1000)) as i64;
+            assert!(error <= 0 || offset == 7 * FAR, "{error} ticks ahead");
+            assert!(error.unsigned_abs() < KHZ * 1000, "{error} ticks off");
+        }
+    }
+}
