@@ -24,16 +24,17 @@
 )]
 
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use haltkick_hypercalls::{
     BootBlock, Control, ENTRIES_ROW_BYTES, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, StealTime, VcpuArea,
     trace_ring_bytes,
 };
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestMemoryMmap};
 
+use crate::guest::own_addresses::OwnAddresses;
 use crate::host::error::RunError;
-use crate::host::mapping::Identity;
 use crate::image::file::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
@@ -121,7 +122,7 @@ fn cannot_map(size: u64, source: std::io::Error) -> RunError {
 pub(crate) struct Memory {
     map: GuestMemoryMmap,
     /// What `map` does not own, unmapped when this is dropped.
-    identity: Option<Identity>,
+    own_addresses: Option<OwnAddresses>,
     vcpus: u64,
     areas: u64,
     /// Sections per ring of trace records; 0: there are none.
@@ -143,10 +144,11 @@ impl Memory {
         let Extent { areas, pool, size } = Extent::new(image_end, vcpus, pool_bytes, trace_sections)?;
         let map = GuestMemoryMmap::from_ranges(&[(Gpa(0), size as usize)])
             .map_err(|error| cannot_map(size, std::io::Error::other(error.to_string())))?;
-        let memory = Self { map, identity: None, vcpus: u64::from(vcpus), areas, trace_sections, pool, size };
+        let memory =
+            Self { map, own_addresses: None, vcpus: u64::from(vcpus), areas, trace_sections, pool, size };
         // Large host pages save both the host's faults and the guest's TLB; without them all still works.
         // SAFETY: advice on a mapping of exactly this length that this struct owns.
-        unsafe { libc::madvise(memory.host_base().cast(), size as usize, libc::MADV_HUGEPAGE) };
+        _ = unsafe { madvise(memory.host_base().cast(), size as usize, Advice::LinuxHugepage) };
         Ok(memory)
     }
 
@@ -158,29 +160,37 @@ impl Memory {
         trace_sections: u64,
     ) -> Result<Self, RunError> {
         let Extent { areas, pool, size } = Extent::new(image_end, vcpus, 0, trace_sections)?;
-        let identity = Identity::map(LARGE_PAGE..size).map_err(|error| match error.raw_os_error() {
+        let own_addresses = OwnAddresses::map(LARGE_PAGE..size).map_err(|error| match error.raw_os_error() {
             Some(libc::EEXIST | libc::EPERM) => RunError::HostLacks(format!(
                 "addresses {LARGE_PAGE:#x} to {size:#x} of this process are taken or forbidden ({error}); \
                  --engine threads runs one guest at a time, in a position-independent haltkick"
             )),
             _ => cannot_map(size, error),
         })?;
-        let map = identity.guest_memory().map_err(|error| cannot_map(size, error))?;
-        Ok(Self { map, identity: Some(identity), vcpus: u64::from(vcpus), areas, trace_sections, pool, size })
+        let map = own_addresses.guest_memory().map_err(|error| cannot_map(size, error))?;
+        Ok(Self {
+            map,
+            own_addresses: Some(own_addresses),
+            vcpus: u64::from(vcpus),
+            areas,
+            trace_sections,
+            pool,
+            size,
+        })
     }
 
     /// Makes `range`, which was written, executable instead of writable. Only for memory at its own addresses.
     pub(crate) fn make_executable(&self, range: std::ops::Range<u64>) -> Result<(), RunError> {
-        self.identity
+        self.own_addresses
             .as_ref()
             .expect("only threads of this process execute its memory")
-            .make_executable(range)
+            .make_executable(&range)
             .map_err(|source| RunError::System { what: "make the image's code executable".into(), source })
     }
 
     /// The guest's addresses that have memory.
     pub(crate) fn mapped(&self) -> std::ops::Range<u64> {
-        if self.identity.is_some() { LARGE_PAGE..self.size } else { 0..self.size }
+        if self.own_addresses.is_some() { LARGE_PAGE..self.size } else { 0..self.size }
     }
 
     /// Number of vCPUs.
@@ -358,18 +368,9 @@ impl Memory {
         let place = self.map.get_slice(Gpa(address), bytes).expect("as above").ptr_guard_mut().as_ptr();
         // SAFETY: replaces pages of the mapping that this struct owns, before anything refers to them (the flags have a place
         // of their own, asserted above; the callers see to the others); they are unmapped with the rest.
-        let mapped = unsafe {
-            libc::mmap(
-                place.cast(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if mapped == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
+        unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(place.cast(), bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, 0)?;
         }
         self.write(address, &was);
         Ok(())

@@ -2,4 +2,5 @@
 
 pub(crate) mod activity;
 pub(crate) mod memory;
+mod own_addresses;
 pub(crate) mod tsc;

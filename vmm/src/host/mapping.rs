@@ -1,69 +1,82 @@
-//! Memory of this process at the guest's own addresses, for an image whose code this process runs itself.
-#![expect(unsafe_code, reason = "maps memory at given addresses, and makes some of it executable")]
+//! Mappings of this process's memory, each of which ends when it is dropped.
+#![expect(unsafe_code, reason = "maps memory, and makes some of it executable")]
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
-/// Memory of this process whose addresses are the guest's.
-pub(crate) struct Identity(Range<u64>);
+/// Memory that is mapped for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
 
-impl Identity {
-    /// Maps zeroed memory at exactly `range`.
-    pub(crate) fn map(range: Range<u64>) -> io::Result<Self> {
-        let length = (range.end - range.start) as usize;
-        let wanted = range.start as *mut libc::c_void;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+// SAFETY: the memory is nobody's in particular; whoever goes there answers for how.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: it gives nothing but addresses.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `bytes` of `file` from `offset` on, shared with all who map it, to be read and written.
+    pub(crate) fn shared(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
+        Self::of_file(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// The same, to be read only.
+    pub(crate) fn shared_to_read(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
+        Self::of_file(file, offset, bytes, ProtFlags::READ)
+    }
+
+    fn of_file(file: BorrowedFd<'_>, offset: usize, bytes: usize, access: ProtFlags) -> io::Result<Self> {
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, offset as u64) };
+        Ok(Self { start: NonNull::new(start?.cast()).expect("mappings do not begin at 0"), bytes })
+    }
+
+    /// Zeroed memory at exactly `range`, where nothing may be yet.
+    pub(crate) fn at(range: &Range<u64>) -> io::Result<Self> {
+        let bytes = (range.end - range.start) as usize;
+        let wanted = range.start as *mut std::ffi::c_void;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a new mapping that replaces none.
-        let got = unsafe { libc::mmap(wanted, length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if got == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        if got != wanted {
-            // A kernel before 4.17 takes the address for a wish.
-            // SAFETY: the mapping just made, which nothing refers to.
-            unsafe { libc::munmap(got, length) };
-            return Err(io::Error::from_raw_os_error(libc::EEXIST));
-        }
-        Ok(Self(range))
+        let got = unsafe { mmap_anonymous(wanted, bytes, access, flags) }?;
+        let mapping = Self { start: NonNull::new(got.cast()).expect("mappings do not begin at 0"), bytes };
+        // A kernel before 4.17 takes the address for a wish.
+        if got == wanted { Ok(mapping) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
     }
 
-    /// It as guest memory, to be dropped before this is.
-    pub(crate) fn guest_memory(&self) -> io::Result<GuestMemoryMmap> {
-        let other = |error: String| io::Error::other(error);
-        let length = (self.0.end - self.0.start) as usize;
-        // SAFETY: a live mapping of that length; the caller drops what is made here first.
-        let region = unsafe {
-            MmapRegion::build_raw(
-                self.0.start as *mut u8,
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            )
-        };
-        let region = region.map_err(|error| other(error.to_string()))?;
-        let region = GuestRegionMmap::new(region, GuestAddress(self.0.start))
-            .ok_or_else(|| other("the guest's addresses overflow".into()))?;
-        GuestMemoryMmap::from_regions(vec![region]).map_err(|error| other(error.to_string()))
+    /// Where it begins.
+    pub(crate) fn start<T>(&self) -> NonNull<T> {
+        self.start.cast()
     }
 
-    /// Makes `range` executable instead of writable.
-    pub(crate) fn make_executable(&self, range: Range<u64>) -> io::Result<()> {
+    /// Its length.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes the pages of `range`, whose first address begins one, executable instead of writable. Whoever calls this no longer
+    /// writes there.
+    pub(crate) fn make_executable(&self, range: &Range<u64>) -> io::Result<()> {
         const PAGE: u64 = 4096;
-        assert!(range.start.is_multiple_of(PAGE) && self.0.start <= range.start && range.end <= self.0.end);
-        let length = (range.end - range.start).next_multiple_of(PAGE) as usize;
-        // SAFETY: within the mapping, as just checked; nobody writes to the image's code after it was loaded.
-        let result = unsafe {
-            libc::mprotect(range.start as *mut libc::c_void, length, libc::PROT_READ | libc::PROT_EXEC)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let (start, end) = (self.start.as_ptr() as u64, self.start.as_ptr() as u64 + self.bytes as u64);
+        assert!(range.start.is_multiple_of(PAGE) && start <= range.start && range.end <= end);
+        let bytes = (range.end - range.start).next_multiple_of(PAGE) as usize;
+        let access = MprotectFlags::READ | MprotectFlags::EXEC;
+        // SAFETY: within the mapping, as just checked.
+        unsafe { mprotect(range.start as *mut std::ffi::c_void, bytes, access) }.map_err(io::Error::from)
     }
 }
 
-impl Drop for Identity {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, of the same length; `Memory` holds both this and all references to it.
-        unsafe { libc::munmap(self.0.start as *mut libc::c_void, (self.0.end - self.0.start) as usize) };
+        // SAFETY: a mapping that was made here, of that length; whoever used its addresses has done so within its life.
+        _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

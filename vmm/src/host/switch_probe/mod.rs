@@ -20,13 +20,13 @@ mod ring;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
 
 use crate::host::locks::lock;
+use crate::host::mapping::Mapping;
 use crate::host::switches::{Reported, Switch, ThreadDoes};
 use ring::Ring;
 
@@ -186,7 +186,7 @@ impl Doing {
     fn new() -> io::Result<Self> {
         let entries = DROPPED as u32 + 1;
         let fd = create_map(BPF_MAP_TYPE_ARRAY, 4, size_of::<u64>() as u32, entries, BPF_F_MMAPABLE)?;
-        let words = Mapping::new(fd.as_fd(), Self::BYTES, 0, libc::PROT_READ | libc::PROT_WRITE)?;
+        let words = Mapping::shared(fd.as_fd(), 0, Self::BYTES)?;
         Ok(Self { fd, words })
     }
 
@@ -196,48 +196,9 @@ impl Doing {
         assert!(index <= DROPPED);
         // SAFETY: the mapping has room for that many aligned words, lives as long as `self`, and is only ever accessed
         // atomically.
-        unsafe { self.words.start.cast::<AtomicU64>().add(index).as_ref() }
+        unsafe { self.words.start::<AtomicU64>().add(index).as_ref() }
     }
 }
-
-/// A part of a map in this process.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapping {
-    fn new(fd: BorrowedFd<'_>, bytes: usize, offset: usize, protection: libc::c_int) -> io::Result<Self> {
-        // SAFETY: a new mapping, at a place that the kernel chooses.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { start: NonNull::new(start.cast()).expect("mappings do not begin at 0"), bytes })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, to which nothing refers any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-// SAFETY: shared memory, of which the users of the mapping access every word atomically or by the ring's protocol.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 /// Arguments of BPF_MAP_CREATE.
 #[repr(C)]

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::Mapping;
+use crate::host::mapping::Mapping;
 use crate::host::switches::Switch;
 
 /// In a record's length: it is still being written; it is to be left out.
@@ -32,8 +32,8 @@ pub(super) struct Ring {
 impl Ring {
     /// The ring of `data_bytes`, a power of two.
     pub(super) fn new(fd: OwnedFd, data_bytes: usize) -> io::Result<Self> {
-        let reader = Mapping::new(fd.as_fd(), PAGE_BYTES, 0, libc::PROT_READ | libc::PROT_WRITE)?;
-        let writers = Mapping::new(fd.as_fd(), PAGE_BYTES + 2 * data_bytes, PAGE_BYTES, libc::PROT_READ)?;
+        let reader = Mapping::shared(fd.as_fd(), 0, PAGE_BYTES)?;
+        let writers = Mapping::shared_to_read(fd.as_fd(), PAGE_BYTES, PAGE_BYTES + 2 * data_bytes)?;
         Ok(Self { fd, reader, writers, data_bytes })
     }
 
@@ -41,7 +41,7 @@ impl Ring {
     pub(super) fn drain(&self, mut each: impl FnMut(Switch)) {
         // SAFETY: each at the beginning of a page that is mapped while `self` lives.
         let (read, written) = unsafe {
-            (self.reader.start.cast::<AtomicU64>().as_ref(), self.writers.start.cast::<AtomicU64>().as_ref())
+            (self.reader.start::<AtomicU64>().as_ref(), self.writers.start::<AtomicU64>().as_ref())
         };
         // Relaxed: only readers write it. Acquire: pairs with the kernel's release; what lies before it is a record.
         let mut at = read.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Ring {
             let offset = at as usize & (self.data_bytes - 1);
             // SAFETY: within the first of the two copies of the data, which follow the writers' page; records are
             // aligned to 8 bytes.
-            let record = unsafe { self.writers.start.add(PAGE_BYTES + offset) };
+            let record = unsafe { self.writers.start::<u8>().add(PAGE_BYTES + offset) };
             // SAFETY: as above; the kernel writes this word once more, when the record is complete.
             let header = unsafe { record.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
             if header & BUSY != 0 {

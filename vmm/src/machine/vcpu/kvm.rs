@@ -11,8 +11,7 @@
 #![expect(unsafe_code, reason = "KVM_RUN and the page it shares with the kernel")]
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use kvm_bindings::{
@@ -21,6 +20,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 
+use crate::host::mapping::Mapping;
 use crate::host::signal;
 use crate::machine::exits::Exit;
 use crate::machine::kvm_stats;
@@ -48,34 +48,19 @@ pub(crate) struct KvmVcpu {
     pub(crate) fd: VcpuFd,
     /// What serves its port and memory accesses, in a Linux guest. Others have no such things.
     pub(crate) devices: Option<Arc<dyn Ports>>,
-    run: NonNull<kvm_run>,
-    run_bytes: usize,
+    /// Holds a `kvm_run`, and behind it what ports take and give.
+    page: Mapping,
     /// What KVM had counted before the guest's own first instruction.
     stats_before: Vec<(String, u64)>,
 }
 
-// SAFETY: `run` points to a mapping that this struct owns and unmaps; nothing about it is bound to a thread.
-unsafe impl Send for KvmVcpu {}
-
 impl KvmVcpu {
     /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE).
     pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new shared mapping of the vCPU file, placed by the kernel.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                run_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let run = NonNull::new(page.cast()).expect("mmap does not place anything at 0");
-        let vcpu = Self { id, fd, devices: None, run, run_bytes, stats_before: Vec::new() };
+        // SAFETY: the descriptor of `fd`, which lives for longer than this.
+        let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+        let page = Mapping::shared(file, 0, run_bytes)?;
+        let vcpu = Self { id, fd, devices: None, page, stats_before: Vec::new() };
         vcpu.open_kick_signal()?;
         Ok(vcpu)
     }
@@ -134,7 +119,7 @@ impl KvmVcpu {
     }
 
     fn parse(&self) -> Exit {
-        let run = self.run.as_ptr();
+        let run = self.page.start::<kvm_run>().as_ptr();
         // SAFETY: the mapping is at least one `kvm_run` long (KVM says so) and the kernel writes it only in KVM_RUN,
         // which `&self` after `&mut self` in `run` excludes. Each union field is the one of the exit reason.
         unsafe {
@@ -179,13 +164,13 @@ impl KvmVcpu {
     ) -> Exit {
         let (size, start) = (usize::from(io.size), io.data_offset as usize);
         let bytes = size * io.count as usize;
-        if !matches!(size, 1 | 2 | 4) || start > self.run_bytes || bytes > self.run_bytes - start {
+        if !matches!(size, 1 | 2 | 4) || start > self.page.bytes() || bytes > self.page.bytes() - start {
             return Exit::Unexpected { reason: KVM_EXIT_IO, detail: u64::from(io.port) };
         }
         for at in (start..start + bytes).step_by(size) {
             // SAFETY: `size` bytes within the mapping, as just checked, which nobody else writes outside of KVM_RUN.
             let data =
-                unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr().cast::<u8>().add(at), size) };
+                unsafe { std::slice::from_raw_parts_mut(self.page.start::<u8>().as_ptr().add(at), size) };
             if u32::from(io.direction) == KVM_EXIT_IO_OUT {
                 devices.write(io.port, data);
             } else {
@@ -202,20 +187,13 @@ impl KvmVcpu {
         if u32::from(io.direction) != KVM_EXIT_IO_OUT
             || io.size != 4
             || io.count != 1
-            || data + 4 > self.run_bytes
+            || data + 4 > self.page.bytes()
         {
             return unexpected;
         }
         // SAFETY: four bytes within the mapping, as just checked; the kernel aligns the data area to a page.
-        let value = unsafe { self.run.as_ptr().cast::<u8>().add(data).cast::<u32>().read_volatile() };
+        let value = unsafe { self.page.start::<u8>().as_ptr().add(data).cast::<u32>().read_volatile() };
         Exit::from_hypercall(io.port, value).unwrap_or(unexpected)
-    }
-}
-
-impl Drop for KvmVcpu {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, of the same length; nothing refers to it any more.
-        unsafe { libc::munmap(self.run.as_ptr().cast(), self.run_bytes) };
     }
 }
 
