@@ -28,7 +28,7 @@ pub use engines::linux::{
     ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
 };
 pub use engines::qemu::find_qemu;
-pub use engines::vmm::{Ended, run, run_guests, run_with_readings};
+pub use engines::{Ended, run, run_guests, run_with_readings};
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
     Word,

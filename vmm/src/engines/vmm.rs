@@ -1,8 +1,8 @@
-//! A run from start to end: build the guest, start a scheduler, supervise, collect.
+//! A run by our own VMM from start to end: build the guests, start a scheduler, supervise, collect.
 
 use std::sync::atomic::AtomicBool;
 
-use crate::engines::qemu;
+use crate::engines::Ended;
 use crate::explain::{self, Scene};
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{now_ns, read_tsc};
@@ -17,110 +17,64 @@ use crate::machine::wanted::Wanted;
 use crate::observe::instruments::Instruments;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
-use crate::run::check::choose;
 use crate::run::collect::{self, Facts};
 use crate::run::config::{Engine, RunConfig};
-use crate::run::outcome::Outcome;
 use crate::run::readings::Readings;
-use crate::run::supervise::Supervisor;
+use crate::run::supervise::{Observed, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::account::Place;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{Hints, Watcher};
-use crate::sched::{Sched, Scheduler};
+use crate::sched::shared::Shared;
+use crate::sched::{Finished, Sched, Scheduler};
 
-/// Runs one guest to the end of its window.
-///
-/// `stop` is polled: setting it (from a signal handler) ends the run with [`RunError::Interrupted`].
-///
-/// # Errors
-/// Every way in which a run can end without an outcome, see [`RunError`].
-pub fn run(config: &RunConfig, image: &Image, stop: &AtomicBool) -> Result<Outcome, RunError> {
-    run_with_readings(config, image, stop, &Instruments::default(), &mut Readings::default())
+/// What is known of all guests when their threads have ended.
+struct Ran<'a> {
+    configs: &'a [&'a RunConfig],
+    image: &'a Image,
+    chosen: &'a [Chosen],
+    machines: &'a [Machine],
+    hinted: &'a [(Watcher, Hints)],
+    guests: &'a [GuestRun<'a>],
+    pmu: &'a Pmu,
+    start_tsc: u64,
+    /// A thread failed that all guests need.
+    is_broken: bool,
+    /// What the supervisor says.
+    verdict: Result<(), RunError>,
+    /// The host's clocks when the guests were told to stop.
+    stopped: (u64, u64),
 }
 
-/// Like [`run`], and fills in `readings`, whether the run succeeds or fails. Guests beside the first have theirs in
-/// [`Outcome::beside`]; if one of them fails, the run does.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_with_readings(
-    config: &RunConfig,
+/// Runs `configs`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
+/// Its steps in order: what each makes lives until the last one.
+pub(super) fn run(
+    configs: &[&RunConfig],
     image: &Image,
+    chosen: &[Chosen],
     stop: &AtomicBool,
     instruments: &Instruments,
-    readings: &mut Readings,
-) -> Result<Outcome, RunError> {
-    let several = !config.beside.is_empty();
-    let (mut first, mut beside) = (None, Vec::new());
-    for ended in run_guests(config, image, stop, instruments)? {
-        let named = |source| RunError::Guest { name: ended.name.clone(), source: Box::new(source) };
-        match ended.result.map_err(|error| if several { named(error) } else { error }) {
-            Err(error) => {
-                *readings = ended.readings;
-                return Err(error);
-            }
-            Ok(outcome) if first.is_none() => {
-                *readings = ended.readings;
-                first = Some(outcome);
-            }
-            Ok(outcome) => beside.push(outcome),
-        }
-    }
-    let first = first.expect("a run has a guest");
-    Ok(Outcome { beside, ..first })
-}
-
-/// How a guest of a run ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// Its name.
-    pub name: String,
-    /// What it found out; a failure of one leaves the others' outcomes.
-    pub result: Result<Outcome, RunError>,
-    /// What was seen of it besides.
-    pub readings: Readings,
-}
-
-/// Runs a guest and those beside it, all at the same time, and says how each ended, in that order. A profile and a trace
-/// are of all of them together; the first has them.
-///
-/// # Errors
-/// What concerns all of them: settings that make no sense, what the host lacks, a request to stop.
-pub fn run_guests(
-    config: &RunConfig,
-    image: &Image,
-    stop: &AtomicBool,
-    instruments: &Instruments,
+    start_tsc: u64,
 ) -> Result<Vec<Ended>, RunError> {
-    let start_tsc = read_tsc();
-    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    let chosen = choose(&configs, image)?;
+    let config = configs[0];
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
-    let (threads, reported_guests) = match config.sched {
-        Sched::Vmm => (config.cpus.len(), 0),
-        Sched::Host => (vcpus as usize, configs.len()),
-    };
-    let notes = Notes::new(instruments, threads, reported_guests, config.seed);
-    if let Engine::Qemu(accelerator) = config.engine {
-        let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;
-        return Ok(vec![Ended { name: config.name.clone(), result: Ok(outcome), readings }]);
-    }
+    let notes = notes(configs, instruments, vcpus);
     let machines =
-        configs.iter().zip(&chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
+        configs.iter().zip(chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
     let hinted: Vec<_> =
         configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
-    let guests = guest_runs(&configs, &machines, &hinted, image, &notes);
+    let guests = guest_runs(configs, &machines, &hinted, image, &notes);
     let plan = config.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
     let scheduler = Scheduler::new(config.rules(), &guests, vcpus, plan);
     let pmu = counters(config);
-    let mut supervisor = Supervisor::new(&configs, &guests, &scheduler, &pmu, stop);
+    let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
+    let mut supervisor = Supervisor::new(configs, &guests, (image, &memories), &scheduler, &pmu, stop);
 
     let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
@@ -133,47 +87,81 @@ pub fn run_guests(
     let observed = supervisor.into_observed(&notes);
     let is_broken = scheduler.is_broken();
     let mut finished = scheduler.finish();
+    let ran = Ran {
+        configs,
+        image,
+        chosen,
+        machines: &machines,
+        hinted: &hinted,
+        guests: &guests,
+        pmu: &pmu,
+        start_tsc,
+        is_broken,
+        verdict,
+        stopped,
+    };
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
-        let (config, machine, guest) = (configs[index], &machines[index], &guests[index]);
-        let mut of_guest: Vec<_> = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
-        for (vcpu, since_ns) in of_guest.iter_mut().zip(&observed.preempted_since) {
+        let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
+        ended.push(ran.end_of(index, observed, of_guest)?);
+    }
+    let switches = (config.sched == Sched::Host).then(|| switches_of(&hinted));
+    let about = About::new(about_guests(configs), &config.cpus, image, guests[0].window.times(), switches);
+    let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
+    drop(ran);
+    drop(guests);
+    let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about);
+    (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
+    Ok(ended)
+}
+
+impl Ran<'_> {
+    /// How guest number `index` ended. An error is one that concerns all of them.
+    fn end_of(
+        &self,
+        index: usize,
+        observed: Observed,
+        mut finished: Vec<Finished>,
+    ) -> Result<Ended, RunError> {
+        let (config, guest) = (self.configs[index], &self.guests[index]);
+        for (vcpu, since_ns) in finished.iter_mut().zip(&observed.preempted_since) {
             if let (Place::Running, &Some(since_ns)) = (vcpu.place, since_ns) {
                 vcpu.place = Place::Preempted { since_ns };
             }
         }
         let facts = Facts {
             config,
-            image,
-            machine,
-            hints: &hinted[index].1,
+            image: self.image,
+            machine: &self.machines[index],
+            hints: &self.hinted[index].1,
             guest,
-            lock: chosen[index].lock,
-            workload: chosen[index].workload,
+            lock: self.chosen[index].lock,
+            workload: self.chosen[index].workload,
             observed,
-            finished: &of_guest,
-            pmu: &pmu,
-            start_tsc,
+            finished: &finished,
+            pmu: self.pmu,
+            start_tsc: self.start_tsc,
         };
         // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
-        let failure = guest.take_failure();
-        let result = match (failure, &verdict) {
-            (Some(failure), _) if is_broken => return Err(failure),
+        let result = match (guest.take_failure(), &self.verdict) {
+            (Some(failure), _) if self.is_broken => return Err(failure),
             (Some(failure), _) => Err(failure),
             (None, Err(_)) => return Err(RunError::Interrupted),
             (None, Ok(())) => collect::outcome(&facts),
         };
-        let readings = readings_of(&facts, result.as_ref().err(), stopped);
-        ended.push(Ended { name: config.name.clone(), result, readings });
+        let readings = readings_of(&facts, result.as_ref().err(), self.stopped);
+        Ok(Ended { name: config.name.clone(), result, readings })
     }
-    let switches = (config.sched == Sched::Host).then(|| switches_of(&hinted));
-    let about = About::new(about_guests(&configs), &config.cpus, image, guests[0].window.times(), switches);
-    let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
-    drop(guests);
-    let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
-    let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about);
-    (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
-    Ok(ended)
+}
+
+/// Where the threads of a run with so many vCPUs hand in what they note.
+fn notes(configs: &[&RunConfig], instruments: &Instruments, vcpus: u32) -> Notes {
+    let config = configs[0];
+    let (threads, reported_guests) = match config.sched {
+        Sched::Vmm => (config.cpus.len(), 0),
+        Sched::Host => (vcpus as usize, configs.len()),
+    };
+    Notes::new(instruments, threads, reported_guests, config.seed)
 }
 
 /// The cache events of the guest, as far as they are asked for and can be told from other guests'.
@@ -243,9 +231,12 @@ fn guest_runs<'a>(
     let mut guests = Vec::new();
     for (index, ((config, machine), (watcher, _))) in configs.iter().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
-        let (memory, place) = (&machine.memory, (index, first_vcpu));
-        let mut guest = GuestRun::new(config.work(), (memory, watcher), image, tsc, place, notes);
+        let kept = (config.attribution, config.sched == Sched::Vmm);
+        let shared = Shared::new(&machine.memory, image, config.lock_count, &tsc, kept);
+        let mut guest = GuestRun::new(config.vcpus, tsc, watcher, notes);
+        guest.shared = Some(shared);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
+        (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
         first_vcpu += config.vcpus;
     }

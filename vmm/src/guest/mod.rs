@@ -3,4 +3,5 @@
 pub(crate) mod activity;
 pub(crate) mod memory;
 mod own_addresses;
+pub(crate) mod reports;
 pub(crate) mod tsc;

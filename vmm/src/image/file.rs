@@ -206,28 +206,7 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
 
     let note = find_note(endian, program_headers, bytes)
         .ok_or_else(|| error("has no Haltkick note: it is not a Haltkick guest"))?;
-    if note.abi_version != ABI_VERSION {
-        let reason = format!(
-            "was built for ABI version {}, this haltkick speaks version {ABI_VERSION}: rebuild the image",
-            note.abi_version
-        );
-        return Err(image_error(path, reason));
-    }
-    if note.fingerprint != 0 && note.fingerprint != ABI_FINGERPRINT {
-        let reason = format!(
-            "was built from another state of the ABI (fingerprint {:#x}) than this haltkick ({ABI_FINGERPRINT:#x}): rebuild \
-             the image",
-            note.fingerprint
-        );
-        return Err(image_error(path, reason));
-    }
-    if !Features::KNOWN.has(note.features) {
-        let unknown = note.features.0 & !Features::KNOWN.0;
-        return Err(image_error(
-            path,
-            format!("has features that this haltkick does not know ({unknown:#x})"),
-        ));
-    }
+    check_note(path, &note)?;
 
     let (segments, end) = load_segments(path, endian, program_headers, bytes)?;
     let inside = |address: u64, size: u64| {
@@ -258,6 +237,33 @@ fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
         symbols: OnceLock::new(),
         elf,
     })
+}
+
+/// Refuses an image that was built for another ABI.
+fn check_note(path: &Path, note: &ImageNote) -> Result<(), RunError> {
+    if note.abi_version != ABI_VERSION {
+        let reason = format!(
+            "was built for ABI version {}, this haltkick speaks version {ABI_VERSION}: rebuild the image",
+            note.abi_version
+        );
+        return Err(image_error(path, reason));
+    }
+    if note.fingerprint != 0 && note.fingerprint != ABI_FINGERPRINT {
+        let reason = format!(
+            "was built from another state of the ABI (fingerprint {:#x}) than this haltkick ({ABI_FINGERPRINT:#x}): rebuild \
+             the image",
+            note.fingerprint
+        );
+        return Err(image_error(path, reason));
+    }
+    if !Features::KNOWN.has(note.features) {
+        let unknown = note.features.0 & !Features::KNOWN.0;
+        return Err(image_error(
+            path,
+            format!("has features that this haltkick does not know ({unknown:#x})"),
+        ));
+    }
+    Ok(())
 }
 
 fn find_note(

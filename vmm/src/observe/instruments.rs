@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::host::error::RunError;
+use crate::observe::profile::PROFILE_PERIODS;
+
 /// What a run is asked to show.
 #[derive(Clone, Debug, Default)]
 pub struct Instruments {
@@ -9,4 +12,17 @@ pub struct Instruments {
     pub profile: Option<Duration>,
     /// Note who ran where, who waited and held what, and who kicked whom.
     pub trace: bool,
+}
+
+impl Instruments {
+    /// Refuses what cannot be shown.
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        let (shortest, longest) = PROFILE_PERIODS;
+        match self.profile.filter(|period| !(shortest..=longest).contains(period)) {
+            Some(period) => Err(RunError::Usage(format!(
+                "a profile's samples are {shortest:?} to {longest:?} apart, not {period:?}"
+            ))),
+            None => Ok(()),
+        }
+    }
 }

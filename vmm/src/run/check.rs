@@ -13,6 +13,9 @@ use crate::run::told::{Chosen, pool_bytes};
 use crate::sched::Sched;
 use crate::sched::deschedule::Deschedule;
 
+/// Points that have a bit in the word that names them to the guest.
+const MOST_POINTS: usize = u64::BITS as usize;
+
 /// Refuses what cannot be run, as far as that can be told before anything is created.
 ///
 /// # Errors
@@ -31,29 +34,72 @@ pub(crate) fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen
     Ok(chosen)
 }
 
-/// Checks vCPUs and pCPUs, of any guest.
-pub(crate) fn check_cpus(config: &RunConfig) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
-    if config.vcpus == 0 {
-        return usage("a guest needs at least 1 vCPU".into());
+impl RunConfig {
+    /// Refuses settings that cannot be, whatever the image: of any guest, whoever runs it.
+    ///
+    /// # Errors
+    /// [`RunError::Usage`].
+    pub fn check(&self) -> Result<(), RunError> {
+        self.check_cpus()?;
+        self.check_slices()?;
+        let usage = |text: String| Err(RunError::Usage(text));
+        if self.lock_count == 0 || self.lock_count > MAX_LOCKS {
+            return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", self.lock_count));
+        }
+        let shape = self.shape;
+        if shape.dirty_lines > shape.footprint_lines {
+            let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
+            return usage(format!("a section cannot write {dirty} of {all} cache lines"));
+        }
+        if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
+            return usage("a share is 100 % at most".into());
+        }
+        Ok(())
     }
-    if config.cpus.is_empty() {
-        return usage("a run needs at least one pCPU".into());
+
+    fn check_cpus(&self) -> Result<(), RunError> {
+        let usage = |text: String| Err(RunError::Usage(text));
+        if self.vcpus == 0 {
+            return usage("a guest needs at least 1 vCPU".into());
+        }
+        if self.cpus.is_empty() {
+            return usage("a run needs at least one pCPU".into());
+        }
+        let allowed = affinity::allowed_cpus();
+        if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
+        }
+        let twice = |(at, cpu): (usize, &u32)| self.cpus[..at].contains(cpu).then_some(*cpu);
+        match self.cpus.iter().enumerate().find_map(twice) {
+            Some(cpu) => usage(format!("CPU {cpu} is named twice: a run has one runner on each pCPU")),
+            None => Ok(()),
+        }
     }
-    let allowed = affinity::allowed_cpus();
-    if let Some(cpu) = config.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
+
+    fn check_slices(&self) -> Result<(), RunError> {
+        let usage = |text: String| Err(RunError::Usage(text));
+        if self.slice.is_zero() {
+            return usage("a slice of no length never ends: use one of 50us to 100ms".into());
+        }
+        if self.sched == Sched::Host && !self.grace.is_zero() {
+            return usage(
+                "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
+            );
+        }
+        if self.sched == Sched::Host && self.kick_yields {
+            return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
+        }
+        if self.grace > self.slice {
+            return usage(format!("a grace of {:?} is longer than the slice, {:?}", self.grace, self.slice));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Checks everything that can be checked before anything is created.
 fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
-    check_cpus(config)?;
-    if config.lock_count == 0 || config.lock_count > MAX_LOCKS {
-        return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", config.lock_count));
-    }
+    config.check()?;
     let find =
         |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
         {
@@ -78,17 +124,6 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     }
     check_kind(image, lock, workload)?;
     check_shape(config, &image.locks[lock])?;
-    if config.sched == Sched::Host && !config.grace.is_zero() {
-        return usage(
-            "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
-        );
-    }
-    if config.sched == Sched::Host && config.kick_yields {
-        return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
-    }
-    if config.grace > config.slice {
-        return usage(format!("a grace of {:?} is longer than the slice, {:?}", config.grace, config.slice));
-    }
     let point = match &config.deschedule {
         Some(deschedule) => {
             check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
@@ -127,17 +162,10 @@ fn check_threads(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
 /// What sections touch must fit into the guest.
 fn check_shape(config: &RunConfig, lock: &Entry) -> Result<(), RunError> {
     let shape = config.shape;
-    if shape.dirty_lines > shape.footprint_lines {
-        let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
-        return Err(RunError::Usage(format!("a section cannot write {dirty} of {all} cache lines")));
-    }
     let owners = if lock.is_lock_free() { config.vcpus } else { config.lock_count };
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
     if lines > MOST_LINES {
         return Err(RunError::Usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
-    }
-    if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
-        return Err(RunError::Usage("a share is 100 % at most".into()));
     }
     Ok(())
 }
@@ -150,8 +178,14 @@ fn check_deschedule(
     image: &Image,
 ) -> Result<Option<u32>, RunError> {
     deschedule.check(lock, workload, image).map_err(RunError::Usage)?;
-    let position = |name: &str| image.points.iter().position(|point| point.name == name);
-    Ok(deschedule.at.as_deref().and_then(position).map(|point| point as u32))
+    let Some(at) = &deschedule.at else { return Ok(None) };
+    let position = image.points.iter().position(|point| point.name == *at).expect("just checked");
+    if position >= MOST_POINTS {
+        return Err(RunError::Usage(format!(
+            "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
+        )));
+    }
+    Ok(Some(position as u32))
 }
 
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has

@@ -9,6 +9,7 @@ use haltkick_hypercalls::{
 };
 
 use crate::guest::activity::ByActivity;
+use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::time::{Ticks, TscRate};
@@ -51,7 +52,7 @@ pub(crate) struct Facts<'a> {
 pub(crate) struct Seen<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) image: &'a Image,
-    pub(crate) guest: &'a GuestRun<'a>,
+    pub(crate) memory: &'a Memory,
     /// Index of the lock.
     pub(crate) lock: u32,
     /// Index of the workload.
@@ -59,19 +60,19 @@ pub(crate) struct Seen<'a> {
     pub(crate) patched_sites: usize,
 }
 
-/// Checks the run and sums it up.
+/// Checks the run and sums it up. As long as an outcome has fields.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let seen = Seen {
         config: facts.config,
         image: facts.image,
-        guest: facts.guest,
+        memory: &facts.machine.memory,
         lock: facts.lock,
         workload: facts.workload,
         patched_sites: facts.machine.patched_sites,
     };
     check_stacks(&seen)?;
     let lost_updates = check_exclusion(&seen)?;
-    let control = facts.guest.memory.control();
+    let control = facts.machine.memory.control();
     let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
         let mut sum = ByActivity::default();
         facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
@@ -150,7 +151,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
 
 /// What vCPU 0 measured at boot.
 pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
-    let slots = &seen.guest.memory.control().pair_ticks;
+    let slots = &seen.memory.control().pair_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     PairTicks {
         compiled_in: measured(PAIR_COMPILED_IN),
@@ -161,7 +162,7 @@ pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
 
 /// A stack that was too short was used on into what lies behind it: nothing can be believed any more.
 fn check_stacks(seen: &Seen<'_>) -> Result<(), RunError> {
-    let overrun = |vcpu| seen.guest.memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
+    let overrun = |vcpu| seen.memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
     match (0..seen.config.vcpus).find_map(overrun) {
         Some((vcpu, stack)) => {
             Err(RunError::GuestFailed { vcpu, reason: format!("it has used more than its {stack}") })
@@ -184,7 +185,7 @@ pub(crate) fn ideal(seen: &Seen<'_>) -> Ideal {
 
 /// What the instrument costs.
 pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
-    let slots = &seen.guest.memory.control().cost_ticks;
+    let slots = &seen.memory.control().cost_ticks;
     let measured = |slot: usize| Some(slots[slot].load(Ordering::Relaxed)).filter(|&ticks| ticks > 0);
     Costs {
         stamp: measured(COST_STAMP),
@@ -197,7 +198,7 @@ pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
 
 /// Sections of each lock that vCPUs say they have entered; none where nobody watched.
 pub(crate) fn entered(seen: &Seen<'_>) -> Vec<u64> {
-    let of = |lock| add_up((0..seen.config.vcpus).map(|vcpu| seen.guest.memory.entered(vcpu, lock)));
+    let of = |lock| add_up((0..seen.config.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
     if seen.config.oracle { (0..seen.config.lock_count).map(of).collect() } else { vec![] }
 }
 
@@ -208,7 +209,7 @@ pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> 
     if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.config.oracle {
         return Ok(None);
     }
-    let memory = seen.guest.memory;
+    let memory = seen.memory;
     let oracles = (0..seen.config.lock_count).map(|lock| memory.oracle(lock));
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
@@ -232,7 +233,7 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 pub(crate) fn sum_results(seen: &Seen<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
-    let of = |vcpu| field(&seen.guest.area(vcpu).results).load(Ordering::Relaxed);
+    let of = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
     (0..seen.config.vcpus).map(of).fold(0, u64::wrapping_add)
 }
 
@@ -271,7 +272,7 @@ pub(crate) fn other_times(seen: &Seen<'_>) -> Vec<(String, TicksHistogram)> {
 fn sum_histograms(seen: &Seen<'_>, slot: usize) -> TicksHistogram {
     let mut sum = TicksHistogram::empty();
     for vcpu in 0..seen.config.vcpus {
-        let histogram: &Histogram = &seen.guest.area(vcpu).results.times[slot];
+        let histogram: &Histogram = &seen.memory.area(vcpu).results.times[slot];
         for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
             *total += u64::from(count.load(Ordering::Relaxed));
         }
@@ -286,12 +287,12 @@ const PIECES_NEEDED: usize = 5;
 
 /// How fast each vCPU's work went, by the pieces that it timed.
 pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed>> {
-    let rate = seen.guest.memory.control().work_rate.load(Ordering::Relaxed);
+    let rate = seen.memory.control().work_rate.load(Ordering::Relaxed);
     // The rate is in iterations per 2^20 ns, the clock's in ticks per 10^6 ns.
     let promised =
         WORK_PROBE_ITERATIONS as f64 * f64::from(1 << 20) / rate.max(1) as f64 * tsc_khz as f64 / 1e6;
     let of = |vcpu| {
-        let probes = &seen.guest.area(vcpu).work;
+        let probes = &seen.memory.area(vcpu).work;
         let taken = probes.taken.load(Ordering::Relaxed);
         let kept = (taken as usize).min(WORK_PROBES);
         let mut ticks: Vec<u32> =
@@ -307,7 +308,7 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
 /// everybody expects nanoseconds.
 pub(crate) fn lock_events(seen: &Seen<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
     let total = |(slot, name): (usize, &String)| {
-        let of = |vcpu| seen.guest.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
+        let of = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
         (name.clone(), shown(name, (0..seen.config.vcpus).map(of), tsc_khz))
     };
     seen.image.events.iter().enumerate().map(total).collect()
@@ -329,7 +330,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
 pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
     let mut check = HintCheck::default();
     for vcpu in 0..seen.config.vcpus {
-        let hint = &seen.guest.area(vcpu).hint;
+        let hint = &seen.memory.area(vcpu).hint;
         check.samples += hint.samples.load(Ordering::Relaxed);
         check.moved_while_marked += hint.moved_while_marked.load(Ordering::Relaxed);
         check.still_while_unmarked += hint.still_while_unmarked.load(Ordering::Relaxed);
@@ -389,7 +390,7 @@ fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
 }
 
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
-    let results = &facts.guest.area(vcpu.id).results;
+    let results = &facts.machine.memory.area(vcpu.id).results;
     let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
     let (run_ns, steal_ns) = match facts.config.sched {
         Sched::Vmm => (Some(vcpu.account.run_ns), Some(vcpu.account.steal_ns)),

@@ -9,7 +9,6 @@ use crate::machine::in_kernel::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::wanted::Wanted;
 use crate::sched::deschedule::Deschedule;
-use crate::sched::guest_run::Work;
 use crate::sched::hints::PreemptedBy;
 use crate::sched::{Rules, Sched, Share};
 
@@ -209,16 +208,6 @@ impl RunConfig {
             patch: None,
             pool_bytes: 0,
             trace_sections: 0,
-        }
-    }
-
-    /// What the threads that run its guest must know.
-    pub(crate) fn work(&self) -> Work {
-        Work {
-            vcpus: self.vcpus,
-            locks: self.lock_count,
-            attribution: self.attribution,
-            vmm_schedules: self.sched == Sched::Vmm,
         }
     }
 

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
+use crate::guest::memory::Memory;
 use crate::host::clock::{Moment, now_ns, process_cpu_time, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
+use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
 use crate::run::config::{MAX_WINDOWS, RunConfig};
@@ -90,6 +92,7 @@ impl Chances {
 struct Supervised<'a> {
     config: &'a RunConfig,
     guest: &'a GuestRun<'a>,
+    memory: &'a Memory,
     /// The guest sets something up first, and looks at the end at what it has left.
     checks_at_rest: bool,
     /// The guest says since when a vCPU waits.
@@ -118,19 +121,21 @@ impl<'a, 's> Supervisor<'a, 's> {
     pub(crate) fn new(
         configs: &[&'a RunConfig],
         guests: &'a [GuestRun<'a>],
+        (image, memories): (&'a Image, &[&'a Memory]),
         scheduler: &'a Scheduler<'s>,
         pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
-        let has_flag = |config: &RunConfig, guest: &GuestRun<'_>, flag: WorkloadFlags| {
-            let workload = guest.image.workloads.iter().find(|workload| workload.name == config.workload);
+        let has_flag = |config: &RunConfig, flag: WorkloadFlags| {
+            let workload = image.workloads.iter().find(|workload| workload.name == config.workload);
             workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
-        let watched = configs.iter().zip(guests).map(|(config, guest)| Supervised {
+        let watched = configs.iter().zip(guests).zip(memories).map(|((config, guest), memory)| Supervised {
             config,
             guest,
-            checks_at_rest: has_flag(config, guest, WorkloadFlags::CHECKS_AT_REST),
-            notes_waits: has_flag(config, guest, WorkloadFlags::NOTES_WAITS),
+            memory,
+            checks_at_rest: has_flag(config, WorkloadFlags::CHECKS_AT_REST),
+            notes_waits: has_flag(config, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(),
@@ -295,26 +300,26 @@ impl Supervised<'_> {
     }
 
     fn has_started(&self) -> bool {
-        let control = self.guest.memory.control();
+        let control = self.memory.control();
         let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= self.config.vcpus;
         all(&control.started) && (!self.checks_at_rest || all(&control.ready))
     }
 
     fn is_at_rest(&self) -> bool {
         // Acquire: pairs with the guest's release: what it counted comes before.
-        self.guest.memory.control().at_rest.load(Ordering::Acquire) != 0
+        self.memory.control().at_rest.load(Ordering::Acquire) != 0
     }
 
     fn open_window(&mut self, scheduler: &Scheduler<'_>) {
         self.observed.at_open = scheduler.sched_stats(self.guest.index);
         self.guest.window.open();
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
-        self.guest.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
+        self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
 
     fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
         let closed_tsc = self.guest.tsc.of_host(read_tsc());
-        self.guest.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
+        self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
         self.guest.window.close();
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
@@ -331,7 +336,7 @@ impl Supervised<'_> {
             return Err("the window closed with the work, before the VMM could look".into());
         }
         // Relaxed: one word, written by its vCPU alone. What the guest says is believed as far as its clock has come.
-        let since = |vcpu| self.guest.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
+        let since = |vcpu| self.memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
         let pending = (0..self.config.vcpus).map(since).filter(|since| (1..closed_tsc).contains(since));
         Ok(pending.map(|since| closed_tsc - since).collect())
     }
@@ -356,7 +361,7 @@ impl Supervised<'_> {
     fn has_enough_sections(&self) -> bool {
         let least = self.config.min_sections;
         // Relaxed: a count that only the vCPU itself changes.
-        let of = |vcpu| self.guest.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
+        let of = |vcpu| self.memory.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
         least == 0 || (0..self.config.vcpus).map(of).fold(0, u64::saturating_add) >= least
     }
 
@@ -388,11 +393,11 @@ impl Supervised<'_> {
 
     /// Grows whenever a vCPU starts or gets somewhere.
     fn count_progress(&mut self) -> u64 {
-        let control = self.guest.memory.control();
+        let control = self.memory.control();
         let begun = |count: &AtomicU32| u64::from(count.load(Ordering::Relaxed));
         let mut progress = begun(&control.started) + begun(&control.ready);
         for vcpu in 0..self.config.vcpus {
-            let area = self.guest.area(vcpu);
+            let area = self.memory.area(vcpu);
             let results = &area.results;
             progress = progress
                 .wrapping_add(results.entered.load(Ordering::Relaxed))
@@ -400,7 +405,7 @@ impl Supervised<'_> {
                 // A sum that changes whenever a vCPU begins something is as good as a count.
                 .wrapping_add(area.activity.since_tsc.load(Ordering::Relaxed));
             self.observed.preempted_flag_seen |= area.steal.preempted.load(Ordering::Relaxed) != 0
-                || self.guest.memory.flag(vcpu).preempted.load(Ordering::Relaxed) != 0;
+                || self.memory.flag(vcpu).preempted.load(Ordering::Relaxed) != 0;
         }
         progress
     }

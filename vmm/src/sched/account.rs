@@ -8,6 +8,7 @@ use crate::guest::activity::{Activity, ByActivity};
 use crate::host::clock::{Moment, read_tsc};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim};
+use crate::sched::shared::Shared;
 
 /// Slices that were extended for a vCPU that said it held a lock, inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,28 +158,33 @@ impl Account {
     pub(crate) fn resume(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.settle_off(guest, vcpu, now_ns);
         self.count_off_ticks(guest, vcpu);
-        let steal = &guest.area(vcpu).steal;
+        self.since_ns = now_ns;
+        let Some(shared) = &guest.shared else { return };
+        let steal = &shared.area(vcpu).steal;
         // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
         // version before and after; `preempted` is a hint and may be seen early.
         let version = steal.version.load(Ordering::Relaxed);
         steal.version.store(version | 1, Ordering::Release);
         steal.steal_ns.store(self.steal_ns, Ordering::Release);
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
-        guest.marks[vcpu as usize].change(false, || steal.preempted.store(0, Ordering::Release));
-        self.since_ns = now_ns;
+        shared.marks[vcpu as usize].change(false, || steal.preempted.store(0, Ordering::Release));
     }
 
     /// Moves on the clock that stands still while the vCPU is off, before it runs.
     fn count_off_ticks(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
         self.off_ticks = self.off_ticks.wrapping_add(read_tsc().wrapping_sub(self.off_since_tsc));
         // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
-        guest.area(vcpu).host.off_ticks.store(self.off_ticks, Ordering::Release);
+        if let Some(shared) = &guest.shared {
+            shared.area(vcpu).host.off_ticks.store(self.off_ticks, Ordering::Release);
+        }
     }
 
     /// As [`Self::resume`], under the host's scheduler: KVM keeps the rest of the record.
     pub(crate) fn resume_injected(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.settle_off(guest, vcpu, now_ns);
-        guest.area(vcpu).steal.preempted.store(0, Ordering::Release);
+        if let Some(shared) = &guest.shared {
+            shared.area(vcpu).steal.preempted.store(0, Ordering::Release);
+        }
         self.since_ns = now_ns;
     }
 
@@ -186,15 +192,22 @@ impl Account {
         self.steal_ns += now_ns.saturating_sub(self.since_ns);
         if let Off::Preempted(activity) = self.off {
             *self.preempted_ns_by.of(activity) += guest.window.overlap_ns(self.since_ns, now_ns);
-            if guest.attribution {
-                self.settle_loss(guest, vcpu, activity, now_ns);
+            if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution) {
+                self.settle_loss(guest, shared, vcpu, activity, now_ns);
             }
         }
     }
 
     /// See `loss` for what is lost to whom.
-    fn settle_loss(&mut self, guest: &GuestRun<'_>, vcpu: u32, activity: Activity, now_ns: u64) {
-        let losses = &guest.losses;
+    fn settle_loss(
+        &mut self,
+        guest: &GuestRun<'_>,
+        shared: &Shared<'_>,
+        vcpu: u32,
+        activity: Activity,
+        now_ns: u64,
+    ) {
+        let losses = &shared.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
         let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(read_tsc()) };
         let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now, &guest.window);
@@ -219,14 +232,15 @@ impl Account {
 
     /// Compares the last look of this vCPU at another one's flag with what the VMM had told by it.
     fn check_hint(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
-        let hint = &guest.area(vcpu).hint;
+        let Some(shared) = &guest.shared else { return };
+        let hint = &shared.area(vcpu).hint;
         let tsc = hint.last_tsc.load(Ordering::Relaxed);
-        if !guest.keeps_books || tsc == 0 || tsc == self.last_hint_tsc {
+        if tsc == 0 || tsc == self.last_hint_tsc {
             return;
         }
         self.last_hint_tsc = tsc;
         let target = hint.last_vcpu.load(Ordering::Relaxed) as usize;
-        if let Some(told) = guest.marks.get(target).and_then(|mark| mark.at(tsc)) {
+        if let Some(told) = shared.marks.get(target).and_then(|mark| mark.at(tsc)) {
             self.hints_compared += 1;
             self.hints_contradicted += u64::from((hint.last_marked.load(Ordering::Relaxed) != 0) != told);
         }
@@ -235,12 +249,11 @@ impl Account {
     /// The vCPU is taken off while it runs: sets the flag before anybody else gets its pCPU.
     pub(crate) fn preempt(&mut self, guest: &GuestRun<'_>, vcpu: u32, by: By, now_ns: u64) {
         self.settle_on(guest, vcpu, now_ns);
-        let area = guest.area(vcpu);
-        let activity = if guest.attribution { Activity::of(area) } else { Activity::Other };
-        if guest.attribution
-            && let Some(lock) = guest.losses.lock_of(vcpu)
+        let activity = guest.shared.as_ref().map_or(Activity::Other, |shared| shared.attributed(vcpu));
+        if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution)
+            && let Some(lock) = shared.losses.lock_of(vcpu)
         {
-            guest.losses.idle_since(lock, now_ns);
+            shared.losses.idle_since(lock, now_ns);
         }
         self.off = Off::Preempted(activity);
         self.preemptions += 1;
@@ -293,15 +306,22 @@ impl Account {
 
 /// Sections that `vcpu` says it has entered.
 fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
-    guest.area(vcpu).results.entered.load(Ordering::Relaxed)
+    let shared = guest.shared.as_ref();
+    shared.map_or(0, |shared| shared.area(vcpu).results.entered.load(Ordering::Relaxed))
 }
 
 /// Sets the flag and moves the generation. The generation first: whoever sees the flag sees it counted.
 fn mark_off(guest: &GuestRun<'_>, vcpu: u32) {
-    let area = guest.area(vcpu);
-    guest.marks[vcpu as usize].change(true, || {
+    let Some(shared) = &guest.shared else { return };
+    let area = shared.area(vcpu);
+    let write = || {
         let generation = area.host.generation.load(Ordering::Relaxed);
         area.host.generation.store(generation.wrapping_add(1), Ordering::Release);
         area.steal.preempted.store(1, Ordering::Release);
-    });
+    };
+    // Under the host's scheduler a vCPU is marked only while it is kept out on purpose, and nobody compares.
+    match shared.marks.get(vcpu as usize) {
+        Some(mark) => mark.change(true, write),
+        None => write(),
+    }
 }

@@ -1,62 +1,34 @@
-//! What the threads of one run share, and what any vCPU's exit means to the run as a whole.
+//! What the threads of one run share of a guest: whether it goes on, its window and its clock, and what any vCPU's exit means to
+//! the run as a whole. What the guest itself has a part in is in `shared`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use haltkick_hypercalls::VcpuArea;
-
 use crate::guest::activity::Activity;
-use crate::guest::memory::Memory;
+use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
-use crate::image::file::Image;
 use crate::machine::exits::Exit;
-use crate::machine::invalidate::Invalidations;
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
-use crate::sched::loss::Losses;
-use crate::sched::mark::Mark;
 use crate::sched::run_delay::RunDelays;
+use crate::sched::shared::Shared;
 use crate::sched::window::WindowTimes;
-
-/// Most console text that is kept: the guest is not trusted to stop.
-const CONSOLE_LIMIT: usize = 1 << 20;
-
-/// What the threads must know of a guest's settings.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
-    pub(crate) vcpus: u32,
-    pub(crate) locks: u32,
-    /// Whether descheduling is attributed to what the vCPU was doing.
-    pub(crate) attribution: bool,
-    pub(crate) vmm_schedules: bool,
-}
 
 /// One guest of a run, as seen by all threads.
 pub(crate) struct GuestRun<'a> {
-    pub(crate) memory: &'a Memory,
-    pub(crate) image: &'a Image,
+    /// What it shares with the VMM; `None` for a kernel of its own, which starts its vCPUs itself and of which nothing is known.
+    pub(crate) shared: Option<Shared<'a>>,
+    pub(crate) vcpus: u32,
     pub(crate) tsc: GuestTsc,
     pub(crate) window: WindowTimes,
-    pub(crate) invalidations: Invalidations,
     /// What watches the host's scheduler.
     pub(crate) watcher: &'a Watcher,
-    /// Whether the VMM is the one who writes the `preempted` flags.
-    pub(crate) keeps_books: bool,
-    /// Whether vCPUs sleep in KVM's hands; no, unless the caller says so.
+    /// Whether vCPUs sleep in KVM's hands.
     pub(crate) halts_in_kernel: bool,
-    /// Whether it is a Linux guest: a kernel that starts its vCPUs itself, and of which nothing is known; no, unless the caller
-    /// says so.
-    pub(crate) runs_linux: bool,
-    /// What the VMM has told of each vCPU by its `preempted` flag.
-    pub(crate) marks: Vec<Mark>,
-    /// Whether descheduling is attributed to what the vCPU was doing.
-    pub(crate) attribution: bool,
-    /// Who waits for what.
-    pub(crate) losses: Losses<'a>,
     /// Position among the guests of the run.
     pub(crate) index: usize,
     /// Number of its first vCPU among those of all guests.
@@ -69,58 +41,51 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) run_delays: RunDelays,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
-    console: Mutex<String>,
 }
 
 impl<'a> GuestRun<'a> {
-    /// `place`: its position among the guests of the run, and the number of its first vCPU among those of all.
-    pub(crate) fn new(
-        work: Work,
-        (memory, watcher): (&'a Memory, &'a Watcher),
-        image: &'a Image,
-        tsc: GuestTsc,
-        place: (usize, u32),
-        notes: &'a Notes,
-    ) -> Self {
-        let rate = tsc.rate();
+    /// The only guest of a run, with so many vCPUs, which share nothing with the VMM.
+    pub(crate) fn new(vcpus: u32, tsc: GuestTsc, watcher: &'a Watcher, notes: &'a Notes) -> Self {
         Self {
-            memory,
-            image,
+            shared: None,
+            vcpus,
             tsc,
             window: WindowTimes::new(),
-            invalidations: Invalidations::new(memory.vcpus()),
             watcher,
-            keeps_books: work.vmm_schedules,
             halts_in_kernel: false,
-            runs_linux: false,
-            marks: (0..work.vcpus).map(|_| Mark::default()).collect(),
-            attribution: work.attribution,
-            losses: Losses::new(memory, work.vcpus, work.locks, rate),
-            index: place.0,
-            first_vcpu: place.1,
+            index: 0,
+            first_vcpu: 0,
             notes,
             pinning_lost: OnceLock::new(),
             run_delays: RunDelays::default(),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
-            console: Mutex::new(String::new()),
         }
     }
 
-    /// Number of a vCPU among those of all guests.
+    /// Number of a vCPU among those of all guests. What the guest names may be none.
     pub(crate) fn number_of(&self, vcpu: u32) -> u32 {
-        self.first_vcpu + vcpu
+        self.first_vcpu.saturating_add(vcpu)
     }
 
-    pub(crate) fn area(&self, vcpu: u32) -> &VcpuArea {
-        self.memory.area(vcpu)
-    }
-
-    /// Whether some vCPUs have not begun to work yet. It is the guest that says so, and one that lies harms itself. Linux says
-    /// nothing.
+    /// Whether some vCPUs have not begun to work yet, as far as that is known.
     pub(crate) fn is_starting(&self) -> bool {
-        // Relaxed: a hint.
-        !self.runs_linux && self.memory.control().started.load(Ordering::Relaxed) < self.memory.vcpus()
+        self.shared.as_ref().is_some_and(Shared::is_starting)
+    }
+
+    /// What `vcpu` says it is doing.
+    pub(crate) fn activity(&self, vcpu: u32) -> Activity {
+        self.shared.as_ref().map_or(Activity::Other, |shared| Activity::of(shared.area(vcpu)))
+    }
+
+    /// What `vcpu` is doing, as far as there is more than its own word.
+    pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
+        self.shared.as_ref().map_or(Activity::Other, |shared| shared.checked_activity(vcpu))
+    }
+
+    /// What `vcpu` says it is doing at `now_ns`, and whether that lies in the window.
+    pub(crate) fn sampled(&self, vcpu: u32, now_ns: u64) -> (Activity, bool) {
+        (self.activity(vcpu), self.window.contains(now_ns))
     }
 
     /// Whether vCPUs are to stop where they are. Whoever sets this kicks every thread afterwards.
@@ -151,104 +116,62 @@ impl<'a> GuestRun<'a> {
 
     /// What the guest wrote.
     pub(crate) fn console(&self) -> String {
-        lock(&self.console).clone()
+        self.shared.as_ref().map(Shared::console).unwrap_or_default()
     }
 
-    /// What `vcpu` says it is doing.
-    pub(crate) fn activity(&self, vcpu: u32) -> Activity {
-        Activity::of(self.area(vcpu))
-    }
-
-    /// What `vcpu` is doing, with the lock's own word for who is inside where that is kept. Partner of [`Self::activity`], which
-    /// is what descheduling is attributed by: where the two differ, the guest announces too early or too late.
-    pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
-        match (self.losses.is_inside(vcpu), self.activity(vcpu)) {
-            (Some(true), _) => Activity::Holder,
-            (Some(false), Activity::Holder) => Activity::Other,
-            (_, said) => said,
+    /// The calling thread is about to run `vcpu`, and nobody else is.
+    pub(crate) fn runs_here(&self, vcpu: u32) {
+        if let Some(shared) = &self.shared {
+            shared.invalidations.runs_here(vcpu);
         }
     }
 
     /// KVM_RUN, with what other vCPUs asked of this one meanwhile.
     pub(crate) fn enter(&self, vcpu: &mut Vcpu) -> std::io::Result<Exit> {
-        let area = self.area(vcpu.id);
-        self.invalidations.before_entry(vcpu, area)?;
+        let Some(shared) = &self.shared else { return vcpu.run() };
+        let area = shared.area(vcpu.id);
+        shared.invalidations.before_entry(vcpu, area)?;
         let exit = vcpu.run();
-        self.invalidations.after_exit(vcpu.id, area);
+        shared.invalidations.after_exit(vcpu.id, area);
         exit
     }
 
     /// Serves an exit that means the same under every scheduler. `false`: the vCPU must not be entered again.
     pub(crate) fn serve(&self, vcpu: &Vcpu, exit: Exit) -> bool {
-        match exit {
-            Exit::Console(byte) => {
-                let mut console = lock(&self.console);
-                if console.len() < CONSOLE_LIMIT {
-                    console.push(if byte.is_ascii() { char::from(byte) } else { '\u{fffd}' });
-                }
-                true
+        let id = vcpu.id;
+        match (exit, &self.shared) {
+            (Exit::Console(byte), Some(shared)) => shared.print(byte),
+            (Exit::Panic, Some(shared)) => return self.fail_with(reports::panic(id, shared.area(id))),
+            (Exit::Exception, Some(shared)) => {
+                return self.fail_with(reports::exception(id, shared.area(id), shared.image.symbols()));
             }
-            Exit::Panic => self.fail_with(self.panic_report(vcpu.id)),
-            Exit::Exception => self.fail_with(self.exception_report(vcpu.id)),
-            Exit::Halt | Exit::Shutdown | Exit::Unexpected { .. } => {
-                self.fail_with(self.surprise(vcpu, exit))
+            (Exit::Invalidate, Some(shared)) => shared.invalidations.ring(shared.memory),
+            // Rung at any other time, it would be the guest's mistake.
+            (Exit::WorkDone, _) if self.window.contains(now_ns()) => self.window.close(),
+            (Exit::Halt | Exit::Shutdown | Exit::Unexpected { .. }, _)
+            | (Exit::Console(_) | Exit::Panic | Exit::Exception, None) => {
+                return self.fail_with(self.surprise(vcpu, exit));
             }
-            Exit::Interrupted
-            | Exit::Wait
-            | Exit::Kick(_)
-            | Exit::Yield(_)
-            | Exit::Point(_)
-            | Exit::Booted
-            | Exit::Left
-            | Exit::Device
-            | Exit::Invalidate => true,
-            Exit::WorkDone => {
-                // Rung at any other time, it would be the guest's mistake.
-                if self.window.contains(now_ns()) {
-                    self.window.close();
-                }
-                true
-            }
+            (
+                Exit::Interrupted
+                | Exit::Wait
+                | Exit::Kick(_)
+                | Exit::Yield(_)
+                | Exit::Point(_)
+                | Exit::Booted
+                | Exit::Left
+                | Exit::Device
+                | Exit::Invalidate
+                | Exit::WorkDone,
+                _,
+            ) => {}
         }
+        true
     }
 
     fn fail_with(&self, error: RunError) -> bool {
         self.fail(error);
         false
-    }
-
-    pub(crate) fn panic_report(&self, vcpu: u32) -> RunError {
-        let report = &self.area(vcpu).report;
-        let text = |bytes: &[std::sync::atomic::AtomicU8], used: u32| {
-            let bytes: Vec<u8> =
-                bytes.iter().take(used as usize).map(|byte| byte.load(Ordering::Relaxed)).collect();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        RunError::GuestPanic {
-            vcpu,
-            message: text(&report.message, report.message_len.load(Ordering::Relaxed)),
-            file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
-            line: report.code.load(Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) fn exception_report(&self, vcpu: u32) -> RunError {
-        const PAGE_FAULT: u64 = 14;
-        let report = &self.area(vcpu).report;
-        let vector = report.code.load(Ordering::Relaxed);
-        let detail = if vector == PAGE_FAULT {
-            format!(", address {:#x}", report.cr2.load(Ordering::Relaxed))
-        } else {
-            String::new()
-        };
-        RunError::GuestException {
-            vcpu,
-            name: vector_name(vector),
-            vector,
-            error_code: report.error_code.load(Ordering::Relaxed),
-            location: self.image.symbols().describe(report.rip.load(Ordering::Relaxed)),
-            detail,
-        }
     }
 
     fn surprise(&self, vcpu: &Vcpu, exit: Exit) -> RunError {
@@ -265,39 +188,12 @@ impl<'a> GuestRun<'a> {
             Ok(RESET_VECTOR) if exit == Exit::Shutdown => {
                 "a place that nobody knows: KVM has reset the vCPU".into()
             }
-            Ok(address) if self.runs_linux => format!("{address:#x}"),
-            Ok(address) => self.image.symbols().describe(address),
+            Ok(address) => match &self.shared {
+                Some(shared) => shared.image.symbols().describe(address),
+                None => format!("{address:#x}"),
+            },
             Err(error) => format!("an unknown place ({error})"),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
     }
-}
-
-/// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).
-fn vector_name(vector: u64) -> &'static str {
-    const NAMES: [&str; 22] = [
-        "#DE",
-        "#DB",
-        "NMI",
-        "#BP",
-        "#OF",
-        "#BR",
-        "#UD",
-        "#NM",
-        "#DF",
-        "coprocessor",
-        "#TS",
-        "#NP",
-        "#SS",
-        "#GP",
-        "#PF",
-        "reserved",
-        "#MF",
-        "#AC",
-        "#MC",
-        "#XM",
-        "#VE",
-        "#CP",
-    ];
-    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
 }

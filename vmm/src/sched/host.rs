@@ -28,21 +28,51 @@ use crate::sched::{Finished, SchedStat};
 /// The threads.
 pub(crate) struct HostThreads<'a> {
     run: &'a GuestRun<'a>,
-    /// One per vCPU, to end a sleep. Complete before any vCPU runs.
-    sleepers: OnceLock<Vec<std::thread::Thread>>,
-    /// One per vCPU, to end KVM_RUN.
-    threads: Vec<OnceLock<Thread>>,
+    /// One per vCPU, in order.
+    threads: Vec<VcpuThread>,
+    /// All of them are there.
+    complete: AtomicBool,
     /// Orders a thread's registration against [`Self::interrupt`].
     registration: Mutex<()>,
-    kicks: Vec<AtomicU64>,
-    sleeping: Vec<AtomicBool>,
-    asleep: AtomicU64,
-    left: AtomicU64,
     booted: AtomicBool,
-    /// Not started yet.
-    vcpus: Mutex<Vec<Vcpu>>,
-    finished: Mutex<Vec<Finished>>,
     plan: Option<Plan>,
+}
+
+/// One vCPU's thread, as seen by the others.
+struct VcpuThread {
+    /// To end a sleep.
+    sleeper: OnceLock<std::thread::Thread>,
+    /// To end KVM_RUN.
+    thread: OnceLock<Thread>,
+    kicks: AtomicU64,
+    /// SeqCst, with `left`: [`HostThreads::all_asleep`] looks at all of them.
+    asleep: AtomicBool,
+    left: AtomicBool,
+    /// Until it is started.
+    vcpu: Mutex<Option<Vcpu>>,
+    /// Once it has ended.
+    finished: Mutex<Option<Finished>>,
+}
+
+impl VcpuThread {
+    fn new(vcpu: Vcpu) -> Self {
+        Self {
+            sleeper: OnceLock::new(),
+            thread: OnceLock::new(),
+            kicks: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+            vcpu: Mutex::new(Some(vcpu)),
+            finished: Mutex::default(),
+        }
+    }
+
+    /// Ends its sleep, or the next one.
+    fn unpark(&self) {
+        if let Some(sleeper) = self.sleeper.get() {
+            sleeper.unpark();
+        }
+    }
 }
 
 /// What takes one vCPU off on purpose.
@@ -62,40 +92,34 @@ impl Descheduler {
 impl<'a> HostThreads<'a> {
     /// Takes over `vcpus`.
     pub(crate) fn new(run: &'a GuestRun<'a>, vcpus: Vec<Vcpu>, plan: Option<Plan>) -> Self {
-        let count = vcpus.len();
-        run.memory.control().ready_vcpus.store(READY_UNKNOWN, Ordering::Relaxed);
+        if let Some(shared) = &run.shared {
+            shared.tell_ready_vcpus(READY_UNKNOWN);
+        }
         Self {
             run,
-            sleepers: OnceLock::new(),
-            threads: (0..count).map(|_| OnceLock::new()).collect(),
+            threads: vcpus.into_iter().map(VcpuThread::new).collect(),
+            complete: AtomicBool::new(false),
             registration: Mutex::new(()),
-            kicks: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            sleeping: (0..count).map(|_| AtomicBool::new(false)).collect(),
-            asleep: AtomicU64::new(0),
-            left: AtomicU64::new(0),
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
-            booted: AtomicBool::new(run.runs_linux),
-            vcpus: Mutex::new(vcpus),
-            finished: Mutex::default(),
+            booted: AtomicBool::new(run.shared.is_none()),
             plan,
         }
     }
 
     /// Starts a thread per vCPU on `cpus`.
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
-        let started: std::io::Result<Vec<_>> = std::mem::take(&mut *lock(&self.vcpus))
-            .into_iter()
-            .map(|vcpu| {
-                let builder =
-                    std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
-                let thread = builder.spawn_scoped(scope, move || self.serve_vcpu(vcpu, cpus))?;
-                Ok(thread.thread().clone())
-            })
-            .collect();
-        match started {
-            Ok(sleepers) => {
-                let sleepers = self.sleepers.get_or_init(|| sleepers);
-                sleepers.iter().for_each(std::thread::Thread::unpark);
+        let spawn = |thread: &'scope VcpuThread| -> std::io::Result<()> {
+            let vcpu = lock(&thread.vcpu).take().expect("threads are started once");
+            let builder = std::thread::Builder::new().name(format!("vcpu{}", vcpu.id)).stack_size(128 << 10);
+            let spawned = builder.spawn_scoped(scope, move || self.serve_vcpu(vcpu, cpus))?;
+            thread.sleeper.get_or_init(|| spawned.thread().clone());
+            Ok(())
+        };
+        match self.threads.iter().try_for_each(spawn) {
+            Ok(()) => {
+                // Release pairs with the acquire in `may_start`: whoever vCPU 0 kicks can be woken.
+                self.complete.store(true, Ordering::Release);
+                self.threads.iter().for_each(VcpuThread::unpark);
             }
             Err(source) => {
                 let what = "start a thread per vCPU (raise `ulimit -u`, or use fewer vCPUs)".into();
@@ -109,43 +133,45 @@ impl<'a> HostThreads<'a> {
     /// Gets every thread out of its vCPU and to its end. [`GuestRun::stop`] comes first.
     pub(crate) fn interrupt(&self) {
         let _registration = lock(&self.registration);
-        self.threads.iter().filter_map(OnceLock::get).for_each(|thread| thread.kick());
-        self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
+        self.threads.iter().filter_map(|of| of.thread.get()).for_each(|thread| thread.kick());
+        self.threads.iter().for_each(VcpuThread::unpark);
     }
 
     /// All vCPUs' books, once the threads have ended.
     pub(crate) fn finish(self) -> Vec<Finished> {
-        unlocked(self.finished)
+        self.threads.into_iter().filter_map(|thread| unlocked(thread.finished)).collect()
     }
 
     /// What the kernel says of each vCPU's thread; `None` where it says nothing.
     pub(crate) fn sched_stats(&self) -> Vec<Option<SchedStat>> {
-        self.threads.iter().map(|thread| read_sched_stat(*thread.get()?)).collect()
+        self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
     }
 
     /// Whether every vCPU that has not left sleeps.
     pub(crate) fn all_asleep(&self) -> bool {
-        let (all, left) = (self.threads.len() as u64, self.left.load(Ordering::SeqCst));
-        left < all && (self.asleep.load(Ordering::SeqCst) + left == all || self.all_halt_in_kernel())
+        let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);
+        let idle = |thread: &VcpuThread| left(thread) || thread.asleep.load(Ordering::SeqCst);
+        !self.threads.iter().all(left) && (self.threads.iter().all(idle) || self.all_halt_in_kernel())
     }
 
     /// The same where KVM puts vCPUs to sleep, by the state of their threads: KVM does not tell of one in KVM_RUN.
     fn all_halt_in_kernel(&self) -> bool {
         // One that is gone has left.
         let sleeps_or_left = |thread: &Thread| is_asleep(*thread).unwrap_or(true);
-        self.run.halts_in_kernel && self.threads.iter().all(|thread| thread.get().is_some_and(sleeps_or_left))
+        self.run.halts_in_kernel && self.threads.iter().all(|of| of.thread.get().is_some_and(sleeps_or_left))
     }
 
     fn serve_vcpu(&self, mut vcpu: Vcpu, cpus: &[u32]) {
         signal::block_all();
         let pinned = affinity::pin_to(cpus);
+        let of_vcpu = &self.threads[vcpu.id as usize];
         {
             // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
             // `interrupt` kicks the thread.
             let _registration = lock(&self.registration);
-            self.threads[vcpu.id as usize].get_or_init(Thread::current);
+            of_vcpu.thread.get_or_init(Thread::current);
         }
-        self.run.invalidations.runs_here(vcpu.id);
+        self.run.runs_here(vcpu.id);
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(now_ns());
         let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
@@ -158,21 +184,22 @@ impl<'a> HostThreads<'a> {
         if let Err(lost) = affinity::check(cpus) {
             _ = self.run.pinning_lost.set(lost);
         }
-        self.left.fetch_add(1, Ordering::SeqCst);
+        of_vcpu.left.store(true, Ordering::SeqCst);
         // Relaxed: a count.
-        account.kicks = self.kicks[vcpu.id as usize].load(Ordering::Relaxed);
+        account.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
         account.preemptions = involuntary_switches().unwrap_or(0);
         self.run.watcher.thread_does(vcpu.id, ThreadDoes::Left);
-        lock(&self.finished).push(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, place });
+        *lock(&of_vcpu.finished) =
+            Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, place });
     }
 
     /// vCPU 0 waits for all threads to exist, the others for vCPU 0.
     fn may_start(&self, vcpu: u32) -> bool {
         // Acquire pairs with the release of vCPU 0's thread: what the boot vCPU wrote is there.
-        if vcpu == 0 { self.sleepers.get().is_some() } else { self.booted.load(Ordering::Acquire) }
+        if vcpu == 0 { self.complete.load(Ordering::Acquire) } else { self.booted.load(Ordering::Acquire) }
     }
 
-    /// The run loop of a vCPU. Where it was when it ended.
+    /// The run loop of a vCPU. Where it was when it ended. As long as there are exits to serve.
     fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Place, RunError> {
         while !self.may_start(vcpu.id) && !self.run.stopping() {
             // With a limit: if not all threads could be started, nobody knows whom to unpark.
@@ -195,8 +222,7 @@ impl<'a> HostThreads<'a> {
                 Exit::Interrupted => {
                     signal::take_kick();
                     let now = now_ns();
-                    let does = || (self.run.activity(vcpu.id), self.run.window.contains(now));
-                    observer.interrupted(vcpu, now, does);
+                    observer.interrupted(vcpu, now, || self.run.sampled(vcpu.id, now));
                     if let Some(descheduler) = &mut descheduler {
                         let activity = self.run.checked_activity(vcpu.id);
                         if descheduler.injector.takes(activity, now_ns()) {
@@ -206,30 +232,14 @@ impl<'a> HostThreads<'a> {
                     }
                 }
                 Exit::Wait => {
-                    account.waits += 1;
-                    let since_ns = now_ns();
-                    if self.run.watcher.reports().is_err() {
-                        observer.stops(self.run.number_of(vcpu.id), since_ns, || Why::Waits);
+                    if let Some(place) = self.sleep(vcpu.id, account, &mut observer) {
+                        return Ok(place);
                     }
-                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Waits);
-                    self.asleep.fetch_add(1, Ordering::SeqCst);
-                    // Relaxed: as in `kick`.
-                    self.sleeping[vcpu.id as usize].store(true, Ordering::Relaxed);
-                    std::thread::park();
-                    self.sleeping[vcpu.id as usize].store(false, Ordering::Relaxed);
-                    self.run.watcher.thread_does(vcpu.id, ThreadDoes::Runs);
-                    if self.run.stopping() {
-                        return Ok(Place::Halted { since_ns });
-                    }
-                    self.asleep.fetch_sub(1, Ordering::SeqCst);
-                    observer.runs(vcpu.id, None, now_ns());
                 }
                 Exit::Kick(target) => {
-                    let (from, to) =
-                        (self.run.number_of(vcpu.id), self.run.first_vcpu.saturating_add(target));
+                    let (from, to) = (self.run.number_of(vcpu.id), self.run.number_of(target));
                     observer.kicks(from, to, || (self.kick(target), ()));
                 }
-                Exit::Invalidate => self.run.invalidations.ring(self.run.memory),
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => {
                     self.run.watcher.thread_does(vcpu.id, ThreadDoes::Yields);
@@ -246,7 +256,7 @@ impl<'a> HostThreads<'a> {
                 }
                 Exit::Booted => {
                     self.booted.store(true, Ordering::Release);
-                    self.sleepers.get().into_iter().flatten().for_each(std::thread::Thread::unpark);
+                    self.threads.iter().for_each(VcpuThread::unpark);
                 }
                 Exit::Left => return Ok(Place::Left),
                 exit => {
@@ -257,6 +267,26 @@ impl<'a> HostThreads<'a> {
             }
         }
         Ok(if vcpu.is_halted() { Place::HaltedInKernel } else { Place::Running })
+    }
+
+    /// `pv_wait`, until somebody kicks this vCPU. `Some`: the run ended meanwhile.
+    fn sleep(&self, vcpu: u32, account: &mut Account, observer: &mut Observer<'_>) -> Option<Place> {
+        account.waits += 1;
+        let since_ns = now_ns();
+        if self.run.watcher.reports().is_err() {
+            observer.stops(self.run.number_of(vcpu), since_ns, || Why::Waits);
+        }
+        self.run.watcher.thread_does(vcpu, ThreadDoes::Waits);
+        let asleep = &self.threads[vcpu as usize].asleep;
+        asleep.store(true, Ordering::SeqCst);
+        std::thread::park();
+        self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
+        if self.run.stopping() {
+            return Some(Place::Halted { since_ns });
+        }
+        asleep.store(false, Ordering::SeqCst);
+        observer.runs(vcpu, None, now_ns());
+        None
     }
 
     fn descheduler(&self, vcpu: u32) -> Result<Option<Descheduler>, RunError> {
@@ -288,11 +318,11 @@ impl<'a> HostThreads<'a> {
 
     /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and kicks nobody.
     fn kick(&self, vcpu: u32) -> Option<bool> {
-        let sleeper = self.sleepers.get()?.get(vcpu as usize)?;
-        // Relaxed, here and below: a count; a flag that only a trace depends on.
-        self.kicks[vcpu as usize].fetch_add(1, Ordering::Relaxed);
-        let asleep = self.sleeping[vcpu as usize].load(Ordering::Relaxed);
-        sleeper.unpark();
+        let thread = self.threads.get(vcpu as usize)?;
+        // Relaxed, here and below: a count; a flag that only a trace depends on here.
+        thread.kicks.fetch_add(1, Ordering::Relaxed);
+        let asleep = thread.asleep.load(Ordering::Relaxed);
+        thread.unpark();
         Some(asleep)
     }
 }

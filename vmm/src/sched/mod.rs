@@ -13,6 +13,7 @@ mod pcpu;
 mod queue;
 pub(crate) mod run_delay;
 mod runners;
+pub(crate) mod shared;
 mod shares;
 mod sleepers;
 mod slice;

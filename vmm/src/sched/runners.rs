@@ -91,7 +91,7 @@ impl<'a> Runners<'a> {
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
-            let at_once = if guest.runs_linux { usize::MAX } else { 1 };
+            let at_once = if guest.shared.is_none() { usize::MAX } else { 1 };
             tasks.by_ref().take(at_once).for_each(|task| queue.push_ready(task));
             queue.unborn.extend(tasks);
         }
@@ -266,8 +266,7 @@ impl<'a> Runners<'a> {
             let of_guest =
                 |tasks: &[Box<Task<'_>>]| tasks.iter().filter(|task| task.guest.index == guest.index).count();
             let left = of_guest(&queue.left);
-            let asleep =
-                guest.memory.vcpus() as usize - left - of_guest(&queue.unborn) - of_guest(&queue.retired);
+            let asleep = guest.vcpus as usize - left - of_guest(&queue.unborn) - of_guest(&queue.retired);
             // Once the window is closed vCPUs leave as they come by, and may leave others asleep.
             let leaving = left > 0 && guest.window.is_closed();
             if asleep > 0 && !leaving {
@@ -287,7 +286,8 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
+    /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one. As long as there
+    /// are ways for a turn to end.
     fn give_turn(
         &self,
         mut task: Box<Task<'a>>,
@@ -379,17 +379,15 @@ impl<'a> Runners<'a> {
                 Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
                 Exit::Kick(vcpu) => {
                     let kick = || self.kick(guest, vcpu);
-                    let (from, to) = (task.number(), guest.first_vcpu.saturating_add(vcpu));
+                    let (from, to) = (task.number(), guest.number_of(vcpu));
                     pcpu.observer.kicks(from, to, kick).map(Turn::HandsOver)
                 }
                 Exit::Yield(to) => self.yields(task, pcpu, to),
-                Exit::Invalidate => {
-                    guest.invalidations.ring(guest.memory);
-                    None
-                }
                 Exit::Point(point) => pcpu.takes_at(point, guest.activity(task.vcpu.id)).map(Turn::Injected),
                 Exit::Booted => {
-                    guest.tsc.compare(guest.memory.control().booted_tsc.load(Ordering::Relaxed));
+                    if let Some(shared) = &guest.shared {
+                        guest.tsc.compare(shared.memory.control().booted_tsc.load(Ordering::Relaxed));
+                    }
                     if let Some(virtual_ns) = self.start_the_others(guest) {
                         task.account.booted(virtual_ns, now_ns());
                     }
@@ -415,7 +413,7 @@ impl<'a> Runners<'a> {
         pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         let start_ns = now_ns();
         task.account.resume(guest, id, start_ns);
-        guest.invalidations.runs_here(id);
+        guest.runs_here(id);
         Self::publish_slice_end(task, pcpu);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
     }
@@ -428,8 +426,7 @@ impl<'a> Runners<'a> {
         // the flag does, which was set before it.
         signal::take_kick();
         let now = now_ns();
-        pcpu.observer
-            .interrupted(&task.vcpu, now, || (guest.activity(task.vcpu.id), guest.window.contains(now)));
+        pcpu.observer.interrupted(&task.vcpu, now, || guest.sampled(task.vcpu.id, now));
         if guest.halts_in_kernel && task.vcpu.is_halted() {
             return Ok(Some(Turn::Halts));
         }
@@ -463,9 +460,8 @@ impl<'a> Runners<'a> {
     /// Tells the guests how many vCPUs, of all of them, have no pCPU. Whoever changes the ready queue says so before he
     /// lets go of it.
     fn publish_load(&self, queue: &Queue<'_>) {
-        // Relaxed: a hint.
-        for guest in self.guests {
-            guest.memory.control().ready_vcpus.store(queue.ready.len() as u32, Ordering::Relaxed);
+        for shared in self.guests.iter().filter_map(|guest| guest.shared.as_ref()) {
+            shared.tell_ready_vcpus(queue.ready.len() as u32);
         }
     }
 
@@ -478,17 +474,18 @@ impl<'a> Runners<'a> {
 
     /// Tells the guest when the slice ends that began, or went on.
     fn publish_slice_end(task: &Task<'_>, pcpu: &Pcpu) {
+        let Some(shared) = &task.guest.shared else { return };
         // The clock is read here and not taken from the caller: to set the timer may have taken 8 us since then.
         let end = task.guest.tsc.in_ns(pcpu.slice.deadline_ns().saturating_sub(now_ns()));
         // Relaxed: a hint, which the vCPU reads once it runs.
-        task.guest.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
+        shared.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
     }
 
     /// The slice of the vCPU is over: whether it may run a little longer, once, to leave its section.
     ///
     /// What it runs beyond the slice is charged to the next one. So a vCPU that always claims to hold a lock gains nothing.
     fn grants_grace(&self, task: &Task<'_>, pcpu: &mut Pcpu, now_ns: u64) -> bool {
-        let area = task.guest.area(task.vcpu.id);
+        let Some(shared) = &task.guest.shared else { return false };
         if self.grace_ns == 0 || pcpu.grace.is_some() || task.guest.activity(task.vcpu.id) != Activity::Holder
         {
             return false;
@@ -496,14 +493,17 @@ impl<'a> Runners<'a> {
         pcpu.grace = Some(now_ns);
         pcpu.slice.extend(now_ns + self.grace_ns);
         // Relaxed: the vCPU is stopped.
-        area.host.yield_wanted.store(1, Ordering::Relaxed);
+        shared.area(task.vcpu.id).host.yield_wanted.store(1, Ordering::Relaxed);
         true
     }
 
     /// The end of a turn, with grace or without.
     fn settle_grace(&self, task: &mut Task<'_>, pcpu: &mut Pcpu, expired: bool, now_ns: u64) {
         let Some(granted_ns) = pcpu.grace.take() else { return };
-        task.guest.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
+        if let Some(shared) = &task.guest.shared {
+            // Relaxed: the vCPU is stopped.
+            shared.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
+        }
         let overrun_ns = now_ns.saturating_sub(granted_ns);
         task.account.debt_ns = overrun_ns.min(self.slice_ns);
         if task.guest.window.contains(now_ns) {
@@ -536,7 +536,7 @@ impl<'a> Runners<'a> {
     /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
     /// this guest is the guest's mistake and kicks nobody.
     fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
-        if vcpu >= guest.memory.vcpus() {
+        if vcpu >= guest.vcpus {
             return (None, None);
         }
         let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
@@ -565,7 +565,7 @@ impl<'a> Runners<'a> {
     /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
     /// it sleeps, and nothing would be gained by giving up the pCPU for it.
     fn take_ready(&self, guest: &GuestRun<'_>, vcpu: u32) -> Option<Box<Task<'a>>> {
-        if vcpu >= guest.memory.vcpus() {
+        if vcpu >= guest.vcpus {
             return None;
         }
         let mut queue = lock(&self.queue);

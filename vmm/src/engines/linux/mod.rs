@@ -1,8 +1,8 @@
 //! A Linux guest: an unmodified kernel under the same schedulers and the same random descheduling as our own guest, so
 //! that its locks can be put under the same stress.
 //!
-//! Nothing inside it is known. The schedulers' books are kept all the same: what they share with our own guests lies in
-//! memory that this guest does not have, so they find every vCPU at work that is neither in a section nor waiting for one.
+//! Nothing inside it is known. The schedulers' books are kept all the same; to them every vCPU is at work, neither in a section
+//! nor waiting for one.
 //!
 //! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
 //! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch).
@@ -21,7 +21,6 @@ use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
-use crate::guest::memory::Memory;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::process_cpu_time;
 use crate::host::error::{RunError, system};
@@ -139,6 +138,8 @@ pub struct LinuxOutcome {
 /// `warn` is told before the guest starts if this host is no place for it. `stop` is polled: setting it ends the run with
 /// [`RunError::Interrupted`].
 ///
+/// Its steps in order: what each makes lives until the last one.
+///
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
 pub fn run_linux(
@@ -149,17 +150,8 @@ pub fn run_linux(
     stop: &AtomicBool,
 ) -> Result<LinuxOutcome, RunError> {
     check(config, linux)?;
-    // Nothing of it is known, so nothing is attributed.
-    let config = &RunConfig { attribution: false, lock_count: 1, ..config.clone() };
-    let image = Image::embedded();
-    let books = Memory::new(image.end, config.vcpus, 0, 0)?;
     let mut machine = LinuxMachine::new(config, linux, console)?;
-    let rate = match ring::known_ring0_rate() {
-        Some(rate) => rate,
-        None => ring::ring0_rate(&mut Vm::small(&image, 1, false)?)?,
-    };
-    let obstacle = (!ring::is_native(rate))
-        .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6));
+    let obstacle = obstacle()?;
     if let Some(obstacle) = &obstacle {
         warn(obstacle);
     }
@@ -167,8 +159,8 @@ pub fn run_linux(
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
-    let mut guest = GuestRun::new(config.work(), (&books, &watcher), &image, tsc, (0, 0), &notes);
-    (guest.halts_in_kernel, guest.runs_linux) = (true, true);
+    let mut guest = GuestRun::new(config.vcpus, tsc, &watcher, &notes);
+    guest.halts_in_kernel = true;
     let guests = [guest];
     let plan = config
         .deschedule
@@ -217,6 +209,16 @@ pub fn run_linux(
     })
 }
 
+/// Why this host is no place for a Linux guest, if it is none.
+fn obstacle() -> Result<Option<String>, RunError> {
+    let rate = match ring::known_ring0_rate() {
+        Some(rate) => rate,
+        None => ring::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
+    };
+    Ok((!ring::is_native(rate))
+        .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))
+}
+
 /// What can be checked before anything is created.
 fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
@@ -240,7 +242,7 @@ fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
             "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
         );
     }
-    crate::run::check::check_cpus(config)?;
+    config.check()?;
     beside::check_memory(linux.memory_bytes, beside::available_memory())
 }
 

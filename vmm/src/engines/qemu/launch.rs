@@ -1,0 +1,220 @@
+//! QEMU as a program: finding it, its command line, its CPUs, and the image as its kernel.
+
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::host::affinity;
+use crate::host::error::{RunError, system};
+use crate::image::file::Image;
+use crate::machine::in_kernel::{self, PvBackend};
+use crate::machine::vm::Vm;
+use crate::run::config::{Accelerator, RunConfig, Shape};
+
+/// The program, unless `HALTKICK_QEMU` names another.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// The first with everything that is used here: `microvm`, PVH, threads per emulated CPU.
+const OLDEST: (u32, u32) = (5, 0);
+/// Ports of the debug console and of the debug exit, here and on the guest's command line.
+const CONSOLE_PORT: u16 = 0xe9;
+const EXIT_PORT: u16 = 0xf4;
+
+/// The program, if it is there and new enough.
+///
+/// # Errors
+/// [`RunError::HostLacks`], which says how to get it.
+pub fn find_qemu() -> Result<String, RunError> {
+    let program = std::env::var("HALTKICK_QEMU").unwrap_or_else(|_| PROGRAM.into());
+    let lacks = |reason: String| {
+        RunError::HostLacks(format!(
+            "--engine qemu: {reason}; get it with `apt install qemu-system-x86` or your distribution's like, or name it in \
+             HALTKICK_QEMU"
+        ))
+    };
+    let output = Command::new(&program)
+        .arg("--version")
+        .output()
+        .map_err(|error| lacks(format!("{program} cannot be run ({error})")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match version(&text) {
+        Some(version) if version >= OLDEST => Ok(program),
+        Some((major, minor)) => {
+            Err(lacks(format!("{program} is version {major}.{minor}, {}.{} is needed", OLDEST.0, OLDEST.1)))
+        }
+        None => Err(lacks(format!("{program} does not say which version of QEMU it is"))),
+    }
+}
+
+/// `QEMU emulator version 7.2.22 (...)`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split_once("version ")?.1.split(['.', ' ']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The image as a file of this process, which QEMU opens by its number here.
+pub(super) fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
+    use std::io::Write as _;
+    #[expect(unsafe_code, reason = "rustix' file systems are not among its features here")]
+    // SAFETY: a live name; on success the descriptor is new and nobody else's.
+    let fd = unsafe {
+        match libc::memfd_create(c"haltkick-guest".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(std::io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    };
+    let mut file = std::fs::File::from(fd.map_err(system("make a file for the guest image"))?);
+    file.write_all(image.elf()).map_err(system("write the guest image for QEMU"))?;
+    Ok(file)
+}
+
+/// Starts QEMU, pinned to the run's pCPUs.
+pub(super) fn spawn(
+    program: &str,
+    config: &RunConfig,
+    cpu: &Cpu,
+    kernel: &std::fs::File,
+    tsc_khz: u64,
+) -> Result<Child, RunError> {
+    let accel = match cpu.accelerator {
+        Accelerator::Tcg => "tcg,thread=multi",
+        Accelerator::Kvm => "kvm",
+    };
+    let mut command = Command::new(program);
+    command
+        .args([
+            "-machine",
+            "microvm,rtc=off,pit=off,pic=off,isa-serial=off",
+            "-accel",
+            accel,
+            "-cpu",
+            cpu.model,
+        ])
+        // The boot CPU is none of the vCPUs.
+        .args(["-smp", &(config.vcpus + 1).to_string()])
+        .args(["-m", &memory_mib(config).to_string()])
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
+        .args(["-append", &command_line(config, cpu.accelerator, tsc_khz)])
+        .args(["-debugcon", "stdio"])
+        .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // Ctrl-C is for this process, which ends the other itself.
+    command.process_group(0);
+    let cpus = affinity::set_of(&config.cpus);
+    let prepare = move || {
+        // If this process dies; QEMU's parent is the thread that waits for it.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        affinity::pin_to_set(&cpus)
+    };
+    #[expect(unsafe_code, reason = "something is to be done between fork and exec")]
+    // SAFETY: the closure makes system calls on memory of its own, and nothing else: no allocation, no locks.
+    unsafe {
+        command.pre_exec(prepare)
+    };
+    command.spawn().map_err(|source| RunError::System { what: format!("start {program}"), source })
+}
+
+/// The CPUs that QEMU is asked for.
+pub(super) struct Cpu {
+    pub(super) accelerator: Accelerator,
+    model: &'static str,
+    /// Why vCPUs there are woken as they are.
+    pub(super) kick_reason: String,
+}
+
+impl Cpu {
+    /// The guest believes CPUID: a kick by hypercall is offered only where one was seen to wake a vCPU.
+    ///
+    /// None of KVM's has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
+    /// to set it, and QEMU gives up then.
+    pub(super) fn choose(
+        config: &RunConfig,
+        image: &Image,
+        accelerator: Accelerator,
+    ) -> Result<Self, RunError> {
+        const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
+        const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
+        let cpu = |model, kick_reason| Ok(Self { accelerator, model, kick_reason });
+        let asked = config.pv_backend != PvBackend::Auto;
+        let because = |reason: &str| if asked { "asked for".to_owned() } else { reason.to_owned() };
+        if accelerator == Accelerator::Tcg {
+            return cpu("max", because("QEMU's emulator offers no hypercalls"));
+        }
+        if config.pv_backend == PvBackend::Ipi {
+            return cpu(WITHHELD, "asked for".into());
+        }
+        let small = || Vm::small(image, in_kernel::TRIAL_VCPUS, true);
+        match in_kernel::probe(PvBackend::Kvm, true, None, small)? {
+            Ok(()) => cpu(OFFERED, because("a kick by hypercall woke a halted vCPU")),
+            Err(reason) if asked => {
+                Err(RunError::HostLacks(format!("--pv-backend kvm: {reason}; use --pv-backend ipi")))
+            }
+            Err(reason) => cpu(WITHHELD, format!("{reason}; the guest sends interrupts")),
+        }
+    }
+}
+
+/// The image, 48 KiB for each vCPU, and what a PC has besides.
+fn memory_mib(config: &RunConfig) -> u64 {
+    64 + (u64::from(config.vcpus) * 48).div_ceil(1024)
+}
+
+fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> String {
+    let switch = |on: bool| if on { "on" } else { "off" };
+    let mut line = format!(
+        "console_port={CONSOLE_PORT:#x} exit_port={EXIT_PORT:#x} vcpus={} lock={} pv={} preempted_hint={} pv_backend={} \
+         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} warmup_ns={} window_ns={} seed={} work_rate={} \
+         oracle={} ordered_stamps={}",
+        config.vcpus,
+        config.lock,
+        switch(config.pv),
+        switch(config.preempted_hint),
+        config.pv_backend.name(),
+        config.workload,
+        config.lock_count,
+        config.hold.as_nanos(),
+        config.think.as_nanos(),
+        config.spin_threshold.as_nanos(),
+        config.warmup.as_nanos(),
+        config.window.as_nanos(),
+        config.seed,
+        config.work_rate.unwrap_or(0),
+        switch(config.oracle),
+        switch(config.ordered_stamps),
+    );
+    let shape = config.shape;
+    if shape != Shape::default() {
+        line += &format!(
+            " exponential_think={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",
+            switch(shape.exponential_think),
+            shape.hold_jitter_percent,
+            shape.zipf_hundredths,
+            shape.arrivals.unwrap_or_default().as_nanos(),
+            shape.footprint_lines,
+            shape.dirty_lines,
+            shape.read_percent,
+            shape.read_hold.as_nanos(),
+        );
+    }
+    // The emulated counter is the host's. KVM's may be scaled: there the guest measures it.
+    if accelerator == Accelerator::Tcg {
+        line += &format!(" tsc_khz={tsc_khz}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_whatever_the_distribution_adds() {
+        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\n"), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 10.0.2\n"), Some((10, 0)));
+        assert_eq!(version("bochs 2.7"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! The same image under QEMU: `--engine qemu`.
+//!
+//! QEMU's `microvm` machine starts the image at its PVH entry, the image reads its settings from the kernel's command line
+//! and runs by itself (`guest/src/bare`), and what it left in shared memory comes back through the debug console. It is put
+//! where our own guests have it, so that one program judges both.
+
+mod launch;
+mod record;
+
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use haltkick_hypercalls::WorkloadFlags;
+
+use crate::guest::memory::Memory;
+use crate::guest::reports;
+use crate::host::clock;
+use crate::host::error::RunError;
+use crate::host::time::{Ticks, TscRate};
+use crate::image::file::Image;
+use crate::machine::in_kernel::PvBackend;
+use crate::machine::ring::Ring;
+use crate::observe::instruments::Instruments;
+use crate::run::collect;
+use crate::run::config::{Accelerator, Mix, RunConfig};
+use crate::run::outcome::{Outcome, PreemptedSource, VcpuOutcome};
+use crate::run::readings::Readings;
+use crate::run::told::Chosen;
+use crate::sched::Sched;
+use crate::sched::hints::PreemptedBy;
+
+pub use launch::find_qemu;
+use launch::{Cpu, kernel_file, spawn};
+use record::{Said, listen};
+
+/// APIC ids of the older kind, less one for everybody, and the boot CPU.
+const MOST_VCPUS: u32 = 254;
+
+/// Runs the guest.
+pub(crate) fn run(
+    config: &RunConfig,
+    image: &Image,
+    chosen: Chosen,
+    accelerator: Accelerator,
+    stop: &AtomicBool,
+    instruments: &Instruments,
+) -> Result<(Outcome, Readings), RunError> {
+    check(config, image, chosen, instruments)?;
+    let program = find_qemu()?;
+    let memory = Memory::new(image.end, config.vcpus, 0, 0)?;
+    let tsc_khz = clock::tsc_khz();
+    let kernel = kernel_file(image)?;
+    let cpu = Cpu::choose(config, image, accelerator)?;
+    let start = Instant::now();
+    let mut qemu = Running(spawn(&program, config, &cpu, &kernel, tsc_khz)?);
+    let said = listen(&mut qemu.0, &memory, config, start, stop)?;
+    if let Some((panic, vcpu)) = said.failed {
+        let area = memory.area(vcpu);
+        return Err(if panic {
+            reports::panic(vcpu, area)
+        } else {
+            reports::exception(vcpu, area, image.symbols())
+        });
+    }
+    let outcome = outcome(config, image, chosen, &cpu, &memory, &said)?;
+    Ok((outcome, Readings { console: said.console, ..Readings::default() }))
+}
+
+/// Why nothing is known of the vCPUs' threads.
+const NOT_OURS: &str = "the vCPUs' threads are QEMU's";
+
+/// What cannot be asked of QEMU.
+fn check(
+    config: &RunConfig,
+    image: &Image,
+    chosen: Chosen,
+    instruments: &Instruments,
+) -> Result<(), RunError> {
+    let workload = &image.workloads[chosen.workload as usize];
+    let wrong = if config.sched == Sched::Vmm {
+        "its vCPUs are threads that the host schedules: use --sched host"
+    } else if config.ring == Ring::Ring3 {
+        "it starts the guest in ring 0: use --ring auto"
+    } else if config.pv_backend == PvBackend::Vmm {
+        "it has no doorbells: use --pv-backend auto, kvm or ipi"
+    } else if config.preempted_by == PreemptedBy::Bpf {
+        "the BPF program knows our own VMM's threads only"
+    } else if config.halt_poll.is_some() || !config.pause_exits || !config.hlt_exits {
+        "--halt-poll, --pause-exits and --hlt-exits are settings of our own VMM"
+    } else if config.deschedule.is_some() {
+        "only our own VMM deschedules on purpose"
+    } else if !config.beside.is_empty() {
+        "it runs one guest"
+    } else if instruments.trace || instruments.profile.is_some() {
+        "--trace and --profile look at vCPUs that our own VMM runs"
+    } else if config.mix != (Mix { long_hold: config.mix.long_hold, ..Mix::default() }) {
+        "--work and sections that are long or nested need our own VMM"
+    } else if config.vcpus > MOST_VCPUS {
+        "it runs 254 vCPUs at most"
+    } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
+        "a workload that has page tables of its own needs our own VMM"
+    } else {
+        return Ok(());
+    };
+    Err(RunError::Usage(format!("--engine qemu: {wrong}")))
+}
+
+/// A QEMU that does not outlive the run.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Ended or not: both calls are harmless then.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the run found out. As long as an outcome has fields.
+fn outcome(
+    config: &RunConfig,
+    image: &Image,
+    chosen: Chosen,
+    cpu: &Cpu,
+    memory: &Memory,
+    said: &Said,
+) -> Result<Outcome, RunError> {
+    let control = memory.control();
+    let window: Duration = TscRate::of_khz(said.tsc_khz).nanoseconds(Ticks(said.window_ticks)).into();
+    let vcpu = |id| VcpuOutcome {
+        // Relaxed, here and below: deposited by this thread.
+        acquisitions: memory.area(id).results.acquisitions.load(Ordering::Relaxed),
+        steal_ns: said.preempted_seen.then(|| memory.area(id).steal.steal_ns.load(Ordering::Relaxed)),
+        run_ns: None,
+        preemptions: 0,
+        switched_out_ready: None,
+        waits: None,
+        kicks: None,
+    };
+    let seen = collect::Seen {
+        config,
+        image,
+        memory,
+        lock: chosen.lock,
+        workload: chosen.workload,
+        patched_sites: 0,
+    };
+    Ok(Outcome {
+        ring: Ring::Ring0,
+        ring_reason: "QEMU starts the guest in ring 0".into(),
+        pv_backend: if said.by_hypercall { PvBackend::Kvm } else { PvBackend::Ipi },
+        pv_backend_reason: cpu.kick_reason.clone(),
+        tsc_khz: said.tsc_khz,
+        work_rate: control.work_rate.load(Ordering::Relaxed),
+        memory_bytes: 0,
+        start_up: said.start_up,
+        patched_sites: 0,
+        pair_ticks: collect::pair_ticks(&seen),
+        calls: image.calls(chosen.lock as usize, config.pv),
+        window,
+        completion: None,
+        lock_cpu: None,
+        cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
+        lost_updates: collect::check_exclusion(&seen)?,
+        costs: collect::costs(&seen),
+        ideal: collect::ideal(&seen),
+        wait: collect::time(&seen, "wait"),
+        pending_waits: Err("QEMU's guest goes on between the end of the window and the look at it".into()),
+        hold: collect::time(&seen, "hold"),
+        unlock: collect::time(&seen, "unlock"),
+        times: collect::other_times(&seen),
+        reads: collect::sum_results(&seen, |results| &results.reads),
+        tsc_steps_back: collect::sum_results(&seen, |results| &results.tsc_steps_back),
+        work: collect::work_speeds(&seen, said.tsc_khz),
+        entered: collect::entered(&seen),
+        lock_events: collect::lock_events(&seen, said.tsc_khz),
+        vm_exits: Vec::new(),
+        kvm_stats: Err("QEMU keeps KVM to itself".into()),
+        pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),
+        preemptions: None,
+        preempted_ns: None,
+        lost_ns: None,
+        hint: Some(collect::hint_samples(&seen)).filter(|hint| hint.samples > 0),
+        graces: None,
+        handed: None,
+        injected: None,
+        switches: Err(NOT_OURS.into()),
+        preempted_source: match (cpu.accelerator, said.preempted_seen) {
+            (_, true) => PreemptedSource::Kvm,
+            (Accelerator::Tcg, false) => {
+                PreemptedSource::Unavailable("QEMU's emulator has no such flag".into())
+            }
+            (Accelerator::Kvm, false) => {
+                PreemptedSource::Unavailable("the flag was never seen set in this run".into())
+            }
+        },
+        windows: 1,
+        pinning_lost: None,
+        run_delay: None,
+        beside: Vec::new(),
+        vcpus: (0..config.vcpus).map(vcpu).collect(),
+        console: said.console.clone(),
+    })
+}

@@ -1,0 +1,189 @@
+//! What the guest says on QEMU's debug console, taken down into the memory where our own guests have it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::guest::memory::Memory;
+use crate::host::error::{RunError, system};
+use crate::run::config::RunConfig;
+
+/// What QEMU makes of the guest's exit codes 0x10 and 0x11.
+const DONE: i32 = 0x21;
+const FAILED: i32 = 0x23;
+/// Longest line of the guest's record, and how many may wait to be looked at.
+const LONGEST_LINE: u64 = 4096;
+const LINES_AT_ONCE: usize = 1024;
+/// As much of the guest's own text is kept.
+const CONSOLE_BYTES: usize = 64 << 10;
+/// Time for everything but the window, however slow emulation is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the guest said.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) window_ticks: u64,
+    pub(super) tsc_khz: u64,
+    pub(super) by_hypercall: bool,
+    pub(super) preempted_seen: bool,
+    pub(super) ended: bool,
+    pub(super) failed: Option<(bool, u32)>,
+    pub(super) console: String,
+    pub(super) start_up: Duration,
+    pub(super) cpu_at_open: Duration,
+    pub(super) cpu_at_close: Duration,
+}
+
+/// Takes down what the guest says, until QEMU ends.
+pub(super) fn listen(
+    qemu: &mut Child,
+    memory: &Memory,
+    config: &RunConfig,
+    start: Instant,
+    stop: &AtomicBool,
+) -> Result<Said, RunError> {
+    let lines = lines_of(qemu);
+    let mut said = Said::default();
+    let mut refusal = None;
+    let limit = config.watchdog.unwrap_or(PATIENCE) + config.warmup + config.window;
+    loop {
+        match lines.recv_timeout(Duration::from_millis(20)) {
+            Ok(line) => match line.strip_prefix("haltkick: ") {
+                Some(line) => {
+                    if let Some(reason) = take_down(line, &mut said, memory, qemu.id(), start) {
+                        refusal = Some(reason);
+                    }
+                }
+                None if said.console.len() < CONSOLE_BYTES => said.console.extend([&line, "\n"]),
+                None => {}
+            },
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Relaxed: polled; nothing else is read on the strength of it.
+        if stop.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        if start.elapsed() > limit {
+            let seconds = start.elapsed().as_secs_f64();
+            return Err(RunError::NoProgress(format!("QEMU's guest has not ended after {seconds:.1} s")));
+        }
+    }
+    let status = qemu.wait().map_err(system("wait for QEMU"))?;
+    if let Some(reason) = refusal {
+        return Err(RunError::HostLacks(format!("--engine qemu: the guest says: {reason}")));
+    }
+    match status.code() {
+        // The machine resets itself when it has no handler for a fault, and QEMU was told to end then.
+        Some(0) => {
+            let reason = "it reset its machine (a fault without a handler) under QEMU".into();
+            Err(RunError::GuestFailed { vcpu: 0, reason })
+        }
+        Some(DONE) if said.ended && said.tsc_khz > 0 && said.window_ticks > 0 => Ok(said),
+        Some(FAILED) if said.failed.is_some_and(|(_, vcpu)| vcpu < config.vcpus) => Ok(said),
+        _ => Err(died(qemu, &status.to_string())),
+    }
+}
+
+/// The guest's lines, as they come.
+fn lines_of(qemu: &mut Child) -> Receiver<String> {
+    let output = qemu.stdout.take().expect("QEMU's output is a pipe");
+    let (sender, receiver) = sync_channel(LINES_AT_ONCE);
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(output);
+        loop {
+            let mut line = Vec::new();
+            match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                Ok(1..) if sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_ok() => {}
+                _ => return,
+            }
+        }
+    });
+    receiver
+}
+
+/// QEMU ended without a record: what it had to say about that.
+fn died(qemu: &mut Child, status: &str) -> RunError {
+    let mut text = String::new();
+    if let Some(errors) = qemu.stderr.take() {
+        let _ = errors.take(LONGEST_LINE).read_to_string(&mut text);
+    }
+    let reason = text.lines().find(|line| !line.contains("warning")).unwrap_or("it says nothing");
+    RunError::HostLacks(format!("--engine qemu: QEMU ended with {status} before the guest did: {reason}"))
+}
+
+/// One line of the record; the reason, if it says that there was no run. See `guest/src/bare/record.rs`.
+fn take_down(line: &str, said: &mut Said, memory: &Memory, qemu: u32, start: Instant) -> Option<String> {
+    let mut words = line.split(' ');
+    let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).unwrap_or(0);
+    let hexadecimal = |word: Option<&str>| u64::from_str_radix(word.unwrap_or(""), 16).ok();
+    match words.next()? {
+        "booted" => said.start_up = start.elapsed(),
+        "open" => said.cpu_at_open = cpu_time_of(qemu),
+        "close" => {
+            said.window_ticks = number(words.next());
+            said.cpu_at_close = cpu_time_of(qemu);
+        }
+        "tsc_khz" => said.tsc_khz = number(words.next()),
+        "kick" => said.by_hypercall = words.next() == Some("kvm"),
+        "preempted_seen" => said.preempted_seen = true,
+        "word" => {
+            let (structure, index) = (words.next()?, number(words.next()) as u32);
+            let (offset, value) = (hexadecimal(words.next())?, hexadecimal(words.next())?);
+            memory.deposit(structure, index, offset, value);
+        }
+        "failed" => said.failed = Some((words.next() == Some("panic"), number(words.next()) as u32)),
+        "end" => said.ended = true,
+        "error" => return line.split_once(' ').map(|(_, reason)| reason.to_owned()),
+        _ => {}
+    }
+    None
+}
+
+/// CPU time of another process, all its threads.
+fn cpu_time_of(process: u32) -> Duration {
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // After the name, which may hold anything: state is field 3, user and system time are 14 and 15.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
+        Some(fields.next()?.ok()? + fields.next()?.ok()?)
+    };
+    let per_second = rustix::param::clock_ticks_per_second();
+    Duration::from_secs_f64(ticks().unwrap_or(0) as f64 / per_second as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use haltkick_hypercalls::{Control, VcpuArea};
+
+    use super::*;
+
+    #[test]
+    fn words_of_the_record_that_lie_outside_are_dropped() {
+        let memory = Memory::new(5 << 20, 2, 0, 0).unwrap();
+        let mut said = Said::default();
+        let (control, vcpu) = (size_of::<Control>(), size_of::<VcpuArea>());
+        for line in [
+            "word vcpu 2 0 1",
+            &format!("word vcpu 0 {vcpu:x} 1"),
+            "word vcpu 0 1 1",
+            &format!("word control 0 {control:x} 1"),
+            "word oracle 4000000000 0 1",
+            "word nothing 0 0 1",
+            "word vcpu",
+        ] {
+            assert_eq!(take_down(line, &mut said, &memory, 0, Instant::now()), None);
+        }
+        let work_rate = format!("word control 0 {:x} 2a", offset_of!(Control, work_rate));
+        take_down(&work_rate, &mut said, &memory, 0, Instant::now());
+        assert_eq!(memory.control().work_rate.load(Ordering::Relaxed), 42);
+        assert_eq!(
+            take_down("error so it goes", &mut said, &memory, 0, Instant::now()),
+            Some("so it goes".into())
+        );
+    }
+}

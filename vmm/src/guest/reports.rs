@@ -1,0 +1,73 @@
+//! What a vCPU of our own guest leaves behind when it fails.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use haltkick_hypercalls::VcpuArea;
+
+use crate::host::error::RunError;
+use crate::image::symbols::Symbols;
+
+/// What `vcpu`, whose area this is, has left behind when it panicked.
+pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
+    let report = &area.report;
+    let text = |bytes: &[AtomicU8], used: u32| {
+        let bytes: Vec<u8> =
+            bytes.iter().take(used as usize).map(|byte| byte.load(Ordering::Relaxed)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    RunError::GuestPanic {
+        vcpu,
+        message: text(&report.message, report.message_len.load(Ordering::Relaxed)),
+        file: text(&report.file, report.file_len.load(Ordering::Relaxed)),
+        line: report.code.load(Ordering::Relaxed),
+    }
+}
+
+/// The same when it took an exception that it does not handle.
+pub(crate) fn exception(vcpu: u32, area: &VcpuArea, symbols: &Symbols) -> RunError {
+    const PAGE_FAULT: u64 = 14;
+    let report = &area.report;
+    let vector = report.code.load(Ordering::Relaxed);
+    let detail = if vector == PAGE_FAULT {
+        format!(", address {:#x}", report.cr2.load(Ordering::Relaxed))
+    } else {
+        String::new()
+    };
+    RunError::GuestException {
+        vcpu,
+        name: vector_name(vector),
+        vector,
+        error_code: report.error_code.load(Ordering::Relaxed),
+        location: symbols.describe(report.rip.load(Ordering::Relaxed)),
+        detail,
+    }
+}
+
+/// Mnemonic of an exception vector (Intel SDM vol. 3, table 6-1).
+fn vector_name(vector: u64) -> &'static str {
+    const NAMES: [&str; 22] = [
+        "#DE",
+        "#DB",
+        "NMI",
+        "#BP",
+        "#OF",
+        "#BR",
+        "#UD",
+        "#NM",
+        "#DF",
+        "coprocessor",
+        "#TS",
+        "#NP",
+        "#SS",
+        "#GP",
+        "#PF",
+        "reserved",
+        "#MF",
+        "#AC",
+        "#MC",
+        "#XM",
+        "#VE",
+        "#CP",
+    ];
+    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
+}
