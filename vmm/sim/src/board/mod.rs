@@ -12,12 +12,12 @@
 //! ```
 //!
 //! *Order.* All that happens has a time, and things of one time have an order of their own; both depend on nothing but what
-//! was put in. One CPU executes at a time, see [`fabric`] for how far ahead of the others. Stores become visible in the order
+//! was put in. One CPU executes at a time, see `fabric` for how far ahead of the others. Stores become visible in the order
 //! in which a CPU executed them, when their lines have come; loads see the CPU's own stores before (x86-TSO).
 //!
 //! *Spinning costs nothing.* A CPU that comes from one PAUSE to the next with the same registers, and has only read lines that
-//! its core has, will do so again until one of those lines changes: it is parked ([`spin`]). So is one whose rounds depend on
-//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time ([`work_loop`]).
+//! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
+//! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
 mod buffer;
 mod fabric;
