@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use crate::engines::Ended;
 use crate::explain::{self, Scene};
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::{now_ns, read_tsc};
+use crate::host::clock::{Clock, now_ns, read_tsc};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switches::Reported;
@@ -67,7 +67,7 @@ pub(super) fn run(
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
     let hinted: Vec<_> =
         configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
-    let guests = guest_runs(configs, &machines, &hinted, image, &notes);
+    let guests = guest_runs(configs, &machines, &hinted, image, &Clock::Host, &notes);
     let plan = config.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
@@ -225,6 +225,7 @@ fn guest_runs<'a>(
     machines: &'a [Machine],
     hinted: &'a [(Watcher, Hints)],
     image: &'a Image,
+    clock: &'a Clock,
     notes: &'a Notes,
 ) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
@@ -233,7 +234,7 @@ fn guest_runs<'a>(
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
         let kept = (config.attribution, config.sched == Sched::Vmm);
         let shared = Shared::new(&machine.memory, image, config.lock_count, &tsc, kept);
-        let mut guest = GuestRun::new(config.vcpus, tsc, watcher, notes);
+        let mut guest = GuestRun::new(config.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         (guest.index, guest.first_vcpu) = (index, first_vcpu);

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host::clock::read_tsc;
 use crate::host::time::{Nanoseconds, TscRate};
 
 /// The guest's time stamp counter, as computed from the host's.
@@ -27,9 +26,9 @@ impl GuestTsc {
         self.rate
     }
 
-    /// The guest read `guest` a moment ago: decides between no offset, the nominal one, and what this says.
-    pub(crate) fn compare(&self, guest: u64) {
-        let seen = guest.wrapping_sub(read_tsc());
+    /// The guest read `guest` a moment before the host's counter showed `host`: decides between no offset, the nominal one, and what this says.
+    pub(crate) fn compare(&self, guest: u64, host: u64) {
+        let seen = guest.wrapping_sub(host);
         let near = |offset: u64| (seen.wrapping_sub(offset) as i64).unsigned_abs() < self.rate.khz() * 10;
         let offset = [0, self.nominal].into_iter().find(|&offset| near(offset)).unwrap_or(seen);
         // Relaxed: whoever reads the old one computes a hint that is wrong.
@@ -41,15 +40,16 @@ impl GuestTsc {
         host.wrapping_add(self.offset.load(Ordering::Relaxed))
     }
 
-    /// What the guest's counter shows `ahead_ns` from now.
-    pub(crate) fn in_ns(&self, ahead_ns: u64) -> u64 {
-        self.of_host(read_tsc()).wrapping_add(self.rate.ticks(Nanoseconds(ahead_ns)).0)
+    /// What the guest's counter shows `ahead_ns` after the host's shows `host`.
+    pub(crate) fn in_ns(&self, ahead_ns: u64, host: u64) -> u64 {
+        self.of_host(host).wrapping_add(self.rate.ticks(Nanoseconds(ahead_ns)).0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::clock::read_tsc;
 
     #[test]
     fn the_guests_counter_is_the_hosts_or_kvms_or_what_it_says() {
@@ -57,9 +57,11 @@ mod tests {
         const FAR: u64 = 1 << 60;
         let tsc = GuestTsc::new(TscRate::of_khz(KHZ), FAR);
         for offset in [0, FAR, 7 * FAR] {
-            tsc.compare(read_tsc().wrapping_add(offset));
-            let error =
-                tsc.in_ns(1_000_000_000).wrapping_sub(read_tsc().wrapping_add(offset + KHZ * 1000)) as i64;
+            let host = read_tsc();
+            tsc.compare(host.wrapping_add(offset), host);
+            let error = tsc
+                .in_ns(1_000_000_000, read_tsc())
+                .wrapping_sub(read_tsc().wrapping_add(offset + KHZ * 1000)) as i64;
             assert!(error <= 0 || offset == 7 * FAR, "{error} ticks ahead");
             assert!(error.unsigned_abs() < KHZ * 1000, "{error} ticks off");
         }

@@ -1,6 +1,7 @@
 //! The host's clocks.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -41,6 +42,51 @@ pub(crate) fn tsc_khz() -> u64 {
         }
         (u128::from(end.tsc - start.tsc) * 1_000_000 / u128::from(end.ns - start.ns)) as u64
     })
+}
+
+/// The clocks that a run goes by.
+#[derive(Debug)]
+pub(crate) enum Clock {
+    /// The host's.
+    Host,
+    /// Those of a simulated machine, which stand still but for [`SimulatedClock::set`].
+
+    Simulated(SimulatedClock),
+}
+
+/// The clocks of a simulated machine.
+#[derive(Debug, Default)]
+pub(crate) struct SimulatedClock {
+    ns: AtomicU64,
+    tsc: AtomicU64,
+}
+
+impl SimulatedClock {
+    /// It is that late now.
+
+    pub(crate) fn set(&self, now: Moment) {
+        // Relaxed: whoever drives a simulated machine is one thread.
+        self.ns.store(now.ns, Ordering::Relaxed);
+        self.tsc.store(now.tsc, Ordering::Relaxed);
+    }
+}
+
+impl Clock {
+    /// Nanoseconds since some moment in the past.
+    pub(crate) fn now_ns(&self) -> u64 {
+        match self {
+            Self::Host => now_ns(),
+            Self::Simulated(clock) => clock.ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The time stamp counter.
+    pub(crate) fn tsc(&self) -> u64 {
+        match self {
+            Self::Host => read_tsc(),
+            Self::Simulated(clock) => clock.tsc.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// The same moment on two clocks: CLOCK_MONOTONIC, and a time stamp counter.

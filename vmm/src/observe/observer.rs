@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::guest::activity::Activity;
-use crate::host::clock::now_ns;
+use crate::host::clock::Clock;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::notes::Notes;
 use crate::observe::profile::Sampler;
@@ -39,11 +39,16 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// The vCPU with the number `from` kicks the one with the number `to`: `kick` does it, and says whether `to` slept, if there is such a vCPU. The rest of its answer is
-    /// the caller's.
-    pub(crate) fn kicks<T>(&mut self, from: u32, to: u32, kick: impl FnOnce() -> (Option<bool>, T)) -> T {
+    /// The vCPU with the number `from` kicks the one with the number `to`: `kick` does it, and says whether `to` slept, if there
+    /// is such a vCPU. The rest of its answer is the caller's.
+    pub(crate) fn kicks<T>(
+        &mut self,
+        clock: &Clock,
+        (from, to): (u32, u32),
+        kick: impl FnOnce() -> (Option<bool>, T),
+    ) -> T {
         // The clock first: `to` may run before this vCPU goes on.
-        let at_ns = if self.recorder.is_some() { now_ns() } else { 0 };
+        let at_ns = if self.recorder.is_some() { clock.now_ns() } else { 0 };
         let (asleep, rest) = kick();
         if let Some(asleep) = asleep {
             self.note(at_ns, What::Kicks { from, to, asleep });

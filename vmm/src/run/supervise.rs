@@ -312,7 +312,7 @@ impl Supervised<'_> {
 
     fn open_window(&mut self, scheduler: &Scheduler<'_>) {
         self.observed.at_open = scheduler.sched_stats(self.guest.index);
-        self.guest.window.open();
+        self.guest.window.open(now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
@@ -320,7 +320,7 @@ impl Supervised<'_> {
     fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
         let closed_tsc = self.guest.tsc.of_host(read_tsc());
         self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
-        self.guest.window.close();
+        self.guest.window.close(now_ns());
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
         self.observed.at_close = scheduler.sched_stats(self.guest.index);

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::guest::activity::{Activity, ByActivity};
-use crate::host::clock::{Moment, read_tsc};
+use crate::host::clock::Moment;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim};
 use crate::sched::shared::Shared;
@@ -167,12 +167,13 @@ impl Account {
         steal.version.store(version | 1, Ordering::Release);
         steal.steal_ns.store(self.steal_ns, Ordering::Release);
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
-        shared.marks[vcpu as usize].change(false, || steal.preempted.store(0, Ordering::Release));
+        shared.marks[vcpu as usize]
+            .change(guest.clock, false, || steal.preempted.store(0, Ordering::Release));
     }
 
     /// Moves on the clock that stands still while the vCPU is off, before it runs.
     fn count_off_ticks(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
-        self.off_ticks = self.off_ticks.wrapping_add(read_tsc().wrapping_sub(self.off_since_tsc));
+        self.off_ticks = self.off_ticks.wrapping_add(guest.clock.tsc().wrapping_sub(self.off_since_tsc));
         // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
         if let Some(shared) = &guest.shared {
             shared.area(vcpu).host.off_ticks.store(self.off_ticks, Ordering::Release);
@@ -209,7 +210,7 @@ impl Account {
     ) {
         let losses = &shared.losses;
         let Some(lock) = losses.lock_of(vcpu) else { return };
-        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(read_tsc()) };
+        let now = Moment { ns: now_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
         let waited_since = |from_ns: u64| losses.waited_by_others(vcpu, lock, from_ns, now, &guest.window);
         let (idle_ns, entered) = (losses.idle_since(lock, now_ns), entered(guest, vcpu));
         self.claim =
@@ -222,7 +223,7 @@ impl Account {
         self.run_ns += guest.window.overlap_ns(self.since_ns, now_ns);
         let boot_ns = std::mem::take(&mut self.boot_ns);
         self.virtual_ns += now_ns.saturating_sub(self.since_ns).saturating_sub(boot_ns);
-        self.off_since_tsc = read_tsc();
+        self.off_since_tsc = guest.clock.tsc();
         self.since_ns = now_ns;
         self.check_hint(guest, vcpu);
         if let Some(claim) = self.claim.take() {
@@ -321,7 +322,7 @@ fn mark_off(guest: &GuestRun<'_>, vcpu: u32) {
     };
     // Under the host's scheduler a vCPU is marked only while it is kept out on purpose, and nobody compares.
     match shared.marks.get(vcpu as usize) {
-        Some(mark) => mark.change(true, write),
+        Some(mark) => mark.change(guest.clock, true, write),
         None => write(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::guest::activity::Activity;
 use crate::guest::reports;
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::now_ns;
+use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
 use crate::machine::exits::Exit;
@@ -24,6 +24,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) shared: Option<Shared<'a>>,
     pub(crate) vcpus: u32,
     pub(crate) tsc: GuestTsc,
+    /// The clocks that the run goes by.
+    pub(crate) clock: &'a Clock,
     pub(crate) window: WindowTimes,
     /// What watches the host's scheduler.
     pub(crate) watcher: &'a Watcher,
@@ -45,11 +47,18 @@ pub(crate) struct GuestRun<'a> {
 
 impl<'a> GuestRun<'a> {
     /// The only guest of a run, with so many vCPUs, which share nothing with the VMM.
-    pub(crate) fn new(vcpus: u32, tsc: GuestTsc, watcher: &'a Watcher, notes: &'a Notes) -> Self {
+    pub(crate) fn new(
+        vcpus: u32,
+        tsc: GuestTsc,
+        clock: &'a Clock,
+        watcher: &'a Watcher,
+        notes: &'a Notes,
+    ) -> Self {
         Self {
             shared: None,
             vcpus,
             tsc,
+            clock,
             window: WindowTimes::new(),
             watcher,
             halts_in_kernel: false,
@@ -147,7 +156,9 @@ impl<'a> GuestRun<'a> {
             }
             (Exit::Invalidate, Some(shared)) => shared.invalidations.ring(shared.memory),
             // Rung at any other time, it would be the guest's mistake.
-            (Exit::WorkDone, _) if self.window.contains(now_ns()) => self.window.close(),
+            (Exit::WorkDone, _) if self.window.contains(self.clock.now_ns()) => {
+                self.window.close(self.clock.now_ns());
+            }
             (Exit::Halt | Exit::Shutdown | Exit::Unexpected { .. }, _)
             | (Exit::Console(_) | Exit::Panic | Exit::Exception, None) => {
                 return self.fail_with(self.surprise(vcpu, exit));

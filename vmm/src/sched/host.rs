@@ -238,7 +238,7 @@ impl<'a> HostThreads<'a> {
                 }
                 Exit::Kick(target) => {
                     let (from, to) = (self.run.number_of(vcpu.id), self.run.number_of(target));
-                    observer.kicks(from, to, || (self.kick(target), ()));
+                    observer.kicks(self.run.clock, (from, to), || (self.kick(target), ()));
                 }
                 // The host's scheduler takes no directions: a directed yield is a plain one.
                 Exit::Yield(_) => {

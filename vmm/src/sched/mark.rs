@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::host::clock::read_tsc;
+use crate::host::clock::Clock;
 
 /// What the VMM has told by a vCPU's flag, for comparison with what others have read.
 #[derive(Debug, Default)]
@@ -14,12 +14,12 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// Does `write`, which makes the flag say `set`. One thread at a time: the one that has the vCPU.
-    pub(crate) fn change(&self, set: bool, write: impl FnOnce()) {
+    pub(crate) fn change(&self, clock: &Clock, set: bool, write: impl FnOnce()) {
         // SeqCst: in this order, to every reader. Partner: `at`.
         self.since_tsc.store(u64::MAX, Ordering::SeqCst);
         write();
         self.set.store(set, Ordering::SeqCst);
-        self.since_tsc.store(read_tsc(), Ordering::SeqCst);
+        self.since_tsc.store(clock.tsc(), Ordering::SeqCst);
     }
 
     /// What the flag has said from `tsc` until now, if it was the same all the time.

@@ -1,6 +1,7 @@
 //! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
 
 pub(crate) mod account;
+mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
 pub(crate) mod guest_run;

@@ -1,10 +1,9 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
 use crate::guest::activity::Activity;
-use crate::host::clock::now_ns;
 use crate::observe::observer::Observer;
 use crate::sched::deschedule::Injector;
-use crate::sched::slice::SliceTimer;
+use crate::sched::slice::{SliceTimer, Timer};
 
 /// When to look whether the vCPU on a pCPU has halted.
 struct Look {
@@ -13,9 +12,9 @@ struct Look {
 }
 
 /// What a runner has of its own.
-pub(super) struct Pcpu<'a> {
+pub(super) struct Pcpu<'a, T> {
     pub(super) number: u32,
-    pub(super) slice: SliceTimer,
+    pub(super) slice: SliceTimer<T>,
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
     pub(super) grace: Option<u64>,
@@ -24,11 +23,11 @@ pub(super) struct Pcpu<'a> {
     pub(super) observer: Observer<'a>,
 }
 
-impl<'a> Pcpu<'a> {
+impl<'a, T: Timer> Pcpu<'a, T> {
     /// The pCPU `number`, of the calling thread.
     pub(super) fn new(
         number: u32,
-        slice: SliceTimer,
+        slice: SliceTimer<T>,
         injector: Option<Injector>,
         observer: Observer<'a>,
     ) -> Self {
@@ -59,9 +58,9 @@ impl<'a> Pcpu<'a> {
     }
 
     /// The vCPU is at `point`: the same.
-    pub(super) fn takes_at(&mut self, point: u32, activity: Activity) -> Option<u64> {
+    pub(super) fn takes_at(&mut self, point: u32, activity: Activity, now_ns: u64) -> Option<u64> {
         let injector = self.injector.as_mut()?;
-        injector.takes_at(point, activity, now_ns()).then(|| injector.length_ns())
+        injector.takes_at(point, activity, now_ns).then(|| injector.length_ns())
     }
 
     fn set_alarm(&mut self) {

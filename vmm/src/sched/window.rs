@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::host::clock::now_ns;
-
 /// When the window opened and closed, in host time. Read by the schedulers to clip what they account for to the window.
 #[derive(Debug)]
 pub(crate) struct WindowTimes {
@@ -26,14 +24,14 @@ impl WindowTimes {
 
     // Relaxed throughout: an accountant that sees the change a moment late misjudges that moment only.
 
-    /// The window is open from now on.
-    pub(crate) fn open(&self) {
-        self.open_ns.store(now_ns(), Ordering::Relaxed);
+    /// The window is open from `now_ns` on.
+    pub(crate) fn open(&self, now_ns: u64) {
+        self.open_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// The window is closed from now on, unless it is already.
-    pub(crate) fn close(&self) {
-        let _ = self.close_ns.compare_exchange(u64::MAX, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
+    /// The window is closed from `now_ns` on, unless it is already.
+    pub(crate) fn close(&self, now_ns: u64) {
+        let _ = self.close_ns.compare_exchange(u64::MAX, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether it was open and is closed.

@@ -22,7 +22,7 @@ use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryBackend as _;
 
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::process_cpu_time;
+use crate::host::clock::{Clock, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
 use crate::host::time::TscRate;
 use crate::image::file::Image;
@@ -159,7 +159,7 @@ pub fn run_linux(
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
-    let mut guest = GuestRun::new(config.vcpus, tsc, &watcher, &notes);
+    let mut guest = GuestRun::new(config.vcpus, tsc, &Clock::Host, &watcher, &notes);
     guest.halts_in_kernel = true;
     let guests = [guest];
     let plan = config
@@ -171,13 +171,13 @@ pub fn run_linux(
     let cpu_time = process_cpu_time();
     let start = Instant::now();
     machine.devices.starts(start);
-    guests[0].window.open();
+    guests[0].window.open(now_ns());
     let (ended, run, threads) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let ended = wait_for_end(&guests[0], &machine.devices, linux.limit, start, stop);
         let run = start.elapsed();
         let threads = scheduler.sched_stats(0);
-        guests[0].window.close();
+        guests[0].window.close(now_ns());
         guests[0].stop();
         scheduler.interrupt();
         (ended, run, threads)
