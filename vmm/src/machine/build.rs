@@ -58,7 +58,6 @@ impl Machine {
                 wanted.vcpus
             )));
         }
-        in_kernel::check(wanted)?;
         let draft = |has_irqchip: bool| {
             let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
             let vm = Vm::new(&kvm, image, memory, has_irqchip)?;

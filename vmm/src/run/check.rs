@@ -5,7 +5,7 @@ use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
 use crate::host::affinity;
 use crate::host::error::RunError;
 use crate::image::file::{Entry, Image};
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::in_kernel::{self, PvBackend};
 use crate::machine::ring::Ring;
 use crate::run::beside;
 use crate::run::config::{Engine, MOST_LINES, RunConfig};
@@ -130,8 +130,11 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         }
         None => None,
     };
-    if config.engine == Engine::Threads {
-        check_threads(config, &image.workloads[workload])?;
+    match config.engine {
+        Engine::Kvm => in_kernel::check(&config.machine())?,
+        Engine::Threads => check_threads(config, &image.workloads[workload])?,
+        // Its own module knows what it can be asked.
+        Engine::Qemu(_) => {}
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
