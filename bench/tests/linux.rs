@@ -3,6 +3,8 @@
 
 #[path = "../../vmm/tests/chosen/mod.rs"]
 mod chosen;
+#[path = "../../vmm/tests/stalls/mod.rs"]
+mod stalls;
 
 use std::process::{Command, ExitCode, Output};
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
+    stalls::watch();
     libtest_mimic::run(&arguments, chosen::chosen(trials)).exit_code()
 }
 

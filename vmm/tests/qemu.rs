@@ -3,6 +3,7 @@
 mod base;
 mod chosen;
 mod ran_on;
+mod stalls;
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ran_on::note("qemu-kvm", &conclusion, lacking);
         conclusion
     };
+    stalls::watch();
     if !is_nested && with_tcg().has_failed() {
         return ExitCode::FAILURE;
     }

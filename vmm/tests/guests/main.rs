@@ -18,6 +18,8 @@ mod points;
 mod ran_on;
 mod running;
 mod several_guests;
+#[path = "../stalls/mod.rs"]
+mod stalls;
 mod support;
 mod switches;
 mod workloads;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         eprintln!("guests are skipped, not tested: {reason}");
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
+    stalls::watch();
     let conclusion = libtest_mimic::run(&arguments, chosen::chosen(trials));
     ran_on::note("kvm", &conclusion, lacking);
     conclusion.exit_code()

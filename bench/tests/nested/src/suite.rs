@@ -266,11 +266,13 @@ struct Life<'a> {
     running: Option<String>,
     since: Instant,
     verdicts: Vec<(String, Verdict, Duration)>,
+    /// What the machine told of its CPUs since the last test ended.
+    stalls: Vec<String>,
 }
 
 impl<'a> Life<'a> {
     fn new(number: usize, say: &'a dyn Fn(String)) -> Self {
-        Self { number, say, running: None, since: Instant::now(), verdicts: vec![] }
+        Self { number, say, running: None, since: Instant::now(), verdicts: vec![], stalls: vec![] }
     }
 
     fn add(&mut self, event: Event) {
@@ -279,8 +281,15 @@ impl<'a> Life<'a> {
                 self.running = Some(test);
                 self.since = Instant::now();
             }
-            Event::Ended(test, verdict) => {
+            Event::StoodStill { cpu, ms } => {
+                self.stalls.push(format!("\nCPU {cpu} of the machine stood still for {ms} ms"))
+            }
+            Event::Ended(test, mut verdict) => {
                 let took = self.since.elapsed();
+                let stalls = std::mem::take(&mut self.stalls).concat();
+                if let Verdict::Failed(told) = &mut verdict {
+                    told.push_str(&stalls);
+                }
                 let (word, told) = match &verdict {
                     Verdict::Passed => ("ok", None),
                     Verdict::Ignored => ("ignored", None),

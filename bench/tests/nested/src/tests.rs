@@ -22,6 +22,9 @@ type Script = &'static [(&'static str, &'static [Does])];
 enum Does {
     Pass,
     Fail(&'static str),
+    /// Fails, or passes, after a CPU of the machine stood still.
+    FailStill(&'static str),
+    PassStill,
     Skip,
     /// The machine dies during it.
     Kill,
@@ -30,7 +33,7 @@ enum Does {
     /// The program ends well before it.
     Vanish,
 }
-use Does::{Crash, Fail, Kill, Pass, Skip, Vanish};
+use Does::{Crash, Fail, FailStill, Kill, Pass, PassStill, Skip, Vanish};
 
 /// Machines in which tests do what the script says.
 struct Fake {
@@ -60,9 +63,12 @@ impl Machines for Fake {
             if !matches!(does, Vanish) {
                 tell(Event::Started(test.clone()));
             }
+            if matches!(does, FailStill(_) | PassStill) {
+                tell(Event::StoodStill { cpu: 1, ms: 900 });
+            }
             let verdict = match does {
-                Pass => Verdict::Passed,
-                Fail(told) => Verdict::Failed(told.into()),
+                Pass | PassStill => Verdict::Passed,
+                Fail(told) | FailStill(told) => Verdict::Failed(told.into()),
                 Skip => Verdict::Ignored,
                 Kill => return End::Died("it hung".into()),
                 Crash => return End::Program(139),
@@ -151,6 +157,15 @@ fn a_flake_that_the_ledger_does_not_know_fails_the_suite() {
     // It says something else than what is known of it.
     let (results, _) = suite(&[("flaky-1", &[Fail("two were inside"), Pass]), ("b", &[])]);
     assert_eq!(objections(&results, &ledger(KNOWN), true), [Objection::UnknownFlake("flaky-1".into())]);
+}
+
+#[test]
+fn a_failure_says_that_its_machine_stood_still_and_the_next_one_does_not() {
+    let (results, _) = suite(&[("a", &[FailStill("no")]), ("b", &[PassStill]), ("c", &[Fail("no")])]);
+    let still = Outcome::Flaky { told: vec!["no\nCPU 1 of the machine stood still for 900 ms".into()] };
+    assert_eq!(outcome(&results, "a"), &still);
+    assert_eq!(outcome(&results, "b"), &Outcome::Passed);
+    assert_eq!(outcome(&results, "c"), &Outcome::Flaky { told: vec!["no".into()] });
 }
 
 #[test]

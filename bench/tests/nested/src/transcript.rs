@@ -8,25 +8,31 @@ use crate::history::Verdict;
 pub(crate) enum Event {
     Started(String),
     Ended(String, Verdict),
+    /// A CPU of the machine stood still, which its tests notice; see vmm/tests/stalls.
+    StoodStill {
+        cpu: u32,
+        ms: u64,
+    },
 }
 
 #[derive(Deserialize)]
-struct Line {
-    r#type: String,
-    event: String,
-    name: Option<String>,
-    stdout: Option<String>,
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line {
+    Test { event: String, name: String, stdout: Option<String> },
+    Machine { cpu: u32, ms: u64 },
 }
 
 /// The event of a line, if it holds one. A test that prints no line break at its end has its words before the event.
 pub(crate) fn event(line: &str) -> Option<Event> {
-    let line = &line[line.find("{ \"type\": \"test\"")?..];
-    let line: Line = serde_json::from_str(line).ok().filter(|line: &Line| line.r#type == "test")?;
-    let name = line.name?;
-    Some(match line.event.as_str() {
+    let line = &line[line.find("{ \"type\": \"")?..];
+    let (event, name, stdout) = match serde_json::from_str(line).ok()? {
+        Line::Test { event, name, stdout } => (event, name, stdout),
+        Line::Machine { cpu, ms } => return Some(Event::StoodStill { cpu, ms }),
+    };
+    Some(match event.as_str() {
         "started" => Event::Started(name),
         "ok" => Event::Ended(name, Verdict::Passed),
-        "failed" => Event::Ended(name, Verdict::Failed(plain(line.stdout.as_deref().unwrap_or_default()))),
+        "failed" => Event::Ended(name, Verdict::Failed(plain(stdout.as_deref().unwrap_or_default()))),
         "ignored" => Event::Ended(name, Verdict::Ignored),
         _ => return None,
     })
@@ -60,10 +66,12 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_print_is_no_event_and_hides_none() {
+    fn what_tests_print_is_no_event_and_hides_none_and_the_machines_own_are_known() {
         assert_eq!(event("2 guests ok"), None);
         assert_eq!(event(r#"{ "type": "suite", "event": "ok", "passed": 3 }"#), None);
         assert_eq!(event(r#"{ "type": "test", "event": "sta"#), None, "a machine that died in mid-line");
+        let still = r#"{ "type": "machine", "event": "still", "cpu": 1, "ms": 900 }"#;
+        assert_eq!(event(still), Some(Event::StoodStill { cpu: 1, ms: 900 }));
         let behind = r#"half a line { "type": "test", "name": "a", "event": "ok" }"#;
         assert_eq!(event(behind), Some(Event::Ended("a".into(), Verdict::Passed)));
     }
