@@ -130,6 +130,7 @@ check: setup _narrow-target
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
+    guest/mutants.sh --check
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
@@ -154,7 +155,7 @@ simulate:
 # The tests of the locks and of the grant tables under Miri (needs a nightly toolchain, to which it adds miri).
 miri:
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    cargo +nightly miri test --package haltkick-locks --target-dir target/miri
+    cargo +nightly miri test --package haltkick-locks --package haltkick-mm --target-dir target/miri
     MIRIFLAGS=-Zmiri-ignore-leaks cargo +nightly miri test --package haltkick-grants --target-dir target/miri
 
 # 100 million operations on grant tables by host threads, a hostile granter beside, the order of all locks checked.

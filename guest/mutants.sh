@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Puts one fault at a time into the locks, the memory manager and the grant tables, and checks that the test which guards the line fails.
+# Puts one fault at a time into the locks, the memory manager and the grant tables, and checks that the test which guards
+# the line fails.
 #
-#   guest/mutants.sh [--list] [name...]
+#   guest/mutants.sh [--list | --check] [name...]
 #
-# One line for each mutant: caught (the test failed), hung (it did not come to an end: also caught), or SURVIVED.
-# Exits 1 if one survived, or if a listed test fails without a fault.
+# A fault of one word stands in the source (`mutant!`); one that takes out or moves a statement is a patch in guest/mutants.
+# --check sees that each name of the table is one of the two, and that every patch applies.
+#
+# One line for each mutant: caught (the test failed), hung (it did not come to an end in ten times what it takes without a
+# fault: also caught), or SURVIVED. Exits 1 if one survived, if a listed test fails without a fault, or if a patch does not
+# apply any more.
 
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -56,7 +61,7 @@ wc-trust-the-note           loom     qspinlock::wc_with_two
 wc-wake-without-kick        loom     qspinlock::wc_with_three
 packed-stale-rest           unit     packed
 packed-unlock-wipes-tail    unit     packed
-table-stops-at-a-hole       unit     table
+table-stops-at-a-hole       unit     qspinlock::domain
 ticket-relaxed-unlock       loom     family::ticket::with_two
 ticket-relaxed-try          loom     family::ticket::with_two
 sleepers-stay-after-a-stray-kick shuttle no_cpu_that_holds_a_foreign_lock
@@ -200,6 +205,11 @@ if [[ ${1-} == --list ]]; then
     echo "$table"
     exit
 fi
+only_check=0
+if [[ ${1-} == --check ]]; then
+    only_check=1
+    shift
+fi
 for name in "$@"; do
     grep -q "^$name " <<<"$table" || { echo "no mutant is called $name" >&2; exit 2; }
 done
@@ -208,63 +218,88 @@ target=${CARGO_TARGET_DIR:-../target}/mutants
 mkdir -p "$target"
 target=$(realpath "$target")
 log=$target/last.log
-export WATCHDOG_SECONDS=10 SHUTTLE_ITERATIONS=20000 SHUTTLE_RANDOM_SEED=1
+export SHUTTLE_ITERATIONS=20000 SHUTTLE_RANDOM_SEED=1
 
-# cargo_test KIND CARGO_ARGUMENT... : cargo with the flags of that kind of test.
+# The sources that patches are applied to: a copy, in the order of which nothing can be left behind.
+tree=$target/tree
+rm -rf "$tree"
+mkdir -p "$tree"
+tar --create --directory .. --exclude ./target --exclude ./.git . | tar --extract --directory "$tree"
+
+is_patch() { [[ -e mutants/$1.patch ]]; }
+
+# patch_tree NAME ARGUMENT... : puts that fault into the copy. The lines around it must be as they were: no fuzz.
+patch_tree() {
+    local name=$1
+    shift
+    patch --directory "$tree" --strip 1 --fuzz 0 --forward --silent --no-backup-if-mismatch "$@" <"mutants/$name.patch"
+}
+
+# Nothing is run before all of them are known to be what they were.
+bad=()
+for name in $(cut -d ' ' -f 1 <<<"$table" | sort -u); do
+    if is_patch "$name"; then
+        patch_tree "$name" --dry-run >"$log" 2>&1 || { cat "$log" >&2; bad+=("the patch $name does not apply any more"); }
+    elif ! grep -rqF "mutant!(\"$name\":" locks/src mm/src grants/src; then
+        bad+=("$name is neither in the source nor a patch")
+    fi
+done
+for file in mutants/*.patch; do
+    name=$(basename "$file" .patch)
+    grep -q "^$name " <<<"$table" || bad+=("no test is listed for the patch $name")
+done
+if ((${#bad[@]})); then
+    printf '%s\n' "${bad[@]}" >&2
+    exit 1
+fi
+((only_check == 0)) || exit 0
+
+# cargo_test KIND CARGO_ARGUMENT... : cargo with the flags of that kind of test, over the sources in $root.
 cargo_test() {
     local kind=$1
     shift
+    local arguments=(test -q --manifest-path "$root/Cargo.toml")
     case $kind in
-    mm-host) cargo test -q -p haltkick-mm --target-dir "$target" --test host "$@" ;;
+    mm-host) cargo "${arguments[@]}" -p haltkick-mm --target-dir "$target" --test host "$@" ;;
     mm-*)
         # Longer schedules than the locks': fewer of them.
         SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#mm-}" \
-            cargo test -q -p haltkick-mm --target-dir "$target/${kind#mm-}" --release --test "${kind#mm-}" "$@"
+            cargo "${arguments[@]}" -p haltkick-mm --target-dir "$target/${kind#mm-}" --release --test "${kind#mm-}" "$@"
         ;;
-    grants-host) cargo test -q -p haltkick-grants --target-dir "$target" --test grants "$@" ;;
+    grants-host) cargo "${arguments[@]}" -p haltkick-grants --target-dir "$target" --test grants "$@" ;;
     grants-*)
-        SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" \
-            cargo test -q -p haltkick-grants --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
+        SHUTTLE_ITERATIONS=4000 RUSTFLAGS="--cfg ${kind#grants-}" cargo "${arguments[@]}" -p haltkick-grants \
+            --target-dir "$target/${kind#grants-}" --release --test "${kind#grants-}" "$@"
         ;;
-    host) cargo test -q -p haltkick-locks --target-dir "$target" --test host "$@" ;;
-    unit) cargo test -q -p haltkick-locks --target-dir "$target" --lib "$@" ;;
-    *) RUSTFLAGS="--cfg $kind" cargo test -q -p haltkick-locks --target-dir "$target/$kind" --release --test "$kind" "$@" ;;
+    host) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --test host "$@" ;;
+    unit) cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target" --lib "$@" ;;
+    *)
+        RUSTFLAGS="--cfg $kind" \
+            cargo "${arguments[@]}" -p haltkick-locks --target-dir "$target/$kind" --release --test "$kind" "$@"
+        ;;
     esac
 }
 
-# A wrapper around rustc for this workspace's crates alone: the dependencies are built once. Its path is part of what
-# cargo remembers a build by, so each mutant has a wrapper of its own.
-wrapper() {
-    local file=$target/rustc-$1
-    printf '#!/bin/sh\nexec "$@" --cfg "mutant=\\"%s\\""\n' "$1" >"$file"
-    chmod +x "$file"
-    echo "$file"
-}
-
-# Of most kinds one program holds all faults, and MUTANT chooses when it runs. `unit` has a look at the machine code, and
-# the memory manager and the grant tables have no such choice: those are built for each fault.
-holds_all() { [[ $1 == host || $1 == loom || $1 == shuttle ]]; }
-
-# choose KIND MUTANT: that fault for the calls of cargo_test that follow; none if the name is empty.
-choose() {
-    export MUTANT=$2
-    unset RUSTC_WORKSPACE_WRAPPER
-    if holds_all "$1"; then
-        RUSTC_WORKSPACE_WRAPPER=$(wrapper any)
-    elif [[ -n $2 ]]; then
-        RUSTC_WORKSPACE_WRAPPER=$(wrapper "$2")
-    fi
-    [[ ! -v RUSTC_WORKSPACE_WRAPPER ]] || export RUSTC_WORKSPACE_WRAPPER
-}
+# A wrapper around rustc for this workspace's crates alone: the dependencies are built once. Of the faults in the source one
+# program holds all, and MUTANT chooses when it runs.
+wrapper=$target/rustc-any
+printf '#!/bin/sh\nexec "$@" --cfg "mutant=\\"any\\""\n' >"$wrapper"
+chmod +x "$wrapper"
+export RUSTC_WORKSPACE_WRAPPER=$wrapper
 
 selected() { (($# == 1)) || [[ " ${*:2} " == *" $1 "* ]]; }
+milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 
 echo "without a fault:"
 failed=0
+declare -A took
+export MUTANT= root=..
 while read -r kind filter; do
-    choose "$kind" ''
-    if cargo_test "$kind" "$filter" >"$log" 2>&1 && grep -q '[1-9][0-9]* passed' "$log"; then
-        printf '  %-8s %-42s passes\n' "$kind" "$filter"
+    cargo_test "$kind" --no-run >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
+    begun=$(milliseconds)
+    if WATCHDOG_SECONDS=120 cargo_test "$kind" "$filter" >"$log" 2>&1 && grep -q '[1-9][0-9]* passed' "$log"; then
+        took[$kind $filter]=$(($(milliseconds) - begun))
+        printf '  %-8s %-42s passes in %d ms\n' "$kind" "$filter" "${took[$kind $filter]}"
     else
         printf '  %-8s %-42s FAILS\n' "$kind" "$filter"
         tail -n 20 "$log"
@@ -277,20 +312,29 @@ echo "with a fault:"
 caught=0 survivors=()
 while read -r name kind filter; do
     selected "$name" "$@" || continue
-    choose "$kind" "$name"
+    export MUTANT=$name root=..
+    if is_patch "$name"; then
+        root=$tree
+        patch_tree "$name"
+    fi
     if ! cargo_test "$kind" --no-run >"$log" 2>&1; then
         echo "$name does not compile:" >&2
         tail -n 20 "$log" >&2
         exit 1
     fi
+    # Ten times as long as without the fault, and 20 s at least; half of that for a test that watches itself.
+    seconds=$((took[$kind $filter] / 100))
+    seconds=$((seconds > 20 ? seconds : 20))
     status=0
-    timeout 60 "$BASH" -c "$(declare -f cargo_test); target='$target'; cargo_test $kind $filter" >"$log" 2>&1 || status=$?
+    WATCHDOG_SECONDS=$((seconds / 2)) timeout "$seconds" "$BASH" -c \
+        "$(declare -f cargo_test); target='$target'; cargo_test $kind $filter" >"$log" 2>&1 || status=$?
     case $status in
     0) verdict=SURVIVED survivors+=("$name") ;;
     124) verdict=hung caught=$((caught + 1)) ;;
     *) verdict=caught caught=$((caught + 1)) ;;
     esac
     printf '  %-28s %-8s %-42s %s\n' "$name" "$kind" "$filter" "$verdict"
+    ! is_patch "$name" || patch_tree "$name" --reverse
 done <<<"$table"
 
 echo "$caught caught, ${#survivors[@]} survived"

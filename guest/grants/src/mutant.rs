@@ -1,13 +1,29 @@
 //! Deliberate faults, each in a check that a test guards.
 //!
-//! `--cfg mutant="name"` puts one fault in; `guest/mutants.sh` lists, for each name, the test that must then fail.
-//! Without it the macro is the sound code and nothing else.
+//! `--cfg mutant="name"` puts one fault in, `--cfg mutant="any"` all of them, of which the environment's `MUTANT` chooses one
+//! when the tests run; `guest/mutants.sh` lists, for each name, the test that must then fail. Without either the macro is the
+//! sound code and nothing else.
 
 /// `mutant!("name": sound => faulty)` is `sound`.
 macro_rules! mutant {
     ($name:literal: $sound:expr => $faulty:expr) => {
-        if cfg!(mutant = $name) { $faulty } else { $sound }
+        if cfg!(mutant = $name) || $crate::mutant::is_chosen($name) { $faulty } else { $sound }
     };
 }
 
 pub(crate) use mutant;
+
+/// Whether the environment asks for this fault.
+#[cfg(mutant = "any")]
+pub(crate) fn is_chosen(name: &str) -> bool {
+    extern crate std;
+    static CHOSEN: std::sync::OnceLock<Option<std::string::String>> = std::sync::OnceLock::new();
+    CHOSEN.get_or_init(|| std::env::var("MUTANT").ok()).as_deref() == Some(name)
+}
+
+/// None is.
+#[cfg(not(mutant = "any"))]
+#[inline(always)]
+pub(crate) const fn is_chosen(_: &str) -> bool {
+    false
+}

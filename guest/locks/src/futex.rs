@@ -10,8 +10,11 @@
 //! A kernel's futex finds the sleepers of a word in a hash table. Here the list lies beside the word, which is the
 //! best that a hash table can do.
 //!
-//! A waiter looks at the word under the list's lock before it sleeps (F1); unlock changes the word first and goes to
-//! the list afterwards (F2). Either F1 sees the word free, or F2 sees the sleeper.
+//! ```text
+//! F1  the waiter, under the list's lock: looks at the word for the last time, and joins the list
+//! F2  unlock: changes the word first, and goes to the list afterwards
+//! ```
+//! Either F1 sees the word free, or F2 sees the sleeper.
 
 use crate::{
     Activity, Event, Lock, Platform,

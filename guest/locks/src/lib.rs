@@ -29,6 +29,7 @@ mod point;
 pub mod pv_ticket;
 pub mod qspinlock;
 mod queues;
+pub mod races;
 pub mod rw_fair;
 mod rw_lock;
 pub mod rw_percpu;

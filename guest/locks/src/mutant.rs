@@ -1,24 +1,20 @@
 //! Deliberate faults, each in the line that a proof or a test guards.
 //!
 //! `--cfg mutant="name"` puts one fault in, `--cfg mutant="any"` all of them, of which the environment's `MUTANT` chooses
-//! one when the tests run; `mutants.sh` lists, for each name, the test that must then fail. Without either the macros here
-//! are the sound code and nothing else.
-
-/// Whether the fault is in.
-macro_rules! faulty {
-    ($name:literal) => {
-        cfg!(mutant = $name) || $crate::mutant::is_chosen($name)
-    };
-}
+//! one when the tests run; `mutants.sh` lists, for each name, the test that must then fail. Without either the macro here is
+//! the sound code and nothing else.
+//!
+//! It is for faults of one word: an ordering, a bit that is not looked at. What takes out or moves a statement is a patch in
+//! `guest/mutants`, so that a protocol reads as what it is.
 
 /// `mutant!("name": sound => faulty)` is `sound`.
 macro_rules! mutant {
     ($name:literal: $sound:expr => $faulty:expr) => {
-        if $crate::mutant::faulty!($name) { $faulty } else { $sound }
+        if cfg!(mutant = $name) || $crate::mutant::is_chosen($name) { $faulty } else { $sound }
     };
 }
 
-pub(crate) use {faulty, mutant};
+pub(crate) use mutant;
 
 /// Whether the environment asks for this fault.
 #[cfg(mutant = "any")]

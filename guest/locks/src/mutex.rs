@@ -25,15 +25,15 @@
 //! M3 sleep   say ASLEEP, try once more, sleep
 //! M4 insist  woken, and overtaken all the same: HANDOFF := 1 if first, and spin without queueing, as M1
 //! M5 leave   the wait list; WAITERS := 0 if it is empty
-//! U1 unlock  (a, w) -> (0, w)
-//! U2 wake    if w: the first sleeper; or name it owner, if it was promised the lock
+//! M6 unlock  (a, w) -> (0, w)
+//! M7 wake    if w: the first sleeper; or name it owner, if it was promised the lock
 //! ```
 //!
 //! # Why nobody sleeps on beside a free lock
 //!
-//! WAITERS is set under the list's lock, before M3 looks at the word for the last time, and U1 looks for it.
-//! 1. U1 before M3's look: M3 sees the lock free, or taken by somebody who has yet to come to U1.
-//! 2. M3's look before U1: U1 sees WAITERS, and U2 comes to the list after M3 has left it. It finds the sleeper.
+//! WAITERS is set under the list's lock, before M3 looks at the word for the last time, and M6 looks for it.
+//! 1. M6 before M3's look: M3 sees the lock free, or taken by somebody who has yet to come to M6.
+//! 2. M3's look before M6: M6 sees WAITERS, and M7 comes to the list after M3 has left it. It finds the sleeper.
 //!
 //! The first in the list stays first until it owns the lock, so a promise cannot be kept to the wrong one.
 
@@ -91,7 +91,7 @@ impl<L: Layout> Mutex<L> {
             } else {
                 return Try::Owned(owner);
             };
-            // Acquire: pairs with U1.
+            // Acquire: pairs with M6.
             let acquire = mutant!("mutex-relaxed-take": Acquire => Relaxed);
             match self.word.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
                 Ok(_) if mine => return Try::Taken,
@@ -155,7 +155,7 @@ impl<L: Layout> Mutex<L> {
         let me = domain.me();
         let list = self.list.hold(domain);
         if list.is_empty() {
-            // Relaxed: U1 reads it in the same word, and U2 takes the list's lock.
+            // Relaxed: M6 reads it in the same word, and M7 takes the list's lock.
             self.word.fetch_or(WAITERS, Relaxed);
         }
         // M3's look, before M2, as nobody can come between the two.
@@ -193,21 +193,21 @@ impl<L: Layout> Mutex<L> {
         }
     }
 
-    /// U1 where it is not as simple as in `unlock`, and U2.
+    /// M6 where it is not as simple as in `unlock`, and M7.
     #[cold]
     #[inline(never)]
     fn unlock_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: the exchange validates the value.
         let mut seen = self.word.load(Relaxed);
         while seen & HANDOFF == 0 {
-            // U1. Release: pairs with the acquire in `take`.
+            // M6. Release: pairs with the acquire in `take`.
             match self.word.compare_exchange_weak(seen, seen & FLAGS, Release, Relaxed) {
                 Ok(_) if seen & WAITERS == 0 => return,
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
         }
-        // U2
+        // M7
         let list = self.list.hold(domain);
         let Some(first) = list.first() else { return };
         let woken = list.wake_first();
@@ -245,7 +245,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> fo
 
     #[inline]
     fn unlock(&self, domain: &SleepDomain<P, L, CPUS>, (): ()) {
-        // U1: (me, 0) -> (0, 0). Release: pairs with the acquire in `take` and `try_lock`.
+        // M6: (me, 0) -> (0, 0). Release: pairs with the acquire in `take` and `try_lock`.
         let release = mutant!("mutex-relaxed-unlock": Release => Relaxed);
         if self.word.compare_exchange(domain.me() << OWNER_SHIFT, 0, release, Relaxed).is_err() {
             self.unlock_slow(domain);

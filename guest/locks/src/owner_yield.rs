@@ -28,12 +28,12 @@
 //!
 //! ```text
 //! S  steal       up to STEAL_SPINS looks; (*,0,0) -> (*,0,1)
-//! Q1 claim       a node of this level; node.lock := lock
-//! Q2 enqueue     (p,*,*) -> (n,*,*); link behind p
-//! Q3 wait        for node.locked; meanwhile yield to the owner or to p, if preempted
-//! Q4 head        wait for locked = 0; must queue := 1 after HEAD_SPINS; yield to the owner, if preempted
-//! Q5 take        (n,*,0) -> (n or 0,0,1), with the tail only if somebody is behind
-//! Q6 hand over   next.locked := 1
+//! G1 claim       a node of this level; node.lock := lock
+//! G2 enqueue     (p,*,*) -> (n,*,*); link behind p
+//! G3 wait        for node.locked; meanwhile yield to the owner or to p, if preempted
+//! G4 head        wait for locked = 0; must queue := 1 after HEAD_SPINS; yield to the owner, if preempted
+//! G5 take        (n,*,0) -> (n or 0,0,1), with the tail only if somebody is behind
+//! G6 hand over   next.locked := 1
 //! ```
 //!
 //! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner
@@ -44,7 +44,7 @@ use core::{mem::offset_of, ptr};
 use crate::{
     Activity, Event, Lock, Platform, Point, Queues,
     domain::domain,
-    mutant::{faulty, mutant},
+    mutant::mutant,
     nesting::{Code, LEVELS, Nesting},
     sync::{AtomicU8, AtomicU32, AtomicUsize, MODELLED, Ordering::*, array, const_unless_loom},
 };
@@ -151,7 +151,7 @@ impl<P, const CPUS: usize> OwnerYieldDomain<P, CPUS> {
 
     /// The node with which `cpu` waits for `lock`.
     fn waiting(&self, cpu: usize, lock: usize) -> &Node {
-        // Relaxed: published by the swap of the tail in Q2, which the caller has acquired from.
+        // Relaxed: published by the swap of the tail in G2, which the caller has acquired from.
         let waits = |node: &&Node| node.lock.load(Relaxed) == lock;
         self.cpus[cpu]
             .nodes
@@ -195,7 +195,7 @@ impl OwnerYield {
             return;
         }
 
-        // Q1: the node is this CPU's from `enter` to `leave`.
+        // G1: the node is this CPU's from `enter` to `leave`.
         let per_cpu = &domain.cpus[cpu];
         let level = per_cpu.nesting.enter();
         platform.count(Event::LockSlowpath, 1);
@@ -253,7 +253,7 @@ impl OwnerYield {
         true
     }
 
-    /// Q1 to Q6.
+    /// G1 to G6.
     fn queue<P: Platform, const CPUS: usize>(
         &self,
         domain: &OwnerYieldDomain<P, CPUS>,
@@ -263,49 +263,47 @@ impl OwnerYield {
     ) {
         let platform = &domain.platform;
         platform.point(Point::NodeClaimed);
-        // Q1. Relaxed: published by Q2.
+        // G1. Relaxed: published by G2.
         node.next.store(0, Relaxed);
         node.locked.store(0, Relaxed);
         node.sleepy.store(0, Relaxed);
         node.lock.store(self.address(), Relaxed);
 
-        // Q2
+        // G2
         let tail = (cpu as u32 + 1) << TAIL_SHIFT;
         let prev = self.swap_tail(tail);
         platform.point(Point::TailPublished);
         if let Some(prev_cpu) = (prev as usize).checked_sub(1) {
-            // Release: pairs with the acquire in Q6.
+            // Release: pairs with the acquire in G6.
             domain.waiting(prev_cpu, self.address()).next.store(code.raw(), Release);
             self.wait_as_waiter(domain, prev_cpu, node);
         }
 
-        // Q4, Q5
+        // G4, G5
         platform.announce(Activity::Head);
         let last = self.wait_as_head(domain, cpu, tail, node);
 
-        // Q6
+        // G6
         if !last {
             let next = loop {
-                // Acquire: pairs with the link in Q2.
+                // Acquire: pairs with the link in G2.
                 if let Some(next) = Code::from_raw(node.next.load(Acquire)) {
                     break next;
                 }
                 platform.pause();
             };
-            // Release: pairs with the wait in Q3.
+            // Release: pairs with the wait in G3.
             domain.node(next).locked.store(1, Release);
             platform.point(Point::HandedOver);
         }
 
         // T18: an interrupt that claims this node again, and is interrupted before it has named its lock,
         // must not be found under the old one. Relaxed: whoever searches has acquired from the swap in a
-        // later Q2.
-        if !faulty!("t18-stale-lock") {
-            node.lock.store(0, Relaxed);
-        }
+        // later G2.
+        node.lock.store(0, Relaxed);
     }
 
-    /// Q2: (p,*,*) -> (n,*,*), returns p. Release: publishes the node. Acquire: the predecessor's node is
+    /// G2: (p,*,*) -> (n,*,*), returns p. Release: publishes the node. Acquire: the predecessor's node is
     /// published.
     fn swap_tail(&self, tail: u32) -> u32 {
         const TAIL_MASK: u32 = !0 << TAIL_SHIFT;
@@ -319,7 +317,7 @@ impl OwnerYield {
         }
     }
 
-    /// Q3: waits to become head.
+    /// G3: waits to become head.
     fn wait_as_waiter<P: Platform, const CPUS: usize>(
         &self,
         domain: &OwnerYieldDomain<P, CPUS>,
@@ -327,7 +325,7 @@ impl OwnerYield {
         node: &Node,
     ) {
         let platform = &domain.platform;
-        // Acquire: pairs with the hand-over in Q6.
+        // Acquire: pairs with the hand-over in G6.
         while node.locked.load(Acquire) == 0 {
             let prev_preempted = platform.is_preempted(prev_cpu);
             // Relaxed: a hint.
@@ -351,7 +349,7 @@ impl OwnerYield {
         }
     }
 
-    /// Q4 and Q5: waits for the lock and takes it; `true` if nobody was behind.
+    /// G4 and G5: waits for the lock and takes it; `true` if nobody was behind.
     fn wait_as_head<P: Platform, const CPUS: usize>(
         &self,
         domain: &OwnerYieldDomain<P, CPUS>,
@@ -365,7 +363,7 @@ impl OwnerYield {
             // Relaxed: the exchange acquires.
             let seen = self.word.load(Relaxed);
             if seen & LOCKED == 0 {
-                // Q5: (n,*,0) -> (n,0,1), or (0,0,1) if this is the last. Acquire: pairs with unlock.
+                // G5: (n,*,0) -> (n,0,1), or (0,0,1) if this is the last. Acquire: pairs with unlock.
                 let last = seen >> TAIL_SHIFT == tail >> TAIL_SHIFT;
                 let new = held_by(cpu) | if last { 0 } else { seen >> TAIL_SHIFT << TAIL_SHIFT };
                 if self.word.compare_exchange(seen, new, Acquire, Relaxed).is_ok() {
@@ -392,7 +390,7 @@ impl OwnerYield {
 
 /// Tells the successor whether the owner is preempted.
 fn pass_on<P, const CPUS: usize>(domain: &OwnerYieldDomain<P, CPUS>, node: &Node, sleepy: bool) {
-    // Acquire: pairs with the link in Q2, so that the mark is not wiped by the initialisation.
+    // Acquire: pairs with the link in G2, so that the mark is not wiped by the initialisation.
     if sleepy && let Some(next) = Code::from_raw(node.next.load(Acquire)) {
         // Relaxed: a hint. Only this CPU makes the successor head, so its node is still in this queue.
         domain.node(next).sleepy.store(1, Relaxed);

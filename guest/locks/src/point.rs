@@ -5,8 +5,7 @@ use crate::Activity;
 /// A place where a test, or a hypervisor, may deschedule the CPU; see
 /// [`Platform::point`](crate::Platform::point).
 ///
-/// Each names the race that it makes likely. The races are numbered as in the literature of this project:
-/// T1 to T18 are bugs that some lock once had.
+/// Each names the race that it makes likely; see [`races`](crate::races).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Point {

@@ -16,26 +16,26 @@
 //!
 //! ```text
 //! waiter                                      owner
-//! W1  publish (lock, my ticket) in a slot     U1  owner += 2, and see the flag as it was
-//! W2  set SLEEPERS, and see the owner         U2  if set: find (lock, owner) among the slots, kick that CPU
-//! W3  sleep unless I am the owner
+//! V1  publish (lock, my ticket) in a slot     V4  owner += 2, and see the flag as it was
+//! V2  set SLEEPERS, and see the owner         V5  if set: find (lock, owner) among the slots, kick that CPU
+//! V3  sleep unless I am the owner
 //! ```
 //!
 //! # Why no kick is lost
 //!
-//! W2 and U1 change the same word, so one of them comes first:
-//! 1. U1 first: W2 sees the new owner. If that is the waiter, it does not sleep.
-//! 2. W2 first: U1 sees the flag, and through it the slot of W1; U2 finds it.
+//! V2 and V4 change the same word, so one of them comes first:
+//! 1. V4 first: V2 sees the new owner. If that is the waiter, it does not sleep.
+//! 2. V2 first: V4 sees the flag, and through it the slot of V1; V5 finds it.
 //!
-//! T4: U1 is the last access to the lock. A flag that were read after the release might be read from memory
+//! T4: V4 is the last access to the lock. A flag that were read after the release might be read from memory
 //! that the next owner has freed.
 //!
 //! # When the flag goes
 //!
 //! An owner that waited, and sees no ticket drawn after its own, clears the flag. A waiter that drew a ticket
 //! and set the flag in between might have been forgotten; so the owner looks again after it cleared the flag,
-//! and sets it again if somebody came. The clearing exchange has then either come after W2 and made the
-//! ticket visible to the second look, or before W2, which sets the flag anew.
+//! and sets it again if somebody came. The clearing exchange has then either come after V2 and made the
+//! ticket visible to the second look, or before V2, which sets the flag anew.
 
 use core::ptr;
 
@@ -126,12 +126,12 @@ impl<P, const CPUS: usize> PvTicketDomain<P, CPUS> {
 }
 
 impl<P: Platform, const CPUS: usize> PvTicketDomain<P, CPUS> {
-    /// U2: kicks the CPU that sleeps for `ticket` of `lock`, if one does.
+    /// V5: kicks the CPU that sleeps for `ticket` of `lock`, if one does.
     #[cold]
     #[inline(never)]
     fn kick_sleeper(&self, lock: usize, ticket: u32) {
         for (cpu, (used, per_cpu)) in self.used.iter().zip(&self.cpus).enumerate() {
-            // Relaxed, here and below: U1 has acquired what W1 stored before W2. What a CPU stored since then
+            // Relaxed, here and below: V4 has acquired what V1 stored before V2. What a CPU stored since then
             // may be seen or not; a slot that is read half old and half new costs a kick too many.
             if used.load(Relaxed) == 0 {
                 continue;
@@ -186,7 +186,7 @@ impl PvTicket {
     fn spin<P: Platform>(&self, platform: &P, mine: u32, announced: &mut Activity) -> bool {
         let mut patience = Patience::new(platform);
         loop {
-            // Acquire: pairs with U1.
+            // Acquire: pairs with V4.
             let ahead = mine.wrapping_sub(self.owner.load(Acquire) & !SLEEPERS);
             if ahead == 0 {
                 return true;
@@ -201,7 +201,7 @@ impl PvTicket {
         }
     }
 
-    /// W1 to W3.
+    /// V1 to V3.
     fn sleep<P: Platform, const CPUS: usize>(
         &self,
         domain: &PvTicketDomain<P, CPUS>,
@@ -212,7 +212,7 @@ impl PvTicket {
         let platform = &domain.platform;
         let used = &domain.used[cpu];
 
-        // W1. Relaxed: published by W2. The ticket first, for an unlock of a lock with this address may be
+        // V1. Relaxed: published by V2. The ticket first, for an unlock of a lock with this address may be
         // looking.
         slot.ticket.store(mine, Relaxed);
         slot.lock.store(self.address(), Relaxed);
@@ -220,12 +220,12 @@ impl PvTicket {
         used.store(used.load(Relaxed) + 1, Relaxed);
 
         platform.point(Point::HaltedPublished);
-        // W2. Release: publishes W1 to U1. Relaxed otherwise: `spin` acquires.
+        // V2. Release: publishes V1 to V4. Relaxed otherwise: `spin` acquires.
         let release = mutant!("pv-ticket-relaxed-flag": Release => Relaxed);
         let ahead = mine.wrapping_sub(self.owner.fetch_or(SLEEPERS, release) & !SLEEPERS);
         if ahead != 0 {
             platform.count(if ahead == TICKET { Event::PvWaitHead } else { Event::PvWaitNode }, 1);
-            // W3. Relaxed: `spin` acquires.
+            // V3. Relaxed: `spin` acquires.
             let still = || self.owner.load(Relaxed) & !SLEEPERS != mine;
             OF_SPINLOCKS.sleep(platform, &domain.cpus[cpu].kicked, still);
         }
@@ -240,11 +240,11 @@ impl PvTicket {
         // Relaxed, all three: a hint to save the next unlock a search.
         let alone = || self.next.load(Relaxed) == mine.wrapping_add(TICKET);
         if self.owner.load(Relaxed) & SLEEPERS != 0 && alone() {
-            // Acquire: pairs with W2. A waiter whose flag this takes away has drawn its ticket before, so
+            // Acquire: pairs with V2. A waiter whose flag this takes away has drawn its ticket before, so
             // `alone` sees it.
             self.owner.fetch_and(!SLEEPERS, Acquire);
             if !mutant!("pv-ticket-no-second-look": alone() => true) {
-                // Relaxed: this CPU is the one that reads it, in U1, having acquired above.
+                // Relaxed: this CPU is the one that reads it, in V4, having acquired above.
                 self.owner.fetch_or(SLEEPERS, Relaxed);
             }
         }
@@ -256,10 +256,10 @@ impl<P: Platform, const CPUS: usize> Lock<PvTicketDomain<P, CPUS>> for PvTicket 
 
     #[inline(always)]
     fn lock(&self, domain: &PvTicketDomain<P, CPUS>) {
-        // Relaxed: a ticket is a place in the line, nothing more; the load of `owner` acquires. A waiter's W2
+        // Relaxed: a ticket is a place in the line, nothing more; the load of `owner` acquires. A waiter's V2
         // publishes it.
         let mine = self.next.fetch_add(TICKET, Relaxed);
-        // Acquire: pairs with U1.
+        // Acquire: pairs with V4.
         if self.owner.load(Acquire) & !SLEEPERS != mine {
             self.lock_slow(domain, mine);
         }
@@ -277,7 +277,7 @@ impl<P: Platform, const CPUS: usize> Lock<PvTicketDomain<P, CPUS>> for PvTicket 
     #[inline(always)]
     fn unlock(&self, domain: &PvTicketDomain<P, CPUS>, (): ()) {
         let lock = self.address();
-        // U1. Release: pairs with the acquiring loads of `owner`. Acquire: pairs with W2.
+        // V4. Release: pairs with the acquiring loads of `owner`. Acquire: pairs with V2.
         let owner = self.owner.fetch_add(TICKET, mutant!("pv-ticket-relaxed-unlock": AcqRel => Relaxed));
         if owner & SLEEPERS != 0 {
             domain.platform.point(Point::SlowReleased);

@@ -10,9 +10,9 @@
 //! R1         queue; at its head (r,*,*) -> (r+1,*,*)
 //! R2         wait for (*,*,0), leave the queue to the next
 //!            write   (0,0,0) -> (0,0,1), else
-//! W1         queue; at its head, try that once more
-//! W2         (*,0,*) -> (*,1,*): from here on, whoever comes must queue
-//! W3         wait for (0,1,0) -> (0,0,1), leave the queue to the next
+//! R3         queue; at its head, try that once more
+//! R4         (*,0,*) -> (*,1,*): from here on, whoever comes must queue
+//! R5         wait for (0,1,0) -> (0,0,1), leave the queue to the next
 //! ```
 //!
 //! The bit that a writer waits is apart from the byte that one holds, and fails the fast paths of readers and of
@@ -98,7 +98,7 @@ impl<L> FairRwLock<L> {
         self.queue.unlock(domain, token);
     }
 
-    /// W1 to W3.
+    /// R3 to R5.
     #[cold]
     #[inline(never)]
     fn write_slow<D: Domain>(&self, domain: &D)
@@ -114,7 +114,7 @@ impl<L> FairRwLock<L> {
         self.queue.unlock(domain, token);
     }
 
-    /// W2 and W3. Only the head of the queue sets `WAITING`, and it clears the bit with the claim.
+    /// R4 and R5. Only the head of the queue sets `WAITING`, and it clears the bit with the claim.
     fn claim_from_the_head<P: Platform>(&self, platform: &P) {
         // Relaxed: stops newcomers, and publishes nothing.
         self.word.fetch_or(WAITING, Relaxed);
@@ -146,7 +146,7 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
     #[inline(always)]
     fn try_read(&self, domain: &D) -> Option<()> {
         // Relaxed: `enter` acquires. A look first, for one who tries again and again would otherwise keep adding itself to
-        // a word that a writer waits to find without readers (W3). One that looks just before W2 does so once.
+        // a word that a writer waits to find without readers (R5). One that looks just before R4 does so once.
         let seen = mutant!("rw-fair-try-blindly": self.word.load(Relaxed) => 0);
         let closed = HELD | mutant!("t17-reader-overtakes": WAITING => 0);
         (seen & closed == 0 && self.enter(domain.platform())).then_some(())
@@ -172,7 +172,7 @@ impl<D: Domain, L: Lock<D>> RwLock<D> for FairRwLock<L> {
 
     #[inline(always)]
     fn write_unlock(&self, _: &D, (): ()) {
-        // Release: pairs with the acquires of whoever comes next. Readers in R1, and a writer in W2, may have changed
+        // Release: pairs with the acquires of whoever comes next. Readers in R1, and a writer in R4, may have changed
         // the rest of the word meanwhile, so this is no store.
         self.word.fetch_sub(HELD, mutant!("rw-fair-relaxed-write-unlock": Release => Relaxed));
     }

@@ -5,22 +5,22 @@
 //! each lock has a flag: a writer has it or wants it;  and a reader-writer lock underneath, which orders the writers
 //!
 //!     reader                               writer
-//! R1  slot := this lock                W1  write-lock underneath
-//!     full fence                       W2  flag := 1
-//! R2  flag clear: done                     full fence
-//! R3  slot := nobody                   W3  for each CPU: wait until its slot is another one's
-//! R4  read-lock underneath                 ...
-//! R5  slot := this lock; unlock        W4  flag := 0; write-unlock underneath
+//! C1  slot := this lock                C6  write-lock underneath
+//!     full fence                       C7  flag := 1
+//! C2  flag clear: done                     full fence
+//! C3  slot := nobody                   C8  for each CPU: wait until its slot is another one's
+//! C4  read-lock underneath                 ...
+//! C5  slot := this lock; unlock        C9  flag := 0; write-unlock underneath
 //! ```
 //!
-//! Either the reader sees the flag or the writer sees the slot: that is what the two fences are for. In R5 the reader
-//! owns the lock underneath, so no writer is between W1 and W4, and the next one's W1 comes after R5's unlock.
+//! Either the reader sees the flag or the writer sees the slot: that is what the two fences are for. In C5 the reader
+//! owns the lock underneath, so no writer is between C6 and C9, and the next one's C6 comes after C5's unlock.
 //!
 //! A CPU that is reading another lock of the domain already uses the lock underneath. If that one is fair, it must not do
 //! so twice with the same lock, as there.
 //!
 //! A CPU that is reading *this* lock already, by its slot, must not read it again, from an interrupt neither, fair or not: a
-//! writer in W3 has the lock underneath and waits for the slot, which the CPU in R4 would keep until the writer has left.
+//! writer in C8 has the lock underneath and waits for the slot, which the CPU in C4 would keep until the writer has left.
 //! That is refused with a panic, whether or not there is such a writer just then. `try_read` waits for nobody, and may be
 //! asked.
 //!
@@ -114,10 +114,10 @@ impl<U> PerCpuRwLock<U> {
         core::ptr::from_ref(self).addr()
     }
 
-    /// R1, R2. `false`: a writer has the lock or wants it, and the slot is empty again.
+    /// C1, C2. `false`: a writer has the lock or wants it, and the slot is empty again.
     #[inline(always)]
     fn enter<P: Platform>(&self, platform: &P, slot: &AtomicUsize) -> bool {
-        // Relaxed: the fence orders it before the load below. Pairs with W3.
+        // Relaxed: the fence orders it before the load below. Pairs with C8.
         slot.store(self.address(), Relaxed);
         // Store buffering: without it this CPU may load the flag before its slot is visible, and the writer may find
         // the slot empty after setting the flag. Partner: the fence in `drain`.
@@ -132,7 +132,7 @@ impl<U> PerCpuRwLock<U> {
         false
     }
 
-    /// R4, R5.
+    /// C4, C5.
     #[cold]
     #[inline(never)]
     fn enter_behind_the_writer<D: Domain>(&self, domain: &D, slot: &AtomicUsize)
@@ -140,14 +140,14 @@ impl<U> PerCpuRwLock<U> {
         U: RwLock<D>,
     {
         let token = self.underneath.read(domain);
-        // Relaxed: published by the release in `read_unlock`, which the next writer's W1 acquires.
+        // Relaxed: published by the release in `read_unlock`, which the next writer's C6 acquires.
         slot.store(self.address(), Relaxed);
         self.underneath.read_unlock(domain, token);
     }
 
-    /// W2, W3: the lock underneath is held for writing.
+    /// C7, C8: the lock underneath is held for writing.
     fn drain<P: Platform>(&self, platform: &P, slots: &[ReaderSlot]) {
-        // Relaxed: the fence orders it before the loads below. Pairs with R2.
+        // Relaxed: the fence orders it before the loads below. Pairs with C2.
         self.writer.store(1, Relaxed);
         // Partner: the fence in `enter`.
         mutant!("percpu-no-fence-in-writer": fence(SeqCst) => ());
@@ -223,7 +223,7 @@ where
     #[inline]
     fn try_write(&self, domain: &PerCpuRwDomain<R, S>) -> Option<U::WriteToken> {
         let token = self.underneath.try_write(&*domain.underneath)?;
-        // As W2, with the fence's partner in `enter`; one look instead of W3, and W4 if somebody reads.
+        // As C7, with the fence's partner in `enter`; one look instead of C8, and C9 if somebody reads.
         self.writer.store(1, Relaxed);
         fence(SeqCst);
         // Acquire: as in `drain`.
@@ -236,7 +236,7 @@ where
 
     #[inline]
     fn write_unlock(&self, domain: &PerCpuRwDomain<R, S>, token: U::WriteToken) {
-        // Release: pairs with R2 of readers that find the flag clear.
+        // Release: pairs with C2 of readers that find the flag clear.
         self.writer.store(0, mutant!("percpu-relaxed-write-unlock": Release => Relaxed));
         self.underneath.write_unlock(&*domain.underneath, token);
     }

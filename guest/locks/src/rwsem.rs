@@ -22,15 +22,15 @@
 //! # Steps
 //!
 //! ```text
-//! R1 look    readers += 1: it is mine if there is no writer, no waiter, no promise
-//! R2 steal   or if there is no writer and no promise, unless readers own it already: sleepers have to come in, too
-//! R3 list    join the wait list; readers -= 1; wake whoever can have it, if that leaves nobody
-//! R4 sleep   until given the lock
-//! W1 spin    while a writer owns it and runs; while readers own it, for some microseconds
-//! W2 list    join the wait list
-//! W3 sleep   until woken, and the first in the list, and the lock is free; HANDOFF := 1 when that takes too long
-//! U1 unlock  readers -= 1, or writer := 0
-//! U2 wake    if nobody owns it and somebody sleeps: the first, if it is a writer; or give it to the readers in the list
+//! E1 look    readers += 1: it is mine if there is no writer, no waiter, no promise
+//! E2 steal   or if there is no writer and no promise, unless readers own it already: sleepers have to come in, too
+//! E3 list    join the wait list; readers -= 1; wake whoever can have it, if that leaves nobody
+//! E4 sleep   until given the lock
+//! E5 spin    while a writer owns it and runs; while readers own it, for some microseconds
+//! E6 list    join the wait list
+//! E7 sleep   until woken, and the first in the list, and the lock is free; HANDOFF := 1 when that takes too long
+//! E8 unlock  readers -= 1, or writer := 0
+//! E9 wake    if nobody owns it and somebody sleeps: the first, if it is a writer; or give it to the readers in the list
 //! ```
 //!
 //! Writers alone spin. A reader is given the lock by whoever wakes it, with its 1 in `readers` already; a writer is
@@ -39,13 +39,13 @@
 //! # Why nobody sleeps on beside a free lock
 //!
 //! WAITERS changes under the list's lock only, and the last look of a sleeper comes after it was set.
-//! 1. The lock was owned at that look. Whoever leaves it later sees WAITERS, and comes to the list by U2.
-//! 2. The look found nothing but readers of R1, who own nothing. Each of them either finds out that it does own it
-//!    after all, and comes to U1; or takes its 1 back in R3, under the list's lock. The last one to do so sees that
-//!    nobody is left, and does U2 itself.
+//! 1. The lock was owned at that look. Whoever leaves it later sees WAITERS, and comes to the list by E9.
+//! 2. The look found nothing but readers of E1, who own nothing. Each of them either finds out that it does own it
+//!    after all, and comes to E8; or takes its 1 back in E3, under the list's lock. The last one to do so sees that
+//!    nobody is left, and does E9 itself.
 //!
-//! U2 gives the lock to readers by the same 1 in `readers`, before it knows whether a writer was faster. If one
-//! was, U2 takes it back: that writer has yet to come to U1, and finds WAITERS.
+//! E9 gives the lock to readers by the same 1 in `readers`, before it knows whether a writer was faster. If one
+//! was, E9 takes it back: that writer has yet to come to E8, and finds WAITERS.
 //!
 //! HANDOFF, too, changes under the list's lock only, and is always the first sleeper's, which stays first until it
 //! owns the lock.
@@ -87,7 +87,7 @@ pub struct RwSem<L = Packed> {
     list: WaitList,
 }
 
-/// Whom U2 has found.
+/// Whom E9 has found.
 enum Found {
     Nobody,
     /// A writer, which is to try.
@@ -113,7 +113,7 @@ impl<L: Layout> RwSem<L> {
     /// Takes a read lock, waiting as long as it takes.
     #[inline]
     pub fn read<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // R1. Acquire: pairs with U1 of writers.
+        // E1. Acquire: pairs with E8 of writers.
         let acquire = mutant!("rwsem-relaxed-read": Acquire => Relaxed);
         let now = self.count.fetch_add(READER, acquire).wrapping_add(READER);
         if now & (WRITER | WAITERS | HANDOFF) == 0 {
@@ -128,7 +128,7 @@ impl<L: Layout> RwSem<L> {
         // Relaxed: the exchange validates the value.
         let mut seen = self.count.load(Relaxed);
         while seen & (WRITER | WAITERS | HANDOFF) == 0 {
-            // Acquire: as R1.
+            // Acquire: as E1.
             match self.count.compare_exchange_weak(seen, seen.wrapping_add(READER), Acquire, Relaxed) {
                 Ok(_) => {
                     self.name_reader(domain.me());
@@ -143,7 +143,7 @@ impl<L: Layout> RwSem<L> {
     /// Releases a read lock.
     #[inline]
     pub fn read_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // U1. Release: pairs with the acquires of writers.
+        // E8. Release: pairs with the acquires of writers.
         let release = mutant!("rwsem-relaxed-read-unlock": Release => Relaxed);
         let now = self.count.fetch_sub(READER, release).wrapping_sub(READER);
         if now & (TAKEN | WAITERS) == WAITERS {
@@ -163,7 +163,7 @@ impl<L: Layout> RwSem<L> {
     /// Takes the write lock if that needs no waiting, and nobody waits.
     #[inline]
     pub fn try_write<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
-        // Acquire: pairs with U1. Relaxed load: failing needs no ordering.
+        // Acquire: pairs with E8. Relaxed load: failing needs no ordering.
         let taken =
             self.count.load(Relaxed) == 0 && self.count.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
         if taken {
@@ -175,9 +175,9 @@ impl<L: Layout> RwSem<L> {
     /// Releases the write lock.
     #[inline]
     pub fn write_unlock<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
-        // Relaxed: a hint. Before U1, so that it does not wipe out the next owner.
+        // Relaxed: a hint. Before E8, so that it does not wipe out the next owner.
         self.owner.store(0, Relaxed);
-        // U1. Release: pairs with all acquires.
+        // E8. Release: pairs with all acquires.
         let release = mutant!("rwsem-relaxed-write-unlock": Release => Relaxed);
         if self.count.fetch_sub(WRITER, release) & WAITERS != 0 {
             self.wake(domain);
@@ -188,20 +188,20 @@ impl<L: Layout> RwSem<L> {
     pub fn downgrade<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         // Relaxed: a hint.
         self.owner.store(domain.me() << OWNER_SHIFT | READER_OWNED, Relaxed);
-        // Release: as U1 of a writer. No reader of R1 has been lost: their bits do not change.
+        // Release: as E8 of a writer. No reader of E1 has been lost: their bits do not change.
         let seen = self.count.fetch_add(READER - WRITER, Release);
         if seen & WAITERS != 0 {
             self.let_readers_in(domain);
         }
     }
 
-    /// R2 to R4.
+    /// E2 to E4.
     #[cold]
     #[inline(never)]
     fn read_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>, now: u32) {
         let platform = &domain.platform;
         platform.announce(Activity::Waiter);
-        // R2. Relaxed: a hint. Without it a stream of readers would never let a sleeping writer in.
+        // E2. Relaxed: a hint. Without it a stream of readers would never let a sleeping writer in.
         let alone = now & READERS == READER;
         let crowded = !alone && self.owner.load(Relaxed) & READER_OWNED != 0;
         if now & (WRITER | mutant!("rwsem-reader-past-handoff": HANDOFF => 0)) == 0 && !crowded {
@@ -213,10 +213,10 @@ impl<L: Layout> RwSem<L> {
             return;
         }
 
-        // R3
+        // E3
         let list = self.list.hold(domain);
         let only = list.is_empty();
-        // Acquire: as R1. The 1 of R1 stands, so that no writer can come in any more.
+        // Acquire: as E1. The 1 of E1 stands, so that no writer can come in any more.
         if only && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
             drop(list);
             self.name_reader(domain.me());
@@ -226,7 +226,7 @@ impl<L: Layout> RwSem<L> {
         list.append(true, platform.ticks(PATIENCE_NS));
         list.fall_asleep();
         let change = if only { WAITERS.wrapping_sub(READER) } else { 0_u32.wrapping_sub(READER) };
-        // Acquire: U2 may be ours to do, and then pairs with U1.
+        // Acquire: E9 may be ours to do, and then pairs with E8.
         let now = self.count.fetch_add(change, Acquire).wrapping_add(change);
         let nobody_is_left = mutant!("rwsem-no-second-wake": now & TAKEN == 0 => false);
         let found = if nobody_is_left { self.find(&list, domain) } else { Found::Nobody };
@@ -236,7 +236,7 @@ impl<L: Layout> RwSem<L> {
         }
         found.wake(domain);
 
-        // R4
+        // E4
         platform.count(Event::RwsemRlock, 1);
         while !domain.is_granted() {
             platform.count(Event::RwsemSleepReader, 1);
@@ -245,7 +245,7 @@ impl<L: Layout> RwSem<L> {
         self.name_reader(domain.me());
     }
 
-    /// W1 to W3.
+    /// E5 to E7.
     #[cold]
     #[inline(never)]
     fn write_slow<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
@@ -261,7 +261,7 @@ impl<L: Layout> RwSem<L> {
         self.name_writer(domain.me());
     }
 
-    /// W1.
+    /// E5.
     fn spin_in_queue<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) -> bool {
         let platform = &domain.platform;
         // Relaxed: a hint.
@@ -329,24 +329,24 @@ impl<L: Layout> RwSem<L> {
 
     /// (0, w, 0) -> (0, w, 1), given the count last seen.
     fn take_past_list(&self, seen: u32) -> bool {
-        // Acquire: pairs with U1.
+        // Acquire: pairs with E8.
         seen & (TAKEN | mutant!("rwsem-spinner-past-handoff": HANDOFF => 0)) == 0
             && self.count.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
     }
 
-    /// W2, W3.
+    /// E6, E7.
     fn sleep_as_writer<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
         let platform = &domain.platform;
         let me = domain.me();
-        // W2
+        // E6
         let mut list = self.list.hold(domain);
         if list.is_empty() {
-            // Relaxed: U1 reads it in the same word, and U2 takes the list's lock.
+            // Relaxed: E8 reads it in the same word, and E9 takes the list's lock.
             self.count.fetch_or(WAITERS, Relaxed);
         }
         list.append(false, platform.ticks(PATIENCE_NS));
         loop {
-            // W3
+            // E7
             list.fall_asleep();
             if self.take_as_first(&list, domain, me) {
                 list.remove_first();
@@ -387,7 +387,7 @@ impl<L: Layout> RwSem<L> {
             } else {
                 return false;
             };
-            // Acquire: pairs with U1.
+            // Acquire: pairs with E8.
             let acquire = mutant!("rwsem-relaxed-write": Acquire => Relaxed);
             match self.count.compare_exchange_weak(seen, wanted, acquire, Relaxed) {
                 Ok(_) if free => return true,
@@ -400,7 +400,7 @@ impl<L: Layout> RwSem<L> {
         }
     }
 
-    /// U2.
+    /// E9.
     #[cold]
     #[inline(never)]
     fn wake<P: Platform, const CPUS: usize>(&self, domain: &SleepDomain<P, L, CPUS>) {
@@ -410,7 +410,7 @@ impl<L: Layout> RwSem<L> {
         found.wake(domain);
     }
 
-    /// U2, as far as it happens under the list's lock.
+    /// E9, as far as it happens under the list's lock.
     fn find<P: Platform, const CPUS: usize>(
         &self,
         list: &Held<'_, P, L, CPUS>,
@@ -423,7 +423,7 @@ impl<L: Layout> RwSem<L> {
             platform.count(Event::RwsemWakeWriter, 1);
             return Found::Writer(woken);
         }
-        // Acquire: pairs with U1 of a writer, on behalf of the readers.
+        // Acquire: pairs with E8 of a writer, on behalf of the readers.
         let seen = self.count.fetch_add(READER, Acquire);
         if mutant!("rwsem-ignore-thief": seen & WRITER != 0 => false) {
             let insists = || seen & HANDOFF == 0 && list.is_overdue(first);

@@ -7,13 +7,13 @@
 //!
 //! ```text
 //! waiter                                     waker, under the list's lock or after it
-//! S1  state := ASLEEP, under the list's lock   K1  state := WOKEN or GRANTED
-//! S2  parked := 1                              K2  fence
-//! S3  fence                                    K3  parked? kick
+//! S1  state := ASLEEP, under the list's lock   W1  state := WOKEN or GRANTED
+//! S2  parked := 1                              W2  fence
+//! S3  fence                                    W3  parked? kick
 //! S4  sleep while state = ASLEEP
 //! ```
 //!
-//! Of S2 and K1, the later one is followed by a load that sees the earlier one: either S4 does not sleep or K3
+//! Of S2 and W1, the later one is followed by a load that sees the earlier one: either S4 does not sleep or W3
 //! kicks. That `parked` is looked at saves a hypercall where the waiter has not gone to sleep yet, and tells
 //! those who spin on an owner whether it is on its CPU.
 
@@ -128,7 +128,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         // S2. Relaxed: ordered by S3.
         sleeper.parked.store(1, Relaxed);
         self.platform.point(Point::HaltedPublished);
-        // S3: pairs with K2.
+        // S3: pairs with W2.
         if !mutant!("sleep-no-fence": false => true) {
             fence(SeqCst);
         }
@@ -147,17 +147,17 @@ impl<P: Platform, L: Layout, const CPUS: usize> SleepDomain<P, L, CPUS> {
         self.sleeper(self.me()).state.load(Relaxed) == ASLEEP
     }
 
-    /// Whether the calling CPU has been given the lock. Acquire: pairs with K1.
+    /// Whether the calling CPU has been given the lock. Acquire: pairs with W1.
     pub(crate) fn is_granted(&self) -> bool {
         self.sleeper(self.me()).state.load(Acquire) == GRANTED
     }
 
-    /// K2, K3, after K1.
+    /// W2, W3, after W1.
     fn kick(&self, number: u32) {
         let sleeper = self.sleeper(number);
-        // K2: pairs with S3.
+        // W2: pairs with S3.
         fence(SeqCst);
-        // K3. Relaxed: ordered by K2.
+        // W3. Relaxed: ordered by W2.
         if sleeper.parked.load(Relaxed) != 0 {
             OF_SLEEPING_LOCKS.kick(&self.platform, &sleeper.kicked, number as usize - 1);
         }
@@ -284,7 +284,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         }
     }
 
-    /// K1 for the first, which there must be: it is to try again. It stays in the list. `None` if it has been
+    /// W1 for the first, which there must be: it is to try again. It stays in the list. `None` if it has been
     /// woken before and not gone to sleep since.
     pub(crate) fn wake_first(&self) -> Option<Woken> {
         let first = self.list.first.load(Relaxed);
@@ -292,7 +292,7 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         if sleeper.state.load(Relaxed) != ASLEEP {
             return None;
         }
-        // K1. Release is not needed: who is woken takes the list's lock, or the lock itself, to learn anything.
+        // W1. Release is not needed: who is woken takes the list's lock, or the lock itself, to learn anything.
         sleeper.state.store(WOKEN, Relaxed);
         Some(Woken(first))
     }
@@ -353,7 +353,7 @@ impl Woken {
         domain.kick(self.0);
     }
 
-    /// K1 for those who are given the lock. Each is gone as soon as it sees that, with its link: the link is read
+    /// W1 for those who are given the lock. Each is gone as soon as it sees that, with its link: the link is read
     /// first.
     pub(crate) fn grant<P: Platform, L: Layout, const CPUS: usize>(self, domain: &SleepDomain<P, L, CPUS>) {
         let mut number = self.0;

@@ -20,7 +20,6 @@
 
 use crate::{
     Activity, Lock, Platform,
-    mutant::mutant,
     sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
@@ -92,9 +91,6 @@ impl<P: Platform> Lock<P> for UnfairTicket {
     #[inline(always)]
     fn unlock(&self, _: &P, (): ()) {
         // (n,0) -> (0,0). Release: pairs with the acquires of whoever draws next.
-        mutant!(
-            "unfair-ticket-half-unlock": self.word.store(0, Release)
-                => _ = self.word.fetch_and(0xffff_0000, Release)
-        );
+        self.word.store(0, Release);
     }
 }

@@ -16,14 +16,13 @@
 //!    for the kick brings it back.
 
 use super::{
-    Word,
-    domain::{Node, Shared},
-    pv::{HALTED, RUNNING, insist},
-    word::{LOCKED, LOCKED_PENDING},
+    domain::Shared,
+    head::insist,
+    node::{HALTED, Node, RUNNING},
+    word::{LOCKED, LOCKED_PENDING, Word},
 };
 use crate::{
     Platform,
-    mutant::{faulty, mutant},
     nesting::Code,
     patience::Patience,
     sync::{AtomicU32, MODELLED, Ordering::*},
@@ -58,18 +57,17 @@ impl<'a, P: Platform> Courtesy<'a, P> {
             if let Some(seen) = self.take_if_unwanted::<W>(word) {
                 return Some(seen);
             }
-            if mutant!("wc-no-tenure": self.is_over(self.since) => false) {
+            if self.is_over(self.since) {
                 self.wake_ahead();
                 if let Some(seen) = insist::<W, P>(word, platform) {
                     return Some(seen);
                 }
             }
-            if mutant!("wc-head-ignores-load": !platform.is_overcommitted() => false) {
+            if !platform.is_overcommitted() {
                 continue;
             }
-            let in_section = mutant!("courtesy-ignore-outer": platform.is_in_section() => false);
             let may_sleep = self.slept.is_none_or(|slept| self.is_over(slept));
-            if in_section || mutant!("wc-sleep-once": may_sleep => self.slept.is_none()) {
+            if platform.is_in_section() || may_sleep {
                 self.slept = Some(platform.now());
                 return None;
             }
@@ -91,7 +89,7 @@ impl<'a, P: Platform> Courtesy<'a, P> {
             let seen = word.load(Relaxed);
             let free = seen & LOCKED_PENDING == 0;
             let unwanted = || free_before || self.node.next.load(Relaxed) == 0;
-            if free && mutant!("wc-discourteous": unwanted() => true) && W::steal(word, seen) {
+            if free && unwanted() && W::steal(word, seen) {
                 return Some(seen | LOCKED);
             }
             free_before = free;
@@ -116,7 +114,7 @@ impl<'a, P: Platform> Courtesy<'a, P> {
         let state = &self.shared.node(next).state;
         // Relaxed: `kick` is what makes it visible to one who looked before it; nothing is read through it.
         let slept = state.compare_exchange(HALTED, RUNNING, Relaxed, Relaxed).is_ok();
-        if slept && !faulty!("wc-wake-without-kick") {
+        if slept {
             self.shared.kick(next.cpu());
         }
     }

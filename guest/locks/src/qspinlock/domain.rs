@@ -1,14 +1,17 @@
 //! What all queue spinlocks of one kernel share: the platform, the queue nodes, and the table of sleeping
 //! heads.
 
-use core::{mem::offset_of, ptr};
+use core::{fmt, mem::offset_of, ptr};
 
-use super::table::{Line, Table, WIDTH};
+use super::{
+    node::Node,
+    table::{Line, Table, WIDTH},
+};
 use crate::{
-    Platform, Queues,
+    Event, Platform, Queues,
     domain::domain,
     nesting::{Code, LEVELS, Nesting},
-    sync::{AtomicU8, AtomicU32, MODELLED, Ordering::*, array, const_unless_loom},
+    sync::{AtomicU32, MODELLED, array, const_unless_loom},
     wake::{KickStamp, OF_SPINLOCKS},
 };
 
@@ -110,12 +113,24 @@ impl<'a, P> Shared<'a, P> {
 impl<P: Platform> Shared<'_, P> {
     /// Registers `code` as the sleeping head of the queue at `word`.
     pub(super) fn register(self, word: &AtomicU32, code: Code) {
-        self.table.insert(self, word, code);
+        match self.table.insert(word, code) {
+            Some(hops) => self.platform.count(Event::PvHashHops, hops),
+            None => panic!("the table of sleeping queue heads is full\n{}", self.census()),
+        }
     }
 
     /// Takes the sleeping head of the queue at `word` out of the table.
     pub(super) fn deregister(self, word: &AtomicU32) -> Code {
-        self.table.remove(self, word)
+        self.table.remove(word).unwrap_or_else(|| {
+            let lock = ptr::from_ref(word).addr();
+            let census = self.census();
+            panic!("lock {lock:#x} is slow and has no entry in the table of sleeping queue heads\n{census}");
+        })
+    }
+
+    /// Who sleeps at the head of which queue.
+    fn census(self) -> impl fmt::Display {
+        self.table.census(move |code| self.node(code))
     }
 
     /// Sleeps while `still` holds, or less.
@@ -169,38 +184,66 @@ impl PerCpu {
     }
 }
 
-/// A waiter in a queue. Initialised by its own CPU, then written by neighbours.
-#[derive(Debug)]
-#[cfg_attr(not(any(loom, shuttle)), repr(align(16)))]
-pub(super) struct Node {
-    /// Code of the successor, 0 while none is known. Written by the successor.
-    pub(super) next: AtomicU32,
-    /// 1 once this waiter is head. Written by the predecessor.
-    pub(super) locked: AtomicU32,
-    /// Paravirtual only: see [`pv`](super::pv).
-    pub(super) state: AtomicU8,
-    /// 1 once the unlocker has taken this head's entry out of the table. Set by the unlocker, cleared by the
-    /// head.
-    pub(super) taken_out: AtomicU8,
-}
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
 
-impl Node {
-    const_unless_loom! {
-        const fn new() -> Self {
-            Self {
-                next: AtomicU32::new(0),
-                locked: AtomicU32::new(0),
-                state: AtomicU8::new(super::pv::RUNNING),
-                taken_out: AtomicU8::new(0),
-            }
-        }
+    use std::{format, string::String, vec::Vec};
+
+    use super::*;
+    use crate::test_platform::Idle;
+
+    type Domain = QSpinDomain<Idle, 64>;
+
+    const ENTRIES: usize = 64 * WIDTH;
+
+    fn locks(n: usize) -> Vec<AtomicU32> {
+        (0..n).map(|_| AtomicU32::new(0)).collect()
     }
 
-    /// Prepares the node for a new wait. Relaxed: published by [`Word::swap_tail`](super::Word::swap_tail).
-    pub(super) fn init(&self) {
-        self.next.store(0, Relaxed);
-        self.locked.store(0, Relaxed);
-        self.state.store(super::pv::RUNNING, Relaxed);
-        self.taken_out.store(0, Relaxed);
+    fn panic_message(f: impl FnOnce()) -> String {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_err();
+        panic.downcast_ref::<String>().expect("a formatted message").clone()
+    }
+
+    #[test]
+    fn every_entry_can_be_used_and_found_again_past_holes() {
+        let domain = Domain::new(Idle);
+        let locks = locks(ENTRIES);
+        let code = |i: usize| Code::new(i % 64, i / 64);
+        for (i, lock) in locks.iter().enumerate() {
+            domain.shared().register(lock, code(i));
+        }
+        assert_eq!(domain.sleeping_heads(), ENTRIES);
+        // Every other one first, so that searches for the rest pass holes.
+        for i in (0..ENTRIES).step_by(2).chain((1..ENTRIES).step_by(2)) {
+            assert_eq!(domain.shared().deregister(&locks[i]), code(i));
+        }
+        assert_eq!(domain.sleeping_heads(), 0);
+    }
+
+    #[test]
+    fn a_full_table_says_who_sleeps() {
+        let domain = Domain::new(Idle);
+        let locks = locks(ENTRIES + 1);
+        let message = panic_message(|| {
+            for lock in &locks {
+                domain.shared().register(lock, Code::new(5, 3));
+            }
+        });
+        assert!(message.contains("is full") && message.contains("256 of 256 entries in use"), "{message}");
+        assert!(
+            message.contains(&format!("lock {:#x}, CPU 5, level 3", ptr::from_ref(&locks[0]).addr())),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_missing_entry_says_who_sleeps_instead() {
+        let domain = Domain::new(Idle);
+        let locks = locks(2);
+        domain.shared().register(&locks[0], Code::new(7, 0));
+        let message = panic_message(|| _ = domain.shared().deregister(&locks[1]));
+        assert!(message.contains("has no entry") && message.contains("CPU 7, level 0"), "{message}");
     }
 }

@@ -6,6 +6,49 @@
 //! interrupts, however many locks there are, and the owner needs none: unlock takes the lock and nothing
 //! else.
 //!
+//! # The word
+//!
+//! A native lock has a lane for one CPU beside its queue, the pending bit:
+//!
+//! ```text
+//!          lock               N3                  Q3
+//! (0,0,0) ------> (0,0,1) ----------> (0,1,1) ----------> (n,1,1)
+//!    ^             |   ^                 |                   |
+//!    |   unlock    |   |          unlock |            unlock |
+//!    +-------------+   |                 v                   v
+//!                      +------------- (0,1,0) ----------> (n,1,0)
+//!                             N6                  Q3         |
+//!                                                         N6 |
+//!       Q6: nobody else              unlock                  v
+//! (0,0,1) <------------- (n,0,0) <-------------------- (n,0,1) <-- Q3, from (0,0,1), after N4
+//!                           |                             ^
+//!                           +-----------------------------+
+//!                                 Q7: somebody behind
+//! ```
+//!
+//! In a paravirtual lock the bit says that the head of the queue spins, and the byte SLOW (3) that a head sleeps:
+//!
+//! ```text
+//!          lock               Q3
+//! (0,0,0) ------> (0,0,1) ----------> (n,0,1)
+//!    ^               |
+//!    |    unlock     |
+//!    +---------------+
+//!
+//!                   P1: the head spins             P3: the head sleeps, or
+//!                  (and loses patience)            K2: the next one does
+//!          (n,1,1) <------------------> (n,0,1) --------------------------> (n,0,3)
+//!             |                          |   ^                                 |
+//!      unlock |                   unlock |   | Q7, or                          |
+//!             v                          v   | Q2: stolen                      |
+//!          (n,1,0)                      (n,0,0) <------------------------------+
+//!             |                          |               U2: unlock, and kick
+//!   P1: the   |             Q6: nobody   |
+//!   head takes| it          else         v
+//!             v                       (0,0,1)
+//!          (n,0,1)
+//! ```
+//!
 //! # Steps
 //!
 //! ```text
@@ -23,18 +66,28 @@
 //! Q1           initialise it
 //! Q2           try once more (paravirtual: steal)
 //! Q3           (p,*,*) -> (n,*,*)
-//! Q4           p != 0: link behind p; wait to be made head       P0 paravirtual: sleep
-//! Q5           head: wait for (*,0,0)                         P1-P4 paravirtual: sleep
+//! Q4           p != 0: link behind p; wait to be made head
+//! Q5           head: wait for (*,0,0)
 //! Q6           alone: (n,0,0) -> (0,0,1): Q9
 //! Q7           (*,*,0) -> (*,*,1)
-//! Q8           wait for the successor's link; make it head       K1-K2 paravirtual: register it
+//! Q8           wait for the successor's link; make it head
 //! Q9           give the node back: done
 //!
-//!     unlock   (*,*,1) -> (*,*,0)                                U1-U2 paravirtual: kick
+//! P0  in Q4    spin for `locked`; state := HALTED; sleep unless `locked`; HALTED -> RUNNING; again
+//! P1  in Q5    pending := 1; spin for the lock; pending := 0
+//! P2           register (lock, node), once
+//! P3           locked byte := SLOW; if that found 0, the lock is ours
+//! P4           state := HASHED; sleep while SLOW; again from P1
+//!
+//! K1  in Q8    HALTED -> HASHED, by the owner that has just made the next node head
+//! K2           if so: locked byte := SLOW, and register (lock, next)
+//!
+//! U1  unlock   locked byte 1 -> 0; or, if it is SLOW:
+//! U2           take the entry out, release, kick
 //! ```
 //!
 //! The pending CPU is served first, then the queue from its head. N is in `native.rs`, Q in `queue.rs`, P, K
-//! and U are in `pv.rs`.
+//! and U are in `pv.rs`; P1 alone in `head.rs`, and as the work-conserving lock has it in `courtesy.rs`.
 //!
 //! # Why it excludes
 //!
@@ -66,18 +119,17 @@
 //! and the pair of full fences in P0 and K1 (T1). N6, Q6, Q7 and the pending bit are relaxed: whoever does
 //! them has acquired, or acquires later.
 //!
-//! # Races
-//!
-//! Numbered T1 to T18 where a lock of this kind once had them, each beside the line that settles it. Some
-//! cannot arise here: the platform answers for T10 to T12 and T15 (see
-//! [`Point::BeforeSleep`](crate::Point::BeforeSleep)), the type of a lock decides its form once and for all
-//! (T13), and T16 and T17 are about readers and writers.
+//! A comment that names a race, T1 to T18, stands beside the line that settles it: see [`races`](crate::races).
 
 mod courtesy;
 mod domain;
+mod head;
+mod mode;
 mod native;
+mod node;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 mod packed;
+mod policy;
 mod pv;
 mod queue;
 mod table;
@@ -86,8 +138,7 @@ mod word;
 
 use core::{fmt, marker::PhantomData};
 
-use domain::Memory;
-use word::LOCKED;
+use word::{LOCKED, try_lock};
 
 use crate::{
     Lock, Platform,
@@ -98,8 +149,9 @@ use crate::{
 pub use packed::Packed;
 pub use {
     domain::QSpinDomain,
+    mode::Mode,
     native::Native,
-    pv::{Pv, V16, WorkConserving},
+    policy::{Pv, V16, WorkConserving},
     virt::VirtTas,
     word::{Whole, Word},
 };
@@ -133,33 +185,6 @@ impl<M, W> fmt::Debug for QSpinLock<M, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QSpinLock").field("word", &self.word).finish()
     }
-}
-
-/// How a queue spinlock waits and releases.
-pub trait Mode: sealed::Sealed + 'static {
-    /// Acquires a lock whose word was `seen` when it was not free.
-    fn lock_slow<W: Word, D: Memory>(word: &AtomicU32, domain: &D, seen: u32);
-
-    /// Before an attempt: whether this is the time for one.
-    #[inline(always)]
-    fn before_lock<D: Memory>(domain: &D) {
-        _ = domain;
-    }
-
-    /// Releases a held lock.
-    fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D);
-}
-
-mod sealed {
-    /// Keeps [`Mode`](super::Mode) to the protocols that have been checked.
-    pub trait Sealed {}
-}
-
-/// (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
-#[inline(always)]
-fn try_lock(word: &AtomicU32) -> bool {
-    // Relaxed: failing needs no ordering, and spares the line when the lock is held.
-    word.load(Relaxed) == 0 && word.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
 }
 
 impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<QSpinDomain<P, CPUS, LINES>>

@@ -1,11 +1,11 @@
 //! The native lock: pending bit, then queue, all spinning.
 
 use super::{
-    Mode, Word,
-    domain::{Memory, Node, Shared},
+    domain::{Memory, Shared},
+    mode::{Mode, sealed},
+    node::Node,
     queue::{self, Queued},
-    try_lock,
-    word::{LOCKED_MASK, LOCKED_PENDING, PENDING},
+    word::{LOCKED_MASK, LOCKED_PENDING, PENDING, Word, try_lock},
 };
 use crate::{
     Activity, Event, Platform, Point,
@@ -22,7 +22,7 @@ const PENDING_LOOPS: u32 = if MODELLED { 1 } else { 512 };
 #[derive(Debug)]
 pub enum Native {}
 
-impl super::sealed::Sealed for Native {}
+impl sealed::Sealed for Native {}
 
 impl Mode for Native {
     #[inline(always)]
@@ -72,7 +72,7 @@ impl Queued for Native {
                 return true;
             }
             // N4: somebody came first. The bit may be theirs.
-            if old & PENDING == 0 && mutant!("leave-pending": true => false) {
+            if old & PENDING == 0 {
                 W::clear_pending(word);
             }
         }
@@ -91,7 +91,7 @@ impl Queued for Native {
         loop {
             // Acquire: pairs with unlock.
             let seen = word.load(mutant!("relaxed-head": Acquire => Relaxed));
-            if seen & mutant!("head-ignores-pending": LOCKED_PENDING => LOCKED_MASK) == 0 {
+            if seen & LOCKED_PENDING == 0 {
                 return seen;
             }
             shared.platform.pause();

@@ -19,10 +19,7 @@
 use core::arch::asm;
 
 use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
-use crate::{
-    mutant::mutant,
-    sync::{AtomicU32, Ordering::*},
-};
+use crate::sync::{AtomicU32, Ordering::*};
 
 /// The layout for x86-64 and fewer than 2^14 CPUs: unlock is one byte store.
 #[derive(Debug)]
@@ -84,7 +81,7 @@ fn set_pending_at_once(word: &AtomicU32) -> u32 {
             options(nostack),
         );
     }
-    let rest = mutant!("packed-stale-rest": word.load(Acquire) => 0) & !PENDING;
+    let rest = word.load(Acquire) & !PENDING;
     rest | (u32::from(was_pending) * PENDING)
 }
 
@@ -101,7 +98,7 @@ impl Word for Packed {
     /// acquired from that unlock.
     #[inline(always)]
     fn set_pending(word: &AtomicU32) -> u32 {
-        mutant!("t8-fetch-or-by-loop": set_pending_at_once(word) => word.fetch_or(PENDING, Acquire))
+        set_pending_at_once(word)
     }
 
     /// `fetch_or(PENDING, Relaxed)`.
@@ -154,7 +151,7 @@ impl Word for Packed {
     /// `fetch_and(!LOCKED_MASK, Release)`.
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
-        mutant!("packed-unlock-wipes-tail": store_byte::<LOCKED_AT, 0>(word) => word.store(0, Release));
+        store_byte::<LOCKED_AT, 0>(word);
     }
 
     /// A compare-exchange of the word in which only the locked byte counts.

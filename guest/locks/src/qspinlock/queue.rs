@@ -1,14 +1,14 @@
 //! The queue, which native and paravirtual locks share.
 
 use super::{
-    Word,
-    domain::{Memory, Node, Shared},
-    word::{LOCKED, LOCKED_MASK},
+    domain::{Memory, Shared},
+    node::Node,
+    word::{LOCKED, LOCKED_MASK, Word},
 };
 use crate::{
     Activity, Event, Platform, Point,
-    mutant::{faulty, mutant},
-    nesting::{Code, LEVELS},
+    mutant::mutant,
+    nesting::Code,
     sync::{AtomicU32, Ordering::*},
 };
 
@@ -50,7 +50,7 @@ pub(super) fn lock_slow<M: Queued, W: Word, D: Memory>(word: &AtomicU32, domain:
     let cpu = platform.cpu();
     let per_cpu = shared.cpu(cpu);
     let level = per_cpu.nesting().enter();
-    match per_cpu.node(mutant!("t9-share-a-node": level => level.min(LEVELS - 1))) {
+    match per_cpu.node(level) {
         Some(node) => queue::<M, W, _>(word, shared, Code::new(cpu, level), node),
         // T9: one more level than there are nodes. Unfair, but this CPU holds up everybody below it on its
         // own stack.
@@ -76,9 +76,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         3 => platform.count(Event::LockUseNode4, 1),
         _ => {}
     }
-    if !faulty!("t5-init-after-publish") {
-        node.init();
-    }
+    node.init();
 
     // Q2: touching the node may have taken a cache miss, and the owner may have left meanwhile.
     if M::try_enter::<W, P>(word, platform) {
@@ -88,9 +86,6 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     // Q3: (p,*,*) -> (n,*,*). T5: the release in it publishes the initialised node.
     let prev = W::swap_tail(word, code.raw());
     platform.point(Point::TailPublished);
-    if faulty!("t5-init-after-publish") {
-        node.init();
-    }
 
     // Q4
     if let Some(prev) = Code::from_raw(prev) {
@@ -113,10 +108,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
     // Q6: (n,0,*) -> (0,0,1) if this is the last in the queue. Relaxed: Q5 has acquired. A newcomer that sets
     // pending makes this fail; but it has seen the tail, so it queues behind this node, and Q8 finds it.
     if seen & !LOCKED_MASK == code.raw() << W::TAIL_SHIFT
-        && mutant!(
-            "forget-successor": word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
-                => word.swap(LOCKED, Relaxed) != 0
-        )
+        && word.compare_exchange(seen, LOCKED, Relaxed, Relaxed).is_ok()
     {
         return;
     }

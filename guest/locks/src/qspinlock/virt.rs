@@ -1,7 +1,11 @@
 //! Test-and-set on the word of a queue spinlock: what a guest does that knows it is one, and that its
 //! hypervisor offers nothing.
 
-use super::{Mode, Word, domain::Memory, try_lock};
+use super::{
+    domain::Memory,
+    mode::{Mode, sealed},
+    word::{Word, try_lock},
+};
 use crate::{
     Activity, Platform,
     sync::{AtomicU32, Ordering::*},
@@ -11,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub enum VirtTas {}
 
-impl super::sealed::Sealed for VirtTas {}
+impl sealed::Sealed for VirtTas {}
 
 impl Mode for VirtTas {
     /// N0: (0,0,0) -> (0,0,1), as soon as that is possible.

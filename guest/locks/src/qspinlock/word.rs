@@ -42,6 +42,13 @@ pub(super) const LOCKED_PENDING: u32 = LOCKED_MASK | PENDING;
 /// The tail, with bits that no layout uses.
 pub(super) const TAIL_MASK: u32 = !LOCKED_PENDING;
 
+/// (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
+#[inline(always)]
+pub(super) fn try_lock(word: &AtomicU32) -> bool {
+    // Relaxed: failing needs no ordering, and spares the line when the lock is held.
+    word.load(Relaxed) == 0 && word.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
+}
+
 /// How the fields of a lock word are changed.
 ///
 /// Loads are always of the whole word. Each method is one transition, named with the step of the protocol in
