@@ -9,6 +9,10 @@
 //! execution. And stores that nothing orders have no modification order between them, so a plain store that
 //! races with exchanges may stay invisible for ever; of the locks here, only the unfair ticket lock does
 //! that. The table of sleeping heads has one line.
+//!
+//! Of each atomic, loom remembers one access to look for races with, the last. Where a CPU has loaded, and another one loads
+//! and then stores, its own load hides the first one: that the store came before is then only tried where something else
+//! leads there. A model of such code begins with the thread that stores, and asserts that it comes to what it is about.
 
 #![cfg(loom)]
 
