@@ -100,7 +100,7 @@ fn a_head_insists_when_its_tenure_is_over() {
     let stage = Conserving::new(Cpus::new(3, EVER));
     stage.host.set_patience(1, Duration::from_millis(1));
     stage.host.set_patience(2, Duration::ZERO);
-    let [held, insists] = [(); 2].map(|()| Signal::default());
+    let [held, insists, queued] = [(); 3].map(|()| Signal::default());
     let order = std::sync::Mutex::new(vec![]);
     let visit = |cpu| {
         stage.lock();
@@ -117,16 +117,18 @@ fn a_head_insists_when_its_tenure_is_over() {
                 stage.host.kick(1);
                 thread::yield_now();
             }
+            let queued = queued.clone();
+            Cpus::hook_once(Point::TailPublished, move || queued.give());
             stage.unlock();
             visit(0);
         }
         1 => {
             held.await_it();
-            let (stage, insists) = (stage.clone(), insists.clone());
+            let (insists, queued) = (insists.clone(), queued.clone());
             Cpus::hook_once(Point::HeadSpinning, move || {
                 insists.give();
-                // It comes back, finds that the head spins, and waits at the end of the queue.
-                stage.host.until_paused(0, 10);
+                // It comes back, finds that the head spins, and joins the queue: to spin there, or to sleep if CPU 2 does.
+                queued.await_it();
             });
             visit(1);
         }
