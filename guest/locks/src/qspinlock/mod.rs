@@ -87,7 +87,17 @@
 //! ```
 //!
 //! The pending CPU is served first, then the queue from its head. N is in `native.rs`, Q in `queue.rs`, P, K
-//! and U are in `pv.rs`; P1 alone in `head.rs`, and as the work-conserving lock has it in `courtesy.rs`.
+//! and U are in `pv.rs`; P1 alone in `head.rs`, and as the work-conserving lock has it in `courtesy.rs`. Each file below
+//! imports from files above it alone:
+//!
+//! ```text
+//! word, node               the lock word and its transitions; a waiter's node
+//! packed, table            the other layout; from a lock to its sleeping head
+//! domain                   what all locks of a kernel share
+//! mode, queue              what a kind of lock implements; the queue
+//! native, virt, policy     the kinds: two whole, three by their settings
+//! head, courtesy, pv       the slow paths of those three
+//! ```
 //!
 //! # Why it excludes
 //!
