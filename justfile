@@ -151,12 +151,12 @@ model:
 simulate:
     RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
-# (Grant tables are never taken down, so what they lie in counts as a leak.)
-# The tests of the locks and of the grant tables under Miri (needs a nightly toolchain, to which it adds miri).
+# (Grant tables and some address spaces are never taken down, so what they lie in counts as a leak.)
+# The tests of the locks, the memory manager and the grant tables under Miri (needs a nightly toolchain, to which it adds miri).
 miri:
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    cargo +nightly miri test --package haltkick-locks --package haltkick-mm --target-dir target/miri
-    MIRIFLAGS=-Zmiri-ignore-leaks cargo +nightly miri test --package haltkick-grants --target-dir target/miri
+    cargo +nightly miri test --package haltkick-locks --target-dir target/miri
+    MIRIFLAGS=-Zmiri-ignore-leaks cargo +nightly miri test --package haltkick-mm --package haltkick-grants --target-dir target/miri
 
 # 100 million operations on grant tables by host threads, a hostile granter beside, the order of all locks checked.
 stress-grant OPERATIONS="100000000":
