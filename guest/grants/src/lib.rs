@@ -1,4 +1,4 @@
-//! Grant tables in miniature: how one domain of a hypervisor lets another one at its pages, under locking schemes from one lock to many.
+//! Grant tables in miniature: how one domain of a hypervisor lets another one at its pages, under one lock or many.
 //!
 //! A granting domain publishes entries in a table that it shares with the hypervisor ([`SharedEntry`]). A mapping domain
 //! asks the hypervisor to map what an entry grants ([`World::map`]), uses the page ([`World::mapped`]), and has it
