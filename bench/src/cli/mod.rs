@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
 use crate::experiment::MOST_RETRIES;
 use crate::experiment::overrides::Overrides;
-use crate::settings::{Settings, Switch};
+use crate::settings::Settings;
+use crate::settings::choices::Switch;
 use crate::text::duration::Span;
 use crate::text::share;
 

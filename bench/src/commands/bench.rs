@@ -29,6 +29,7 @@ use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::{self, Manifest, ManifestSource};
 use crate::settings::Supply;
+use crate::settings::value::Value;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -70,7 +71,7 @@ impl Job {
         experiment.apply(overrides)?;
         let image = guest_image::load(guest)?;
         let allowed: CpuList = cpulist::allowed()?;
-        let pcpus = experiment.settings.settings.cpus.as_ref().unwrap_or(&allowed).0.len();
+        let pcpus = experiment.settings.settings.given("cpus").map_or(&allowed, Value::cpus).0.len();
         let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
         if !left_out.is_empty() {
             output::talk(&format!(

@@ -8,8 +8,8 @@ use super::measure::Measure;
 use super::names::{beside, slug};
 use super::reader::Reader;
 use super::source::{At, Source};
-use crate::settings::Settings;
 use crate::settings::vm::{self, Vm};
+use crate::settings::{Settings, table};
 use crate::text::duration::Span;
 use crate::text::exit::Result;
 use crate::text::share::percent;
@@ -207,7 +207,7 @@ impl Experiment {
                 let guest = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
                 beside(&arm.name, &guest)
             };
-            let others: Vec<String> = settings.vm.iter().enumerate().skip(1).map(name).collect();
+            let others: Vec<String> = settings.guests().iter().enumerate().skip(1).map(name).collect();
             std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
         };
         self.arms.iter().flat_map(of_arm).collect()
@@ -251,7 +251,8 @@ impl Experiment {
 
     /// What varies is set nowhere else. (vCPUs are given by their number or by their ratio to the pCPUs.)
     fn check_settings(&self) -> Result<()> {
-        let same = |a: &str, b: &str| a == b || [a, b].iter().all(|key| matches!(*key, "vcpus" | "ratio"));
+        let same =
+            |a: &str, b: &str| a == b || table::find(a).is_some_and(|setting| setting.instead_of == Some(b));
         for axis in self.varying() {
             let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));
             if let Some((key, at)) = set {

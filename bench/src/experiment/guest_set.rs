@@ -26,5 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<Settings> {
     if vm.is_empty() {
         return Err(source.complain(None, "no [[vm]]: a guest set has at least one"));
     }
-    Ok(Settings { vm, ..patch.settings })
+    let mut settings = patch.settings;
+    settings.put_guests(vm);
+    Ok(settings)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::file::Experiment;
 use super::source::At;
-use crate::settings::KEYS;
+use crate::settings::table;
 
 /// One line for every setting there is.
 pub(crate) fn origins(experiment: &Experiment) -> BTreeMap<String, String> {
-    KEYS.iter().map(|key| ((*key).to_owned(), origin(experiment, key))).collect()
+    table::names().into_iter().map(|key| (key.to_owned(), origin(experiment, key))).collect()
 }
 
 fn origin(experiment: &Experiment, key: &str) -> String {
@@ -72,7 +72,7 @@ warmup = \"5ms\"
         let sets = vec![("think".into(), "9us".into()), ("window".into(), "2s".into())];
         experiment.apply(&Overrides { quick: true, sets, ..Overrides::default() }).unwrap();
         let origins = origins(&experiment);
-        assert_eq!(origins.len(), KEYS.len());
+        assert_eq!(origins.len(), table::all().count());
         for (key, expected) in [
             ("hold", "line 6"),
             ("window", "command line"),

@@ -4,7 +4,8 @@ use clap::{Args, Parser, ValueEnum as _};
 
 use super::file::{Axis, Experiment, PointValues};
 use crate::host::cpulist::CpuList;
-use crate::settings::{self, SchedChoice, Settings};
+use crate::settings::choices::SchedChoice;
+use crate::settings::{table, value};
 use crate::text::duration::Span;
 use crate::text::exit::{Failure, Result};
 
@@ -33,7 +34,7 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
     /// Seed of the order and of everything random [default: 1]
-    #[arg(long, value_name = "N", value_parser = settings::seed)]
+    #[arg(long, value_name = "N", value_parser = value::seed)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -142,9 +143,10 @@ impl Experiment {
 
     /// A setting for all cells: arms and axes give way to it.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let key = if key == "duration" { "window" } else { key };
-        let displaced: &[&str] = if matches!(key, "vcpus" | "ratio") { &["vcpus", "ratio"] } else { &[key] };
-        Settings::default().set(key, value)?;
+        let setting = table::named(key)?;
+        setting.read(value)?;
+        let key = setting.name;
+        let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
         if self.axes.iter().any(|axis| displaced.contains(&axis.key.as_str())) {
             self.axes.retain(|axis| !displaced.contains(&axis.key.as_str()) || axis.key == key);
             self.override_axis(key, vec![value.into()]);
@@ -176,6 +178,7 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::experiment::source::{BUILT_IN, Source};
+    use crate::settings::value::Value;
 
     fn parse(text: &str) -> Result<Experiment> {
         Experiment::parse(Source { origin: "x.toml".into(), text: text.into() })
@@ -208,7 +211,7 @@ mod tests {
         };
         experiment.apply(&overrides).unwrap();
         assert_eq!(experiment.blocks, 2);
-        assert_eq!(experiment.settings.settings.hold, Some("5us".parse().unwrap()));
+        assert_eq!(experiment.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
         assert!(experiment.axes.is_empty() || experiment.axes[0].key == "vcpus", "{:?}", experiment.axes);
     }
 

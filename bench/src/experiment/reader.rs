@@ -10,7 +10,7 @@ use super::file::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::vm::Vm;
-use crate::settings::{KEYS, Settings};
+use crate::settings::{Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     /// All keys as settings, except those in `others`.
     pub(super) fn settings(&self, others: &[&str]) -> Result<Patch> {
         let mut patch = Patch::default();
-        let known: Vec<&str> = KEYS.iter().chain(others).copied().collect();
+        let known: Vec<&str> = table::names().into_iter().chain(others.iter().copied()).collect();
         self.finish(&known)?;
         for (key, key_at, node) in self.entries() {
             if others.contains(&key) {
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(KEYS)?;
+        self.finish(&table::names())?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::{Image, Instruments, Outcome, Readings, RunConfig, RunError};
 
-use super::fill::Origin;
 use super::judge::judge;
+use super::origin::Origin;
 use crate::experiment::ideal::lock_free;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
@@ -23,25 +23,18 @@ pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
 ) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
-    move |config| kvm_with_readings(config, image, stop, &Instruments::default(), &mut Readings::default())
-}
-
-/// The same, for those who have a use for what was read besides.
-pub(crate) fn kvm_with_readings(
-    config: &RunConfig,
-    image: &Image,
-    stop: &AtomicBool,
-    instruments: &Instruments,
-    readings: &mut Readings,
-) -> Result<Outcome, RunError> {
-    let result = haltkick_vmm::run_with_readings(config, image, stop, instruments, readings);
-    if result.is_err() {
-        let story = failure::story(readings);
-        if !story.is_empty() {
-            output::talk(&story);
+    move |config| {
+        let mut readings = Readings::default();
+        let result =
+            haltkick_vmm::run_with_readings(config, image, stop, &Instruments::default(), &mut readings);
+        if result.is_err() {
+            let story = failure::story(&readings);
+            if !story.is_empty() {
+                output::talk(&story);
+            }
         }
+        result
     }
-    result
 }
 
 /// Longest window of the lock-free companion of a single run.

@@ -1,70 +1,23 @@
 //! From an outcome to its record: every figure that the run did not find out becomes null, with the reason.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Accelerator, ByActivity, Costs, Engine, Graces, HintCheck, Ideal, Outcome, PreemptedSource, Ring,
-    RunConfig, RunDelay, Sched, Share, SwitchReports, VcpuOutcome,
+    ByActivity, Graces, HintCheck, Ideal, Outcome, PreemptedSource, Ring, RunConfig, RunDelay, Sched,
+    SwitchReports, VcpuOutcome,
 };
+use serde_json::json;
 
+use super::costs::lock_cost;
+use super::origin::{Context, Why};
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::experiment::place::Place;
-use crate::host::identity::Host;
-use crate::host::noise::NO_STEAL;
-use crate::host::noise::Noise;
-use crate::record::run_id::run_id;
+use crate::host::noise::{NO_STEAL, Noise};
 use crate::record::{
-    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, InstrumentCost, LockCost, PerVcpu,
-    Record, SCHEMA, SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
+    Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
+    SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
-use crate::settings::deschedule::Policy;
-use crate::text::timestamp;
-
-/// What the records of one run have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    run_id: String,
-    started: String,
-    host: Host,
-    noise: Result<(Noise, f64), String>,
-}
-
-impl Origin {
-    pub(crate) fn new(started: SystemTime, host: Host, noise: Result<(Noise, f64), String>) -> Self {
-        Self { run_id: run_id(started), started: timestamp::rfc3339(started), host, noise }
-    }
-
-    /// The smallest share of the pCPUs' time that can be told from none.
-    pub(crate) fn tick_resolution(&self) -> f64 {
-        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
-    }
-
-    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Result<f64, String>) -> Context {
-        Context {
-            run_id: self.run_id.clone(),
-            started: self.started.clone(),
-            place,
-            host: self.host.clone(),
-            lock_free_per_second,
-            noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
-        }
-    }
-}
-
-/// What a record is made of beside the outcome.
-#[derive(Clone, Debug)]
-pub(crate) struct Context {
-    pub(crate) run_id: String,
-    pub(crate) started: String,
-    pub(crate) place: Option<Place>,
-    pub(crate) host: Host,
-    /// Lock-free throughput of the same cell per second, or why there is none.
-    pub(crate) lock_free_per_second: Result<f64, String>,
-    /// What else ran, or why that is not known.
-    pub(crate) noise: Result<Noise, String>,
-}
+use crate::settings::{Echo, table};
 
 impl Record {
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
@@ -120,112 +73,55 @@ impl Record {
         for (path, reason) in record.host.why() {
             record.why.insert(format!("host.{path}"), reason);
         }
-        let unmeasured = [
-            ("per_vcpu.run_ns", record.per_vcpu.iter().any(|vcpu| vcpu.run_ns.is_none())),
-            ("per_vcpu.waits", record.per_vcpu.iter().any(|vcpu| vcpu.waits.is_none())),
-            ("per_vcpu.kicks", record.per_vcpu.iter().any(|vcpu| vcpu.kicks.is_none())),
-            ("per_vcpu.steal_ns", record.per_vcpu.iter().any(|vcpu| vcpu.steal_ns.is_none())),
-        ];
-        for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
-            let reason = "nobody measures it with this scheduler and back end on this host";
-            record.why.insert(path.into(), reason.into());
-        }
+        explain_unmeasured(&mut record);
         record
     }
 }
 
-type Why = BTreeMap<String, String>;
+/// Figures of single vCPUs that nobody measured.
+fn explain_unmeasured(record: &mut Record) {
+    let any = |of: fn(&PerVcpu) -> Option<u64>| record.per_vcpu.iter().any(|vcpu| of(vcpu).is_none());
+    let unmeasured = [
+        ("per_vcpu.run_ns", any(|vcpu| vcpu.run_ns)),
+        ("per_vcpu.waits", any(|vcpu| vcpu.waits)),
+        ("per_vcpu.kicks", any(|vcpu| vcpu.kicks)),
+        ("per_vcpu.steal_ns", any(|vcpu| vcpu.steal_ns)),
+    ];
+    for (path, _) in unmeasured.into_iter().filter(|(_, unmeasured)| *unmeasured) {
+        let reason = "nobody measures it with this scheduler and back end on this host";
+        record.why.insert(path.into(), reason.into());
+    }
+}
 
 fn ns(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What was asked, as the table of settings has it, and what the run made of what was left to it.
 fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
-    let slice_ns = match config.sched {
-        Sched::Vmm => Some(ns(config.slice)),
-        Sched::Host => {
-            why.insert("config.slice_ns".into(), "the host's scheduler decides".into());
-            None
+    let mut fields = serde_json::Map::new();
+    for setting in table::all() {
+        if let Echo::Asked { field, of, why_null } = setting.echo {
+            let value = of(config);
+            if value.is_null() {
+                why.insert(format!("config.{field}"), why_null.into());
+            }
+            fields.insert(field.into(), value);
         }
-    };
-    if config.mix.work_sections.is_none() {
-        why.insert("config.work_sections".into(), "as many sections as fit into the window".into());
     }
-    if config.shape.arrivals.is_none() {
-        why.insert(
-            "config.arrivals_ns".into(),
-            "vCPUs began their next section when they had thought".into(),
-        );
-    }
-    if config.halt_poll.is_none() {
-        why.insert("config.halt_poll_ns".into(), "left as the host has it".into());
-    }
-    if config.deschedule.is_none() {
-        why.insert("config.deschedule".into(), "nobody was to be descheduled on purpose".into());
-    }
-    Config {
-        engine: match config.engine {
-            Engine::Kvm => "kvm".into(),
-            Engine::Threads => "threads".into(),
-            Engine::Qemu(Accelerator::Kvm) => "qemu-kvm".into(),
-            Engine::Qemu(Accelerator::Tcg) => "qemu-tcg".into(),
-        },
-        guest: config.name.clone(),
-        beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
-        share: match config.share {
-            Share::Vcpu => "vcpu".into(),
-            Share::Guest => "guest".into(),
-        },
-        vcpus: config.vcpus,
-        cpus: config.cpus.clone(),
-        ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
-        grace_ns: ns(config.grace),
-        slice_margin_ns: Some(ns(config.slice_margin)),
-        kick_yield: config.kick_yields,
-        attribution: config.attribution,
-        deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
-        lock: config.lock.clone(),
-        pv: config.pv,
-        patch: config.patch,
-        preempted_hint: config.preempted_hint,
-        spin_threshold_ns: ns(config.spin_threshold),
-        memory_bytes: outcome.memory_bytes,
-        sched: match config.sched {
-            Sched::Vmm => "vmm".into(),
-            Sched::Host => "host".into(),
-        },
-        slice_ns,
-        ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
-        ring_reason: outcome.ring_reason.clone(),
-        pv_backend: outcome.pv_backend.name().into(),
-        pv_backend_reason: outcome.pv_backend_reason.clone(),
-        halt_poll_ns: config.halt_poll.map(ns),
-        pause_exits: config.pause_exits,
-        hlt_exits: config.hlt_exits,
-        workload: config.workload.clone(),
-        hold_ns: ns(config.hold),
-        think_ns: ns(config.think),
-        locks: config.lock_count,
-        work_sections: config.mix.work_sections,
-        go_on: config.mix.go_on,
-        long_hold_ns: ns(config.mix.long_hold),
-        long_one_in: config.mix.long_one_in,
-        nested_one_in: config.mix.nested_one_in,
-        exponential_think: config.shape.exponential_think,
-        hold_jitter_percent: config.shape.hold_jitter_percent,
-        zipf: f64::from(config.shape.zipf_hundredths) / 100.0,
-        arrivals_ns: config.shape.arrivals.map(ns),
-        footprint_lines: config.shape.footprint_lines,
-        dirty_lines: config.shape.dirty_lines,
-        read_percent: config.shape.read_percent,
-        read_hold_ns: if config.shape.read_percent > 0 { ns(config.shape.read_hold) } else { 0 },
-        oracle: config.oracle,
-        ordered_stamps: config.ordered_stamps,
-        warmup_ns: ns(config.warmup),
-        window_ns: ns(config.window),
-        min_sections: config.min_sections,
-        seed: config.seed,
-    }
+    let beside: Vec<&str> = config.beside.iter().map(|guest| guest.name.as_str()).collect();
+    let found = json!({
+        "guest": config.name,
+        "beside": beside,
+        "memory_bytes": outcome.memory_bytes,
+        "ring": if outcome.ring == Ring::Ring0 { 0 } else { 3 },
+        "ring_reason": outcome.ring_reason,
+        "pv_backend": outcome.pv_backend.name(),
+        "pv_backend_reason": outcome.pv_backend_reason,
+    });
+    fields.extend(found.as_object().cloned().unwrap_or_default());
+    // A field that nobody fills is a fault which every record brings to light.
+    serde_json::from_value(fields.into()).expect("table and outcome fill the configuration of a record")
 }
 
 fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
@@ -271,62 +167,6 @@ fn work_speed(outcome: &Outcome, why: &mut Why) -> Option<WorkSpeed> {
         fastest_vcpu: speeds.iter().copied().fold(0.0, f64::max),
         pieces: told.iter().map(|speed| u64::from(speed.pieces)).sum(),
     })
-}
-
-fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
-    let ticks = outcome.pair_ticks;
-    let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
-    let called = ticks.through_table.is_some();
-    let unpatched = match config.engine {
-        Engine::Qemu(_) => "QEMU starts the image as it is, and nobody patches it",
-        _ if !config.patch => "patch is off",
-        _ => "no call site was patched",
-    };
-    let no_site = "no call site: this lock is compiled into the workloads";
-    for (field, known, reason) in [
-        ("patched_tsc_cycles", ticks.patched.is_some(), if called { unpatched } else { no_site }),
-        ("through_table_tsc_cycles", called, no_site),
-        ("compiled_in_tsc_cycles", ticks.compiled_in.is_some(), "the guest image does not measure it"),
-        ("lock_bytes", outcome.calls.is_some(), "the guest image does not say"),
-        ("cpu_bytes", outcome.calls.is_some(), "the guest image does not say"),
-    ] {
-        if !known {
-            why.insert(format!("lock_cost.{field}"), reason.into());
-        }
-    }
-    LockCost {
-        patched_tsc_cycles: cycles(ticks.patched),
-        through_table_tsc_cycles: cycles(ticks.through_table),
-        compiled_in_tsc_cycles: cycles(ticks.compiled_in),
-        lock_bytes: outcome.calls.map(|calls| calls.lock_bytes),
-        cpu_bytes: outcome.calls.map(|calls| calls.cpu_bytes),
-        patched_sites: outcome.patched_sites as u64,
-        instrument: Some(instrument_cost(config, outcome, why)),
-    }
-}
-
-fn instrument_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> InstrumentCost {
-    let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
-    let Costs { stamp, ordered_stamp, oracle, section, counting } = outcome.costs;
-    let unsaid = "the guest image does not measure it";
-    for (field, known, reason) in [
-        ("stamp_tsc_cycles", stamp.is_some(), unsaid),
-        ("ordered_stamp_tsc_cycles", ordered_stamp.is_some(), unsaid),
-        ("oracle_tsc_cycles", oracle.is_some(), if config.oracle { unsaid } else { "the oracle is off" }),
-        ("section_tsc_cycles", section.is_some(), unsaid),
-        ("counting_tsc_cycles", counting.is_some(), unsaid),
-    ] {
-        if !known {
-            why.insert(format!("lock_cost.instrument.{field}"), reason.into());
-        }
-    }
-    InstrumentCost {
-        stamp_tsc_cycles: cycles(stamp),
-        ordered_stamp_tsc_cycles: cycles(ordered_stamp),
-        oracle_tsc_cycles: cycles(oracle),
-        section_tsc_cycles: cycles(section),
-        counting_tsc_cycles: cycles(counting),
-    }
 }
 
 /// What the workload reports beside wait, hold and unlock.
@@ -569,6 +409,8 @@ fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn jain(acquisitions: &[u64]) -> (Option<f64>, Why) {
@@ -587,5 +429,33 @@ mod tests {
             assert_eq!(jain, None, "{too_few:?}");
             assert!(why["fairness.jain"].contains("sections among 2 vCPUs"), "{why:?}");
         }
+    }
+
+    #[test]
+    fn every_setting_is_told_in_the_record_and_every_field_of_its_configuration_by_a_setting() {
+        let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
+        let fields_of = |pointer: &str| -> BTreeSet<String> {
+            schema.pointer(pointer).unwrap()["properties"].as_object().unwrap().keys().cloned().collect()
+        };
+        let (record, timing) = (fields_of(""), fields_of("/$defs/Timing"));
+        let mut unknown = fields_of("/$defs/Config");
+        for told_with_others in ["guest", "beside", "ring_reason", "pv_backend_reason"] {
+            assert!(unknown.remove(told_with_others), "{told_with_others}");
+        }
+        for setting in table::all() {
+            let is_told = match &setting.echo {
+                Echo::Asked { field, .. } => unknown.remove(*field),
+                Echo::Found(path) => match path.split_once('.') {
+                    Some(("config", "guest")) => true,
+                    Some(("config", field)) => unknown.remove(field),
+                    Some(("timing", field)) => timing.contains(field),
+                    _ => record.contains(*path),
+                },
+                Echo::Within(field) => fields_of("/$defs/Config").contains(*field),
+                Echo::Nowhere(reason) => !reason.is_empty(),
+            };
+            assert!(is_told, "{} is told nowhere, or a second time", setting.name);
+        }
+        assert!(unknown.is_empty(), "no setting fills {unknown:?}");
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::{LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, Sched};
 
-use super::fill::Context;
-use crate::host::noise::{NO_STEAL, Noise};
+use super::origin::Context;
+use crate::host::noise::NO_STEAL;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, Timing};
 use crate::settings::deschedule::Policy;
 
@@ -21,49 +21,7 @@ pub(crate) fn record(
     outcome: &LinuxOutcome,
     context: Context,
 ) -> LinuxRecord {
-    let mut why = BTreeMap::new();
-    for inside in [
-        "lock_cost",
-        "totals",
-        "fairness",
-        "wait_ns",
-        "hold_ns",
-        "lock_events",
-        "preemptions",
-        "preempted_ns",
-        "lost_ns",
-    ] {
-        why.insert(inside.to_owned(), UNKNOWN_INSIDE.to_owned());
-    }
-    let mut explain = |key: &str, reason: &str| _ = why.insert(key.into(), reason.into());
-    let noise = context.noise.unwrap_or_else(|reason| {
-        explain("noise.others_share", &reason);
-        explain("noise.steal_share", &reason);
-        Noise::default()
-    });
-    if noise.others_share.is_some() && noise.steal_share.is_none() {
-        explain("noise.steal_share", NO_STEAL);
-    }
-    explain("noise.run_delay_share", "runs of Linux do not look");
-    for (name, reason) in context.host.why() {
-        explain(&format!("host.{name}"), &reason);
-    }
-    if outcome.user_space.is_none() {
-        explain(
-            "timing.user_space_ns",
-            "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
-        );
-    }
-    if let Err(reason) = &outcome.kvm_stats {
-        explain("kvm_stats", reason);
-    }
-    if config.deschedule.is_none() {
-        explain("injected", "nobody was to be descheduled on purpose");
-    }
-    if config.sched == Sched::Host {
-        explain("config.slice_ns", "the host's scheduler decides");
-        explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
-    }
+    let why = why(config, outcome, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
         LinuxEnd::Reset => ("reset", None),
@@ -105,11 +63,61 @@ pub(crate) fn record(
         lost_ns: None,
         injected: config.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
         per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
-        noise,
+        noise: context.noise.unwrap_or_default(),
         trusted: true,
         warnings: vec![],
         why,
     }
+}
+
+/// Why a field is null, by its path.
+fn why(config: &RunConfig, outcome: &LinuxOutcome, context: &Context) -> BTreeMap<String, String> {
+    let mut why = BTreeMap::new();
+    for inside in [
+        "lock_cost",
+        "totals",
+        "fairness",
+        "wait_ns",
+        "hold_ns",
+        "lock_events",
+        "preemptions",
+        "preempted_ns",
+        "lost_ns",
+    ] {
+        why.insert(inside.to_owned(), UNKNOWN_INSIDE.to_owned());
+    }
+    let mut explain = |key: &str, reason: &str| _ = why.insert(key.into(), reason.into());
+    match &context.noise {
+        Err(reason) => {
+            explain("noise.others_share", reason);
+            explain("noise.steal_share", reason);
+        }
+        Ok(noise) if noise.others_share.is_some() && noise.steal_share.is_none() => {
+            explain("noise.steal_share", NO_STEAL);
+        }
+        Ok(_) => {}
+    }
+    explain("noise.run_delay_share", "runs of Linux do not look");
+    for (name, reason) in context.host.why() {
+        explain(&format!("host.{name}"), &reason);
+    }
+    if outcome.user_space.is_none() {
+        explain(
+            "timing.user_space_ns",
+            "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
+        );
+    }
+    if let Err(reason) = &outcome.kvm_stats {
+        explain("kvm_stats", reason);
+    }
+    if config.deschedule.is_none() {
+        explain("injected", "nobody was to be descheduled on purpose");
+    }
+    if config.sched == Sched::Host {
+        explain("config.slice_ns", "the host's scheduler decides");
+        explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
+    }
+    why
 }
 
 fn echo(config: &RunConfig, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Config {

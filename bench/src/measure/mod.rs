@@ -1,10 +1,12 @@
 //! Running cells: from a configuration to its record, and from a plan to all of them.
 
 pub(crate) mod calibrate;
+mod costs;
 pub(crate) mod engine;
-pub(crate) mod fill;
+mod fill;
 pub(crate) mod judge;
 pub(crate) mod linux;
+pub(crate) mod origin;
 pub(crate) mod progress;
 pub(crate) mod rule;
 pub(crate) mod session;

@@ -5,10 +5,9 @@
 //! the vCPUs that never get it. They are counted with the length that is known, which makes every quantile a lower bound;
 //! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last for ever.
 
-use std::collections::BTreeMap;
-
 use haltkick_vmm::TicksHistogram;
 
+use super::origin::Why;
 use crate::record::Distribution;
 
 /// Some values between two bounds, in ticks.
@@ -124,19 +123,16 @@ pub(super) fn distribution(
     histogram: &TicksHistogram,
     pending: Result<&[u64], &str>,
     tsc_khz: u64,
-    why: &mut BTreeMap<String, String>,
+    why: &mut Why,
 ) -> Distribution {
     let count: u64 = histogram.buckets.iter().sum();
     let times = Times::new(histogram, pending.unwrap_or_default());
-    if let Err(reason) = pending {
-        why.insert(format!("{path}.pending"), reason.to_owned());
-    }
-    let pending = pending.ok().map(|pending| pending.len() as u64);
+    let unknown = |reason: &str| _ = why.insert(format!("{path}.pending"), reason.to_owned());
+    let pending = pending.map_err(unknown).ok().map(|pending| pending.len() as u64);
     if times.count() == 0 {
-        let reason = if histogram.buckets.is_empty() {
-            "this workload reports no such time: see times_ns"
-        } else {
-            "no section was completed inside the window"
+        let reason = match histogram.buckets.is_empty() {
+            true => "this workload reports no such time: see times_ns",
+            false => "no section was completed inside the window",
         };
         why.insert(path.to_owned(), reason.into());
         return Distribution { pending, ..Distribution::default() };
@@ -159,8 +155,8 @@ pub(super) fn distribution(
         }
         figure(name, times.quantile(q))
     };
-    let (p50, p90, p99, p999) =
-        (quantile("p50", 0.5), quantile("p90", 0.9), quantile("p99", 0.99), quantile("p999", 0.999));
+    let [p50, p90, p99, p999] =
+        [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)].map(|(name, q)| quantile(name, q));
     if count == 0 {
         for name in ["mean", "max"] {
             why.insert(format!("{path}.{name}"), "none came to its end inside the window".into());
@@ -184,6 +180,8 @@ pub(super) fn distribution(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// Ticks of a nanosecond each.

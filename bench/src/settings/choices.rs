@@ -1,10 +1,11 @@
-//! What some settings have to choose from.
+//! What some settings have to choose from, and how shares and rates are written.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::settings::deschedule::Policy;
+use super::deschedule::Policy;
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -107,4 +108,95 @@ pub(crate) enum AfterWork {
     Leave,
     /// They take locks as before, uncounted, while another guest is at work
     GoOn,
+}
+
+/// How times are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Distribution {
+    /// All alike
+    Fixed,
+    /// As between the events of a Poisson process
+    Exponential,
+}
+
+/// How the clock is read at the edges of sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stamps {
+    /// Between fences
+    Ordered,
+    /// As it is
+    Plain,
+}
+
+/// A share, in whole percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u32);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        match number {
+            Some(percent @ 0..=100) => Ok(Self(percent)),
+            _ => Err(format!("'{text}' is no share: write whole percent, such as 90%")),
+        }
+    }
+}
+
+/// An exponent with at most two decimals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exponent(pub(crate) u32);
+
+impl FromStr for Exponent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const MOST: f64 = 4.0;
+        match text.parse::<f64>() {
+            Ok(exponent) if (0.0..=MOST).contains(&exponent) => Ok(Self((exponent * 100.0).round() as u32)),
+            _ => Err(format!("'{text}' is no exponent from 0 to {MOST}, such as 0.99")),
+        }
+    }
+}
+
+/// Sections that each vCPU is to begin in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrivals(pub(crate) u64);
+
+impl FromStr for Arrivals {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(rate @ 1..=1_000_000_000) => Ok(Self(rate)),
+            _ => Err(format!("'{text}' is no rate: write sections per second and vCPU, from 1 to 10^9")),
+        }
+    }
+}
+
+impl Arrivals {
+    /// Mean time between two of them.
+    pub(crate) fn apart(self) -> Duration {
+        Duration::from_nanos(1_000_000_000 / self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_exponents_and_rates_have_their_ranges() {
+        assert_eq!("90%".parse(), Ok(Percent(90)));
+        for wrong in ["90", "101%", "-1%", "x%"] {
+            assert!(wrong.parse::<Percent>().is_err(), "{wrong}");
+        }
+        assert_eq!("0.99".parse(), Ok(Exponent(99)));
+        for wrong in ["-1", "5", "nan", "x"] {
+            assert!(wrong.parse::<Exponent>().is_err(), "{wrong}");
+        }
+        assert_eq!("1000".parse(), Ok(Arrivals(1000)));
+        assert!("0".parse::<Arrivals>().is_err());
+    }
 }

@@ -1,47 +1,44 @@
-//! From settings to a cell that can exist here: defaults, limits, names that the image knows.
+//! From settings to a cell that can exist here: what depends on several settings, on the image's names, on this host's CPUs.
+//! All that a setting decides by itself stands in the table.
 
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Accelerator, Deschedule, Engine, Entry, Image, MAX_LOCKS, Mix, PreemptedBy, PvBackend, Ring, RunConfig,
-    Sched, Share,
-};
+use clap::ValueEnum;
+use haltkick_vmm::{Accelerator, Engine, Entry, Image, MAX_VCPUS, RunConfig, Sched};
 
-use super::{
-    AccelChoice, AfterWork, DescheduleChoice, EngineChoice, Impossible, PreemptedChoice, PvBackendChoice,
-    RingChoice, SchedChoice, Settings, ShareChoice, Supply, Switch,
-};
+use super::choices::{AccelChoice, EngineChoice, SchedChoice};
+use super::row::in_range;
+use super::value::Value;
+use super::vm::{self, Vm};
+use super::{Impossible, Settings, Supply, table};
 use crate::host::cpulist::{self, CpuList};
-use crate::settings::deschedule::Policy;
-use crate::settings::vm::{self, Vm};
 use crate::text::duration::Span;
 use crate::text::nearest;
 
-/// Most vCPUs in one guest.
-const MAX_VCPUS: u32 = haltkick_vmm::MAX_VCPUS as u32;
-/// Room for 512 pages of each of 16 vCPUs, twice.
-const DEFAULT_MEMORY_BYTES: u64 = 64 << 20;
-/// Longest work in or between sections that still makes sense beside a watchdog.
-const MAX_WORK: Duration = Duration::from_secs(1);
+/// vCPUs per pCPU, if nobody says how many there are.
+const DEFAULT_RATIO: u32 = 8;
 /// The longest that a fixed amount of work may take, unless a window is given.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
-const SLICE_RANGE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(100));
+const DEFAULT_WINDOW: Duration = Duration::from_secs(1);
+const SHORTEST_WINDOW: Duration = Duration::from_millis(1);
+const SHORTEST_WARMUP: Duration = Duration::from_millis(20);
 
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
     pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
-        let run = Self { vm: vec![], ..self.clone() };
-        if self.vm.is_empty() {
+        let run = self.of_run();
+        if self.guests().is_empty() {
             return run.resolve_one(supply);
         }
         let guest = |(index, vm): (usize, &Vm)| {
             let config = vm.settings.clone().over(&run).resolve_one(supply)?;
             // Guests that do the same must not do it in step.
-            let seed = config.seed.wrapping_add(if vm.settings.seed.is_some() { 0 } else { index as u64 });
+            let step = if vm.settings.given("seed").is_some() { 0 } else { index as u64 };
             let name = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
-            Ok(RunConfig { name, seed, ..config })
+            Ok(RunConfig { name, seed: config.seed.wrapping_add(step), ..config })
         };
-        let mut guests = self.vm.iter().enumerate().map(guest).collect::<Result<Vec<_>, Impossible>>()?;
+        let mut guests =
+            self.guests().iter().enumerate().map(guest).collect::<Result<Vec<_>, Impossible>>()?;
         let longest = |of: fn(&RunConfig) -> Duration| guests.iter().map(of).max().unwrap_or_default();
         let (warmup, window) = (longest(|guest| guest.warmup), longest(|guest| guest.window));
         guests.iter_mut().for_each(|guest| (guest.warmup, guest.window) = (warmup, window));
@@ -51,174 +48,150 @@ impl Settings {
 
     /// One guest of it.
     fn resolve_one(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
-        if self.accel.is_some() && self.engine != Some(EngineChoice::Qemu) {
-            let message = "only QEMU has accelerators to choose from: use engine qemu".into();
-            return Err(Impossible { key: "accel", message });
-        }
-        let cpus = self.pcpus(supply.allowed)?;
-        let vcpus = self.vcpu_count(cpus.0.len() as u32)?;
+        self.check_bounds()?;
+        let engine = self.engine()?;
+        let cpus = self.pcpus(supply.allowed)?.0;
+        let vcpus = self.vcpu_count(cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
-        let workload = self.workload.clone().unwrap_or_else(|| "critical-section".into());
-        let taken_in = find("workload", &workload, &supply.image.workloads)?;
-        if taken_in.needs_paravirt() && !pv {
-            let message = format!(
-                "workload '{workload}' is about those who sleep, and without it nobody does: use pv on"
-            );
-            return Err(Impossible { key: "pv", message });
+        let mut config = RunConfig { engine, vcpus, cpus, lock, pv, ..RunConfig::default() };
+        for setting in table::all() {
+            if let Some(value) = self.value(setting) {
+                (setting.apply)(&mut config, &value);
+            }
         }
-        let slice = self.slice_length()?;
-        let hold = work("hold", self.hold, Duration::from_micros(1))?;
-        let think = work("think", self.think, Duration::from_micros(2))?;
-        let mix = self.mix(&workload, hold, think)?;
-        let shape = self.shape.resolve(&workload, hold)?;
-        let longest = if mix.work_sections.is_some() { LONGEST_WORK } else { Duration::from_secs(1) };
-        let round = slice * vcpus.div_ceil(cpus.0.len() as u32);
-        let config = RunConfig {
-            engine: match self.engine.unwrap_or(EngineChoice::Kvm) {
-                EngineChoice::Kvm => Engine::Kvm,
-                EngineChoice::Threads => Engine::Threads,
-                EngineChoice::Qemu => Engine::Qemu(self.accelerator()),
-            },
-            vcpus,
-            cpus: cpus.0,
-            ring: match self.ring.unwrap_or(RingChoice::Auto) {
-                RingChoice::Auto => Ring::Auto,
-                RingChoice::Zero => Ring::Ring0,
-                RingChoice::Three => Ring::Ring3,
-            },
-            sched: match self.sched.unwrap_or(self.default_sched()) {
-                SchedChoice::Vmm => Sched::Vmm,
-                SchedChoice::Host => Sched::Host,
-            },
-            slice,
-            grace: self.grace_length(slice)?,
-            slice_margin: length(self.slice_margin, Duration::from_micros(10)),
-            kick_yields: self.kick_yields()?,
-            attribution: self.attribution.unwrap_or(Switch::On) == Switch::On,
-            pmu: self.pmu == Some(Switch::On),
-            deschedule: self.descheduling(
-                find("lock", &lock, &supply.image.locks)?,
-                taken_in,
-                supply.image,
-            )?,
-            lock,
-            pv,
-            patch: self.patch.unwrap_or(Switch::On) == Switch::On,
-            preempted_hint: self.preempted_hint.unwrap_or(Switch::On) == Switch::On,
-            pv_backend: match self.pv_backend.unwrap_or(PvBackendChoice::Auto) {
-                PvBackendChoice::Auto => PvBackend::Auto,
-                PvBackendChoice::Vmm => PvBackend::Vmm,
-                PvBackendChoice::Kvm => PvBackend::Kvm,
-                PvBackendChoice::Ipi => PvBackend::Ipi,
-            },
-            halt_poll: self.halt_poll.map(|span| span.0),
-            pause_exits: self.pause_exits.unwrap_or(Switch::On) == Switch::On,
-            hlt_exits: self.hlt_exits.unwrap_or(Switch::On) == Switch::On,
-            preempted_by: match self.preempted_by.unwrap_or(PreemptedChoice::Auto) {
-                PreemptedChoice::Auto => PreemptedBy::Auto,
-                PreemptedChoice::Kvm => PreemptedBy::Kvm,
-                PreemptedChoice::Bpf => PreemptedBy::Bpf,
-            },
-            spin_threshold: length(self.spin_threshold, Duration::from_micros(20)),
-            workload,
-            hold,
-            think,
-            mix,
-            shape,
-            oracle: self.shape.oracle(),
-            ordered_stamps: self.shape.ordered_stamps(),
-            lock_count: within("locks", self.locks.unwrap_or(1), 1, MAX_LOCKS)?,
-            memory_bytes: self.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.bytes),
-            work_rate: self.work_rate,
-            warmup: length(self.warmup, (round * 2).max(Duration::from_millis(20))),
-            window: length(self.window, longest).max(round.saturating_mul(self.min_turns.unwrap_or(0))),
-            min_sections: self.min_sections.unwrap_or(0),
-            watchdog: self.watchdog.map(|span| span.0),
-            seed: self.seed.unwrap_or(1),
-            name: "guest".into(),
-            beside: vec![],
-            share: match self.share.unwrap_or(ShareChoice::Vcpu) {
-                ShareChoice::Vcpu => Share::Vcpu,
-                ShareChoice::Guest => Share::Guest,
-            },
-        };
-        if config.window < Duration::from_millis(1) {
-            let message = "the window is too short to count in: 1ms at least".into();
-            return Err(Impossible { key: "window", message });
+        if matches!(engine, Engine::Qemu(_)) && self.given("sched").is_none() {
+            // QEMU's vCPUs are threads that only the host can schedule.
+            config.sched = Sched::Host;
         }
+        self.check_workload(&config, supply.image)?;
+        self.finish_sections(&mut config)?;
+        self.finish_times(&mut config)?;
+        self.check_scheduler(&config)?;
+        check_descheduling(&config, supply.image)?;
         Ok(config)
     }
 
-    /// What the workload `mixed` varies.
-    fn mix(&self, workload: &str, hold: Duration, think: Duration) -> Result<Mix, Impossible> {
-        let given = [
-            ("work", self.work.is_some()),
-            ("after-work", self.after_work.is_some()),
-            ("long-hold", self.long_hold.is_some()),
-            ("long-one-in", self.long_one_in.is_some()),
-            ("nested-one-in", self.nested_one_in.is_some()),
-        ];
-        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given)
-            && workload != "mixed"
-        {
-            let message = format!("workload '{workload}' has no such thing: use workload mixed");
-            return Err(Impossible { key, message });
+    /// What the table says of single values.
+    fn check_bounds(&self) -> Result<(), Impossible> {
+        for (setting, value) in self.all_given() {
+            setting.check(value).map_err(|message| Impossible { key: setting.name, message })?;
         }
-        let mut mix = Mix {
-            work_sections: None,
-            go_on: self.after_work == Some(AfterWork::GoOn),
-            long_hold: work("long-hold", self.long_hold, hold)?,
-            long_one_in: self.long_one_in.unwrap_or(0),
-            nested_one_in: self.nested_one_in.unwrap_or(0),
+        Ok(())
+    }
+
+    /// Whether the image has the workload, and the workload all that was asked for.
+    fn check_workload(&self, config: &RunConfig, image: &Image) -> Result<(), Impossible> {
+        let name = &config.workload;
+        let workload = find("workload", name, &image.workloads)?;
+        if workload.needs_paravirt() && !config.pv {
+            let message =
+                format!("workload '{name}' is about those who sleep, and without it nobody does: use pv on");
+            return Err(Impossible { key: "pv", message });
+        }
+        let strange = self
+            .all_given()
+            .map(|(setting, _)| setting)
+            .find(|setting| !setting.workloads.is_empty() && !setting.workloads.contains(&name.as_str()));
+        let Some(setting) = strange else { return Ok(()) };
+        let others = match setting.workloads {
+            [only] => format!("workload {only}"),
+            several => format!("one of {}", several.join(", ")),
         };
-        if mix.nested_one_in > 0 && self.locks.unwrap_or(1) < 2 {
+        let message = format!("workload '{name}' has no such thing: use {others}");
+        Err(Impossible { key: setting.name, message })
+    }
+
+    /// What sections are like, where one setting depends on another.
+    fn finish_sections(&self, config: &mut RunConfig) -> Result<(), Impossible> {
+        config.mix.long_hold = self.time("long-hold").unwrap_or(config.hold);
+        config.shape.read_hold = self.time("read-hold").unwrap_or(config.hold);
+        if config.mix.nested_one_in > 0 && config.lock_count < 2 {
             let message = "nested sections need a second lock: use locks 2 or more".into();
             return Err(Impossible { key: "nested-one-in", message });
         }
-        if let Some(Span(work)) = self.work {
-            let section = mix.mean_hold(hold) + think;
+        if let Some(work) = self.time("work") {
+            let section = config.mix.mean_hold(config.hold) + config.think;
             if section.is_zero() {
                 let message = "there is no work to divide: give hold or think a length".into();
                 return Err(Impossible { key: "work", message });
             }
-            mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
+            config.mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
         }
-        Ok(mix)
+        let (footprint, dirty) = (config.shape.footprint_lines, config.shape.dirty_lines);
+        if dirty > footprint {
+            let message = format!("a section cannot write {dirty} of the {footprint} lines of --footprint");
+            return Err(Impossible { key: "dirty", message });
+        }
+        Ok(())
     }
 
-    /// QEMU's vCPUs are threads that only the host can schedule.
-    fn default_sched(&self) -> SchedChoice {
-        if self.engine == Some(EngineChoice::Qemu) { SchedChoice::Host } else { SchedChoice::Vmm }
+    /// How long a run warms up and measures.
+    fn finish_times(&self, config: &mut RunConfig) -> Result<(), Impossible> {
+        let round = config.slice * config.vcpus.div_ceil(config.cpus.len() as u32);
+        config.warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
+        let window = if config.mix.work_sections.is_some() { LONGEST_WORK } else { DEFAULT_WINDOW };
+        let turns = self.given("min-turns").map_or(0, Value::number_u32);
+        config.window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
+        if config.window < SHORTEST_WINDOW {
+            let message = "the window is too short to count in: 1ms at least".into();
+            return Err(Impossible { key: "window", message });
+        }
+        Ok(())
     }
 
-    fn accelerator(&self) -> Accelerator {
-        match self.accel {
-            Some(AccelChoice::Tcg) => Accelerator::Tcg,
-            Some(AccelChoice::Kvm) => Accelerator::Kvm,
-            None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
-            None => Accelerator::Tcg,
+    /// What only the VMM's own scheduler can do.
+    fn check_scheduler(&self, config: &RunConfig) -> Result<(), Impossible> {
+        let host = self.word("sched") == Some(SchedChoice::Host);
+        let (grace, slice) = (config.grace, config.slice);
+        if grace > slice {
+            let message = format!("{} is out of range: a slice, {}, at most", Span(grace), Span(slice));
+            return Err(Impossible { key: "grace", message });
         }
+        if !grace.is_zero() && host {
+            let message = "only the VMM's own scheduler can grant it: use --sched vmm".into();
+            return Err(Impossible { key: "grace", message });
+        }
+        if config.kick_yields && host {
+            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm".into();
+            return Err(Impossible { key: "kick-yield", message });
+        }
+        Ok(())
+    }
+
+    fn engine(&self) -> Result<Engine, Impossible> {
+        let engine = self.word("engine").unwrap_or(EngineChoice::Kvm);
+        if self.given("accel").is_some() && engine != EngineChoice::Qemu {
+            let message = "only QEMU has accelerators to choose from: use engine qemu".into();
+            return Err(Impossible { key: "accel", message });
+        }
+        Ok(match engine {
+            EngineChoice::Kvm => Engine::Kvm,
+            EngineChoice::Threads => Engine::Threads,
+            EngineChoice::Qemu => Engine::Qemu(match self.word("accel") {
+                Some(AccelChoice::Tcg) => Accelerator::Tcg,
+                Some(AccelChoice::Kvm) => Accelerator::Kvm,
+                None if std::path::Path::new("/dev/kvm").exists() => Accelerator::Kvm,
+                None => Accelerator::Tcg,
+            }),
+        })
     }
 
     fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {
-        let cpus = self.cpus.clone().unwrap_or_else(|| allowed.clone());
-        cpulist::check_allowed(&cpus, allowed).map_err(|message| Impossible { key: "cpus", message })?;
-        Ok(cpus)
+        let cpus = self.given("cpus").map_or(allowed, Value::cpus);
+        cpulist::check_allowed(cpus, allowed).map_err(|message| Impossible { key: "cpus", message })?;
+        Ok(cpus.clone())
     }
 
     fn vcpu_count(&self, pcpus: u32) -> Result<u32, Impossible> {
-        match (self.vcpus, self.ratio) {
-            (Some(vcpus), _) => within("vcpus", vcpus, 1, MAX_VCPUS),
-            (None, ratio) => {
-                let ratio = within("ratio", ratio.unwrap_or(8), 1, MAX_VCPUS)?;
-                within("ratio", ratio, 1, MAX_VCPUS / pcpus).map_err(|mut impossible| {
-                    impossible.message =
-                        format!("{} vCPUs on {pcpus} pCPUs: {}", ratio * pcpus, impossible.message);
-                    impossible
-                })?;
-                Ok(ratio * pcpus)
-            }
+        if let Some(vcpus) = self.given("vcpus") {
+            return Ok(vcpus.number_u32());
         }
+        let ratio = self.given("ratio").map_or(DEFAULT_RATIO, Value::number_u32);
+        in_range(&ratio, &1, &(MAX_VCPUS as u32 / pcpus), u32::to_string).map_err(|message| Impossible {
+            key: "ratio",
+            message: format!("{} vCPUs on {pcpus} pCPUs: {message}", ratio * pcpus),
+        })?;
+        Ok(ratio * pcpus)
     }
 
     /// Name and form of the lock, if the image has both.
@@ -226,7 +199,7 @@ impl Settings {
         let lock = self.lock_entry(locks)?;
         let name = lock.name.clone();
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
-        let pv = self.pv.map_or(!native, |pv| pv == Switch::On);
+        let pv = self.given("pv").map_or(!native, Value::is_on);
         let (form, other, has): (_, _, fn(&Entry) -> bool) = match pv {
             true if !paravirt => ("paravirtual", "off", Entry::has_paravirt),
             false if !native => ("native", "on", Entry::has_native),
@@ -241,47 +214,12 @@ impl Settings {
         Err(Impossible { key: "pv", message })
     }
 
-    fn descheduling(
-        &self,
-        lock: &Entry,
-        workload: &Entry,
-        image: &Image,
-    ) -> Result<Option<Deschedule>, Impossible> {
-        let Some(DescheduleChoice(Some(Policy(deschedule)))) = self.deschedule.clone() else {
-            return Ok(None);
-        };
-        deschedule
-            .check(lock, workload, image)
-            .map_err(|message| Impossible { key: "deschedule", message })?;
-        Ok(Some(deschedule))
-    }
-
-    fn grace_length(&self, slice: Duration) -> Result<Duration, Impossible> {
-        let grace = length(self.grace, Duration::ZERO);
-        let wrong = |message: String| Err(Impossible { key: "grace", message });
-        if grace > slice {
-            return wrong(format!("{} is out of range: a slice, {}, at most", Span(grace), Span(slice)));
-        }
-        if !grace.is_zero() && self.sched == Some(SchedChoice::Host) {
-            return wrong("only the VMM's own scheduler can grant it: use --sched vmm".into());
-        }
-        Ok(grace)
-    }
-
-    fn kick_yields(&self) -> Result<bool, Impossible> {
-        let on = self.kick_yield == Some(Switch::On);
-        if on && self.sched == Some(SchedChoice::Host) {
-            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm".into();
-            return Err(Impossible { key: "kick-yield", message });
-        }
-        Ok(on)
-    }
-
     /// The image's entry for lock and layout, which is called `lock/layout` where there are several.
     fn lock_entry<'a>(&self, locks: &'a [Entry]) -> Result<&'a Entry, Impossible> {
-        let name = self.lock.as_deref().unwrap_or("qspinlock");
+        let lock = self.value(table::find("lock").expect("a row of the table")).expect("it has a default");
+        let name = lock.text();
         let layouts = layouts(locks, name);
-        let Some(layout) = &self.layout else {
+        let Some(layout) = self.given("layout").map(Value::text) else {
             let first = layouts.first().map_or(name.to_owned(), |layout| format!("{name}/{layout}"));
             return find("lock", &first, locks);
         };
@@ -291,7 +229,7 @@ impl Settings {
                 format!("lock '{name}' has no layouts to choose from: leave it out, or take another lock");
             return Err(Impossible { key: "layout", message });
         }
-        match layouts.contains(&layout.as_str()) {
+        match layouts.contains(&layout) {
             true => find("lock", &format!("{name}/{layout}"), locks),
             false => Err(Impossible {
                 key: "layout",
@@ -300,35 +238,21 @@ impl Settings {
         }
     }
 
-    fn slice_length(&self) -> Result<Duration, Impossible> {
-        let slice = length(self.slice, Duration::from_millis(1));
-        let (shortest, longest) = SLICE_RANGE;
-        if (shortest..=longest).contains(&slice) {
-            return Ok(slice);
-        }
-        let message =
-            format!("a slice of {} is out of range: {} to {}", Span(slice), Span(shortest), Span(longest));
-        Err(Impossible { key: "slice", message })
+    fn time(&self, name: &str) -> Option<Duration> {
+        self.given(name).map(Value::time)
+    }
+
+    fn word<T: ValueEnum>(&self, name: &str) -> Option<T> {
+        self.given(name).map(Value::word)
     }
 }
 
-fn length(given: Option<Span>, default: Duration) -> Duration {
-    given.map_or(default, |span| span.0)
-}
-
-fn work(key: &'static str, given: Option<Span>, default: Duration) -> Result<Duration, Impossible> {
-    let work = length(given, default);
-    if work <= MAX_WORK {
-        return Ok(work);
-    }
-    Err(Impossible { key, message: format!("{} is out of range: {} at most", Span(work), Span(MAX_WORK)) })
-}
-
-fn within(key: &'static str, value: u32, least: u32, most: u32) -> Result<u32, Impossible> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(Impossible { key, message: format!("{value} is out of range: {least} to {most}") })
+/// Whether there is somebody whom the policy of descheduling means.
+fn check_descheduling(config: &RunConfig, image: &Image) -> Result<(), Impossible> {
+    let Some(policy) = &config.deschedule else { return Ok(()) };
+    let lock = find("lock", &config.lock, &image.locks)?;
+    let workload = find("workload", &config.workload, &image.workloads)?;
+    policy.check(lock, workload, image).map_err(|message| Impossible { key: "deschedule", message })
 }
 
 /// The layouts in which the image has lock `name`; none if it has it in one form only.
@@ -348,4 +272,44 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
         names.dedup();
         Impossible { key: kind, message: nearest::unknown(kind, name, &names) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(given: &[(&str, &str)]) -> Result<RunConfig, Impossible> {
+        let mut settings = Settings::default();
+        given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
+        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+        settings.resolve(Supply { image: &image, allowed: &allowed })
+    }
+
+    #[test]
+    fn a_section_writes_no_more_lines_than_it_walks() {
+        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().shape.dirty_lines, 4);
+        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().key, "dirty");
+    }
+
+    #[test]
+    fn only_a_workload_of_sections_has_a_shape() {
+        assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().shape.zipf_hundredths, 99);
+        assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().key, "zipf");
+    }
+
+    #[test]
+    fn what_is_given_stands_above_what_is_below_and_a_ratio_above_a_number_of_vcpus() {
+        let mut below = Settings::default();
+        below.set("vcpus", "6").unwrap();
+        below.set("hold", "5us").unwrap();
+        let mut above = Settings::default();
+        above.set("ratio", "2").unwrap();
+        above.set("duration", "50ms").unwrap();
+        let both = above.over(&below);
+        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::Number(2))));
+        assert_eq!(
+            (both.time("hold"), both.time("window")),
+            (Some(Duration::from_micros(5)), Some(Duration::from_millis(50)))
+        );
+    }
 }

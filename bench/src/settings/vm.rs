@@ -3,29 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::settings::Settings;
+use super::{Settings, table};
 use crate::text::nearest;
-
-/// Settings that each guest has for itself; the others belong to the run.
-const KEYS: [&str; 17] = [
-    "name",
-    "vcpus",
-    "ratio",
-    "lock",
-    "pv",
-    "preempted-hint",
-    "spin-threshold",
-    "workload",
-    "hold",
-    "think",
-    "locks",
-    "work",
-    "after-work",
-    "long-hold",
-    "long-one-in",
-    "nested-one-in",
-    "seed",
-];
 
 /// One guest: what it has other than the run's settings say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,13 +17,16 @@ pub(crate) struct Vm {
 impl Vm {
     /// Sets one setting.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        match key {
-            "name" => self.name = Some(value.into()),
-            key if KEYS.contains(&key) => self.settings.set(key, value)?,
-            key if crate::settings::KEYS.contains(&key) => {
-                return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
+        if key == "name" {
+            self.name = Some(value.into());
+        } else {
+            match table::find(key) {
+                Some(setting) if setting.of_guest => self.settings.put(setting, setting.read(value)?),
+                Some(_) => {
+                    return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
+                }
+                None => return Err(nearest::unknown("setting of a guest", key, &names())),
             }
-            key => return Err(nearest::unknown("setting of a guest", key, &KEYS)),
         }
         self.pairs.push((key.into(), value.into()));
         Ok(())
@@ -73,6 +55,12 @@ impl fmt::Display for Vm {
     }
 }
 
+/// What can be said of each guest.
+fn names() -> Vec<&'static str> {
+    let of_guest = table::all().filter(|setting| setting.of_guest).map(|setting| setting.name);
+    std::iter::once("name").chain(of_guest).collect()
+}
+
 /// Several, as one value of an experiment file: separated by semicolons.
 pub(crate) fn several(text: &str) -> Result<Vec<Vm>, String> {
     let vms: Vec<Vm> = text.split(';').map(str::parse).collect::<Result<_, _>>()?;
@@ -91,11 +79,12 @@ pub(crate) fn default_name(index: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::value::Value;
 
     #[test]
     fn a_guest_is_read_from_pairs_and_written_back() {
         let vm: Vm = "name=db, lock=ticket,vcpus=16,work=1s".parse().unwrap();
-        assert_eq!((vm.name.as_deref(), vm.settings.vcpus), (Some("db"), Some(16)));
+        assert_eq!((vm.name.as_deref(), vm.settings.given("vcpus")), (Some("db"), Some(&Value::Number(16))));
         assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
         assert_eq!(several("lock=tas; lock=ticket").unwrap().len(), 2);
     }

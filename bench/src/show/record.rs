@@ -5,115 +5,120 @@ use std::fmt::Write as _;
 use crate::record::{Activities, Distribution, GraceCounts, LockCost, Record};
 use crate::text::quantity::{LATENCIES, count, event, si, significant, time_ns};
 
+/// Name and text of a line.
+type Line = (String, String);
+
 /// The record in about fifteen lines of at most 100 columns.
 pub(crate) fn record(record: &Record) -> String {
+    let lines = [head(record), throughput(record), times(record), preemptions(record), costs(record)];
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
+    for (name, value) in lines.into_iter().flatten() {
         let _ = writeln!(text, "{name:<14} {value}");
+    }
+    text
+}
+
+fn line(name: &str, value: impl Into<String>) -> Line {
+    (name.into(), value.into())
+}
+
+/// What ran.
+fn head(record: &Record) -> Vec<Line> {
+    let guest = Some(&record.config.guest).filter(|guest| !guest.is_empty() && *guest != "guest");
+    let engine = match record.config.engine.as_str() {
+        "qemu-tcg" => Some("qemu-tcg: emulated, not comparable with figures of a real CPU"),
+        "qemu-kvm" => Some("qemu-kvm"),
+        _ => None,
     };
-    if !record.config.guest.is_empty() && record.config.guest != "guest" {
-        line("guest", format!("{}, run {}", record.config.guest, record.run_id));
-    }
-    line("cell", cell(record));
-    match record.config.engine.as_str() {
-        "qemu-tcg" => line("engine", "qemu-tcg: emulated, not comparable with figures of a real CPU".into()),
-        "qemu-kvm" => line("engine", "qemu-kvm".into()),
-        _ => {}
-    }
-    line(
-        "throughput",
-        format!(
-            "{}/s in {}",
-            si(record.totals.acquisitions_per_second),
-            time_ns(record.timing.window_ns as f64)
-        ),
-    );
-    line(
-        "ideal",
-        missing(
-            record,
-            "totals.ideal_per_second",
-            record.totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal))),
-        ),
-    );
+    let guest = guest.map(|guest| line("guest", format!("{guest}, run {}", record.run_id)));
+    let engine = engine.map(|engine| line("engine", engine));
+    guest.into_iter().chain([line("cell", cell(record))]).chain(engine).collect()
+}
+
+/// How much was done, and how evenly.
+fn throughput(record: &Record) -> Vec<Line> {
+    let (totals, timing) = (&record.totals, &record.timing);
+    let per_second = format!("{}/s", si(totals.acquisitions_per_second));
+    let ideal = totals.ideal_per_second.map(|ideal| format!("{}/s", si(ideal)));
+    let mut lines = vec![
+        line("throughput", format!("{per_second} in {}", time_ns(timing.window_ns as f64))),
+        line("ideal", missing(record, "totals.ideal_per_second", ideal)),
+    ];
     if record.config.work_sections.is_some() {
-        let completion = record.timing.completion_ns.map(|ns| time_ns(ns as f64));
-        line("completion", missing(record, "timing.completion_ns", completion));
+        let completion = timing.completion_ns.map(|ns| time_ns(ns as f64));
+        lines.push(line("completion", missing(record, "timing.completion_ns", completion)));
     }
-    line("efficiency", missing(record, "totals.efficiency", record.totals.efficiency.map(significant)));
-    if let Some(speed) = &record.timing.work_speed {
-        line(
-            "work",
-            format!(
-                "{} % of the promised speed, {} to {} % on single vCPUs",
-                significant(speed.over_promised * 100.0),
-                significant(speed.slowest_vcpu * 100.0),
-                significant(speed.fastest_vcpu * 100.0)
-            ),
-        );
+    let efficiency = totals.efficiency.map(significant);
+    lines.push(line("efficiency", missing(record, "totals.efficiency", efficiency)));
+    if let Some(speed) = &timing.work_speed {
+        let percent = |share: f64| significant(share * 100.0);
+        let (all, slowest, fastest) =
+            (percent(speed.over_promised), percent(speed.slowest_vcpu), percent(speed.fastest_vcpu));
+        let work = format!("{all} % of the promised speed, {slowest} to {fastest} % on single vCPUs");
+        lines.push(line("work", work));
     }
-    line("fairness", fairness(record));
-    line("wait", missing(record, "wait_ns", distribution(&record.wait_ns)));
-    line("waiting", missing(record, "wait_ns", waiting(&record.wait_ns)));
-    line("hold", missing(record, "hold_ns", distribution(&record.hold_ns)));
+    lines.push(line("fairness", fairness(record)));
+    lines
+}
+
+/// How long things took.
+fn times(record: &Record) -> Vec<Line> {
+    let mut lines = vec![
+        line("wait", missing(record, "wait_ns", distribution(&record.wait_ns))),
+        line("waiting", missing(record, "wait_ns", waiting(&record.wait_ns))),
+        line("hold", missing(record, "hold_ns", distribution(&record.hold_ns))),
+    ];
     if record.unlock_ns.count > 0 {
-        line("unlock", missing(record, "unlock_ns", distribution(&record.unlock_ns)));
+        lines.push(line("unlock", missing(record, "unlock_ns", distribution(&record.unlock_ns))));
     }
-    for (name, times) in &record.times_ns {
-        line(name, missing(record, "times_ns", distribution(times)));
-    }
-    line(
-        "preemptions",
-        missing(record, "preemptions", record.preemptions.as_ref().map(|values| activities(values, count))),
-    );
-    line(
-        "preempted",
-        missing(
-            record,
-            "preempted_ns",
-            record.preempted_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
-        ),
-    );
-    line(
-        "lost by others",
-        missing(
-            record,
-            "lost_ns",
-            record.lost_ns.as_ref().map(|values| activities(values, |ns| time_ns(ns as f64))),
-        ),
-    );
+    let others = record.times_ns.iter();
+    lines.extend(others.map(|(name, times)| line(name, missing(record, "times_ns", distribution(times)))));
+    lines
+}
+
+/// Who was taken off, and what that did.
+fn preemptions(record: &Record) -> Vec<Line> {
+    let by_activity = |path: &str, values: &Option<Activities>, show: fn(u64) -> String| {
+        missing(record, path, values.as_ref().map(|values| activities(values, show)))
+    };
+    let time: fn(u64) -> String = |ns| time_ns(ns as f64);
+    let mut lines = vec![
+        line("preemptions", by_activity("preemptions", &record.preemptions, count)),
+        line("preempted", by_activity("preempted_ns", &record.preempted_ns, time)),
+        line("lost by others", by_activity("lost_ns", &record.lost_ns, time)),
+    ];
     if let Some(hint) = &record.hint {
         let percent = significant(hint.error_rate * 100.0);
-        line("hint", format!("{percent} % of {} looks wrong", count(hint.samples)));
+        lines.push(line("hint", format!("{percent} % of {} looks wrong", count(hint.samples))));
     }
-    if let Some(grace) = &record.grace {
-        let GraceCounts { granted, expired, overrun_ns } = grace;
-        let overrun = time_ns(*overrun_ns as f64);
-        line(
-            "grace",
-            format!("{} slices extended by {overrun}, {} in vain", count(*granted), count(*expired)),
-        );
+    if let Some(GraceCounts { granted, expired, overrun_ns }) = &record.grace {
+        let (granted, expired, overrun) = (count(*granted), count(*expired), time(*overrun_ns));
+        lines.push(line("grace", format!("{granted} slices extended by {overrun}, {expired} in vain")));
     }
     if let Some(injected) = &record.injected {
         let policy = record.config.deschedule.as_deref().unwrap_or("none");
-        line("on purpose", format!("{} ({policy})", activities(injected, count)));
+        lines.push(line("on purpose", format!("{} ({policy})", activities(injected, count))));
     }
-    line("lock cost", lock_cost(&record.lock_cost));
-    line("lock events", largest(&record.lock_events));
-    line("vm exits", largest(&record.vm_exits));
-    line(
-        "cpu time",
-        format!("{} on {} pCPUs", time_ns(record.totals.cpu_ns as f64), record.config.cpus.len()),
-    );
-    if let (Some(in_locks), Some(share)) = (record.totals.lock_cpu_ns, record.totals.lock_cpu_share) {
-        let share = significant(share * 100.0);
-        line("in locks", format!("{}, {share} % of the vCPUs' time on pCPUs", time_ns(in_locks as f64)));
+    lines
+}
+
+/// What it cost.
+fn costs(record: &Record) -> Vec<Line> {
+    let totals = &record.totals;
+    let cpu_time = time_ns(totals.cpu_ns as f64);
+    let mut lines = vec![
+        line("lock cost", lock_cost(&record.lock_cost)),
+        line("lock events", largest(&record.lock_events)),
+        line("vm exits", largest(&record.vm_exits)),
+        line("cpu time", format!("{cpu_time} on {} pCPUs", record.config.cpus.len())),
+    ];
+    if let (Some(in_locks), Some(share)) = (totals.lock_cpu_ns, totals.lock_cpu_share) {
+        let (in_locks, share) = (time_ns(in_locks as f64), significant(share * 100.0));
+        lines.push(line("in locks", format!("{in_locks}, {share} % of the vCPUs' time on pCPUs")));
     }
-    line(
-        "lost updates",
-        missing(record, "totals.lost_updates", record.totals.lost_updates.map(|lost| lost.to_string())),
-    );
-    text
+    let lost = totals.lost_updates.map(|lost| lost.to_string());
+    lines.push(line("lost updates", missing(record, "totals.lost_updates", lost)));
+    lines
 }
 
 fn lock_cost(cost: &LockCost) -> String {

@@ -26,7 +26,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--workload", "critical"],
             "haltkick: --workload: unknown workload 'critical': did you mean 'critical-section'?\n",
         ),
-        (&["--slice", "10us"], "haltkick: --slice: a slice of 10us is out of range: 50us to 100ms\n"),
+        (&["--slice", "10us"], "haltkick: --slice: 10us is out of range: 50us to 100ms\n"),
         (&["--hold", "2s"], "haltkick: --hold: 2s is out of range: 1s at most\n"),
         (
             &["--vm", "name=a", "--vm", "name=a"],

@@ -216,3 +216,51 @@ impl RunConfig {
         KernelHalts { poll: self.halt_poll, pause_exits: self.pause_exits, hlt_exits: self.hlt_exits }
     }
 }
+
+/// One vCPU on CPU 0 that takes the guest's plain queue lock, nothing special: what a caller changes as it likes.
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            engine: Engine::Kvm,
+            vcpus: 1,
+            cpus: vec![0],
+            ring: Ring::Auto,
+            sched: Sched::Vmm,
+            pv_backend: PvBackend::Auto,
+            halt_poll: None,
+            pause_exits: true,
+            hlt_exits: true,
+            slice: Duration::from_millis(1),
+            grace: Duration::ZERO,
+            slice_margin: Duration::from_micros(10),
+            kick_yields: false,
+            attribution: true,
+            pmu: false,
+            deschedule: None,
+            lock: "qspinlock".into(),
+            pv: false,
+            patch: true,
+            preempted_hint: true,
+            preempted_by: PreemptedBy::Auto,
+            spin_threshold: Duration::from_micros(20),
+            workload: "critical-section".into(),
+            hold: Duration::from_micros(1),
+            think: Duration::from_micros(2),
+            lock_count: 1,
+            mix: Mix::default(),
+            shape: Shape::default(),
+            oracle: true,
+            ordered_stamps: true,
+            memory_bytes: 64 << 20,
+            work_rate: None,
+            warmup: Duration::from_millis(20),
+            window: Duration::from_secs(1),
+            min_sections: 0,
+            watchdog: None,
+            seed: 1,
+            name: "guest".into(),
+            beside: vec![],
+            share: Share::Vcpu,
+        }
+    }
+}

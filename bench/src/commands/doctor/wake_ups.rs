@@ -25,7 +25,8 @@ pub(super) fn finding(probe: &Result<Probe, String>) -> Finding {
 fn figures(probe: &Probe) -> Result<String, String> {
     let image = Image::embedded();
     let allowed = cpulist::allowed().map_err(|failure| failure.message)?;
-    let settings = Settings { ratio: Some(1), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.set("ratio", "1")?;
     let config = settings
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;

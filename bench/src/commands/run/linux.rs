@@ -10,11 +10,13 @@ use crate::commands::interrupt;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
-use crate::measure::{self, fill::Origin, judge};
+use crate::measure::{self, judge, origin::Origin};
 use crate::record::Warning;
 use crate::record::linux::LinuxRecord;
+use crate::settings::choices::DescheduleChoice;
 use crate::settings::deschedule::Policy;
-use crate::settings::{DescheduleChoice, EngineChoice, Settings, Supply, Switch};
+use crate::settings::value::Value;
+use crate::settings::{Linux, Supply};
 use crate::show;
 use crate::show::failure::printable;
 use crate::text::exit::{Exit, Failure, Result};
@@ -36,14 +38,14 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
     // Unlike a lock's, these are there unless somebody hides them.
-    let config = RunConfig { pv: args.settings.pv != Some(Switch::Off), ..config };
+    let config = RunConfig { pv: args.settings.given("pv").is_none_or(Value::is_on), ..config };
     let linux = LinuxGuest {
         kernel: kernel.into(),
         initrd: args.initrd.clone(),
         append: args.append.clone().unwrap_or_default(),
-        memory_bytes: args.settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.bytes),
+        memory_bytes: args.settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, Value::bytes),
         marker: args.marker.clone().unwrap_or_else(|| DEFAULT_MARKER.into()),
-        limit: args.settings.window.map(|span| span.0),
+        limit: args.settings.given("window").map(Value::time),
     };
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
@@ -98,89 +100,14 @@ fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit>
     }
 }
 
-/// Every setting is either used for Linux guests too, or refused.
+/// Every option is either used for Linux guests too, or refused; of settings the table says which.
 fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
-    let Settings {
-        engine,
-        accel,
-        vcpus: _,
-        ratio: _,
-        cpus: _,
-        ring,
-        sched: _,
-        slice: _,
-        deschedule,
-        grace,
-        slice_margin,
-        kick_yield,
-        attribution,
-        pmu,
-        lock,
-        layout,
-        pv: _,
-        patch,
-        preempted_hint,
-        pv_backend,
-        halt_poll: _,
-        pause_exits: _,
-        hlt_exits,
-        preempted_by,
-        spin_threshold,
-        workload,
-        hold,
-        think,
-        locks,
-        memory: _,
-        work,
-        after_work,
-        long_hold,
-        long_one_in,
-        nested_one_in,
-        shape,
-        window: _,
-        min_turns,
-        min_sections,
-        warmup,
-        watchdog,
-        seed: _,
-        work_rate,
-        vm,
-        share,
-    } = &args.settings;
-    let given = [
-        ("engine", engine.is_some_and(|engine| engine != EngineChoice::Kvm)),
-        ("accel", accel.is_some()),
-        ("ring", ring.is_some()),
-        ("grace", grace.is_some()),
-        ("slice-margin", slice_margin.is_some()),
-        ("kick-yield", kick_yield.is_some()),
-        ("attribution", attribution.is_some()),
-        ("pmu", pmu.is_some()),
-        ("lock", lock.is_some()),
-        ("layout", layout.is_some()),
-        ("patch", patch.is_some()),
-        ("preempted-hint", preempted_hint.is_some()),
-        ("pv-backend", pv_backend.is_some()),
-        ("hlt-exits", hlt_exits.is_some()),
-        ("preempted-by", preempted_by.is_some()),
-        ("spin-threshold", spin_threshold.is_some()),
-        ("workload", workload.is_some()),
-        ("hold", hold.is_some()),
-        ("think", think.is_some()),
-        ("locks", locks.is_some()),
-        ("work", work.is_some()),
-        ("after-work", after_work.is_some()),
-        ("long-hold", long_hold.is_some()),
-        ("long-one-in", long_one_in.is_some()),
-        ("nested-one-in", nested_one_in.is_some()),
-        (shape.given().unwrap_or_default(), shape.given().is_some()),
-        ("min-turns", min_turns.is_some()),
-        ("min-sections", min_sections.is_some()),
-        ("warmup", warmup.is_some()),
-        ("watchdog", watchdog.is_some()),
-        ("work-rate", work_rate.is_some()),
-        ("vm", !vm.is_empty()),
-        ("share", share.is_some()),
+    let refused = args.settings.all_given().find(|(setting, value)| match setting.linux {
+        Linux::Used => false,
+        Linux::Refused => true,
+        Linux::Only(word) => value.text() != word,
+    });
+    let options = [
         ("guest-set", args.guest_set.is_some()),
         ("guest", args.guest.is_some()),
         ("no-ideal", args.no_ideal),
@@ -188,12 +115,13 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
         ("trace", args.trace.is_some()),
         ("perf-map", args.perf_map),
     ];
-    if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
+    let option = options.into_iter().find_map(|(name, given)| given.then_some(name));
+    if let Some(name) = refused.map(|(setting, _)| setting.name).or(option) {
         return Err(Failure::usage(format!(
-            "--{key} is for our own guest on /dev/kvm: leave it out with --kernel"
+            "--{name} is for our own guest on /dev/kvm: leave it out with --kernel"
         )));
     }
-    match deschedule {
+    match args.settings.given("deschedule").map(Value::deschedule) {
         Some(DescheduleChoice(Some(Policy(policy))))
             if policy.target != Target::Random || policy.at.is_some() =>
         {

@@ -1,11 +1,10 @@
-//! `haltkick run`: one guest, several, or Linux.
+//! `haltkick run`: guests of ours, or Linux.
 
+mod guests;
 mod linux;
-mod several;
-mod single;
 mod trace;
 
-use haltkick_vmm::{Image, RunConfig};
+use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, RunConfig};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -15,6 +14,7 @@ use crate::host::cpulist;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
 use crate::settings::{Settings, Supply};
+use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use trace::TraceFile;
 
@@ -29,17 +29,28 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&config, &image)?;
-    let instruments = single::instruments(args)?;
+    let instruments = instruments(args)?;
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
     let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let config = calibrated(config, &image)?;
-    if config.beside.is_empty() {
-        single::run(args, &config, &image, &instruments, trace_file)
-    } else {
-        several::run(args, &config, &image, &instruments, trace_file)
+    guests::run(args, &config, &image, &instruments, trace_file)
+}
+
+/// What the run is to be looked at with.
+fn instruments(args: &RunArgs) -> Result<Instruments> {
+    let profile = args.profile.map(|period| period.0);
+    let (shortest, longest) = PROFILE_PERIODS;
+    if let Some(period) = profile.filter(|period| !(shortest..=longest).contains(period)) {
+        return Err(Failure::usage(format!(
+            "--profile: a period of {} is out of range: {} to {}",
+            Span(period),
+            Span(shortest),
+            Span(longest)
+        )));
     }
+    Ok(Instruments { profile, trace: args.trace.is_some() })
 }
 
 /// The same with the work rate of this host, unless one was given.
@@ -58,7 +69,7 @@ fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
 /// What the flags say, over what the guest set says.
 fn settings(args: &RunArgs) -> Result<Settings> {
     let Some(path) = &args.guest_set else { return Ok(args.settings.clone()) };
-    if !args.settings.vm.is_empty() {
+    if !args.settings.guests().is_empty() {
         return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
     }
     Ok(args.settings.clone().over(&guest_set::read(path)?))

@@ -1,0 +1,57 @@
+//! What a record is made of beside the outcome: when and where the run was, and what else ran there.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use crate::experiment::place::Place;
+use crate::host::identity::Host;
+use crate::host::noise::{Found, Noise};
+use crate::record::run_id::run_id;
+use crate::text::timestamp;
+
+/// Reasons, by the paths of what is null.
+pub(super) type Why = BTreeMap<String, String>;
+
+/// What the records of one run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    run_id: String,
+    started: String,
+    host: Host,
+    noise: Found,
+}
+
+impl Origin {
+    pub(crate) fn new(started: SystemTime, host: Host, noise: Found) -> Self {
+        Self { run_id: run_id(started), started: timestamp::rfc3339(started), host, noise }
+    }
+
+    /// The smallest share of the pCPUs' time that can be told from none.
+    pub(crate) fn tick_resolution(&self) -> f64 {
+        self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
+    }
+
+    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Result<f64, String>) -> Context {
+        Context {
+            run_id: self.run_id.clone(),
+            started: self.started.clone(),
+            place,
+            host: self.host.clone(),
+            lock_free_per_second,
+            noise: self.noise.as_ref().map(|(noise, _)| noise.clone()).map_err(Clone::clone),
+        }
+    }
+}
+
+/// What a record is made of beside the outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) run_id: String,
+    pub(crate) started: String,
+    pub(crate) place: Option<Place>,
+    pub(crate) host: Host,
+    /// Lock-free throughput of the same cell per second, or why there is none.
+    pub(crate) lock_free_per_second: Result<f64, String>,
+    /// What else ran, or why that is not known.
+    pub(crate) noise: Result<Noise, String>,
+}

@@ -1,0 +1,68 @@
+//! The settings as flags of the command line.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+use super::row::Kind;
+use super::value::Value;
+use super::{Setting, Settings, table};
+
+impl Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        let of_group = |(heading, rows): &(&'static str, &'static [Setting])| {
+            let heading = *heading;
+            rows.iter().map(move |setting| flag(setting).help_heading(heading))
+        };
+        command.args(table::TABLE.iter().flat_map(of_group))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut settings = Self::default();
+        settings.update_from_arg_matches(matches)?;
+        Ok(settings)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        for setting in table::all() {
+            let given: Vec<Value> = matches.get_many(setting.name).into_iter().flatten().cloned().collect();
+            match setting.kind {
+                Kind::Guests if !given.is_empty() => {
+                    self.put_guests(given.iter().flat_map(|value| value.guests().to_vec()).collect());
+                }
+                _ => given.into_iter().for_each(|value| self.put(setting, value)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flag(setting: &'static Setting) -> Arg {
+    let action = if matches!(setting.kind, Kind::Guests) { ArgAction::Append } else { ArgAction::Set };
+    let flag = Arg::new(setting.name)
+        .long(setting.flag.unwrap_or(setting.name))
+        .value_name(setting.unit)
+        .help(setting.help_text())
+        .hide_possible_values(true)
+        .action(action)
+        .value_parser(parser(setting));
+    let flag = if setting.flag.is_some() { flag.visible_alias(setting.name) } else { flag };
+    match setting.instead_of {
+        Some(other) => flag.conflicts_with(other),
+        None => flag,
+    }
+}
+
+fn parser(setting: &'static Setting) -> ValueParser {
+    match setting.kind {
+        // Completions and complaints list the words.
+        Kind::Word(words) => PossibleValuesParser::new(words()).try_map(|word| setting.read(&word)).into(),
+        Kind::Guests => ValueParser::new(|text: &str| text.parse().map(|guest| Value::Guests(vec![guest]))),
+        _ => ValueParser::new(|text: &str| setting.read(text)),
+    }
+}

@@ -1,0 +1,267 @@
+//! What the table of settings says of each.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use haltkick_vmm::RunConfig;
+use serde_json::Value as Json;
+
+use super::value::Value;
+use crate::text::duration::Span;
+
+/// One setting: a row of the table.
+pub(crate) struct Setting {
+    /// Its name in files and for `--set`; as a flag, too, unless `flag` says otherwise.
+    pub(crate) name: &'static str,
+    /// The flag, where that is called otherwise. Either name is understood everywhere.
+    pub(crate) flag: Option<&'static str>,
+    /// What stands for its value in the help.
+    pub(crate) unit: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    /// What it is if nobody gives it, as it would be written; `None`: what other settings make it, or nothing.
+    pub(crate) default: Option<&'static str>,
+    /// The same in the help, where that is not what would be written.
+    pub(crate) told_default: Option<&'static str>,
+    pub(crate) bounds: Bounds,
+    /// Another setting that says the same thing: only one of them can be given.
+    pub(crate) instead_of: Option<&'static str>,
+    /// Whether each of several guests has it for itself; else it belongs to the run.
+    pub(crate) of_guest: bool,
+    pub(crate) linux: Linux,
+    /// Workloads that have such a thing; empty: all.
+    pub(crate) workloads: &'static [&'static str],
+    /// Puts its value into a configuration. What depends on several settings is left to `Settings::resolve`.
+    pub(crate) apply: fn(&mut RunConfig, &Value),
+    pub(crate) echo: Echo,
+}
+
+/// How values are written.
+pub(crate) enum Kind {
+    /// A name, known to the image or not.
+    Name,
+    /// One of a few words.
+    Word(fn() -> Vec<PossibleValue>),
+    /// A whole number of 32 bits.
+    Number,
+    /// A whole number of 64 bits.
+    LargeNumber,
+    /// A number that every JSON reader keeps.
+    Seed,
+    Time,
+    Memory,
+    Cpus,
+    Share,
+    Exponent,
+    Arrivals,
+    Deschedule,
+    /// Guests, each with settings of its own; the flag gives one at a time.
+    Guests,
+}
+
+/// Which values make sense, whatever the others are.
+pub(crate) enum Bounds {
+    None,
+    Number(u64, u64),
+    Time(Duration, Duration),
+}
+
+/// What becomes of a setting where the guest is Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linux {
+    Used,
+    Refused,
+    /// Refused but for this value, which says nothing new.
+    Only(&'static str),
+}
+
+/// Where the record's `config` tells of a setting.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "a test holds the record to all of them, what fills it to one")
+)]
+pub(crate) enum Echo {
+    /// What was asked, in this field; and why that may be null.
+    Asked { field: &'static str, of: fn(&RunConfig) -> Json, why_null: &'static str },
+    /// What the run made of it, in this field of the record.
+    Found(&'static str),
+    /// Nowhere by itself: this field of `config` has it in it.
+    Within(&'static str),
+    /// Nowhere, for this reason.
+    Nowhere(&'static str),
+}
+
+impl Setting {
+    const fn new(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Self {
+        Self {
+            name,
+            flag: None,
+            unit,
+            help,
+            kind,
+            default: None,
+            told_default: None,
+            bounds: Bounds::None,
+            instead_of: None,
+            of_guest: false,
+            linux: Linux::Refused,
+            workloads: &[],
+            apply: |_, _| (),
+            echo: Echo::Nowhere(""),
+        }
+    }
+
+    /// The default as it would be written.
+    pub(super) const fn default(mut self, written: &'static str) -> Self {
+        self.default = Some(written);
+        self
+    }
+
+    /// The default as the help tells it.
+    pub(super) const fn default_told(mut self, words: &'static str) -> Self {
+        self.told_default = Some(words);
+        self
+    }
+
+    /// A number, or a number of things, from `range`.
+    pub(super) const fn within(mut self, range: RangeInclusive<u64>) -> Self {
+        self.bounds = Bounds::Number(*range.start(), *range.end());
+        self
+    }
+
+    /// A time from `range`.
+    pub(super) const fn lasting(mut self, range: RangeInclusive<Duration>) -> Self {
+        self.bounds = Bounds::Time(*range.start(), *range.end());
+        self
+    }
+
+    pub(super) const fn flag(mut self, flag: &'static str) -> Self {
+        self.flag = Some(flag);
+        self
+    }
+
+    pub(super) const fn instead_of(mut self, other: &'static str) -> Self {
+        self.instead_of = Some(other);
+        self
+    }
+
+    pub(super) const fn of_guest(mut self) -> Self {
+        self.of_guest = true;
+        self
+    }
+
+    pub(super) const fn linux(mut self, linux: Linux) -> Self {
+        self.linux = linux;
+        self
+    }
+
+    pub(super) const fn only_in(mut self, workloads: &'static [&'static str]) -> Self {
+        self.workloads = workloads;
+        self
+    }
+
+    pub(super) const fn apply(mut self, apply: fn(&mut RunConfig, &Value)) -> Self {
+        self.apply = apply;
+        self
+    }
+
+    pub(super) const fn echo(mut self, field: &'static str, of: fn(&RunConfig) -> Json) -> Self {
+        self.echo = Echo::Asked { field, of, why_null: "" };
+        self
+    }
+
+    /// As [`Setting::echo`], for what may be null.
+    pub(super) const fn echo_or(
+        mut self,
+        field: &'static str,
+        of: fn(&RunConfig) -> Json,
+        why_null: &'static str,
+    ) -> Self {
+        self.echo = Echo::Asked { field, of, why_null };
+        self
+    }
+
+    pub(super) const fn told(mut self, echo: Echo) -> Self {
+        self.echo = echo;
+        self
+    }
+
+    /// Whether `key` means this setting.
+    pub(crate) fn is_called(&self, key: &str) -> bool {
+        self.name == key || self.flag == Some(key)
+    }
+
+    /// The help with the default.
+    pub(super) fn help_text(&self) -> String {
+        match self.told_default.or(self.default) {
+            Some(default) => format!("{} [default: {default}]", self.help),
+            None => self.help.to_owned(),
+        }
+    }
+
+    /// What is wrong with `value`, if it is out of bounds.
+    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+        match (&self.bounds, value) {
+            (Bounds::Number(least, most), Value::Number(number)) => {
+                in_range(number, least, most, u64::to_string)
+            }
+            (Bounds::Time(least, most), Value::Time(Span(time))) => {
+                in_range(time, least, most, |time| Span(*time).to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Says the range where `value` is outside.
+pub(super) fn in_range<T: PartialOrd + Default>(
+    value: &T,
+    least: &T,
+    most: &T,
+    show: impl Fn(&T) -> String,
+) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let (value, most) = (show(value), show(most));
+    Err(match *least == T::default() {
+        true => format!("{value} is out of range: {most} at most"),
+        false => format!("{value} is out of range: {} to {most}", show(least)),
+    })
+}
+
+pub(super) const fn name(name: &'static str, help: &'static str) -> Setting {
+    Setting::new(name, "NAME", Kind::Name, help)
+}
+
+/// One of the words of `T`.
+pub(super) const fn word<T: ValueEnum>(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting::new(name, unit, Kind::Word(words::<T>), help)
+}
+
+/// On or off.
+pub(super) const fn switch(name: &'static str, help: &'static str) -> Setting {
+    word::<super::choices::Switch>(name, "SWITCH", help)
+}
+
+pub(super) const fn number(name: &'static str, help: &'static str) -> Setting {
+    Setting::new(name, "N", Kind::Number, help)
+}
+
+pub(super) const fn time(name: &'static str, help: &'static str) -> Setting {
+    Setting::new(name, "TIME", Kind::Time, help)
+}
+
+pub(super) const fn other(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Setting {
+    Setting::new(name, unit, kind, help)
+}
+
+fn words<T: ValueEnum>() -> Vec<PossibleValue> {
+    T::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect()
+}

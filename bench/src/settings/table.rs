@@ -1,0 +1,538 @@
+//! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
+//! guests, the record's `config`, and where each came from: all of it comes from here.
+//!
+//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that its `echo` names. Its value goes into
+//! the run's configuration by `apply`; a row without one is combined with others in `Settings::resolve`.
+
+use std::time::Duration;
+
+use haltkick_vmm::{
+    Accelerator, Engine, MAX_LOCKS, MAX_VCPUS, MOST_LINES, PreemptedBy, PvBackend, Ring, RunConfig, Sched,
+    Share,
+};
+use serde_json::{Value as Json, json};
+
+use super::choices::{
+    AccelChoice, AfterWork, Distribution, EngineChoice, PreemptedChoice, PvBackendChoice, RingChoice,
+    SchedChoice, ShareChoice, Stamps,
+};
+use super::deschedule::Policy;
+use super::row::{Echo, Kind, Linux, Setting, name, number, other, switch, time, word};
+use crate::text::nearest;
+
+/// The rows, under the headings of the help.
+pub(crate) static TABLE: &[(&str, &[Setting])] = &[
+    ("Machine", MACHINE),
+    ("Hostility", HOSTILITY),
+    ("Measuring", MEASURING),
+    ("Lock", LOCK),
+    ("Workload", WORKLOAD),
+    ("Several guests", SEVERAL_GUESTS),
+];
+
+/// Longest work in or between sections that still makes sense beside a watchdog.
+const MAX_WORK: Duration = Duration::from_secs(1);
+const SHORTEST_SLICE: Duration = Duration::from_micros(50);
+const LONGEST_SLICE: Duration = Duration::from_millis(100);
+/// Workloads that vary what [`haltkick_vmm::Mix`] holds.
+const MIXED: &[&str] = &["mixed"];
+/// Workloads whose sections have a shape, as far as it concerns them.
+const SHAPED: &[&str] =
+    &["critical-section", "hash-table", "list", "bounded-queue", "barrier", "grace-period", "call-all"];
+
+const MACHINE: &[Setting] = &[
+    word::<EngineChoice>(
+        "engine",
+        "ENGINE",
+        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm",
+    )
+    .default("kvm")
+    .linux(Linux::Only("kvm"))
+    .echo("engine", |config| engine(config.engine).into()),
+    word::<AccelChoice>("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator")
+        .default_told("kvm where there is /dev/kvm")
+        .told(Echo::Within("engine")),
+    number("vcpus", "Number of vCPUs")
+        .within(1..=MAX_VCPUS as u64)
+        .instead_of("ratio")
+        .of_guest()
+        .linux(Linux::Used)
+        .echo("vcpus", |config| config.vcpus.into()),
+    number("ratio", "vCPUs per pCPU, instead of --vcpus")
+        .default_told("8")
+        .within(1..=MAX_VCPUS as u64)
+        .instead_of("vcpus")
+        .of_guest()
+        .linux(Linux::Used)
+        .echo("ratio", |config| (f64::from(config.vcpus) / config.cpus.len() as f64).into()),
+    other("cpus", "LIST", Kind::Cpus, "Host CPUs to use, such as 0,2-3")
+        .default_told("all that this process may use")
+        .linux(Linux::Used)
+        .echo("cpus", |config| json!(config.cpus)),
+    word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
+        .default("auto")
+        .apply(|config, value| {
+            config.ring = match value.word() {
+                RingChoice::Auto => Ring::Auto,
+                RingChoice::Zero => Ring::Ring0,
+                RingChoice::Three => Ring::Ring3,
+            };
+        })
+        .told(Echo::Found("config.ring")),
+    word::<SchedChoice>("sched", "WHO", "Who preempts the vCPUs: vmm or host")
+        .default("vmm")
+        .linux(Linux::Used)
+        .apply(|config, value| {
+            config.sched = match value.word() {
+                SchedChoice::Vmm => Sched::Vmm,
+                SchedChoice::Host => Sched::Host,
+            };
+        })
+        .echo("sched", |config| sched(config.sched).into()),
+    time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
+        .default("1ms")
+        .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
+        .linux(Linux::Used)
+        .apply(|config, value| config.slice = value.time())
+        .echo_or("slice_ns", slice_ns, "the host's scheduler decides"),
+    switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
+        .default("on")
+        .linux(Linux::Used)
+        .apply(|config, value| config.pause_exits = value.is_on())
+        .echo("pause_exits", |config| config.pause_exits.into()),
+    switch("hlt-exits", "Exits at HLT; off: a halted vCPU keeps its pCPU")
+        .default("on")
+        .apply(|config, value| config.hlt_exits = value.is_on())
+        .echo("hlt_exits", |config| config.hlt_exits.into()),
+];
+
+const HOSTILITY: &[Setting] = &[
+    other(
+        "deschedule",
+        "POLICY",
+        Kind::Deschedule,
+        "Take vCPUs off on purpose: holder, head, waiter or random, then as wanted ,rate=N (a second) or ,prob=P, \
+         ,for=TIME and ,at=POINT (`haltkick list points`); or none",
+    )
+    .default("none")
+    .linux(Linux::Used)
+    .apply(|config, value| config.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
+    .echo_or(
+        "deschedule",
+        |config| json!(config.deschedule.clone().map(|policy| Policy(policy).to_string())),
+        "nobody was to be descheduled on purpose",
+    ),
+    time("grace", "How much longer a vCPU may run that says it holds a lock when its slice ends, up to a slice")
+        .default("0s")
+        .apply(|config, value| config.grace = value.time())
+        .echo("grace_ns", |config| ns(config.grace)),
+    time("slice-margin", "How much of a slice must be left for locks that ask for that")
+        .default("10us")
+        .apply(|config, value| config.slice_margin = value.time())
+        .echo("slice_margin_ns", |config| ns(config.slice_margin)),
+    switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
+        .default("off")
+        .apply(|config, value| config.kick_yields = value.is_on())
+        .echo("kick_yield", |config| config.kick_yields.into()),
+    switch(
+        "attribution",
+        "Tell descheduling by what the vCPU was doing, and what that cost the others: on or off",
+    )
+    .default("on")
+    .apply(|config, value| config.attribution = value.is_on())
+    .echo("attribution", |config| config.attribution.into()),
+];
+
+const LOCK: &[Setting] = &[
+    name("lock", "The lock; `haltkick list locks` shows them")
+        .default("qspinlock")
+        .of_guest()
+        .echo("lock", |config| config.lock.clone().into()),
+    name("layout", "Layout of the lock's queue, where it has several")
+        .default_told("its first")
+        .told(Echo::Within("lock")),
+    switch("pv", "Use the lock's paravirtual form: on or off")
+        .default_told("off, or all that the lock has")
+        .of_guest()
+        .linux(Linux::Used)
+        .echo("pv", |config| config.pv.into()),
+    switch(
+        "patch",
+        "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
+    )
+    .default("on")
+    .apply(|config, value| config.patch = value.is_on())
+    .echo("patch", |config| config.patch.into()),
+    switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
+        .default("on")
+        .of_guest()
+        .apply(|config, value| config.preempted_hint = value.is_on())
+        .echo("preempted_hint", |config| config.preempted_hint.into()),
+    word::<PvBackendChoice>(
+        "pv-backend",
+        "BACKEND",
+        "How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and interrupt)",
+    )
+    .default("auto")
+    .apply(|config, value| {
+        config.pv_backend = match value.word() {
+            PvBackendChoice::Auto => PvBackend::Auto,
+            PvBackendChoice::Vmm => PvBackend::Vmm,
+            PvBackendChoice::Kvm => PvBackend::Kvm,
+            PvBackendChoice::Ipi => PvBackend::Ipi,
+        };
+    })
+    .told(Echo::Found("config.pv_backend")),
+    time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
+        .default_told("the host's")
+        .linux(Linux::Used)
+        .apply(|config, value| config.halt_poll = Some(value.time()))
+        .echo_or("halt_poll_ns", |config| json!(config.halt_poll.map(ns)), "left as the host has it"),
+    word::<PreemptedChoice>(
+        "preempted-by",
+        "WHO",
+        "Who writes that flag under the host's scheduler: auto, kvm or bpf",
+    )
+    .default("auto")
+    .apply(|config, value| {
+        config.preempted_by = match value.word() {
+            PreemptedChoice::Auto => PreemptedBy::Auto,
+            PreemptedChoice::Kvm => PreemptedBy::Kvm,
+            PreemptedChoice::Bpf => PreemptedBy::Bpf,
+        };
+    })
+    .told(Echo::Found("timing.preempted_flag")),
+    time("spin-threshold", "How long a paravirtual waiter spins before it sleeps")
+        .default("20us")
+        .of_guest()
+        .apply(|config, value| config.spin_threshold = value.time())
+        .echo("spin_threshold_ns", |config| ns(config.spin_threshold)),
+];
+
+const WORKLOAD: &[Setting] = &[
+    name("workload", "What the guest does; `haltkick list workloads` shows them")
+        .default("critical-section")
+        .of_guest()
+        .apply(|config, value| config.workload = value.text().into())
+        .echo("workload", |config| config.workload.clone().into()),
+    time("hold", "Work inside a critical section")
+        .default("1us")
+        .lasting(Duration::ZERO..=MAX_WORK)
+        .of_guest()
+        .apply(|config, value| config.hold = value.time())
+        .echo("hold_ns", |config| ns(config.hold)),
+    time("think", "Work between two critical sections")
+        .default("2us")
+        .lasting(Duration::ZERO..=MAX_WORK)
+        .of_guest()
+        .apply(|config, value| config.think = value.time())
+        .echo("think_ns", |config| ns(config.think)),
+    number("locks", "Number of locks that the sections are spread over")
+        .default("1")
+        .within(1..=MAX_LOCKS as u64)
+        .of_guest()
+        .apply(|config, value| config.lock_count = value.number_u32())
+        .echo("locks", |config| config.lock_count.into()),
+    other("memory", "SIZE", Kind::Memory, "Memory that the guest manages, in the workloads that take page faults")
+        .default("64MiB")
+        .linux(Linux::Used)
+        .apply(|config, value| config.memory_bytes = value.bytes())
+        .told(Echo::Found("config.memory_bytes")),
+    time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
+        .of_guest()
+        .only_in(MIXED)
+        .echo_or(
+            "work_sections",
+            |config| json!(config.mix.work_sections),
+            "as many sections as fit into the window",
+        ),
+    word::<AfterWork>("after-work", "WHAT", "What vCPUs do when that is done: leave or go-on")
+        .default("leave")
+        .of_guest()
+        .only_in(MIXED)
+        .apply(|config, value| config.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
+        .echo("go_on", |config| config.mix.go_on.into()),
+    time("long-hold", "Work inside a long critical section [workload mixed]")
+        .lasting(Duration::ZERO..=MAX_WORK)
+        .of_guest()
+        .only_in(MIXED)
+        .echo("long_hold_ns", |config| ns(config.mix.long_hold)),
+    number("long-one-in", "One section of so many is long")
+        .default("0")
+        .default_told("0, none")
+        .of_guest()
+        .only_in(MIXED)
+        .apply(|config, value| config.mix.long_one_in = value.number_u32())
+        .echo("long_one_in", |config| config.mix.long_one_in.into()),
+    number("nested-one-in", "One section of so many has another inside, under another lock")
+        .default("0")
+        .default_told("0, none")
+        .of_guest()
+        .only_in(MIXED)
+        .apply(|config, value| config.mix.nested_one_in = value.number_u32())
+        .echo("nested_one_in", |config| config.mix.nested_one_in.into()),
+    word::<Distribution>(
+        "think-distribution",
+        "HOW",
+        "How times between sections are distributed: fixed or exponential",
+    )
+    .default("fixed")
+    .only_in(SHAPED)
+    .apply(|config, value| {
+        config.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
+    })
+    .echo("exponential_think", |config| config.shape.exponential_think.into()),
+    other("hold-jitter", "SHARE", Kind::Share, "How far the length of a section is off --hold, at most, such as 20%")
+        .default("0%")
+        .only_in(SHAPED)
+        .apply(|config, value| config.shape.hold_jitter_percent = value.percent())
+        .echo("hold_jitter_percent", |config| config.shape.hold_jitter_percent.into()),
+    other(
+        "zipf",
+        "POWER",
+        Kind::Exponent,
+        "Choose lock n with a probability that falls with n to this power, such as 0.99",
+    )
+    .default_told("each in turn")
+    .only_in(SHAPED)
+    .apply(|config, value| config.shape.zipf_hundredths = value.hundredths())
+    .echo("zipf", |config| (f64::from(config.shape.zipf_hundredths) / 100.0).into()),
+    other(
+        "arrivals",
+        "RATE",
+        Kind::Arrivals,
+        "Sections that each vCPU is to begin in a second, done with the one before or not; waits count from then",
+    )
+    .only_in(SHAPED)
+    .apply(|config, value| config.shape.arrivals = Some(value.arrivals().apart()))
+    .echo_or(
+        "arrivals_ns",
+        |config| json!(config.shape.arrivals.map(ns)),
+        "vCPUs began their next section when they had thought",
+    ),
+    other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section walks")
+        .default("0")
+        .within(0..=MOST_LINES)
+        .only_in(SHAPED)
+        .apply(|config, value| config.shape.footprint_lines = value.number_u32())
+        .echo("footprint_lines", |config| config.shape.footprint_lines.into()),
+    other("dirty", "LINES", Kind::Number, "Those of them that it writes, too")
+        .default("0")
+        .only_in(SHAPED)
+        .apply(|config, value| config.shape.dirty_lines = value.number_u32())
+        .echo("dirty_lines", |config| config.shape.dirty_lines.into()),
+    other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
+        .default("0%")
+        .only_in(SHAPED)
+        .apply(|config, value| config.shape.read_percent = value.percent())
+        .echo("read_percent", |config| config.shape.read_percent.into()),
+    time("read-hold", "Work inside a section that only reads")
+        .default_told("--hold")
+        .only_in(SHAPED)
+        .echo("read_hold_ns", read_hold_ns),
+];
+
+const MEASURING: &[Setting] = &[
+    switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
+        .default("off")
+        .apply(|config, value| config.pmu = value.is_on())
+        .told(Echo::Found("pmu")),
+    switch("oracle", "Watch over every section from inside, for exclusion: on or off")
+        .default("on")
+        .apply(|config, value| config.oracle = value.is_on())
+        .echo("oracle", |config| config.oracle.into()),
+    word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or as it is (plain)")
+        .default("ordered")
+        .apply(|config, value| config.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
+        .echo("ordered_stamps", |config| config.ordered_stamps.into()),
+    time("window", "Length of the measuring window")
+        .flag("duration")
+        .default_told("1s")
+        .linux(Linux::Used)
+        .echo("window_ns", |config| ns(config.window)),
+    number("min-turns", "Lengthen the window until every vCPU has so many turns in it")
+        .default("0")
+        .default_told("0, it stays as it is")
+        .told(Echo::Within("window_ns")),
+    other(
+        "min-sections",
+        "N",
+        Kind::LargeNumber,
+        "Double the window until so many sections are done in it, up to 16 times",
+    )
+    .default("0")
+    .default_told("0, it stays as it is")
+    .apply(|config, value| config.min_sections = value.number())
+    .echo("min_sections", |config| config.min_sections.into()),
+    time("warmup", "Time between start and window")
+        .default_told("20ms, or two rounds of slices")
+        .echo("warmup_ns", |config| ns(config.warmup)),
+    time("watchdog", "End the run when nothing has moved for this long")
+        .default_told("from ratio and slice")
+        .apply(|config, value| config.watchdog = Some(value.time()))
+        .told(Echo::Nowhere("a run that it ends has no record")),
+    other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
+        .default("1")
+        .of_guest()
+        .linux(Linux::Used)
+        .apply(|config, value| config.seed = value.number())
+        .echo("seed", |config| config.seed.into()),
+    other(
+        "work-rate",
+        "N",
+        Kind::LargeNumber,
+        "Iterations of the work loop per 2^20 ns, from an earlier record",
+    )
+    .default_told("measured at boot")
+    .apply(|config, value| config.work_rate = Some(value.number()))
+    .told(Echo::Found("timing.work_rate")),
+];
+
+const SEVERAL_GUESTS: &[Setting] = &[
+    other(
+        "vm",
+        "KEY=VALUE,...",
+        Kind::Guests,
+        "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
+    )
+    .told(Echo::Found("config.guest")),
+    word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
+        .default("vcpu")
+        .apply(|config, value| {
+            config.share = match value.word() {
+                ShareChoice::Guest => Share::Guest,
+                ShareChoice::Vcpu => Share::Vcpu,
+            };
+        })
+        .echo("share", |config| share(config.share).into()),
+];
+
+/// All rows.
+pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
+    TABLE.iter().flat_map(|(_, rows)| rows.iter())
+}
+
+/// Names of all settings, as in flags and files.
+pub(crate) fn names() -> Vec<&'static str> {
+    all().map(|setting| setting.name).collect()
+}
+
+/// The row that is called `key`, or the nearest name.
+pub(crate) fn named(key: &str) -> Result<&'static Setting, String> {
+    find(key).ok_or_else(|| nearest::unknown("setting", key, &names()))
+}
+
+/// The row that is called `key`.
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    all().find(|setting| setting.is_called(key))
+}
+
+fn ns(duration: Duration) -> Json {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).into()
+}
+
+fn slice_ns(config: &RunConfig) -> Json {
+    match config.sched {
+        Sched::Vmm => ns(config.slice),
+        Sched::Host => Json::Null,
+    }
+}
+
+fn read_hold_ns(config: &RunConfig) -> Json {
+    if config.shape.read_percent > 0 { ns(config.shape.read_hold) } else { 0.into() }
+}
+
+fn engine(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Kvm => "kvm",
+        Engine::Threads => "threads",
+        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
+        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
+    }
+}
+
+/// The scheduler's name in records.
+pub(crate) fn sched(sched: Sched) -> &'static str {
+    match sched {
+        Sched::Vmm => "vmm",
+        Sched::Host => "host",
+    }
+}
+
+fn share(share: Share) -> &'static str {
+    match share {
+        Share::Vcpu => "vcpu",
+        Share::Guest => "guest",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
+        all().filter(|setting| is_one(setting)).map(|setting| setting.name).collect()
+    }
+
+    #[test]
+    fn what_a_guest_has_for_itself_is_what_says_how_it_takes_its_locks() {
+        let of_guest = [
+            "vcpus",
+            "ratio",
+            "seed",
+            "lock",
+            "pv",
+            "preempted-hint",
+            "spin-threshold",
+            "workload",
+            "hold",
+            "think",
+            "locks",
+            "work",
+            "after-work",
+            "long-hold",
+            "long-one-in",
+            "nested-one-in",
+        ];
+        assert_eq!(named_where(|setting| setting.of_guest), of_guest);
+    }
+
+    #[test]
+    fn a_linux_guest_is_given_what_the_vmm_does_without_knowing_its_inside() {
+        let used = [
+            "vcpus",
+            "ratio",
+            "cpus",
+            "sched",
+            "slice",
+            "pause-exits",
+            "deschedule",
+            "window",
+            "seed",
+            "pv",
+            "halt-poll",
+            "memory",
+        ];
+        assert_eq!(named_where(|setting| setting.linux == Linux::Used), used);
+        assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine"]);
+    }
+
+    #[test]
+    fn every_setting_has_one_name_and_a_default_that_it_can_read_itself() {
+        let mut names = BTreeSet::new();
+        for setting in all() {
+            for name in std::iter::once(setting.name).chain(setting.flag) {
+                assert!(names.insert(name), "two settings are called {name}");
+            }
+            if let Some(default) = setting.default {
+                let value = setting.read(default).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
+                assert_eq!(setting.check(&value), Ok(()), "{}", setting.name);
+            }
+            if let Some(other) = setting.instead_of {
+                assert_eq!(find(other).and_then(|other| other.instead_of), Some(setting.name));
+            }
+        }
+    }
+}
