@@ -38,7 +38,7 @@ Examples:
 /// and shows what that does to each lock and what paravirtual locking wins back.
 #[derive(Debug, Parser)]
 #[command(name = "haltkick", version, styles = STYLES, after_help = closing_words(),
-          disable_help_subcommand = true, max_term_width = 100)]
+          max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -1,5 +1,6 @@
 //! `haltkick bench`: from an experiment file to a directory of results and a table.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -245,7 +246,7 @@ fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
 fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
     let mut common = vec!["haltkick".into(), "bench".into(), quote(name)];
-    common.extend(job.overrides.to_arguments().iter().map(|argument| quote(argument)));
+    common.extend(job.overrides.to_arguments().iter().map(|option| quote_option(option)));
     common.extend(args.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
     common.extend(args.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
     common.extend(args.strict.then(|| "--strict".into()));
@@ -261,13 +262,14 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A word as a shell reads it back.
+/// An option as a shell reads it back. Its equals signs stay bare, as people write them.
+fn quote_option(option: &str) -> String {
+    option.split('=').map(quote).collect::<Vec<_>>().join("=")
+}
+
+/// A word as a shell reads it back. (Only a zero byte cannot be quoted, and no argument has one.)
 fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Cow::into_owned)
 }
 
 /// Name of one cell in one block.
@@ -337,9 +339,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_for_the_shell_only_where_they_need_it() {
-        assert_eq!(quote("--set=hold=5us"), "--set=hold=5us");
-        assert_eq!(quote("my file.toml"), "'my file.toml'");
-        assert_eq!(quote("it's"), r"'it'\''s'");
+    fn options_are_read_back_by_a_shell_as_they_were() {
+        assert_eq!(quote_option("--set=hold=5us"), "--set=hold=5us");
+        for option in ["--set=hold=5us", "--set=vm=lock=tas; name=b", "--guest=it's \"mine\"", "--quick"] {
+            assert_eq!(shlex::split(&quote_option(option)), Some(vec![option.to_owned()]));
+        }
     }
 }

@@ -80,7 +80,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    write("report.html", &report::html(manifest, summary, records))
+    write("report.html", &report::page(manifest, summary, records))
 }
 
 /// `haltkick report`.

@@ -1,16 +1,19 @@
 //! Long-form CSV: one value per line, so that pandas, R and DuckDB need no reshaping.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use csv::Writer;
 
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Summary;
 use crate::experiment::outline::Outline;
+use crate::experiment::place::Role;
 use crate::record::Record;
 
-/// Estimates: `setting...,arm,role,metric,n,median,hodges_lehmann,low,high`.
+/// Estimates: `setting...,arm,baseline,metric,n,median,hodges_lehmann,low,high`.
 pub(crate) fn summary(summary: &Summary) -> String {
-    let mut csv = header(&summary.outline, "arm,baseline,metric,n,median,hodges_lehmann,low,high");
+    let columns = ["arm", "baseline", "metric", "n", "median", "hodges_lehmann", "low", "high"];
+    let mut csv = Table::new(&summary.outline, &columns);
     for row in &summary.rows {
         let metrics = [
             ("acquisitions_per_second", &row.acquisitions_per_second),
@@ -23,40 +26,36 @@ pub(crate) fn summary(summary: &Summary) -> String {
             ("lock_cpu_share", &row.lock_cpu_share),
             ("wait_p999_ns", &row.wait_p999_ns),
         ];
-        let arm = if row.role == crate::experiment::place::Role::Control {
-            format!("{} (control)", row.arm)
-        } else {
-            row.arm.clone()
+        let arm = match row.role {
+            Role::Control => format!("{} (control)", row.arm),
+            _ => row.arm.clone(),
         };
         for (metric, estimate) in metrics {
-            line(&mut csv, &summary.outline, &row.setting, &[&arm, "", metric], estimate.as_ref());
+            csv.estimate(&row.setting, [&arm, "", metric], estimate.as_ref());
         }
     }
     for comparison in summary.comparisons.iter().chain(&summary.control) {
         let names = [comparison.arm.as_str(), &comparison.baseline, &format!("ratio: {}", comparison.name)];
-        line(&mut csv, &summary.outline, &comparison.setting, &names, comparison.ratio.as_ref());
+        csv.estimate(&comparison.setting, names, comparison.ratio.as_ref());
     }
-    csv
+    csv.finish()
 }
 
 /// Raw values: `setting...,arm,role,cell_id,block,order_index,run_id,metric,value`.
 pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
-    let mut csv = header(outline, "arm,role,cell_id,block,order_index,run_id,metric,value");
+    let columns = ["arm", "role", "cell_id", "block", "order_index", "run_id", "metric", "value"];
+    let mut csv = Table::new(outline, &columns);
     for record in records {
         let Some(place) = &record.place else { continue };
         let role = format!("{:?}", place.role).to_lowercase();
         let (block, index) = (place.block.to_string(), place.order_index.to_string());
         for (metric, value) in metrics(record) {
             let value = value.map_or(String::new(), |value| value.to_string());
-            let mut fields = setting(outline, &place.setting);
-            fields.extend(
-                [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, metric, &value]
-                    .map(escape),
-            );
-            let _ = writeln!(csv, "{}", fields.join(","));
+            let fields = [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, metric, &value];
+            csv.line(&place.setting, &fields);
         }
     }
-    csv
+    csv.finish()
 }
 
 fn metrics(record: &Record) -> [(&'static str, Option<f64>); 24] {
@@ -88,56 +87,73 @@ fn metrics(record: &Record) -> [(&'static str, Option<f64>); 24] {
     ]
 }
 
-fn header(outline: &Outline, rest: &str) -> String {
-    let axes: String = outline.axes.iter().map(|axis| format!("{},", escape(&axis.key))).collect();
-    format!("experiment,{axes}{rest}\n")
+/// A table under construction: the experiment's name and its settings come first in every line.
+struct Table<'a> {
+    outline: &'a Outline,
+    writer: Writer<Vec<u8>>,
 }
 
-fn setting(outline: &Outline, setting: &BTreeMap<String, String>) -> Vec<String> {
-    let values = outline.axes.iter().map(|axis| setting.get(&axis.key).map_or(String::new(), escape));
-    std::iter::once(escape(&outline.experiment)).chain(values).collect()
-}
-
-fn line(
-    csv: &mut String,
-    outline: &Outline,
-    of: &BTreeMap<String, String>,
-    names: &[&str],
-    estimate: Option<&Estimate>,
-) {
-    let mut fields = setting(outline, of);
-    fields.extend(names.iter().map(escape));
-    match estimate {
-        None => fields.extend(["0", "", "", "", ""].map(String::from)),
-        Some(it) => {
-            fields.extend([it.n.to_string(), it.median.to_string(), it.hodges_lehmann.to_string()]);
-            let ends = it.interval.map_or([String::new(), String::new()], |interval| {
-                [interval.low.to_string(), interval.high.to_string()]
-            });
-            fields.extend(ends);
-        }
+impl<'a> Table<'a> {
+    fn new(outline: &'a Outline, columns: &[&str]) -> Self {
+        let mut table = Self { outline, writer: Writer::from_writer(vec![]) };
+        let axes = outline.axes.iter().map(|axis| axis.key.as_str());
+        table.write(std::iter::once("experiment").chain(axes).chain(columns.iter().copied()));
+        table
     }
-    let _ = writeln!(csv, "{}", fields.join(","));
-}
 
-/// A field as RFC 4180 wants it.
-fn escape(field: impl AsRef<str>) -> String {
-    let field = field.as_ref();
-    if field.contains([',', '"', '\n']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.into()
+    fn line(&mut self, setting: &BTreeMap<String, String>, fields: &[&str]) {
+        let outline = self.outline;
+        let values = outline.axes.iter().map(|axis| setting.get(&axis.key).map_or("", String::as_str));
+        let experiment = std::iter::once(outline.experiment.as_str());
+        self.write(experiment.chain(values).chain(fields.iter().copied()));
+    }
+
+    fn estimate(
+        &mut self,
+        setting: &BTreeMap<String, String>,
+        [arm, baseline, metric]: [&str; 3],
+        estimate: Option<&Estimate>,
+    ) {
+        let end = |of: fn(&Estimate) -> Option<f64>| {
+            estimate.and_then(of).map_or(String::new(), |value| value.to_string())
+        };
+        let (n, median) = (estimate.map_or(0, |it| it.n).to_string(), end(|it| Some(it.median)));
+        let (low, high) = (end(|it| Some(it.interval?.low)), end(|it| Some(it.interval?.high)));
+        let hodges_lehmann = end(|it| Some(it.hodges_lehmann));
+        self.line(setting, &[arm, baseline, metric, &n, &median, &hodges_lehmann, &low, &high]);
+    }
+
+    fn write<'f>(&mut self, fields: impl Iterator<Item = &'f str>) {
+        self.writer.write_record(fields).expect("lines of one length, into memory");
+    }
+
+    fn finish(self) -> String {
+        let bytes = self.writer.into_inner().expect("memory is written to");
+        String::from_utf8(bytes).expect("made of text")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::synthetic::{Sketch, World};
 
     #[test]
-    fn fields_with_commas_and_quotes_are_quoted() {
-        assert_eq!(escape("a,b"), "\"a,b\"");
-        assert_eq!(escape("say \"x\""), "\"say \"\"x\"\"\"");
-        assert_eq!(escape("plain"), "plain");
+    fn what_is_written_reads_back_whatever_the_names_are() {
+        let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a, \"b\"", "tas").arm("c", "ticket").plan(2);
+        let records = World::new(1).records(&plan);
+        let summary = Summary::new(&plan.outline, &records);
+        for (text, lines) in [
+            (super::summary(&summary), summary.rows.len() * 9),
+            (runs(&plan.outline, &records), records.len() * metrics(&records[0]).len()),
+        ] {
+            let mut reader = csv::Reader::from_reader(text.as_bytes());
+            let arm = reader.headers().unwrap().iter().position(|name| name == "arm").unwrap();
+            let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+            assert_eq!(rows.len(), lines);
+            assert!(
+                rows.iter().any(|row| &row[arm] == "a, \"b\"") && rows.iter().all(|row| &row[0] == "sketch")
+            );
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! `report.html`: one file with everything that a reviewer asks for, readable without network, in light and dark,
-//! on screen and on paper.
+//! on screen and on paper. All text is escaped, but for our own style sheets and pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::analysis::findings::{self, setting_name};
 use crate::analysis::statistics::{Estimate, Verdict};
@@ -11,55 +12,80 @@ use crate::experiment::place::Role;
 use crate::record::Record;
 use crate::results::manifest::Manifest;
 use crate::show::legend;
-use crate::show::plot::{self, Data};
-use crate::show::svg::{self, Svg, escape};
+use crate::show::plot::{self, Data, Picture};
+use crate::show::svg::{self, Svg};
 use crate::show::table;
 use crate::text::quantity::{event, si, significant, time_ns};
 
 const STYLE: &str = include_str!("report.css");
 
 /// The page.
-pub(crate) fn html(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
+pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
     let data = Data::new(summary, records);
-    let title = escape(&summary.outline.title);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}{}</style></head><body><main>\n<h1>{title}</h1>\n",
-        svg::STYLE
-    );
-    page += &origin(manifest, summary);
-    page += &warnings(summary);
-    page += &findings(summary);
-    page += &figures(summary);
-    for picture in plot::pictures(&data) {
-        let _ = writeln!(
-            page,
-            "<section id=\"{}\"><h2>{}</h2><p>{}</p><figure>{}</figure></section>",
-            picture.name,
-            escape(&picture.title),
-            escape(&picture.caption),
-            picture.svg.as_ref().map_or(String::new(), Svg::inline)
-        );
-    }
-    page += &lock_events(summary, records);
-    page += METHOD;
-    page += &appendix(manifest);
-    page += "</main></body></html>\n";
-    page
+    let title = &summary.outline.title;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(svg::STYLE)) }
+            }
+            body {
+                main {
+                    h1 { (title) }
+                    (origin(manifest, summary))
+                    (warnings(summary))
+                    (findings(summary))
+                    (figures(summary))
+                    @for picture in plot::pictures(&data) { (section(&picture)) }
+                    (lock_events(summary, records))
+                    (method())
+                    (appendix(manifest))
+                }
+            }
+        }
+    };
+    page.into_string() + "\n"
 }
 
-const METHOD: &str = "<section id=\"method\"><h2>How the figures are made</h2><ul>\
-<li>A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that what drifts \
-from block to block cancels.</li>\
-<li>The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below six \
-blocks). A difference is called one only if the interval excludes 1. In the table, intervals are not corrected for their \
-number: of twenty comparisons without a difference, one will show one. The findings are.</li>\
-<li>The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / hold.</li>\
-<li>Outliers and drift are marked, never removed. Every run is in runs.jsonl.</li></ul></section>\n";
+fn section(picture: &Picture) -> Markup {
+    html! {
+        section id=(picture.name) {
+            h2 { (picture.title) }
+            p { (picture.caption) }
+            figure { (PreEscaped(picture.svg.as_ref().map_or(String::new(), Svg::inline))) }
+        }
+    }
+}
 
-fn origin(manifest: &Manifest, summary: &Summary) -> String {
+fn method() -> Markup {
+    html! {
+        section id="method" {
+            h2 { "How the figures are made" }
+            ul {
+                li {
+                    "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that what \
+                     drifts from block to block cancels."
+                }
+                li {
+                    "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
+                     six blocks). A difference is called one only if the interval excludes 1. In the table, intervals are not \
+                     corrected for their number: of twenty comparisons without a difference, one will show one. The findings are."
+                }
+                li {
+                    "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / \
+                     hold."
+                }
+                li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
+            }
+        }
+    }
+}
+
+fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
     let host = &manifest.host;
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let items = [
@@ -72,205 +98,252 @@ fn origin(manifest: &Manifest, summary: &Summary) -> String {
         ("seed", manifest.seed.to_string()),
         ("haltkick", host.haltkick_version.clone()),
     ];
-    let items = items.map(|(name, value)| format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value)));
-    format!("<dl class=\"origin\">{}</dl>\n", items.concat())
+    html! {
+        dl.origin { @for (name, value) in items { div { dt { (name) } dd { (value) } } } }
+    }
 }
 
-fn warnings(summary: &Summary) -> String {
-    let mut text = String::new();
-    if !summary.warnings.is_empty() {
-        let items: String =
-            summary.warnings.iter().map(|warning| format!("<li>{}</li>", escape(warning))).collect();
-        text = format!(
-            "<aside class=\"warnings\"><h2>Before you believe a figure</h2><ul>{items}</ul></aside>\n"
-        );
-    }
-    for (outcome, title) in [
-        (CheckOutcome::Passed, "Checked, and nothing found"),
-        (CheckOutcome::NotChecked, "Could not be checked"),
-    ] {
-        let of = summary.checks.iter().filter(|check| check.outcome == outcome);
-        let items: String = of.map(|check| format!("<li>{}</li>", escape(&check.text))).collect();
-        if !items.is_empty() {
-            text += &format!("<section class=\"quiet\"><h2>{title}</h2><ul>{items}</ul></section>\n");
+fn warnings(summary: &Summary) -> Markup {
+    let of = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
+    html! {
+        @if !summary.warnings.is_empty() {
+            aside.warnings {
+                h2 { "Before you believe a figure" }
+                ul { @for warning in &summary.warnings { li { (warning) } } }
+            }
+        }
+        @for (outcome, title) in [
+            (CheckOutcome::Passed, "Checked, and nothing found"),
+            (CheckOutcome::NotChecked, "Could not be checked"),
+        ] {
+            @if of(outcome).next().is_some() {
+                section.quiet { h2 { (title) } ul { @for check in of(outcome) { li { (check.text) } } } }
+            }
         }
     }
-    text
 }
 
-fn findings(summary: &Summary) -> String {
-    let sentences = findings::findings(summary);
-    let items: String = sentences.iter().map(|sentence| format!("<li>{}</li>", escape(sentence))).collect();
-    format!("<section id=\"findings\"><h2>Findings</h2><ul>{items}</ul></section>\n")
+fn findings(summary: &Summary) -> Markup {
+    html! {
+        section id="findings" {
+            h2 { "Findings" }
+            ul { @for sentence in findings::findings(summary) { li { (sentence) } } }
+        }
+    }
 }
 
 /// The table that the terminal shows.
-fn figures(summary: &Summary) -> String {
-    let axes: String =
-        summary.outline.axes.iter().map(|axis| format!("<th>{}</th>", escape(&axis.key))).collect();
-    let comparisons: String =
-        summary.outline.comparisons.iter().map(|it| format!("<th>{}</th>", escape(&it.name))).collect();
-    let mut rows = String::new();
-    let mut last = None;
-    for row in summary.rows.iter().filter(|row| row.role != Role::Control) {
-        let class = match (row.role, last == Some(&row.setting)) {
-            (Role::Ideal, _) => " class=\"ideal first\"",
-            (_, false) => " class=\"first\"",
-            _ => "",
-        };
-        last = Some(&row.setting);
-        let _ = write!(rows, "<tr{class}>{}</tr>", figure_row(summary, row));
+fn figures(summary: &Summary) -> Markup {
+    let rows: Vec<&Row> = summary.rows.iter().filter(|row| row.role != Role::Control).collect();
+    let starts_setting = |at: usize| at == 0 || rows[at - 1].setting != rows[at].setting;
+    html! {
+        section id="figures" {
+            h2 { "Figures" }
+            p {
+                "Hodges-Lehmann estimates over blocks; \u{b1} and ranges are their 95 % intervals. Starved: vCPUs that completed \
+                 nothing in the window. Long waits: half of all time spent waiting went into waits at least this long. >: at least, \
+                 since waits that had not ended decide it. After a ratio: + better, - worse, ~ no difference shown, ? too few blocks."
+            }
+            div.wide {
+                table {
+                    thead {
+                        tr {
+                            @for axis in &summary.outline.axes { th { (axis.key) } }
+                            th { "vCPUs" }
+                            th.name { "lock" }
+                            @for name in ["throughput", "efficiency", "fairness", "starved", "long waits", "wait p50", "wait p99"] {
+                                th { (name) }
+                            }
+                            @for asked in &summary.outline.comparisons { th { (asked.name) } }
+                        }
+                    }
+                    tbody {
+                        @for (at, row) in rows.iter().enumerate() {
+                            @let ideal = row.role == Role::Ideal;
+                            tr.ideal[ideal].first[ideal || starts_setting(at)] { (figure_row(summary, row)) }
+                        }
+                    }
+                }
+            }
+            @for line in legend::lines(summary) { p { (line) } }
+        }
     }
-    let legend: String =
-        legend::lines(summary).iter().map(|line| format!("<p>{}</p>", escape(line))).collect();
-    format!(
-        "<section id=\"figures\"><h2>Figures</h2><p>Hodges-Lehmann estimates over blocks; &plusmn; and ranges are their 95 % intervals. Starved: vCPUs that \
-         completed nothing in the window. Long waits: half of all time spent waiting went into waits at least this long. \
-         &gt;: at least, since waits that had not ended decide it. After a ratio: + better, - worse, ~ no difference shown, \
-         ? too few blocks.</p>\
-         <div class=\"wide\"><table><thead><tr>{axes}<th>vCPUs</th><th class=\"name\">lock</th><th>throughput</th>\
-         <th>efficiency</th><th>fairness</th><th>starved</th><th>long waits</th><th>wait p50</th><th>wait p99</th>{comparisons}</tr></thead>\
-         <tbody>{rows}</tbody></table></div>{legend}</section>\n"
-    )
 }
 
-fn figure_row(summary: &Summary, row: &Row) -> String {
-    let mut cells = String::new();
-    for axis in &summary.outline.axes {
-        let _ = write!(cells, "<td>{}</td>", escape(row.setting.get(&axis.key).map_or("", String::as_str)));
-    }
-    let throughput = row.acquisitions_per_second.as_ref().map_or_else(
-        || format!("{}/s", si(row.mean_per_second)),
-        |it| {
-            let half = it
-                .half_width()
-                .map_or(String::new(), |half| format!(" &plusmn;{} %", significant(half * 100.0)));
-            format!("{}/s<small>{half}</small>", si(it.hodges_lehmann))
-        },
-    );
+fn figure_row(summary: &Summary, row: &Row) -> Markup {
     let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
-        estimate.as_ref().map_or("&ndash;".into(), |it| show(it.hodges_lehmann))
+        estimate.as_ref().map_or("\u{2013}".into(), |it| show(it.hodges_lehmann))
     };
     let wait = |name: &str, estimate: &Option<Estimate>| {
-        let at_least = if row.at_least.iter().any(|figure| figure == name) { "&gt; " } else { "" };
-        estimate.as_ref().map_or("&ndash;".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
+        let at_least = if row.at_least.iter().any(|figure| figure == name) { "> " } else { "" };
+        estimate.as_ref().map_or("\u{2013}".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
     };
-    let _ = write!(
-        cells,
-        "<td>{}</td><td class=\"name\">{}</td><td>{throughput}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-        row.vcpus,
-        escape(&row.arm),
-        plain(&row.efficiency, significant),
-        plain(&row.jain, significant),
-        table::starved(row),
-        escape(&table::long_waits(row)),
-        wait("wait_p50_ns", &row.wait_p50_ns),
-        wait("wait_p99_ns", &row.wait_p99_ns),
-    );
-    for asked in &summary.outline.comparisons {
-        let found = summary
-            .comparisons
-            .iter()
-            .find(|it| it.name == asked.name && it.arm == row.arm && it.setting == row.setting);
-        let class = match found.map(|it| it.verdict) {
-            Some(Verdict::Faster) => " class=\"faster\"",
-            Some(Verdict::Slower) => " class=\"slower\"",
-            _ => "",
-        };
-        let text = found.map_or(String::new(), |it| {
-            let ratio = it.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-            format!("{ratio} {}", it.verdict.mark())
-        });
-        let _ = write!(cells, "<td{class}>{text}</td>");
+    html! {
+        @for axis in &summary.outline.axes { td { (row.setting.get(&axis.key).map_or("", String::as_str)) } }
+        td { (row.vcpus) }
+        td.name { (row.arm) }
+        td { (throughput(row)) }
+        td { (plain(&row.efficiency, significant)) }
+        td { (plain(&row.jain, significant)) }
+        td { (table::starved(row)) }
+        td { (table::long_waits(row)) }
+        td { (wait("wait_p50_ns", &row.wait_p50_ns)) }
+        td { (wait("wait_p99_ns", &row.wait_p99_ns)) }
+        @for asked in &summary.outline.comparisons { (ratio(summary, row, &asked.name)) }
     }
-    cells
+}
+
+fn throughput(row: &Row) -> Markup {
+    let Some(estimate) = &row.acquisitions_per_second else {
+        return html! { (si(row.mean_per_second)) "/s" };
+    };
+    html! {
+        (si(estimate.hodges_lehmann)) "/s"
+        small {
+            @if let Some(half) = estimate.half_width() { " \u{b1}" (significant(half * 100.0)) " %" }
+        }
+    }
+}
+
+/// The comparison called `name`, if this row stands above its line.
+fn ratio(summary: &Summary, row: &Row, name: &str) -> Markup {
+    let is_it = |it: &&_| {
+        let it: &crate::analysis::summary::Comparison = it;
+        it.name == name && it.arm == row.arm && it.setting == row.setting
+    };
+    let Some(found) = summary.comparisons.iter().find(is_it) else {
+        return html! { td {} };
+    };
+    let figure = found.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    html! {
+        td.faster[found.verdict == Verdict::Faster].slower[found.verdict == Verdict::Slower] {
+            (figure) " " (found.verdict.mark())
+        }
+    }
 }
 
 /// Lock events per thousand acquisitions: a table per arm, a column per setting.
-fn lock_events(summary: &Summary, records: &[Record]) -> String {
-    let mut tables = String::new();
-    for arm in &summary.outline.arms {
-        let of_arm: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
-        let names: BTreeSet<&String> = of_arm
-            .iter()
-            .flat_map(|record| &record.lock_events)
-            .filter(|(_, count)| **count > 0)
-            .map(|it| it.0)
-            .collect();
-        if !names.is_empty() {
-            tables += &events_table(summary, arm, &of_arm, &names);
+fn lock_events(summary: &Summary, records: &[Record]) -> Markup {
+    let tables: Vec<Markup> =
+        summary.outline.arms.iter().filter_map(|arm| events_table(summary, arm, records)).collect();
+    html! {
+        @if !tables.is_empty() {
+            section id="events" {
+                h2 { "Lock events" }
+                p {
+                    "Counts since boot, per thousand acquisitions in the window (and so a little too high by what happened in the \
+                     warm-up). Names are Linux's; latencies are sums of time."
+                }
+                @for table in tables { (table) }
+            }
         }
     }
-    if tables.is_empty() {
-        return String::new();
-    }
-    format!(
-        "<section id=\"events\"><h2>Lock events</h2><p>Counts since boot, per thousand acquisitions in the window (and so \
-         a little too high by what happened in the warm-up). Names are Linux's; latencies are sums of time.</p>{tables}</section>\n"
-    )
 }
 
 fn is_arm(record: &Record, arm: &str) -> bool {
     record.place.as_ref().is_some_and(|place| place.role == Role::Arm && place.arm == arm)
 }
 
-fn events_table(summary: &Summary, arm: &str, records: &[&Record], names: &BTreeSet<&String>) -> String {
+/// `None`: nothing happened.
+fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Markup> {
+    let records: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
+    let events = records.iter().flat_map(|record| &record.lock_events);
+    let names: BTreeSet<&String> = events.filter(|(_, count)| **count > 0).map(|(name, _)| name).collect();
     let mut settings: Vec<&BTreeMap<String, String>> =
         records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
     settings.sort_by_key(|setting| summary.outline.rank(setting));
     settings.dedup();
-    let heads: String = settings
-        .iter()
-        .map(|setting| format!("<th>{}</th>", escape(&setting_name(summary, setting))))
-        .collect();
-    let mut rows = String::new();
-    for name in names {
-        let cells: String = settings.iter().map(|setting| event_cell(records, setting, name)).collect();
-        let _ = write!(rows, "<tr><td class=\"name\">{}</td>{cells}</tr>", escape(name));
-    }
-    format!(
-        "<details><summary>{}</summary><div class=\"wide\"><table><thead><tr><th class=\"name\">event</th>{heads}</tr></thead>\
-         <tbody>{rows}</tbody></table></div></details>",
-        escape(arm)
-    )
+    let table = html! {
+        details {
+            summary { (arm) }
+            div.wide {
+                table {
+                    thead {
+                        tr {
+                            th.name { "event" }
+                            @for setting in &settings { th { (setting_name(summary, setting)) } }
+                        }
+                    }
+                    tbody {
+                        @for name in &names {
+                            tr {
+                                td.name { (name) }
+                                @for setting in &settings { td { (events_at(&records, setting, name)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    (!names.is_empty()).then_some(table)
 }
 
-fn event_cell(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
+fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
     let here =
         records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
     let (events, acquisitions) = here.fold((0, 0), |(events, acquisitions), record| {
         (events + record.lock_events.get(name).unwrap_or(&0), acquisitions + record.totals.acquisitions)
     });
     if acquisitions == 0 {
-        return format!("<td>{} in all</td>", event(name, events as f64));
+        return format!("{} in all", event(name, events as f64));
     }
-    format!("<td>{}</td>", event(name, events as f64 * 1000.0 / acquisitions as f64))
+    event(name, events as f64 * 1000.0 / acquisitions as f64)
 }
 
 /// The manifest, for those who want to know.
-fn appendix(manifest: &Manifest) -> String {
-    let mut facts = String::new();
-    for (name, fact) in &manifest.facts {
-        let value = match (&fact.value, &fact.why) {
-            (Some(value), _) => escape(value),
-            (None, why) => {
-                format!("<i>not available: {}</i>", escape(why.as_deref().unwrap_or("no reason given")))
+fn appendix(manifest: &Manifest) -> Markup {
+    let overrides = manifest.source.overrides.join(" ");
+    html! {
+        section id="manifest" {
+            h2 { "Manifest" }
+            details {
+                summary { "Experiment file" }
+                p { "Changed by the command line: " (if overrides.is_empty() { "nothing" } else { &overrides }) }
+                pre { (manifest.source.text) }
             }
-        };
-        let _ =
-            write!(facts, "<tr><td class=\"name\">{}</td><td class=\"text\">{value}</td></tr>", escape(name));
+            details {
+                summary { "Host, in " (manifest.facts.len()) " facts" }
+                div.wide {
+                    table.facts {
+                        tbody {
+                            @for (name, fact) in &manifest.facts {
+                                tr {
+                                    td.name { (name) }
+                                    td.text {
+                                        @match &fact.value {
+                                            Some(value) => (value),
+                                            None => i {
+                                                "not available: " (fact.why.as_deref().unwrap_or("no reason given"))
+                                            },
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
-    format!(
-        "<section id=\"manifest\"><h2>Manifest</h2>\
-         <details><summary>Experiment file</summary><p>Changed by the command line: {}</p><pre>{}</pre></details>\
-         <details><summary>Host, in {} facts</summary><div class=\"wide\"><table class=\"facts\"><tbody>{facts}</tbody></table></div></details>\
-         </section>\n",
-        if manifest.source.overrides.is_empty() {
-            "nothing".into()
-        } else {
-            escape(&manifest.source.overrides.join(" "))
-        },
-        escape(&manifest.source.text),
-        manifest.facts.len(),
-    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::synthetic::{Sketch, World};
+
+    #[test]
+    fn a_page_has_all_its_sections_and_no_text_can_break_out_of_its_element() {
+        let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("<script>", "tas").arm("b & c", "ticket");
+        let plan = plan.compare("\"b\"", "b & c", "<script>").control("b & c").plan(6);
+        let (world, records) = (World::new(1), World::new(1).records(&plan));
+        let page = page(&world.manifest(&plan), &Summary::new(&plan.outline, &records), &records);
+        for section in ["findings", "figures", "method", "manifest"] {
+            assert!(page.contains(&format!("<section id=\"{section}\">")), "{section} is missing");
+        }
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;") && page.contains("b &amp; c"));
+        let (opened, closed) = (page.matches("<td").count(), page.matches("</td>").count());
+        assert!(opened == closed && opened > 40, "{opened} cells are opened and {closed} closed");
+    }
 }

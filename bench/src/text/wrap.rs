@@ -1,5 +1,9 @@
 //! Text in lines that fit a terminal.
 
+use std::borrow::Cow;
+
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
+
 /// Widest line.
 pub(crate) const WIDTH: usize = 100;
 
@@ -14,30 +18,17 @@ pub(crate) fn paragraph(words: &str, indent: usize) -> Vec<String> {
 }
 
 fn lines(words: &str, first_indent: usize, indent: usize) -> Vec<String> {
-    let indent_of = |line: usize| if line == 0 { first_indent } else { indent };
-    let mut lines = vec![String::new()];
-    let mut width = 0;
-    for word in words.split_whitespace() {
-        let length = word.chars().count();
-        let separator = usize::from(width > 0);
-        let limit = WIDTH - indent_of(lines.len() - 1);
-        if width > 0 && width + separator + length > limit {
-            lines.push(String::new());
-            width = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            if width > 0 {
-                line.push(' ');
-                width += 1;
-            }
-            line.push_str(word);
-            width += length;
-        }
-    }
-    for (i, line) in lines.iter_mut().enumerate() {
-        line.insert_str(0, &" ".repeat(indent_of(i)));
-    }
-    lines
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (first_indent, indent) = (" ".repeat(first_indent), " ".repeat(indent));
+    // Words stay whole: a path or a command is copied from here.
+    let options = Options::new(WIDTH)
+        .initial_indent(&first_indent)
+        .subsequent_indent(&indent)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(&words, options).into_iter().map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::support::{assert_valid, code, command, haltkick, scratch, stderr, std
 trials![
     lists_name_what_there_is,
     help_documents_every_exit_code,
+    help_is_a_command_too,
     every_line_of_help_fits_100_columns,
     completions_and_man_pages_come_from_the_same_definitions,
     a_reader_that_goes_away_is_no_error,
@@ -46,6 +47,13 @@ fn help_documents_every_exit_code() {
     }
 }
 
+fn help_is_a_command_too() {
+    for (command, option) in [(&["help"][..], &["--help"][..]), (&["help", "run"], &["run", "--help"])] {
+        let output = haltkick(command);
+        assert_eq!((code(&output), stdout(&output)), (0, stdout(&haltkick(option))), "{command:?}");
+    }
+}
+
 fn every_line_of_help_fits_100_columns() {
     let fits = |arguments: &[&str]| {
         let help = stdout(&haltkick(arguments));
@@ -58,7 +66,8 @@ fn every_line_of_help_fits_100_columns() {
         help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
     let commands: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.contains(&"run") && commands.contains(&"bench"), "{commands:?}");
-    for command in commands {
+    // What `help` has to say of itself is on the first page.
+    for command in commands.into_iter().filter(|command| *command != "help") {
         fits(&[command, "--help"]);
     }
 }

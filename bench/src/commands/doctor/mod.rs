@@ -14,7 +14,10 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-use crate::text::wrap::wrap;
+use crate::text::wrap::paragraph;
+
+/// Where the column of values begins.
+const INDENT: usize = 29;
 
 /// How a finding bears on measurements.
 #[derive(Clone, Copy, Debug, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -99,18 +102,18 @@ fn show(findings: &[Finding]) -> String {
         let (mark, style) = mark(finding.level);
         let value = finding.value.as_deref().unwrap_or("not known");
         let line = format!("{mark:<8}{:<20} {value}", finding.name);
-        let mut lines = wrap_after(&line, 29);
+        let mut lines = wrap_after(&line, INDENT);
         let first = lines.remove(0);
         let _ = writeln!(text, "{style}{mark:<8}{style:#}{}", &first[8..]);
         let dim = Style::new().dimmed();
         for line in lines {
             let _ = writeln!(text, "{line}");
         }
-        for line in indented(&finding.why) {
+        for line in paragraph(&finding.why, INDENT) {
             let _ = writeln!(text, "{dim}{line}{dim:#}");
         }
         if let Some(change) = &finding.change {
-            for line in indented(&format!("to change it: {change}")) {
+            for line in paragraph(&format!("to change it: {change}"), INDENT) {
                 let _ = writeln!(text, "{line}");
             }
         }
@@ -145,15 +148,7 @@ fn wrap_after(line: &str, indent: usize) -> Vec<String> {
     }
     let head: String = line.chars().take(indent).collect();
     let tail: String = line.chars().skip(indent).collect();
-    let mut lines = wrap(&format!("{} {tail}", "x".repeat(indent - 1)), indent);
-    lines[0] = format!("{head}{}", &lines[0][indent..]);
-    lines
-}
-
-fn indented(words: &str) -> Vec<String> {
-    const INDENT: usize = 29;
-    let placeholder = "x".repeat(INDENT - 1);
-    let mut lines = wrap(&format!("{placeholder} {words}"), INDENT);
-    lines[0].replace_range(..INDENT - 1, &" ".repeat(INDENT - 1));
+    let mut lines = paragraph(&tail, indent);
+    lines[0].replace_range(..indent, &head);
     lines
 }
