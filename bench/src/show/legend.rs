@@ -1,8 +1,7 @@
 //! What rows mean whose names do not say.
 
 use crate::analysis::summary::Summary;
-use crate::experiment::names::BESIDE;
-use crate::experiment::names::LOCK_FREE;
+use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
 
 /// A line for each kind of row that needs one.
