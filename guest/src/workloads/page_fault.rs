@@ -118,8 +118,8 @@ static PROTECTED: AtomicU64 = AtomicU64::new(0);
 /// write to it all the time. A write that begins and ends while the page is said to be protected must be refused: a CPU that
 /// still has the old translation would let it through. One that was refused so is one operation.
 ///
-/// Some hosts let no such write through whatever the NMI's stub does (on PVM not even where nobody is asked to forget anything,
-/// as far as was seen). So it is checked, too, that the stub has taken what it was asked for.
+/// Some hosts let no such write through whatever the NMI's stub does (on PVM, in one run of the test, not even where nobody was asked
+/// to forget anything). So it is checked, too, that the stub has taken what it was asked for.
 fn shootdown() {
     let everybody = u64::from(boot().vcpus);
     let pages = [0, 1, 2, 3].map(|number| page_of(everybody, number));
