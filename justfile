@@ -77,6 +77,10 @@ bench-instrument *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
+# How long to spin before one sleeps: three paravirtual locks from 5 us to for ever, and as Linux does it, by count.
+bench-spin-threshold *ARGS: setup
+    @{{ haltkick }} bench spin-threshold {{ ARGS }}
+
 # Page faults under mmap_sem, speculative, and with per-VMA locks.
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}

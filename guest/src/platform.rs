@@ -44,6 +44,11 @@ impl Platform for Guest {
         percpu::boot().spin_threshold_ticks
     }
 
+    #[inline(always)]
+    fn spin_rounds(&self) -> u32 {
+        percpu::boot().spin_rounds
+    }
+
     /// A kick after `still` said yes is latched by the VMM, so the sleep cannot miss it (locks.md T1, T11 are the
     /// ways to get this wrong in a kernel that halts).
     #[inline]

@@ -373,8 +373,8 @@ pub struct BootBlock {
     pub footprint_lines: u32,
     /// Those of them that it writes, too.
     pub dirty_lines: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many rounds a paravirtual waiter spins before it sleeps, instead of `spin_threshold_ticks`; 0: it goes by those.
+    pub spin_rounds: u32,
 }
 
 /// Length of a vCPU's row of [`BootBlock::entries`]: room for as many locks as there can be, and out of step with the cache's

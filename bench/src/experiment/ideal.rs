@@ -15,6 +15,7 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         preempted_hint: true,
         preempted_by: PreemptedBy::Auto,
         spin_threshold: Duration::from_micros(20),
+        spin_rounds: 0,
         grace: Duration::ZERO,
         slice_margin: Duration::from_micros(10),
         kick_yields: false,

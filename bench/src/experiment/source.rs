@@ -11,10 +11,11 @@ use crate::text::nearest;
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 17] = [
+pub(crate) const BUILT_IN: [(&str, &str); 18] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
+    ("spin-threshold", include_str!("../../experiments/spin-threshold.toml")),
     ("unfair", include_str!("../../experiments/unfair.toml")),
     ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
     ("hand-off", include_str!("../../experiments/hand-off.toml")),

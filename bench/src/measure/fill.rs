@@ -114,6 +114,7 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         "guest": config.name,
         "beside": beside,
         "memory_bytes": outcome.memory_bytes,
+        "spin_rounds": config.spin_rounds,
         "ring": if outcome.ring == Ring::Ring0 { 0 } else { 3 },
         "ring_reason": outcome.ring_reason,
         "pv_backend": outcome.pv_backend.name(),

@@ -48,6 +48,9 @@ pub(crate) struct Config {
     pub(crate) preempted_hint: bool,
     /// How long a paravirtual waiter spins before it sleeps.
     pub(crate) spin_threshold_ns: u64,
+    /// How many rounds it spins instead; 0: it goes by that time, as it does in records older than the field.
+    #[serde(default)]
+    pub(crate) spin_rounds: u32,
     /// Memory that the guest managed, in bytes; 0 in workloads that manage none, and in records older than the field.
     #[serde(default)]
     pub(crate) memory_bytes: u64,

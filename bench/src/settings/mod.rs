@@ -6,6 +6,7 @@ pub(crate) mod deschedule;
 mod flags;
 mod resolve;
 mod row;
+mod spin_threshold;
 pub(crate) mod table;
 pub(crate) mod value;
 pub(crate) mod vm;

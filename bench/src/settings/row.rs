@@ -56,6 +56,7 @@ pub(crate) enum Kind {
     Share,
     Exponent,
     Arrivals,
+    SpinThreshold,
     Deschedule,
     /// Guests, each with settings of its own; the flag gives one at a time.
     Guests,

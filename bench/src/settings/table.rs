@@ -202,11 +202,18 @@ const LOCK: &[Setting] = &[
         };
     })
     .told(Echo::Found("timing.preempted_flag")),
-    time("spin-threshold", "How long a paravirtual waiter spins before it sleeps")
-        .default("20us")
-        .of_guest()
-        .apply(|config, value| config.spin_threshold = value.time())
-        .echo("spin_threshold_ns", |config| ns(config.spin_threshold)),
+    other(
+        "spin-threshold",
+        "TIME|linux",
+        Kind::SpinThreshold,
+        "How long a paravirtual waiter spins before it sleeps; linux: 2^15 rounds, as Linux does",
+    )
+    .default("20us")
+    .of_guest()
+    .apply(|config, value| {
+        (config.spin_threshold, config.spin_rounds) = value.spin_threshold().time_and_rounds();
+    })
+    .echo("spin_threshold_ns", |config| ns(config.spin_threshold)),
 ];
 
 const WORKLOAD: &[Setting] = &[

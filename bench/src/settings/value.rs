@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Switch};
 use super::row::{Kind, Setting};
+use super::spin_threshold::SpinThreshold;
 use super::vm::{self, Vm};
 use crate::host::cpulist::CpuList;
 use crate::text::duration::Span;
@@ -25,6 +26,7 @@ pub(crate) enum Value {
     Share(Percent),
     Exponent(Exponent),
     Arrivals(Arrivals),
+    SpinThreshold(SpinThreshold),
     Deschedule(DescheduleChoice),
     Guests(Vec<Vm>),
 }
@@ -51,6 +53,7 @@ impl Setting {
             Kind::Share => Value::Share(text.parse()?),
             Kind::Exponent => Value::Exponent(text.parse()?),
             Kind::Arrivals => Value::Arrivals(text.parse()?),
+            Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
             Kind::Deschedule => Value::Deschedule(text.parse()?),
             Kind::Guests => Value::Guests(vm::several(text)?),
         })
@@ -109,6 +112,11 @@ impl Value {
     pub(crate) fn arrivals(&self) -> Arrivals {
         let Self::Arrivals(arrivals) = self else { self.is_no("rate of arrivals") };
         *arrivals
+    }
+
+    pub(crate) fn spin_threshold(&self) -> SpinThreshold {
+        let Self::SpinThreshold(threshold) = self else { self.is_no("bound on spinning") };
+        *threshold
     }
 
     pub(crate) fn deschedule(&self) -> &DescheduleChoice {

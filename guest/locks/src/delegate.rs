@@ -53,6 +53,11 @@ impl<D: Delegate> Platform for D {
     }
 
     #[inline(always)]
+    fn spin_rounds(&self) -> u32 {
+        self.platform().spin_rounds()
+    }
+
+    #[inline(always)]
     fn wait(&self, still: impl Fn() -> bool) {
         self.platform().wait(still);
     }

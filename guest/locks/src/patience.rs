@@ -11,9 +11,9 @@ const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
 /// Rounds are counted up to here, and then anew: few where a model checker compares states.
 const ROUNDS: u32 = if MODELLED { 4 } else { 1 << 31 };
 
-/// One bounded spin: patience lasts [`Platform::spin_threshold`] ticks.
+/// One bounded spin: patience lasts [`Platform::spin_threshold`] ticks, or [`Platform::spin_rounds`] rounds.
 ///
-/// The bound is a time and not a number of rounds because the length of a round varies by a factor of four
+/// The bound is a time, unless rounds are asked for, because the length of a round varies by a factor of four
 /// between processors, while what it is weighed against (a halt, a kick, a slice) does not.
 pub(crate) struct Patience<'a, P> {
     platform: &'a P,
@@ -35,12 +35,20 @@ impl<'a, P: Platform> Patience<'a, P> {
     /// Pauses for one round, or returns `false` at once if patience is over.
     pub(crate) fn pause(&mut self) -> bool {
         self.rounds = if self.rounds == ROUNDS - 1 { 0 } else { self.rounds + 1 };
-        if self.every(CLOCK_EVERY)
-            && self.platform.now().wrapping_sub(self.since) >= self.platform.spin_threshold()
-        {
+        if self.is_over() {
             return false;
         }
         self.platform.pause();
         true
+    }
+
+    fn is_over(&self) -> bool {
+        match self.platform.spin_rounds() {
+            0 => {
+                self.every(CLOCK_EVERY)
+                    && self.platform.now().wrapping_sub(self.since) >= self.platform.spin_threshold()
+            }
+            most => self.rounds > most,
+        }
     }
 }

@@ -27,6 +27,15 @@ pub trait Platform: Sync {
     /// How many ticks a paravirtual waiter spins before it sleeps.
     fn spin_threshold(&self) -> u64;
 
+    /// How many rounds it spins instead, each with one [`pause`](Platform::pause); 0: it goes by the clock.
+    ///
+    /// For comparisons with locks that count, as those of Linux do (2^15 rounds). What is no such spin, a tenure of
+    /// `qspinlock-wc` for one, goes by [`spin_threshold`](Platform::spin_threshold) all the same.
+    #[inline(always)]
+    fn spin_rounds(&self) -> u32 {
+        0
+    }
+
     /// `pv_wait`: may put the calling CPU to sleep while `still()` holds.
     ///
     /// Checks `still()` itself before it sleeps, and may return for no reason at all; the caller always looks

@@ -178,6 +178,7 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         (*boot).zipf_hundredths = settings.zipf_hundredths;
         (*boot).footprint_lines = settings.footprint_lines;
         (*boot).dirty_lines = settings.dirty_lines;
+        (*boot).spin_rounds = settings.spin_rounds;
         (*boot).page_table = GuestAddress((&raw const start::PML4) as u64);
         percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.

@@ -97,6 +97,10 @@ impl<N: Nested> Platform for Interrupted<N> {
         Guest.spin_threshold()
     }
 
+    fn spin_rounds(&self) -> u32 {
+        Guest.spin_rounds()
+    }
+
     fn wait(&self, still: impl Fn() -> bool) {
         Guest.wait(still);
     }

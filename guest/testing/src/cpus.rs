@@ -50,6 +50,7 @@ struct Cpu {
     sections: AtomicU32,
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
+    spin_rounds: AtomicU64,
     preempted: AtomicBool,
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
@@ -83,6 +84,7 @@ impl Cpus {
             sections: AtomicU32::new(0),
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(0),
+            spin_rounds: AtomicU64::new(0),
             preempted: AtomicBool::new(false),
             in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
@@ -207,6 +209,11 @@ impl Cpus {
     pub fn set_patience(&self, cpu: usize, spin_threshold: Duration) {
         self.cpus[cpu].spin_threshold.store(spin_threshold.as_nanos() as u64, Relaxed);
     }
+
+    /// Makes one CPU spin for so many rounds, however long they take.
+    pub fn set_rounds(&self, cpu: usize, rounds: u32) {
+        self.cpus[cpu].spin_rounds.store(rounds.into(), Relaxed);
+    }
 }
 
 impl Machine {
@@ -315,6 +322,10 @@ impl Platform for Cpus {
 
     fn spin_threshold(&self) -> u64 {
         draw(8).unwrap_or_else(|| self.cpus[self.cpu()].spin_threshold.load(Relaxed))
+    }
+
+    fn spin_rounds(&self) -> u32 {
+        self.cpus[self.cpu()].spin_rounds.load(Relaxed) as u32
     }
 
     fn wait(&self, still: impl Fn() -> bool) {

@@ -145,6 +145,8 @@ pub struct RunConfig {
     pub preempted_by: PreemptedBy,
     /// How long a paravirtual waiter spins before it sleeps.
     pub spin_threshold: Duration,
+    /// How many rounds it spins instead; 0: it goes by that time.
+    pub spin_rounds: u32,
     /// Name of the workload, from the image's table.
     pub workload: String,
     /// Work inside a critical section.

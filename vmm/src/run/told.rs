@@ -67,7 +67,7 @@ pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> Bo
         zipf_hundredths: shape.zipf_hundredths,
         footprint_lines: shape.footprint_lines,
         dirty_lines: shape.dirty_lines,
-        reserved: 0,
+        spin_rounds: config.spin_rounds,
     }
 }
 

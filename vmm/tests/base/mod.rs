@@ -30,6 +30,7 @@ pub(crate) fn config(engine: Engine) -> RunConfig {
         hlt_exits: true,
         preempted_by: PreemptedBy::Auto,
         spin_threshold: Duration::from_micros(20),
+        spin_rounds: 0,
         workload: "critical-section".into(),
         hold: Duration::from_micros(1),
         think: Duration::from_micros(2),

@@ -50,6 +50,7 @@ on_both_layouts! {
     a_newcomer_queues_while_the_head_spins
     a_waiter_behind_a_sleeper_sleeps_at_once
     one_kick_wakes_a_waiter_that_became_head_asleep
+    a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says
 }
 
 /// A lock, its domain and its CPUs, to be shared with hooks.
@@ -547,6 +548,27 @@ fn one_kick_wakes_a_waiter_that_became_head_asleep<W: Word>() {
     });
     assert_eq!(stage.counter.get(), 2);
     assert_eq!(stage.host.events(Event::PvKickUnlock), 2, "one for each sleeper");
+}
+
+fn a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says<W: Word>() {
+    const ROUNDS: u32 = 300;
+    for by_the_clock in [Duration::ZERO, Duration::from_secs(3600)] {
+        let stage = Stage::<Pv, W>::new(Cpus::new(2, by_the_clock));
+        stage.host.set_rounds(1, ROUNDS);
+        let held = Signal::default();
+        stage.host.run(|cpu| {
+            if cpu == 0 {
+                stage.lock();
+                held.give();
+                stage.host.until_counted(1, Event::PvWaitHead);
+                assert_eq!(stage.host.pauses(1), u64::from(ROUNDS), "one pause for each round");
+                stage.unlock();
+            } else {
+                held.await_it();
+                stage.visit();
+            }
+        });
+    }
 }
 
 #[test]

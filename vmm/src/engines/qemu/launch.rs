@@ -167,8 +167,8 @@ fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> S
     let switch = |on: bool| if on { "on" } else { "off" };
     let mut line = format!(
         "console_port={CONSOLE_PORT:#x} exit_port={EXIT_PORT:#x} vcpus={} lock={} pv={} preempted_hint={} pv_backend={} \
-         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} warmup_ns={} window_ns={} seed={} work_rate={} \
-         oracle={} ordered_stamps={}",
+         workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} spin_rounds={} warmup_ns={} window_ns={} \
+         seed={} work_rate={} oracle={} ordered_stamps={}",
         config.vcpus,
         config.lock,
         switch(config.pv),
@@ -179,6 +179,7 @@ fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> S
         config.hold.as_nanos(),
         config.think.as_nanos(),
         config.spin_threshold.as_nanos(),
+        config.spin_rounds,
         config.warmup.as_nanos(),
         config.window.as_nanos(),
         config.seed,
