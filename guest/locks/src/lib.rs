@@ -68,7 +68,7 @@ pub use rw_fair::FairRwLock;
 pub use rw_lock::RwLock;
 pub use rw_percpu::{PerCpuReadToken, PerCpuRwDomain, PerCpuRwLock, ReaderSlot};
 pub use rw_unfair::UnfairRwLock;
-pub use rwsem::RwSem;
+pub use rwsem::{Rules2018, RulesToday, RwSem, RwSemRules};
 pub use sleep::SleepDomain;
 pub use sleepers::{SleeperDomain, Sleepers, Wake};
 pub use slice_tas::SliceTas;

@@ -49,6 +49,17 @@
 //!
 //! HANDOFF, too, changes under the list's lock only, and is always the first sleeper's, which stays first until it
 //! owns the lock.
+//!
+//! # Other rules
+//!
+//! [`RwSemRules`] are parameters: what this file says of overtaking is so under those of today ([`RulesToday`]). Under those of
+//! 2018 E2 is left out, E5 ends where readers own the lock, and there is no HANDOFF. A writer takes a free lock whatever its
+//! place in the list (E7), so that the one that was woken may find it taken; it sleeps on, and is woken by E9 of who took it,
+//! for WAITERS is set as long as the list is not empty.
+
+mod rules;
+
+use core::marker::PhantomData;
 
 use crate::{
     Activity, Event, Lock, Platform, RwLock,
@@ -57,6 +68,8 @@ use crate::{
     sleep::{Held, SleepDomain, WaitList, Woken},
     sync::{AtomicU32, MODELLED, Ordering::*, const_unless_loom},
 };
+
+pub use rules::{Rules2018, RulesToday, RwSemRules};
 
 const WRITER: u32 = 1;
 const WAITERS: u32 = 1 << 1;
@@ -73,18 +86,17 @@ const OWNER_SHIFT: u32 = 2;
 
 /// How long a sleeper lets others overtake it.
 const PATIENCE_NS: u64 = 4_000_000;
-/// Most readers that are woken at a time.
-const BATCH: u32 = 256;
 /// Rounds between two looks at the clock while readers own the lock.
 const CLOCK_EVERY: u32 = if MODELLED { 1 } else { 16 };
 
-/// Reader-writer semaphore with a spin queue in layout `L`. As a [`Lock`], it is its write half.
+/// Reader-writer semaphore with a spin queue in layout `L`, and rules `R`. As a [`Lock`], it is its write half.
 #[derive(Debug)]
-pub struct RwSem<L = Packed> {
+pub struct RwSem<L = Packed, R = RulesToday> {
     count: AtomicU32,
     owner: AtomicU32,
     queue: Osq<L>,
     list: WaitList,
+    rules: PhantomData<R>,
 }
 
 /// Whom E9 has found.
@@ -98,14 +110,24 @@ enum Found {
 
 impl<L: Layout> RwSem<L> {
     const_unless_loom! {
-        /// A free lock.
+        /// A free lock with today's rules.
         #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
         pub const fn new() -> Self {
+            Self::with_rules()
+        }
+    }
+}
+
+impl<L: Layout, R: RwSemRules> RwSem<L, R> {
+    const_unless_loom! {
+        /// A free lock.
+        pub const fn with_rules() -> Self {
             Self {
                 count: AtomicU32::new(0),
                 owner: AtomicU32::new(0),
                 queue: Osq::new(),
                 list: WaitList::new(),
+                rules: PhantomData,
             }
         }
     }
@@ -204,7 +226,8 @@ impl<L: Layout> RwSem<L> {
         // E2. Relaxed: a hint. Without it a stream of readers would never let a sleeping writer in.
         let alone = now & READERS == READER;
         let crowded = !alone && self.owner.load(Relaxed) & READER_OWNED != 0;
-        if now & (WRITER | mutant!("rwsem-reader-past-handoff": HANDOFF => 0)) == 0 && !crowded {
+        let may_steal = mutant!("rwsem-2018-reader-steals": R::READERS_STEAL => true) && !crowded;
+        if may_steal && now & (WRITER | mutant!("rwsem-reader-past-handoff": HANDOFF => 0)) == 0 {
             self.name_reader(domain.me());
             platform.count(Event::RwsemRlockSteal, 1);
             if alone && now & WAITERS != 0 {
@@ -217,7 +240,7 @@ impl<L: Layout> RwSem<L> {
         let list = self.list.hold(domain);
         let only = list.is_empty();
         // Acquire: as E1. The 1 of E1 stands, so that no writer can come in any more.
-        if only && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
+        if R::READERS_STEAL && only && self.count.load(Acquire) & (WRITER | HANDOFF) == 0 {
             drop(list);
             self.name_reader(domain.me());
             platform.count(Event::RwsemRlockFast, 1);
@@ -229,7 +252,9 @@ impl<L: Layout> RwSem<L> {
         // Acquire: E9 may be ours to do, and then pairs with E8.
         let now = self.count.fetch_add(change, Acquire).wrapping_add(change);
         let nobody_is_left = mutant!("rwsem-no-second-wake": now & TAKEN == 0 => false);
-        let found = if nobody_is_left { self.find(&list, domain) } else { Found::Nobody };
+        // The look that there was not: readers own it, and this one is the first in the list.
+        let readers_own_it = !R::READERS_STEAL && only && now & WRITER == 0;
+        let found = if nobody_is_left || readers_own_it { self.find(&list, domain) } else { Found::Nobody };
         drop(list);
         if nobody_is_left {
             self.allow_spinning();
@@ -266,7 +291,8 @@ impl<L: Layout> RwSem<L> {
         let platform = &domain.platform;
         // Relaxed: a hint.
         let owner = self.owner.load(Relaxed);
-        if owner & NONSPINNABLE != 0 || self.is_owner_off(domain, owner) {
+        let by_readers = owner & READER_OWNED != 0 && !may_spin_on_readers::<R>();
+        if owner & NONSPINNABLE != 0 || by_readers || self.is_owner_off(domain, owner) {
             return false;
         }
         if !self.queue.lock(&domain.queue, platform, || false) {
@@ -300,6 +326,9 @@ impl<L: Layout> RwSem<L> {
                 return false;
             }
             if owner & READER_OWNED != 0 {
+                if !may_spin_on_readers::<R>() {
+                    return false;
+                }
                 if rounds == 0 {
                     until = platform.now().saturating_add(platform.ticks(reader_spin_ns(seen)));
                 } else if rounds.is_multiple_of(CLOCK_EVERY) && platform.now() > until {
@@ -348,8 +377,8 @@ impl<L: Layout> RwSem<L> {
         loop {
             // E7
             list.fall_asleep();
-            if self.take_as_first(&list, domain, me) {
-                list.remove_first();
+            if self.take_from_list(&list, domain, me) {
+                list.remove(me);
                 return;
             }
             drop(list);
@@ -363,15 +392,15 @@ impl<L: Layout> RwSem<L> {
         }
     }
 
-    /// (0, w + h, 0) -> (0, w', 1) by the first of the list, `w'` without it; or (*, w, *) -> (*, w + HANDOFF, *), if
-    /// its patience is over.
-    fn take_as_first<P: Platform, const CPUS: usize>(
+    /// (0, w + h, 0) -> (0, w', 1) by the first of the list (in 2018: by any), `w'` without it; or
+    /// (*, w, *) -> (*, w + HANDOFF, *), if its patience is over.
+    fn take_from_list<P: Platform, const CPUS: usize>(
         &self,
         list: &Held<'_, P, L, CPUS>,
         domain: &SleepDomain<P, L, CPUS>,
         me: u32,
     ) -> bool {
-        if list.first() != Some(me) {
+        if R::PROMISES && list.first() != Some(me) {
             return false;
         }
         let behind_me = if list.is_only(me) { 0 } else { WAITERS };
@@ -381,7 +410,8 @@ impl<L: Layout> RwSem<L> {
             let free = seen & TAKEN == 0;
             let wanted = if free {
                 WRITER | behind_me
-            } else if mutant!("rwsem-writer-never-insists": seen & HANDOFF == 0 && list.is_overdue(me) => false)
+            } else if mutant!("rwsem-2018-promises": R::PROMISES => true)
+                && mutant!("rwsem-writer-never-insists": seen & HANDOFF == 0 && list.is_overdue(me) => false)
             {
                 seen | HANDOFF
             } else {
@@ -426,7 +456,7 @@ impl<L: Layout> RwSem<L> {
         // Acquire: pairs with E8 of a writer, on behalf of the readers.
         let seen = self.count.fetch_add(READER, Acquire);
         if mutant!("rwsem-ignore-thief": seen & WRITER != 0 => false) {
-            let insists = || seen & HANDOFF == 0 && list.is_overdue(first);
+            let insists = || R::PROMISES && seen & HANDOFF == 0 && list.is_overdue(first);
             let overdue = mutant!("rwsem-reader-never-insists": insists() => false);
             let change = if overdue { HANDOFF.wrapping_sub(READER) } else { 0_u32.wrapping_sub(READER) };
             // Relaxed: takes back what protected nothing.
@@ -457,7 +487,8 @@ impl<L: Layout> RwSem<L> {
         domain: &SleepDomain<P, L, CPUS>,
         counted: u32,
     ) -> Woken {
-        let (woken, readers) = list.remove_sharing(BATCH);
+        let past_writers = mutant!("rwsem-2018-past-writers": R::READERS_PASS_WRITERS => true);
+        let (woken, readers) = list.remove_sharing(R::BATCH, past_writers);
         domain.platform.count(Event::RwsemWakeReader, u64::from(readers));
         // Relaxed: under the list's lock, like every change of the two flags.
         let promised = mutant!("rwsem-keep-the-promise": self.count.load(Relaxed) & HANDOFF => 0);
@@ -489,6 +520,10 @@ impl<L: Layout> RwSem<L> {
     }
 }
 
+fn may_spin_on_readers<R: RwSemRules>() -> bool {
+    mutant!("rwsem-2018-spins-on-readers": R::WRITERS_SPIN_ON_READERS => true)
+}
+
 /// How long a writer spins on readers: 10 us, and half a microsecond for each reader up to 30.
 fn reader_spin_ns(count: u32) -> u64 {
     let readers = count / READER;
@@ -505,7 +540,7 @@ impl Found {
     }
 }
 
-impl<P: Platform, L: Layout, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> for RwSem<L> {
+impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> for RwSem<L, R> {
     type Token = ();
 
     #[inline]
@@ -524,7 +559,9 @@ impl<P: Platform, L: Layout, const CPUS: usize> Lock<SleepDomain<P, L, CPUS>> fo
     }
 }
 
-impl<P: Platform, L: Layout, const CPUS: usize> RwLock<SleepDomain<P, L, CPUS>> for RwSem<L> {
+impl<P: Platform, L: Layout, R: RwSemRules, const CPUS: usize> RwLock<SleepDomain<P, L, CPUS>>
+    for RwSem<L, R>
+{
     type ReadToken = ();
     type WriteToken = ();
 

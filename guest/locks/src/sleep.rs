@@ -277,11 +277,17 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
 
     /// Takes the first, which there must be, out of the list.
     pub(crate) fn remove_first(&self) {
-        let next = self.domain.sleeper(self.list.first.load(Relaxed)).next.load(Relaxed);
-        self.list.first.store(next, Relaxed);
-        if next == 0 {
-            self.list.last.store(0, Relaxed);
+        self.remove(self.list.first.load(Relaxed));
+    }
+
+    /// Takes `number`, of this list, out of it.
+    pub(crate) fn remove(&self, number: u32) {
+        let next = |of: u32| self.domain.sleeper(of).next.load(Relaxed);
+        let (mut before, mut at) = (0, self.list.first.load(Relaxed));
+        while at != number {
+            (before, at) = (at, next(at));
         }
+        self.unlink(before, number, next(number));
     }
 
     /// W1 for the first, which there must be: it is to try again. It stays in the list. `None` if it has been
@@ -297,8 +303,9 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
         Some(Woken(first))
     }
 
-    /// Takes up to `most` of those who share out of the list. The caller has to give them the lock.
-    pub(crate) fn remove_sharing(&self, most: u32) -> (Woken, u32) {
+    /// Takes up to `most` of those who share out of the list, and those behind one who does not only if it may pass such. The
+    /// caller has to give them the lock.
+    pub(crate) fn remove_sharing(&self, most: u32, past_others: bool) -> (Woken, u32) {
         let (mut taken_first, mut taken_last, mut taken) = (0, 0, 0);
         let (mut before, mut number) = (0, self.list.first.load(Relaxed));
         while number != 0 && taken < most {
@@ -307,8 +314,10 @@ impl<P: Platform, L: Layout, const CPUS: usize> Held<'_, P, L, CPUS> {
                 self.unlink(before, number, next);
                 link(self.domain, &mut taken_first, &mut taken_last, number);
                 taken += 1;
-            } else {
+            } else if past_others {
                 before = number;
+            } else {
+                break;
             }
             number = next;
         }

@@ -50,7 +50,7 @@ struct Cpu {
     sections: AtomicU32,
     pauses: AtomicU64,
     spin_threshold: AtomicU64,
-    spin_rounds: AtomicU64,
+    spin_rounds: AtomicU32,
     preempted: AtomicBool,
     in_nmi: AtomicBool,
     /// Bit `i`: has yielded to CPU `i`.
@@ -84,7 +84,7 @@ impl Cpus {
             sections: AtomicU32::new(0),
             pauses: AtomicU64::new(0),
             spin_threshold: AtomicU64::new(0),
-            spin_rounds: AtomicU64::new(0),
+            spin_rounds: AtomicU32::new(0),
             preempted: AtomicBool::new(false),
             in_nmi: AtomicBool::new(false),
             yielded: AtomicU64::new(0),
@@ -212,7 +212,7 @@ impl Cpus {
 
     /// Makes one CPU spin for so many rounds, however long they take.
     pub fn set_rounds(&self, cpu: usize, rounds: u32) {
-        self.cpus[cpu].spin_rounds.store(rounds.into(), Relaxed);
+        self.cpus[cpu].spin_rounds.store(rounds, Relaxed);
     }
 }
 
@@ -325,7 +325,7 @@ impl Platform for Cpus {
     }
 
     fn spin_rounds(&self) -> u32 {
-        self.cpus[self.cpu()].spin_rounds.load(Relaxed) as u32
+        self.cpus[self.cpu()].spin_rounds.load(Relaxed)
     }
 
     fn wait(&self, still: impl Fn() -> bool) {

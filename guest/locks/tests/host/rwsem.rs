@@ -8,18 +8,24 @@ use crate::support::{Cpus, Plain, Signal, rounds};
 
 const CPUS: usize = if cfg!(miri) { 3 } else { 8 };
 
-struct Stage<L: Layout> {
+struct Stage<L: Layout, R = RulesToday> {
     host: Cpus,
     domain: SleepDomain<Cpus, L, CPUS>,
-    lock: RwSem<L>,
+    lock: RwSem<L, R>,
     /// Equal whenever no writer is inside.
     counters: [Plain; 2],
 }
 
 impl<L: Layout> Stage<L> {
     fn new(host: Cpus) -> Arc<Self> {
+        Self::with_rules(host)
+    }
+}
+
+impl<L: Layout, R: RwSemRules> Stage<L, R> {
+    fn with_rules(host: Cpus) -> Arc<Self> {
         let domain = SleepDomain::new(host.clone());
-        Arc::new(Self { host, domain, lock: RwSem::new(), counters: Default::default() })
+        Arc::new(Self { host, domain, lock: RwSem::with_rules(), counters: Default::default() })
     }
 
     fn write(&self) {
@@ -42,8 +48,8 @@ impl<L: Layout> Stage<L> {
 }
 
 /// Two in three rounds read. Every ninth writes, and reads what it wrote without letting go.
-fn readers_see_whole_writes<L: Layout>(host: Cpus) {
-    let stage = Stage::<L>::new(host);
+fn readers_see_whole_writes<L: Layout, R: RwSemRules>(host: Cpus) {
+    let stage = Stage::<L, R>::with_rules(host);
     let n = rounds(1_500);
     stage.host.run(|cpu| {
         for round in 0..n {
@@ -74,16 +80,19 @@ fn readers_see_whole_writes<L: Layout>(host: Cpus) {
 
 #[test]
 fn readers_see_whole_writes_when_all_spin_first() {
-    readers_see_whole_writes::<osq::Split>(Cpus::new(CPUS, Duration::from_micros(20)));
+    readers_see_whole_writes::<osq::Split, RulesToday>(Cpus::new(CPUS, Duration::from_micros(20)));
+    readers_see_whole_writes::<osq::Split, Rules2018>(Cpus::new(CPUS, Duration::from_micros(20)));
 }
 
 #[test]
 fn readers_see_whole_writes_when_owners_are_often_preempted() {
-    let host = Cpus::impatient(CPUS);
-    for cpu in (0..CPUS).step_by(2) {
-        host.set_preempted(cpu, true);
-    }
-    readers_see_whole_writes::<osq::Packed>(host);
+    let host = || {
+        let host = Cpus::impatient(CPUS);
+        (0..CPUS).step_by(2).for_each(|cpu| host.set_preempted(cpu, true));
+        host
+    };
+    readers_see_whole_writes::<osq::Packed, RulesToday>(host());
+    readers_see_whole_writes::<osq::Packed, Rules2018>(host());
 }
 
 #[test]
@@ -272,4 +281,136 @@ fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
         _ => {}
     });
     assert_eq!(stage.look(), 1);
+}
+
+/// CPU 0 releases the write lock, and CPU 1 is about to be woken as a writer when CPU 2 comes to read: whether it overtakes.
+fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
+    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(3));
+    stage.host.set_preempted(0, true);
+    let [owned, halts, comes] = [(); 3].map(|()| Signal::default());
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            halts.await_it();
+            let (host, comes) = (stage.host.clone(), comes.clone());
+            Cpus::hook_before_kick(move || {
+                comes.give();
+                let has_looked =
+                    || host.events(Event::RwsemRlockSteal) + host.events(Event::RwsemSleepReader);
+                while has_looked() == 0 {
+                    thread::yield_now();
+                }
+            });
+            stage.lock.write_unlock(&stage.domain);
+        }
+        1 => {
+            owned.await_it();
+            let halts = halts.clone();
+            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            stage.write();
+        }
+        _ => {
+            comes.await_it();
+            stage.read();
+        }
+    });
+    stage.host.events(Event::RwsemRlockSteal) == 1
+}
+
+#[test]
+fn a_reader_overtakes_a_woken_writer_today_and_slept_behind_it_in_2018() {
+    assert!(a_reader_overtakes_a_woken_writer::<RulesToday>());
+    assert!(!a_reader_overtakes_a_woken_writer::<Rules2018>());
+}
+
+/// CPU 0 writes, then reads on; CPUs 1, 2 and 3 sleep as reader, writer, reader: how many are let in beside it.
+fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
+    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(CPUS));
+    stage.host.set_preempted(0, true);
+    let owned = Signal::default();
+    let let_in = Plain::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            stage.host.until_counted(2, Event::RwsemSleepReader);
+            stage.lock.downgrade(&stage.domain);
+            (0..stage.host.events(Event::RwsemWakeReader)).for_each(|_| let_in.increment());
+            stage.lock.read_unlock(&stage.domain);
+        }
+        1 => {
+            owned.await_it();
+            stage.read();
+        }
+        2 => {
+            stage.host.until_counted(1, Event::RwsemSleepReader);
+            stage.write();
+        }
+        3 => {
+            stage.host.until_counted(1, Event::RwsemSleepWriter);
+            stage.read();
+        }
+        _ => {}
+    });
+    let_in.get()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "there are three CPUs")]
+fn readers_are_let_in_past_a_writer_today_and_up_to_it_in_2018() {
+    assert_eq!(readers_that_are_let_in::<RulesToday>(), 2);
+    assert_eq!(readers_that_are_let_in::<Rules2018>(), 1);
+}
+
+/// CPU 0 reads until CPU 1 sleeps as a writer: how often that one has spun on it for as long as one may.
+fn spins_on_a_reader<R: RwSemRules>() -> u64 {
+    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
+    let owned = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock.read(&stage.domain);
+            owned.give();
+            stage.host.until_counted(1, Event::RwsemSleepWriter);
+            stage.lock.read_unlock(&stage.domain);
+        } else {
+            owned.await_it();
+            stage.write();
+        }
+    });
+    stage.host.events(Event::RwsemOptNospin)
+}
+
+#[test]
+fn a_writer_spins_on_readers_for_a_while_today_and_did_not_in_2018() {
+    assert_eq!(spins_on_a_reader::<RulesToday>(), 1);
+    assert_eq!(spins_on_a_reader::<Rules2018>(), 0);
+}
+
+/// CPU 1 sleeps as a writer whose patience is over while CPU 0 owns the lock: how often it was promised the lock.
+fn promises<R: RwSemRules>() -> u64 {
+    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(2));
+    stage.host.set_insistent(true);
+    stage.host.set_preempted(0, true);
+    let [owned, halts] = [(); 2].map(|()| Signal::default());
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            halts.await_it();
+            stage.lock.write_unlock(&stage.domain);
+        } else {
+            owned.await_it();
+            let halts = halts.clone();
+            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            stage.write();
+        }
+    });
+    stage.host.events(Event::RwsemWlockHandoff)
+}
+
+#[test]
+fn a_sleeper_is_promised_the_lock_today_and_was_not_in_2018() {
+    assert_eq!(promises::<RulesToday>(), 1);
+    assert_eq!(promises::<Rules2018>(), 0);
 }

@@ -104,12 +104,23 @@ fn share_on<const CPUS: usize>(
     writers: usize,
     downgrade: bool,
 ) {
+    share_by::<RulesToday, CPUS>(tell, bounds, preempted, writers, downgrade);
+}
+
+/// The same by other rules.
+fn share_by<R: RwSemRules, const CPUS: usize>(
+    tell: fn(Cpus) -> Cpus,
+    bounds: Bounds,
+    preempted: Preempted,
+    writers: usize,
+    downgrade: bool,
+) {
     let Bounds { rounds, pauses, .. } = bounds;
     let scene = move || {
         let domain = Domain::<CPUS>::new(tell(machine(CPUS, pauses, preempted)));
-        (domain, RwSem::new(), Plain::default())
+        (domain, RwSem::with_rules(), Plain::default())
     };
-    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu>, Plain)| {
+    let play = move |cpu, (domain, lock, counter): &(Domain<CPUS>, RwSem<PrevCpu, R>, Plain)| {
         for _ in 0..rounds {
             if cpu < writers {
                 lock.write(domain);
@@ -177,4 +188,22 @@ fn rwsem_with_a_spinning_writer_and_a_reader() {
 #[test]
 fn rwsem_downgraded_beside_a_reader_and_a_writer() {
     share::<3>(Bounds { rounds: 1, preemptions: 2, pauses: 4 }, EVERYBODY, 2, true);
+}
+
+#[test]
+fn rwsem_of_2018_is_handed_from_a_writer_to_a_reader_and_back() {
+    let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
+    share_by::<Rules2018, 2>(|machine| machine, bounds, EVERYBODY, 1, false);
+}
+
+#[test]
+fn rwsem_of_2018_with_two_readers_and_a_writer() {
+    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
+    share_by::<Rules2018, 3>(|machine| machine, bounds, EVERYBODY, 1, false);
+}
+
+#[test]
+fn rwsem_of_2018_with_a_reader_and_two_writers() {
+    let bounds = Bounds { rounds: 1, preemptions: 2, pauses: 4 };
+    share_by::<Rules2018, 3>(|machine| machine, bounds, EVERYBODY, 2, false);
 }

@@ -346,12 +346,17 @@ fn rwsem_with_four_writers() {
     explore(4, 2, MutexSleepers::<4>::new, RwSem::new, |_| {});
 }
 
-/// Each CPU reads, writes, and reads on what it has written, in an order of its own.
 #[test]
-fn rwsem_with_six_readers_and_writers() {
+fn rwsem_of_2018_with_four_writers() {
+    explore(4, 2, MutexSleepers::<4>::new, RwSem::<_, Rules2018>::with_rules, |_| {});
+}
+
+/// Each CPU reads, writes, and reads on what it has written, in an order of its own.
+fn six_readers_and_writers<R: RwSemRules>() {
     const CPUS: usize = 6;
-    let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::new(), Plain::default());
-    let play = |cpu: usize, (domain, lock, counter): &(MutexSleepers<CPUS>, RwSem<_>, Plain)| {
+    type Scene<R> = (MutexSleepers<CPUS>, RwSem<osq::PrevCpu, R>, Plain);
+    let scene = || (MutexSleepers::<CPUS>::new(Cpus::impatient(CPUS)), RwSem::with_rules(), Plain::default());
+    let play = |cpu: usize, (domain, lock, counter): &Scene<R>| {
         for round in 0..3 {
             match (cpu + round) % 3 {
                 0 => {
@@ -382,9 +387,22 @@ fn rwsem_with_six_readers_and_writers() {
         assert_eq!(counter.get(), CPUS * 2);
         assert!(lock.try_write(domain), "a promise that has been kept binds nobody");
     });
+}
+
+#[test]
+fn rwsem_with_six_readers_and_writers() {
+    six_readers_and_writers::<RulesToday>();
     for event in
         [Event::RwsemRlockHandoff, Event::RwsemWlockHandoff, Event::RwsemOptNospin, Event::RwsemRlockSteal]
     {
+        assert_reached(event);
+    }
+}
+
+#[test]
+fn rwsem_of_2018_with_six_readers_and_writers() {
+    six_readers_and_writers::<Rules2018>();
+    for event in [Event::RwsemSleepReader, Event::RwsemSleepWriter, Event::RwsemWakeReader] {
         assert_reached(event);
     }
 }
