@@ -118,6 +118,10 @@ rwsem-reader-past-handoff   host     no_reader_overtakes
 rwsem-reader-never-insists  shuttle  rwsem_with_six
 rwsem-keep-the-promise      shuttle  rwsem_with_six
 rwsem-no-second-wake        loom     sleeping::rwsem_is_handed
+rwsem-2018-reader-steals    host     and_slept_behind_it_in_2018
+rwsem-2018-past-writers     host     and_up_to_it_in_2018
+rwsem-2018-spins-on-readers host     and_did_not_in_2018
+rwsem-2018-promises         host     and_was_not_in_2018
 futex-no-look               loom     sleeping::futex
 futex-relaxed-unlock        loom     sleeping::futex
 sequence-no-fence-in-reader mm-loom  what_is_read_between
@@ -145,6 +149,7 @@ spf-no-mark                 mm-shuttle speculative::nothing_is_mapped_where_ever
 spf-mark-too-late           mm-host  nothing_is_installed_where_pages_are_being
 spf-mark-too-late           mm-shuttle speculative::nothing_is_lost_where
 spf-unmark-what-is-gone     mm-host  a_change_is_noticed_at_the_next_look
+srcu-no-wait                mm-host  an_area_that_a_fault_looks_at
 vma-ignore-access           mm-host  protection_is_that_of_each_page
 vma-ignore-anon             mm-host  an_area_without_a_page_table
 vma-no-first-look           mm-host  an_area_that_is_locked_is_not_even_referred_to

@@ -5,17 +5,16 @@
 
 use core::cell::UnsafeCell;
 
+use crate::calls::{self, Calls};
+use crate::cost::{self, pair_ticks};
+use crate::memory::{MMAP_SEM, Serving};
+use crate::parts::Part;
+use crate::percpu::{boot, control};
 use haltkick_hypercalls::{
     COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, MAX_VCPUS,
     PAIR_AT_SITES, PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
 };
 use haltkick_locks::{Domain, Queues};
-use haltkick_mm::Scheme;
-
-use crate::calls::{self, Calls};
-use crate::cost::{self, pair_ticks};
-use crate::parts::Part;
-use crate::percpu::{boot, control};
 
 use core::sync::atomic::Ordering;
 
@@ -38,7 +37,7 @@ pub(crate) trait Kind: 'static {
     /// Whether readers share it.
     const SHARES: bool = false;
     /// How page faults are served in a run with this lock.
-    const FAULTS: Option<Scheme> = Some(Scheme::MmapSem);
+    const FAULTS: Option<Serving> = Some(MMAP_SEM);
 
     /// A free lock.
     fn new() -> Self::Lock;
@@ -114,7 +113,7 @@ pub(crate) struct Form {
     /// What structures are made of in such a run.
     pub(crate) part: Option<Part>,
     /// How page faults are served in such a run.
-    pub(crate) faults: Option<Scheme>,
+    pub(crate) faults: Option<Serving>,
 }
 
 impl Form {
@@ -168,7 +167,7 @@ impl Form {
                 pair_ticks(|| C::section(lock, || core::hint::black_box(())))
             },
             part: None,
-            faults: Some(Scheme::MmapSem),
+            faults: Some(MMAP_SEM),
         }
     }
 

@@ -63,7 +63,7 @@ lock! {
         NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest,
         EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
         // Each vCPU has an address space of its own then, which no scheme guards better than another.
-        FAULTS: Option<haltkick_mm::Scheme> = None
+        FAULTS: Option<crate::memory::Serving> = None
     }
 }
 

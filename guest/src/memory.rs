@@ -12,7 +12,8 @@ use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{LockFlags, MAX_VCPUS};
-use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, RwLock, RwSem, SleepDomain};
+use haltkick_locks::osq::Packed;
+use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, Rules2018, RwLock, RwSem, SleepDomain};
 use haltkick_mm::{
     CpuList, Cpus, Error, Event, Exclusion, Machine, Memory, Mm, PAGE_BYTES, Page, Scheme, Sharing, Space,
     USER_END, USER_START, Vma,
@@ -33,8 +34,37 @@ pub(crate) struct Spin(QSpinLock<Pv>);
 pub(crate) struct TreeLock(FairRwLock<QSpinLock<Pv>>);
 /// `mmap_sem`. That of the common address space is watched: its writers are the sections of lock 0.
 pub(crate) struct Semaphore {
-    semaphore: RwSem,
+    semaphore: AnyRwSem,
     is_watched: bool,
+}
+
+/// The same lock under the rules of two times.
+enum AnyRwSem {
+    Today(RwSem),
+    Of2018(RwSem<Packed, Rules2018>),
+}
+
+/// Whose rules `mmap_sem` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Today,
+    Of2018,
+}
+
+/// A way to serve page faults: the scheme, and what `mmap_sem` is like.
+pub(crate) type Serving = (Scheme, Rules);
+
+/// That of a run with any other lock.
+pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
+
+/// Calls a method of whichever it is.
+macro_rules! of_either {
+    ($semaphore:expr, $lock:ident => $call:expr) => {
+        match &$semaphore {
+            AnyRwSem::Today($lock) => $call,
+            AnyRwSem::Of2018($lock) => $call,
+        }
+    };
 }
 
 impl Semaphore {
@@ -42,13 +72,17 @@ impl Semaphore {
     pub(crate) const CPU_BYTES: usize = size_of::<SleepingMemory>() / MAX_VCPUS;
 
     /// A free one.
-    pub(crate) const fn new(is_watched: bool) -> Self {
-        Self { semaphore: RwSem::new(), is_watched }
+    pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
+        let semaphore = match rules {
+            Rules::Today => AnyRwSem::Today(RwSem::with_rules()),
+            Rules::Of2018 => AnyRwSem::Of2018(RwSem::with_rules()),
+        };
+        Self { semaphore, is_watched }
     }
 }
 
 static SPIN_DOMAIN: QSpinDomain<Guest, MAX_VCPUS, LINES> = QSpinDomain::new(Guest);
-type SleepingMemory = SleepDomain<Guest, haltkick_locks::osq::Packed, MAX_VCPUS>;
+type SleepingMemory = SleepDomain<Guest, Packed, MAX_VCPUS>;
 
 static SLEEP_DOMAIN: SleepingMemory = SleepDomain::new(Guest);
 
@@ -94,19 +128,19 @@ impl Sharing for TreeLock {
 impl Sharing for Semaphore {
     #[inline]
     fn read(&self) {
-        self.semaphore.read(&SLEEP_DOMAIN);
+        of_either!(self.semaphore, lock => lock.read(&SLEEP_DOMAIN));
     }
 
     #[inline]
     fn read_unlock(&self) {
-        self.semaphore.read_unlock(&SLEEP_DOMAIN);
+        of_either!(self.semaphore, lock => lock.read_unlock(&SLEEP_DOMAIN));
     }
 
     // Who holds it for writing is what the VMM calls a holder.
 
     #[inline]
     fn write(&self) {
-        self.semaphore.write(&SLEEP_DOMAIN);
+        of_either!(self.semaphore, lock => lock.write(&SLEEP_DOMAIN));
         // Relaxed, here and below: the VMM reads it when this vCPU has stopped.
         activity::section_entered(&this().activity);
         if self.is_watched {
@@ -119,7 +153,7 @@ impl Sharing for Semaphore {
         if self.is_watched {
             oracle::leave(0);
         }
-        self.semaphore.write_unlock(&SLEEP_DOMAIN);
+        of_either!(self.semaphore, lock => lock.write_unlock(&SLEEP_DOMAIN));
         activity::section_left(&this().activity);
         grace::section_left();
     }
@@ -128,20 +162,20 @@ impl Sharing for Semaphore {
 /// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
 /// readers.
 macro_rules! fault_scheme {
-    ($order:literal $name:literal, $summary:literal, $scheme:ident) => {
-        enum $scheme {}
+    ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
+        enum $kind {}
 
-        impl Kind for $scheme {
+        impl Kind for $kind {
             type Lock = Semaphore;
             type Token = ();
             type Domain = SleepingMemory;
             const CPU_BYTES: usize = Semaphore::CPU_BYTES;
             const SHARES: bool = true;
-            const FAULTS: Option<Scheme> = Some(Scheme::$scheme);
+            const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
 
             #[inline(always)]
             fn new() -> Semaphore {
-                Semaphore::new(false)
+                Semaphore::new(Rules::$rules, false)
             }
 
             #[inline(always)]
@@ -172,18 +206,41 @@ macro_rules! fault_scheme {
 
         lock! {
             $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
-            paravirt $scheme
+            paravirt $kind
         }
     };
 }
 
-fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem);
+fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem, MmapSem, Today);
+fault_scheme!(
+    "405" "mmap-sem-2018",
+    "the same under the rwsem of Linux 4.16: no stealing readers, no hand-off",
+    MmapSem2018,
+    MmapSem,
+    Of2018
+);
 fault_scheme!(
     "410" "speculative",
     "page faults without it, validated by a sequence count per area (2018)",
-    Speculative
+    Speculative,
+    Speculative,
+    Today
 );
-fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma);
+fault_scheme!(
+    "415" "speculative-2018",
+    "the same beside the rwsem of Linux 4.16, for map and unmap and what is given up",
+    Speculative2018,
+    Speculative,
+    Of2018
+);
+fault_scheme!(
+    "417" "speculative-srcu",
+    "the same as first posted: areas are freed after a grace period, not by their last reference",
+    SpeculativeSrcu2018,
+    SpeculativeSrcu,
+    Of2018
+);
+fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma, PerVma, Today);
 
 /// What `init` has laid out. Written by vCPU 0 before any other vCPU runs.
 struct Layout {
@@ -216,8 +273,8 @@ static CURRENT: [AtomicPtr<Mm<Guest>>; MAX_VCPUS] = [const { AtomicPtr::new(null
 /// Areas per page: one for four pages is more than any workload has.
 const PAGES_PER_VMA: usize = 4;
 
-/// Lays out the pool. vCPU 0, before the others start. `scheme` is that of the run's lock.
-pub(crate) fn init(scheme: Option<Scheme>) {
+/// Lays out the pool. vCPU 0, before the others start. `serving` is that of the run's lock.
+pub(crate) fn init(serving: Option<Serving>) {
     let vcpus = boot().vcpus as usize;
     let mut next = boot().pool.0;
     let end = next + boot().pool_bytes;
@@ -226,10 +283,15 @@ pub(crate) fn init(scheme: Option<Scheme>) {
     let records = place(&mut next, end, all_pages, |_| Page::new(Spin(QSpinLock::new())));
     let slots = place(&mut next, end, vmas, |_| Vma::new());
     let lists = place(&mut next, end, vcpus, |_| CpuList::new());
-    let scheme = scheme.unwrap_or(Scheme::MmapSem);
+    let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
     let spaces = place(&mut next, end, vcpus + 1, |number| {
         let spin = || QSpinLock::new();
-        Mm::new(scheme, Semaphore::new(number == vcpus), TreeLock(FairRwLock::new(spin())), Spin(spin()))
+        Mm::new(
+            scheme,
+            Semaphore::new(rules, number == vcpus),
+            TreeLock(FairRwLock::new(spin())),
+            Spin(spin()),
+        )
     });
     let memory_at = place_uninit::<Memory<Guest>>(&mut next, end, 1);
     let base = next.next_multiple_of(PAGE_BYTES);

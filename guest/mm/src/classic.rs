@@ -35,9 +35,11 @@ impl<M: Machine> Space<'_, M> {
     pub fn fault(self, address: u64, access: Access) -> Result<(), Error> {
         self.memory.machine.event(Event::PgFault, 1);
         let attempt = match self.mm.scheme {
-            Scheme::Speculative if self.mm.is_shared() => self.fault_speculatively(address, access),
+            Scheme::Speculative | Scheme::SpeculativeSrcu if self.mm.is_shared() => {
+                self.fault_speculatively(address, access)
+            }
             Scheme::PerVma => self.fault_with_area_locked(address, access),
-            Scheme::MmapSem | Scheme::Speculative => Attempt::GiveUp(None),
+            Scheme::MmapSem | Scheme::Speculative | Scheme::SpeculativeSrcu => Attempt::GiveUp(None),
         };
         let result = match attempt {
             Attempt::Served => Ok(()),

@@ -38,11 +38,15 @@ pub enum Event {
     TlbFlush,
     /// CPUs that were asked, and waited for, to do the same.
     TlbRemoteFlush,
+    /// Areas that had to wait for faults to be over before they were given back.
+    VmaDeferred,
+    /// Times that all faults were found to be over.
+    VmaGracePeriod,
 }
 
 impl Event {
     /// All events, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::PgFault,
         Self::SpeculativePgfault,
         Self::SpfVmaChanged,
@@ -60,6 +64,8 @@ impl Event {
         Self::OutOfMemory,
         Self::TlbFlush,
         Self::TlbRemoteFlush,
+        Self::VmaDeferred,
+        Self::VmaGracePeriod,
     ];
 
     /// How many events there are.
@@ -85,6 +91,8 @@ impl Event {
             Self::OutOfMemory => "mm_out_of_memory",
             Self::TlbFlush => "tlb_flush",
             Self::TlbRemoteFlush => "tlb_remote_flush",
+            Self::VmaDeferred => "vma_deferred",
+            Self::VmaGracePeriod => "vma_grace_period",
         }
     }
 }

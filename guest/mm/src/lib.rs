@@ -5,9 +5,10 @@
 //!
 //! - [`Scheme::MmapSem`]: holds `mmap_sem` for reading (`classic`).
 //! - [`Scheme::Speculative`]: takes no lock; validates a sequence count per area instead (`speculative`).
+//! - [`Scheme::SpeculativeSrcu`]: the same without a reference to the area, which is given back late instead (`deferred`).
 //! - [`Scheme::PerVma`]: locks the area alone (`per_vma`).
 //!
-//! The last two fall back to the first where they cannot go on.
+//! The last three fall back to the first where they cannot go on.
 //!
 //! The crate knows no hardware: a [`Machine`] holds the page tables, drops cached translations and brings its locks. So the
 //! same source serves faults in a guest and is explored by shuttle on the host.
@@ -21,6 +22,7 @@
 #![no_std]
 
 mod classic;
+mod deferred;
 mod event;
 mod machine;
 mod mm;

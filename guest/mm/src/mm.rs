@@ -12,6 +12,8 @@ pub enum Scheme {
     MmapSem,
     /// By nothing: it validates.
     Speculative,
+    /// By nothing either, with areas that are given back late instead of references to them.
+    SpeculativeSrcu,
     /// By the lock of the area.
     PerVma,
 }
@@ -32,7 +34,7 @@ pub struct Mm<M: Machine> {
 
     /// Topmost area. Changed with `mmap_sem` held for writing, and
     /// - speculative: `tree_lock` held for writing;
-    /// - per-VMA: inside `tree_sequence`.
+    /// - speculative under SRCU, per-VMA: inside `tree_sequence`.
     pub(crate) tree: AtomicU32,
     pub(crate) tree_lock: M::TreeLock,
     pub(crate) tree_sequence: Sequence,

@@ -2,6 +2,7 @@
 
 use haltkick_locks::CachePadded;
 
+use crate::deferred::{Deferred, Faults};
 use crate::machine::{Exclusion, Machine};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::{Event, NONE, Vma, tree};
@@ -34,18 +35,22 @@ impl<S> Page<S> {
     }
 }
 
-/// A CPU's free pages. Nobody else touches them while the CPU runs.
+/// What a CPU has of its own: free pages, which nobody else touches while the CPU runs, and counts of its faults.
 #[derive(Debug)]
-pub struct CpuList(CachePadded<List>);
+pub struct CpuList {
+    pages: CachePadded<List>,
+    pub(crate) faults: CachePadded<Faults>,
+}
 
+/// Pages or areas, linked.
 #[derive(Debug)]
-struct List {
-    first: AtomicU32,
-    length: AtomicU32,
+pub(crate) struct List {
+    pub(crate) first: AtomicU32,
+    pub(crate) length: AtomicU32,
 }
 
 impl List {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { first: AtomicU32::new(NONE), length: AtomicU32::new(0) }
     }
 }
@@ -54,7 +59,7 @@ impl CpuList {
     /// An empty list.
     #[expect(clippy::new_without_default, reason = "made in tables, never by default")]
     pub const fn new() -> Self {
-        Self(CachePadded::new(List::new()))
+        Self { pages: CachePadded::new(List::new()), faults: CachePadded::new(Faults::new()) }
     }
 }
 
@@ -63,10 +68,12 @@ impl CpuList {
 pub struct Memory<M: Machine> {
     /// The machine below.
     pub machine: M,
-    /// Protects the two lists.
-    lock: M::Spin,
+    /// Protects the lists, those of `deferred` too.
+    pub(crate) lock: M::Spin,
     pages: List,
-    vmas: List,
+    pub(crate) vmas: List,
+    /// Areas that are not free yet.
+    pub(crate) deferred: Deferred,
 }
 
 /// Pages on their way to be freed together, after one invalidation.
@@ -78,17 +85,14 @@ pub(crate) struct Gather {
 impl<M: Machine> Memory<M> {
     /// Takes over the machine's pages and areas.
     pub fn new(machine: M, lock: M::Spin) -> Self {
-        let memory = Self { machine, lock, pages: List::new(), vmas: List::new() };
+        let memory = Self { machine, lock, pages: List::new(), vmas: List::new(), deferred: Deferred::new() };
         for page in (0..memory.machine.pages().len() as u32).rev() {
             memory.page(page).state.store(FREE, Relaxed);
             memory.push(&memory.pages, page);
         }
         for index in (0..memory.machine.vmas().len() as u32).rev() {
-            let area = memory.vma(index);
-            area.priority.store(tree::priority(index), Relaxed);
-            area.next_free.store(memory.vmas.first.load(Relaxed), Relaxed);
-            memory.vmas.first.store(index, Relaxed);
-            memory.vmas.length.store(memory.vmas.length.load(Relaxed) + 1, Relaxed);
+            memory.vma(index).priority.store(tree::priority(index), Relaxed);
+            memory.push_vma(&memory.vmas, index);
         }
         memory
     }
@@ -103,13 +107,13 @@ impl<M: Machine> Memory<M> {
 
     /// Pages in use, page tables included. Exact while no CPU allocates or frees.
     pub fn used_pages(&self) -> usize {
-        let of_cpus = self.machine.cpu_lists().iter().map(|list| list.0.length.load(Relaxed));
+        let of_cpus = self.machine.cpu_lists().iter().map(|list| list.pages.length.load(Relaxed));
         self.machine.pages().len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
     }
 
     /// Areas in use. Exact while no CPU maps or unmaps.
     pub fn used_vmas(&self) -> usize {
-        self.machine.vmas().len() - self.vmas.length.load(Relaxed) as usize
+        self.machine.vmas().len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
     }
 
     // The lists below: Relaxed, since they belong to a CPU or are under the lock.
@@ -138,7 +142,7 @@ impl<M: Machine> Memory<M> {
 
     /// A page full of zeros.
     pub(crate) fn allocate(&self) -> Option<u32> {
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].0;
+        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
         let page = self.pop(list).or_else(|| self.refill(list));
         let Some(page) = page else {
             self.machine.event(Event::OutOfMemory, 1);
@@ -164,7 +168,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back a page that nothing refers to.
     pub(crate) fn free(&self, page: u32) {
         assert!(self.page(page).state.swap(FREE, Relaxed) == USED, "page {page} was freed twice");
-        let list = &self.machine.cpu_lists()[self.machine.cpu()].0;
+        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
         self.push(list, page);
         if list.length.load(Relaxed) > self.most_kept() {
             self.lock.lock();
@@ -190,19 +194,44 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// A slot for an area, with one reference.
-    pub(crate) fn allocate_vma(&self) -> Option<u32> {
-        self.lock.lock();
-        let index = self.vmas.first.load(Relaxed);
-        if index != NONE {
-            self.vmas.first.store(self.vma(index).next_free.load(Relaxed), Relaxed);
-            self.vmas.length.store(self.vmas.length.load(Relaxed) - 1, Relaxed);
-        }
-        self.lock.unlock();
+    pub(crate) fn push_vma(&self, list: &List, index: u32) {
+        self.vma(index).next_free.store(list.first.load(Relaxed), Relaxed);
+        list.first.store(index, Relaxed);
+        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(crate) fn pop_vma(&self, list: &List) -> Option<u32> {
+        let index = list.first.load(Relaxed);
         if index == NONE {
-            self.machine.event(Event::OutOfMemory, 1);
             return None;
         }
+        list.first.store(self.vma(index).next_free.load(Relaxed), Relaxed);
+        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
+        Some(index)
+    }
+
+    /// A free slot; waits for one if some are only not free yet.
+    fn free_slot(&self) -> Option<u32> {
+        loop {
+            self.lock.lock();
+            let index = self.pop_vma(&self.vmas);
+            let waiting = self.deferred.slots();
+            self.lock.unlock();
+            if index.is_some() || waiting == 0 {
+                return index;
+            }
+            // Faults wait for nobody while they look at areas.
+            self.advance(1);
+            self.machine.pause();
+        }
+    }
+
+    /// A slot for an area, with one reference.
+    pub(crate) fn allocate_vma(&self) -> Option<u32> {
+        let Some(index) = self.free_slot() else {
+            self.machine.event(Event::OutOfMemory, 1);
+            return None;
+        };
         let area = self.vma(index);
         // Nobody else has a reference. Even again: what is found from now on is this new area.
         area.references.store(1, Relaxed);
@@ -213,9 +242,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back a slot without references.
     pub(crate) fn free_vma(&self, index: u32) {
         self.lock.lock();
-        self.vma(index).next_free.store(self.vmas.first.load(Relaxed), Relaxed);
-        self.vmas.first.store(index, Relaxed);
-        self.vmas.length.store(self.vmas.length.load(Relaxed) + 1, Relaxed);
+        self.push_vma(&self.vmas, index);
         self.lock.unlock();
     }
 }

@@ -197,7 +197,7 @@ impl<'a, M: Machine> Space<'a, M> {
                 change(self.tree());
                 self.mm.tree_lock.write_unlock();
             }
-            Scheme::PerVma => {
+            Scheme::SpeculativeSrcu | Scheme::PerVma => {
                 self.mm.tree_sequence.begin();
                 change(self.tree());
                 self.mm.tree_sequence.end();
@@ -209,7 +209,9 @@ impl<'a, M: Machine> Space<'a, M> {
     fn begin_change(self, area: &Vma) {
         match self.mm.scheme {
             Scheme::MmapSem => {}
-            Scheme::Speculative => mutant!("spf-no-mark": area.sequence.begin() => ()),
+            Scheme::Speculative | Scheme::SpeculativeSrcu => {
+                mutant!("spf-no-mark": area.sequence.begin() => ())
+            }
             Scheme::PerVma => self.write_lock_area(area),
         }
         self.memory.machine.step(Step::Marked);
@@ -217,7 +219,7 @@ impl<'a, M: Machine> Space<'a, M> {
 
     /// After it. Per-VMA, the area stays locked until `mmap_sem` is released.
     fn end_change(self, area: &Vma) {
-        if self.mm.scheme == Scheme::Speculative {
+        if matches!(self.mm.scheme, Scheme::Speculative | Scheme::SpeculativeSrcu) {
             area.sequence.end();
         }
     }
@@ -265,8 +267,12 @@ impl<'a, M: Machine> Space<'a, M> {
     /// Drops a reference, and with the last one frees the slot.
     pub(crate) fn put_area(self, index: u32) {
         // Release, then acquire by whoever is last: all others are done with the area when its slot is reused.
-        if self.memory.vma(index).references.fetch_sub(1, AcqRel) == 1 {
-            self.memory.free_vma(index);
+        if self.memory.vma(index).references.fetch_sub(1, AcqRel) != 1 {
+            return;
+        }
+        match self.mm.scheme {
+            Scheme::SpeculativeSrcu => self.memory.defer_vma(index),
+            _ => self.memory.free_vma(index),
         }
     }
 

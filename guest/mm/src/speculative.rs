@@ -20,11 +20,19 @@
 
 use crate::Event;
 use crate::classic::{Attempt, allows};
+use crate::deferred::Inside;
 use crate::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::mm::Scheme;
 use crate::mutant::mutant;
 use crate::space::Space;
 use crate::sync::Ordering::Relaxed;
 use crate::vma::{ANON, SPECIAL};
+
+/// What keeps the area that was found from being used anew.
+enum Hold {
+    Reference,
+    Inside(Inside),
+}
 
 /// Why it was given up.
 enum Abort {
@@ -35,31 +43,53 @@ enum Abort {
 
 impl<M: Machine> Space<'_, M> {
     pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
-        let Some(index) = self.get_area(address) else { return Attempt::GiveUp(None) };
+        let Some((index, hold)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
         self.memory.machine.step(Step::VmaHeld);
-        let abort = match self.speculate(index, address, access) {
-            Ok(()) => {
-                self.memory.machine.event(Event::SpeculativePgfault, 1);
-                self.put_area(index);
-                return Attempt::Served;
-            }
-            Err(abort) => abort,
+        let (event, attempt) = match self.speculate(index, address, access) {
+            Ok(()) => (Some(Event::SpeculativePgfault), Attempt::Served),
+            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Attempt::Wrong(Error::NotAllowed)),
+            Err(Abort::OutOfMemory) => (None, Attempt::Wrong(Error::OutOfMemory)),
+            Err(Abort::Counted(event)) => (Some(event), Attempt::GiveUp(None)),
         };
-        match abort {
-            Abort::Counted(event) => {
-                self.memory.machine.event(event, 1);
-                Attempt::GiveUp(Some(index))
-            }
-            Abort::Wrong => {
-                self.memory.machine.event(Event::SpfVmaAccess, 1);
+        if let Some(event) = event {
+            self.memory.machine.event(event, 1);
+        }
+        match (hold, &attempt) {
+            // The classic path may use it.
+            (Hold::Reference, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
+            (Hold::Reference, _) => {
                 self.put_area(index);
-                Attempt::Wrong(Error::NotAllowed)
+                attempt
             }
-            Abort::OutOfMemory => {
-                self.put_area(index);
-                Attempt::Wrong(Error::OutOfMemory)
+            (Hold::Inside(inside), _) => {
+                self.memory.leave(inside);
+                attempt
             }
         }
+    }
+
+    /// The area at or above `address`, kept from being used anew.
+    fn hold_area(self, address: u64) -> Option<(u32, Hold)> {
+        match self.mm.scheme {
+            Scheme::SpeculativeSrcu => self.enter_and_find(address),
+            _ => self.get_area(address).map(|index| (index, Hold::Reference)),
+        }
+    }
+
+    /// The same without the tree's lock, and without a reference.
+    fn enter_and_find(self, address: u64) -> Option<(u32, Hold)> {
+        let inside = self.memory.enter();
+        let seen = self.mm.tree_sequence.read();
+        let found = self.tree().find(address);
+        let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
+        if let (true, Some(index)) = (is_whole, found) {
+            return Some((index, Hold::Inside(inside)));
+        }
+        self.memory.leave(inside);
+        if !is_whole {
+            self.memory.machine.event(Event::SpfVmaChanged, 1);
+        }
+        None
     }
 
     /// The area at or above `address`, with a reference.

@@ -93,6 +93,14 @@ fn an_address_space_with_one_user_does_not_speculate() {
     space.close();
 }
 
+/// Both forms of speculation: by a reference to the area, and under SRCU.
+const FORMS: [Scheme; 2] = [Scheme::Speculative, Scheme::SpeculativeSrcu];
+
+/// Every form of speculation with every such step.
+fn forms_and_steps() -> impl Iterator<Item = (Scheme, Step)> {
+    FORMS.into_iter().flat_map(|form| STEPS.into_iter().map(move |step| (form, step)))
+}
+
 /// Steps of the speculative path from which on a change must be noticed.
 const STEPS: [Step; 7] = [
     Step::VmaHeld,
@@ -106,8 +114,8 @@ const STEPS: [Step; 7] = [
 
 #[test]
 fn a_page_that_is_unmapped_at_any_step_is_not_installed() {
-    for step in STEPS {
-        let space = eternal(Scheme::Speculative);
+    for (form, step) in forms_and_steps() {
+        let space = eternal(form);
         let start = warm(space);
         let victim = start + 3 * PAGE;
         at(step, move || space.unmap(victim, PAGE).unwrap());
@@ -154,8 +162,8 @@ fn what_an_area_said_before_it_changed_is_no_error() {
 
 #[test]
 fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area() {
-    for step in STEPS {
-        let space = eternal(Scheme::Speculative);
+    for (form, step) in forms_and_steps() {
+        let space = eternal(form);
         let start = warm(space);
         let victim = start + 3 * PAGE;
         at(step, move || {
@@ -171,8 +179,8 @@ fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area
 
 #[test]
 fn a_page_that_is_protected_at_any_step_is_not_installed_as_writable() {
-    for step in STEPS {
-        let space = eternal(Scheme::Speculative);
+    for (form, step) in forms_and_steps() {
+        let space = eternal(form);
         let start = warm(space);
         let victim = start + 3 * PAGE;
         at(step, move || space.protect(start, 8 * PAGE, Protection::Read).unwrap());
@@ -184,8 +192,8 @@ fn a_page_that_is_protected_at_any_step_is_not_installed_as_writable() {
 
 #[test]
 fn a_page_that_is_moved_away_at_any_step_is_not_installed() {
-    for step in STEPS {
-        let space = eternal(Scheme::Speculative);
+    for (form, step) in forms_and_steps() {
+        let space = eternal(form);
         let start = warm(space);
         let victim = start + 3 * PAGE;
         at(step, move || assert_ne!(space.remap(start, 8 * PAGE, 16 * PAGE), Ok(start)));
@@ -242,8 +250,8 @@ fn a_page_table_lock_is_never_waited_for() {
 
 #[test]
 fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
-    for step in STEPS {
-        let space = eternal(Scheme::Speculative);
+    for (form, step) in forms_and_steps() {
+        let space = eternal(form);
         let start = warm(space);
         let victim = start + 3 * PAGE;
         at(step, move || store(space, victim, 5).unwrap());
@@ -251,6 +259,29 @@ fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
         assert_eq!(count(space, Event::PgFaultSpurious), 1, "{step:?}");
         clean_up(space);
     }
+}
+
+#[test]
+fn an_area_that_a_fault_looks_at_is_not_given_to_somebody_else_before_it_is_over() {
+    let space = eternal(Scheme::SpeculativeSrcu);
+    let start = warm(space);
+    let come_and_go = move |times: usize| {
+        for _ in 0..times {
+            let there = space.map_special(PAGE, Protection::Read).unwrap();
+            space.unmap(there, PAGE).unwrap();
+        }
+    };
+    at(Step::VmaHeld, move || {
+        space.unmap(start, 8 * PAGE).unwrap();
+        come_and_go(30);
+        assert_eq!(count(space, Event::VmaGracePeriod), 0, "a fault is not over");
+    });
+    assert_eq!(store(space, start + PAGE, 1), Err(Error::NotMapped));
+    assert!(count(space, Event::VmaDeferred) > 30);
+    // More than there are slots: those that waited are free again.
+    come_and_go(100);
+    assert!(count(space, Event::VmaGracePeriod) > 1);
+    clean_up(space);
 }
 
 #[test]

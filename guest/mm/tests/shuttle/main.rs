@@ -201,5 +201,6 @@ macro_rules! schemes {
 schemes! {
     MmapSem mmap_sem;
     Speculative speculative;
+    SpeculativeSrcu speculative_srcu;
     PerVma per_vma;
 }
