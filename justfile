@@ -53,7 +53,7 @@ bench-grant-writer *ARGS: setup
 bench-rwlock *ARGS: setup
     @{{ haltkick }} bench rwlock {{ ARGS }}
 
-# The optimistic spin queue in four layouts, copying blocks within a shared file (`--quick`: half a minute).
+# The optimistic spin queue in four layouts, copying blocks within a shared file, under rwsem and mutex (`--quick`: half a minute).
 bench-osq *ARGS: setup
     @{{ haltkick }} bench osq {{ ARGS }}
 
@@ -81,7 +81,7 @@ bench-qspinlock *ARGS: setup
 bench-spin-threshold *ARGS: setup
     @{{ haltkick }} bench spin-threshold {{ ARGS }}
 
-# Page faults under mmap_sem, speculative, and with per-VMA locks.
+# Page faults under mmap_sem, speculative, and with per-VMA locks, beside the rwsem of today and that of 2018.
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}
 
@@ -89,7 +89,7 @@ bench-fault *ARGS: setup
 bench-unfair *ARGS: setup
     @{{ haltkick }} bench unfair {{ ARGS }}
 
-# The published figures of the seeds beside ours, in ten minutes (`--quick`: in four, for a first look).
+# The published figures of the seeds beside ours, in fifteen minutes (`--quick`: in four, for a first look).
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 

@@ -19,10 +19,23 @@ pub(crate) enum Agreement {
     Larger,
     /// The same direction, closer to 1 than published by more than the margin.
     Smaller,
-    /// Our interval contains 1 and lies outside the margin.
-    NoDifferenceShown,
+    /// Our interval contains 1 and lies outside the margin. About so many blocks would show a difference, if there is the one
+    /// that our estimate has and any number that can be run would.
+    NoDifferenceShown {
+        /// Blocks in all.
+        blocks: Option<u32>,
+    },
     /// The other direction.
     Opposite,
+    /// A share: our whole interval lies above the margin.
+    LargerShare,
+    /// A share: our whole interval lies below the margin.
+    SmallerShare,
+    /// Not to be had on so few pCPUs as there are: it takes as many as this.
+    NeedsPcpus {
+        /// pCPUs.
+        pcpus: u32,
+    },
     /// Our interval lies partly within the margin and partly outside: about so many blocks would tell, if any number
     /// that can be run would.
     TooWideToTell {
@@ -43,17 +56,19 @@ pub(crate) const MARGIN_NEAR_1: f64 = 1.05;
 const MOST_BLOCKS: f64 = 10_000.0;
 
 impl Agreement {
-    /// Compares `ours` with `published`.
-    pub(crate) fn of(published: f64, ours: Option<&Estimate>) -> Self {
+    /// Compares `ours` with what was `published`, once or several times.
+    pub(crate) fn of(published: &[f64], ours: Option<&Estimate>) -> Self {
         let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
             return Self::NoFigure;
         };
-        let margin = margin(published).ln();
+        let Some(&first) = published.first() else { return Self::NoFigure };
         // As distances from 1 in the published direction.
-        let towards = |ratio: f64| if published < 1.0 { -ratio.ln() } else { ratio.ln() };
+        let towards = |ratio: f64| if first < 1.0 { -ratio.ln() } else { ratio.ln() };
         let (a, b) = (towards(interval.low), towards(interval.high));
-        let (near, far, published) = (a.min(b), a.max(b), towards(published));
-        let (inside, outside) = (published - margin, published + margin);
+        let (near, far) = (a.min(b), a.max(b));
+        let edge = |sign: f64| move |published: &f64| towards(*published) + sign * margin(*published).ln();
+        let inside = published.iter().map(edge(-1.0)).fold(f64::INFINITY, f64::min);
+        let outside = published.iter().map(edge(1.0)).fold(f64::NEG_INFINITY, f64::max);
         match () {
             () if inside <= near && far <= outside => Self::Agrees,
             () if near > outside => Self::Larger,
@@ -64,7 +79,28 @@ impl Agreement {
             }
             () if near > 0.0 => Self::Smaller,
             () if far < 0.0 => Self::Opposite,
-            () => Self::NoDifferenceShown,
+            () => {
+                let blocks = blocks_needed(ours.n, interval, towards(ours.hodges_lehmann).abs());
+                Self::NoDifferenceShown { blocks }
+            }
+        }
+    }
+
+    /// The same for shares, which have no direction.
+    pub(crate) fn of_share(published: f64, ours: Option<&Estimate>) -> Self {
+        let Some((ours, interval)) = ours.and_then(|ours| Some((ours, ours.interval?))) else {
+            return Self::NoFigure;
+        };
+        let (inside, outside) = (published / MARGIN, published * MARGIN);
+        match () {
+            () if interval.low > outside => Self::LargerShare,
+            () if interval.high < inside => Self::SmallerShare,
+            () if inside <= interval.low && interval.high <= outside => Self::Agrees,
+            () => {
+                let centre = ours.hodges_lehmann.ln();
+                let to_an_end = (centre - inside.ln()).abs().min((outside.ln() - centre).abs());
+                Self::TooWideToTell { blocks: blocks_needed(ours.n, interval, to_an_end) }
+            }
         }
     }
 
@@ -74,10 +110,16 @@ impl Agreement {
             Self::Agrees => "agrees".into(),
             Self::Larger => "same direction, larger".into(),
             Self::Smaller => "same direction, smaller".into(),
-            Self::NoDifferenceShown => "no difference shown".into(),
+            Self::NoDifferenceShown { blocks: Some(blocks) } => {
+                format!("smaller, or none: no difference shown, {blocks} blocks might")
+            }
+            Self::NoDifferenceShown { blocks: None } => "smaller, or none: no difference shown".into(),
             Self::Opposite => "opposite direction".into(),
             Self::TooWideToTell { blocks: Some(blocks) } => format!("too wide to tell: {blocks} blocks"),
             Self::TooWideToTell { blocks: None } => "too wide to tell".into(),
+            Self::LargerShare => "a larger share".into(),
+            Self::SmallerShare => "a smaller share".into(),
+            Self::NeedsPcpus { pcpus } => format!("needs {pcpus} pCPUs"),
             Self::NoFigure => "no figure".into(),
         }
     }
@@ -104,7 +146,10 @@ mod tests {
     fn agreement(published: f64, low: f64, high: f64) -> Agreement {
         let interval = Some(Interval { low, high, method: Method::SignedRank });
         let middle = (low * high).sqrt();
-        Agreement::of(published, Some(&Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }))
+        Agreement::of(
+            &[published],
+            Some(&Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }),
+        )
     }
 
     #[test]
@@ -123,7 +168,7 @@ mod tests {
     fn beyond_the_margin_the_word_says_where_ours_lies() {
         assert_eq!(agreement(2.0, 2.6, 3.0), Agreement::Larger);
         assert_eq!(agreement(2.0, 1.2, 1.5), Agreement::Smaller);
-        assert_eq!(agreement(2.0, 0.9, 1.5), Agreement::NoDifferenceShown);
+        assert_eq!(agreement(2.0, 0.9, 1.5), Agreement::NoDifferenceShown { blocks: Some(18) });
         assert_eq!(agreement(2.0, 0.5, 0.9), Agreement::Opposite);
         assert_eq!(agreement(1.004, 1.1, 1.2), Agreement::Larger);
     }
@@ -153,7 +198,47 @@ mod tests {
     #[test]
     fn without_an_interval_nothing_is_said() {
         let estimate = Estimate { n: 1, median: 2.0, hodges_lehmann: 2.0, interval: None };
-        assert_eq!(Agreement::of(2.0, Some(&estimate)), Agreement::NoFigure);
-        assert_eq!(Agreement::of(2.0, None), Agreement::NoFigure);
+        assert_eq!(Agreement::of(&[2.0], Some(&estimate)), Agreement::NoFigure);
+        assert_eq!(Agreement::of(&[2.0], None), Agreement::NoFigure);
+        assert_eq!(Agreement::of_share(0.5, Some(&estimate)), Agreement::NoFigure);
+    }
+
+    fn estimate(low: f64, high: f64) -> Estimate {
+        let middle = (low * high).sqrt();
+        let interval = Some(Interval { low, high, method: Method::SignedRank });
+        Estimate { n: 6, median: middle, hodges_lehmann: middle, interval }
+    }
+
+    #[test]
+    fn what_a_narrower_interval_could_turn_into_another_word_says_so() {
+        // Each of these might become "smaller" or "opposite", or "agrees" or "larger".
+        for (low, high) in [(0.9, 1.5), (0.99, 1.01), (1.4, 2.1), (1.9, 2.6)] {
+            let word = agreement(2.0, low, high).word();
+            assert!(word.contains("blocks") || word.contains("or none"), "{low} to {high}: {word}");
+        }
+        // These cannot: whatever lies inside gets the same word.
+        for (low, high) in [(1.7, 2.4), (1.1, 1.5), (2.6, 9.0), (0.5, 0.9)] {
+            let word = agreement(2.0, low, high).word();
+            let inner = agreement(2.0, low * 1.01, high / 1.01).word();
+            assert_eq!(word, inner, "{low} to {high}");
+            assert!(!word.contains("blocks"), "{low} to {high}: {word}");
+        }
+    }
+
+    #[test]
+    fn of_two_published_figures_either_will_do() {
+        let both = |low, high| Agreement::of(&[1.44, 1.8], Some(&estimate(low, high)));
+        assert_eq!(both(1.2, 2.2), Agreement::Agrees);
+        assert_eq!(both(2.3, 2.5), Agreement::Larger);
+        assert_eq!(both(1.05, 1.1), Agreement::Smaller);
+    }
+
+    #[test]
+    fn a_share_is_larger_or_smaller_and_has_no_direction() {
+        let share = |low, high| Agreement::of_share(0.2, Some(&estimate(low, high)));
+        assert_eq!(share(0.17, 0.24), Agreement::Agrees);
+        assert_eq!(share(0.3, 0.9), Agreement::LargerShare);
+        assert_eq!(share(0.001, 0.1), Agreement::SmallerShare);
+        assert!(matches!(share(0.1, 0.22), Agreement::TooWideToTell { .. }));
     }
 }

@@ -1,0 +1,49 @@
+//! November 2013: grant tables.
+
+use crate::commands::reproduce::row::{Alike, Figure, Other, Point, Row, Same, Setting, Unknown};
+
+const EACH_ITS_OWN: Setting = &[("ratio", "1")];
+const OVERCOMMITTED: Setting = &[("ratio", "8")];
+
+const fn compared(comparison: &'static str, setting: Setting) -> Figure {
+    Figure::Ratio(Point { comparison, setting })
+}
+
+const SPLIT: Row = Row {
+    seed: "Grant table locking, split (2013)",
+    source: "Matt Wilson: gnttab: refactor locking for better scalability, xen-devel, November 2013, and its thread",
+    figure: "split locks over one lock: 24 disks that stream 2 MiB writes, MB/s",
+    published: 2.14,
+    again: None,
+    machine: "Xen host of unknown size",
+    pcpus: 0,
+    ratio: None,
+    needs_pcpus: 0,
+    experiment: "grant",
+    ours: compared("split/single", EACH_ITS_OWN),
+    on_fewer: None,
+    control: None,
+    alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
+    why: "There, many CPUs that met at one lock; here, as many as there are pCPUs. A request's data are a sector a page.",
+    page: "docs/grant-tables.md",
+};
+
+pub(super) const ROWS: &[Row] = &[
+    SPLIT,
+    Row {
+        seed: "Grant table locking, split (2013), eight vCPUs for each pCPU",
+        ours: compared("split/single", OVERCOMMITTED),
+        alike: Alike { arrangement: Other, ..SPLIT.alike },
+        why: "What counts here is how often a vCPU is preempted while it holds what all others need.",
+        ..SPLIT
+    },
+    Row {
+        seed: "Grant table locking, split and tuned (2013)",
+        figure: "split locks with each disk served by one vCPU, over one lock: 24 disks that stream 2 MiB writes, MB/s",
+        published: 2.57,
+        ours: compared("bound without/single with kernel lock", EACH_ITS_OWN),
+        why: "Part of what was tuned there was a second global lock, in the granter's own kernel: the baseline has one. 3,600 MB/s \
+              is what 24 such disks write: the last figure there may be theirs.",
+        ..SPLIT
+    },
+];
