@@ -38,10 +38,10 @@ impl Policy for Pv {
 ///    sleeping successor publishes HASHED first and marks the byte later (K1, K2).
 ///
 /// Three things it knows from a host that tells, and does without where the host does not:
-/// 3. It does not ask for the lock when the slice is about to end ([`Platform::slice_ends_soon`]), so that
+/// 3. It does not ask for the lock when the slice is about to end ([`Platform::slice_ends_soon`](crate::Platform::slice_ends_soon)), so that
 ///    owners are hardly ever preempted (I-Spinlock: Teabe et al., EuroSys 2017); unless the CPU holds another lock
-///    ([`Platform::is_in_section`]), whose owner would be the one to lose its CPU.
-/// 4. Nobody sleeps while nobody waits for a physical CPU ([`Platform::is_overcommitted`]): to spin costs
+///    ([`Platform::is_in_section`](crate::Platform::is_in_section)), whose owner would be the one to lose its CPU.
+/// 4. Nobody sleeps while nobody waits for a physical CPU ([`Platform::is_overcommitted`](crate::Platform::is_overcommitted)): to spin costs
 ///    nothing then, to sleep costs two exits.
 /// 5. The head is courteous to an owner that wants the lock back at once; see `courtesy.rs`. Fewer changes of
 ///    owner are fewer kicks (concurrency restriction: Dice, "Malthusian Locks", EuroSys 2017).
