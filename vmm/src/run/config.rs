@@ -245,6 +245,7 @@ impl Default for RunConfig {
             preempted_hint: true,
             preempted_by: PreemptedBy::Auto,
             spin_threshold: Duration::from_micros(20),
+            spin_rounds: 0,
             workload: "critical-section".into(),
             hold: Duration::from_micros(1),
             think: Duration::from_micros(2),
