@@ -636,7 +636,7 @@ pub struct Activity {
     /// TSC at the last change of `state` to waiting.
     pub since_tsc: AtomicU64,
     /// TSC at which the vCPU asked for the lock that it still waits for; 0: it waits for none. Kept by workloads with
-    /// [`NOTES_WAITS`].
+    /// [`WorkloadFlags::NOTES_WAITS`].
     pub awaited_since_tsc: AtomicU64,
     /// Critical sections that the vCPU is in: what `state` is made of, together with what the locks say. For the guest itself.
     pub sections: AtomicU32,

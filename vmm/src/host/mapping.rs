@@ -27,6 +27,7 @@ impl Mapping {
     }
 
     /// The same, to be read only.
+    #[cfg(feature = "bpf")]
     pub(crate) fn shared_to_read(file: BorrowedFd<'_>, offset: usize, bytes: usize) -> io::Result<Self> {
         Self::of_file(file, offset, bytes, ProtFlags::READ)
     }
