@@ -181,9 +181,9 @@ Examples:
 
 Exit code 7:
   A run that something else on the host disturbed is made again, up to --retry-disturbed times; if it stays disturbed it
-  is kept, marked and warned of. The command ends with 7 only where the headline lost its trust: where more than a
-  quarter of the pairs of the file's first [[compare]], at one of its settings, have a run that is not to be trusted.
-  (Without a [[compare]]: more than a quarter of the runs of an arm at a setting.) With --strict one such run suffices.";
+  is kept, marked and warned of. The command ends with 7 only where the headline lost its trust: where more than
+  29 % of the pairs of the file's first [[compare]], at one of its settings, have a run that is not to be trusted.
+  (Without a [[compare]]: more than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.";
 
 /// Options of `haltkick bench`.
 #[derive(Args, Debug)]

@@ -440,7 +440,7 @@ mod tests {
         };
         let (record, timing) = (fields_of(""), fields_of("/$defs/Timing"));
         let mut unknown = fields_of("/$defs/Config");
-        for told_with_others in ["guest", "beside", "ring_reason", "pv_backend_reason"] {
+        for told_with_others in ["guest", "beside", "ring_reason", "pv_backend_reason", "spin_rounds"] {
             assert!(unknown.remove(told_with_others), "{told_with_others}");
         }
         for setting in table::all() {

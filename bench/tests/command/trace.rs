@@ -10,18 +10,20 @@ trials![
     a_trace_shows_who_ran_who_slept_who_held_and_who_kicked_whom,
     under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_are_reported,
     under_the_hosts_scheduler_nobody_is_shown_on_a_pcpu_where_switches_are_not_reported,
+    under_the_hosts_scheduler_each_of_two_guests_is_shown_by_its_own_vcpus,
     every_injection_is_an_instant_in_the_trace,
     a_trace_of_a_hang_is_written_and_ends_with_it,
     a_profile_is_a_table_for_people_and_rows_for_programs,
 ];
 
-/// Runs `arguments` with a trace: the record, what it shows, and when the packets say it was.
+/// Runs `arguments` with a trace: the record of the first guest, and what the trace shows.
 fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
     let path = scratch(name).join("run.pftrace");
     let mut all = vec!["run", "--no-ideal", "--format", "json", "--trace", path.to_str().unwrap()];
     all.extend(arguments);
     let output = haltkick(&all);
-    let record = serde_json::from_slice(&output.stdout).expect("a record");
+    let mut records = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    let record = records.next().expect("a record").expect("JSON");
     let bytes = std::fs::read(&path).expect("a trace");
     let trace = Trace::decode(&*bytes).expect("a trace is a message");
     let clock = trace.packet.iter().find_map(|packet| packet.trace_packet_defaults.as_ref());
@@ -132,6 +134,17 @@ fn under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_
     let off = shown.iter().filter(|shown| shown.name.starts_with("preempted")).count() as u64;
     // The record counts inside the window, the trace from start to end.
     assert!(off >= counted, "{off} off, {counted} counted");
+    Ok(())
+}
+
+fn under_the_hosts_scheduler_each_of_two_guests_is_shown_by_its_own_vcpus() -> Tested {
+    kvm()?;
+    let guest = "lock=ticket,vcpus=2";
+    let (_, shown) =
+        traced("trace-two", &["--sched", "host", "--vm", guest, "--vm", guest, "--duration", "50ms"]);
+    let running = shown.iter().filter(|shown| shown.name == "running").map(|shown| shown.track.as_str());
+    let tracks: std::collections::BTreeSet<&str> = running.collect();
+    assert_eq!(tracks.len(), 4, "two guests of two vCPUs: {tracks:?}");
     Ok(())
 }
 

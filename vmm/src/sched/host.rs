@@ -211,7 +211,7 @@ impl<'a> HostThreads<'a> {
         let mut descheduler = self.descheduler(vcpu.id)?;
         let observer = Observer::new(self.run.notes, vcpu.id);
         let mut observer = observer.map_err(system("create a sampling timer"))?;
-        observer.runs(vcpu.id, None, now_ns());
+        observer.runs(self.run.number_of(vcpu.id), None, now_ns());
         while !self.run.stopping() {
             observer.enters();
             let exit = self
@@ -285,7 +285,7 @@ impl<'a> HostThreads<'a> {
             return Some(Place::Halted { since_ns });
         }
         asleep.store(false, Ordering::SeqCst);
-        observer.runs(vcpu, None, now_ns());
+        observer.runs(self.run.number_of(vcpu), None, now_ns());
         None
     }
 
@@ -313,7 +313,7 @@ impl<'a> HostThreads<'a> {
         }
         account.resume_injected(self.run, vcpu, now);
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
-        observer.runs(vcpu, None, now);
+        observer.runs(self.run.number_of(vcpu), None, now);
     }
 
     /// `pv_kick`: whether that vCPU slept. A number that is no vCPU's is the guest's mistake and kicks nobody.

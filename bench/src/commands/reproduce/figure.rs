@@ -74,8 +74,15 @@ impl Results {
     }
 
     fn share(&self, of: Share, arm: &str, setting: Setting) -> Found {
-        let shares: Option<Vec<f64>> = self.runs(arm, setting).map(|record| of.in_run(record)).collect();
-        let estimate = shares.and_then(|shares| Estimate::of_positive(&shares));
+        let runs = || self.runs(arm, setting);
+        let estimate = if let Share::Events { of, among } = of {
+            let count =
+                |name: &str| -> Option<u64> { runs().map(|record| record.lock_events.get(name)).sum() };
+            Estimate::of_count(count(of).unwrap_or(0), count(among).unwrap_or(0), runs().count())
+        } else {
+            let shares: Option<Vec<f64>> = runs().map(|record| of.in_run(record)).collect();
+            shares.and_then(|shares| Estimate::of_positive(&shares))
+        };
         Found { estimate, ..self.place(arm, setting) }
     }
 
@@ -100,7 +107,7 @@ impl Results {
 }
 
 impl Share {
-    /// `None` where the run does not tell. A run without a single event counts as one with half of one.
+    /// `None` where the run does not tell, or has only counts: those of all runs are taken together.
     fn in_run(self, record: &Record) -> Option<f64> {
         match self {
             Self::LockCpu => record.totals.lock_cpu_share,
@@ -108,11 +115,7 @@ impl Share {
                 let waited_ns = record.wait_ns.mean? * record.totals.acquisitions as f64;
                 Some(waited_ns / (f64::from(record.config.vcpus) * record.timing.window_ns as f64))
             }
-            Self::Events { of, among } => {
-                let occasions = record.lock_events.get(among).copied().filter(|count| *count > 0)?;
-                let events = record.lock_events.get(of).copied().unwrap_or(0) as f64;
-                Some(events.max(0.5) / occasions as f64)
-            }
+            Self::Events { .. } => None,
         }
     }
 

@@ -96,6 +96,8 @@ impl Agreement {
             () if interval.low > outside => Self::LargerShare,
             () if interval.high < inside => Self::SmallerShare,
             () if inside <= interval.low && interval.high <= outside => Self::Agrees,
+            // Nothing at all was seen, in too few occasions.
+            () if ours.hodges_lehmann <= 0.0 => Self::TooWideToTell { blocks: None },
             () => {
                 let centre = ours.hodges_lehmann.ln();
                 let to_an_end = (centre - inside.ln()).abs().min((outside.ln() - centre).abs());

@@ -9,6 +9,9 @@ pub(crate) struct Ledger {
     pub(crate) machines_die_at_most: usize,
     /// So many tests may be flaky in a suite, of all entries together.
     pub(crate) flaky_at_most: usize,
+    /// So many tests may be flaky of which no entry knows: each is told, and wants its entry.
+    #[serde(default)]
+    pub(crate) unknown_at_most: usize,
     #[serde(default)]
     pub(crate) flaky: Vec<Flake>,
     #[serde(default)]

@@ -17,7 +17,11 @@ pub(crate) enum Objection {
         test: String,
         why: String,
     },
-    UnknownFlake(String),
+    /// More of them than are borne, each of which the ledger does not know.
+    UnknownFlakes {
+        tests: Vec<String>,
+        most: usize,
+    },
     MoreFlakesThan {
         what: String,
         most: usize,
@@ -37,7 +41,7 @@ pub(crate) fn objections(results: &Results, ledger: &Ledger, whole: bool) -> Vec
     if !results.tests.iter().any(|tested| has_passed(&tested.outcome)) {
         objections.push(Objection::NothingTested);
     }
-    let mut flaky = BTreeMap::new();
+    let (mut flaky, mut unknown) = (BTreeMap::new(), Vec::new());
     for Tested { test, outcome, .. } in &results.tests {
         let test = test.clone();
         match outcome {
@@ -48,11 +52,15 @@ pub(crate) fn objections(results: &Results, ledger: &Ledger, whole: bool) -> Vec
             Outcome::NotTested { why } => objections.push(Objection::NotTested { test, why: why.clone() }),
             Outcome::Flaky { told } => match ledger.flake(&test, told) {
                 Some(flake) => flaky.entry(&flake.tests).or_insert((flake.at_most, 0)).1 += 1,
-                None => objections.push(Objection::UnknownFlake(test)),
+                None => unknown.push(test),
             },
         }
     }
-    let all = flaky.values().map(|(_, seen)| seen).sum();
+    let all = unknown.len() + flaky.values().map(|(_, seen)| seen).sum::<usize>();
+    let most = ledger.unknown_at_most;
+    if unknown.len() > most {
+        objections.push(Objection::UnknownFlakes { tests: unknown, most });
+    }
     let each = flaky.into_iter().map(|(tests, (most, seen))| (format!("of {tests}"), most, seen));
     for (what, most, seen) in each.chain([("in all".into(), ledger.flaky_at_most, all)]) {
         if seen > most {
@@ -105,10 +113,13 @@ pub(crate) fn summary(results: &Results, ledger: &Ledger, objections: &[Objectio
         for told in told {
             let _ = writeln!(text, "    {}", told.trim_end().replace('\n', "\n    "));
         }
-        if let Some(flake) =
-            matches!(outcome, Outcome::Flaky { .. }).then(|| ledger.flake(test, told)).flatten()
-        {
-            let _ = writeln!(text, "    known ({}): {}", flake.rate, flake.reason);
+        if matches!(outcome, Outcome::Flaky { .. }) {
+            let _ = match ledger.flake(test, told) {
+                Some(flake) => writeln!(text, "    known ({}): {}", flake.rate, flake.reason),
+                None => {
+                    writeln!(text, "    NOT KNOWN: find out why, or put it into flakes.toml with the reason")
+                }
+            };
         }
     }
     for death in &results.deaths {
@@ -139,11 +150,10 @@ fn sentence(objection: &Objection) -> String {
         Objection::Failed(test) => format!("{test} failed in every machine that told of it"),
         Objection::MachineDied(test) => format!("every machine died that ran {test}"),
         Objection::NotTested { test, why } => format!("{test} was not tested: {why}"),
-        Objection::UnknownFlake(test) => {
-            format!(
-                "{test} is flaky, and flakes.toml does not know it: find out why, or put it there with the reason"
-            )
-        }
+        Objection::UnknownFlakes { tests, most } => format!(
+            "flakes.toml does not know these, and bears {most} of the kind: {}: find out why, or put them there with the reason",
+            tests.join(", ")
+        ),
         Objection::MoreFlakesThan { what, most, seen } => {
             format!("{seen} tests {what} were flaky, at most {most} are borne")
         }
