@@ -1,0 +1,69 @@
+//! The table says what it should of each setting.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
+    all().filter(|setting| is_one(setting)).map(|setting| setting.name).collect()
+}
+
+#[test]
+fn what_a_guest_has_for_itself_is_what_says_how_it_takes_its_locks() {
+    let of_guest = [
+        "vcpus",
+        "ratio",
+        "seed",
+        "lock",
+        "pv",
+        "preempted-hint",
+        "spin-threshold",
+        "workload",
+        "hold",
+        "think",
+        "locks",
+        "work",
+        "after-work",
+        "long-hold",
+        "long-one-in",
+        "nested-one-in",
+    ];
+    assert_eq!(named_where(|setting| setting.of_guest), of_guest);
+}
+
+#[test]
+fn a_linux_guest_is_given_what_the_vmm_does_without_knowing_its_inside() {
+    let used = [
+        "vcpus",
+        "ratio",
+        "cpus",
+        "sched",
+        "slice",
+        "pause-exits",
+        "deschedule",
+        "window",
+        "seed",
+        "pv",
+        "halt-poll",
+        "memory",
+    ];
+    assert_eq!(named_where(|setting| setting.linux == Linux::Used), used);
+    assert_eq!(named_where(|setting| matches!(setting.linux, Linux::Only(_))), ["engine"]);
+}
+
+#[test]
+fn every_setting_has_one_name_and_a_default_that_it_can_read_itself() {
+    let mut names = BTreeSet::new();
+    for setting in all() {
+        for name in std::iter::once(setting.name).chain(setting.flag) {
+            assert!(names.insert(name), "two settings are called {name}");
+        }
+        if let Some(default) = setting.default {
+            let value = setting.read(default).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
+            assert_eq!(setting.check(&value), Ok(()), "{}", setting.name);
+        }
+        if let Some(other) = setting.instead_of {
+            assert_eq!(find(other).and_then(|other| other.instead_of), Some(setting.name));
+        }
+    }
+}
