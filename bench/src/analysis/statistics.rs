@@ -9,7 +9,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ChiSquared, ContinuousCDF as _};
 
 use crate::experiment::measure::Measure;
 use crate::text::quantity::factor;
@@ -48,8 +47,8 @@ pub(crate) enum Method {
     StudentT,
     /// Exact, from the rank-sum distribution of two groups: four values in each, or more.
     RankSum,
-    /// Exact, from the Poisson distribution of a count: all runs together.
-    Poisson,
+    /// Wilson's score interval of a share, over all runs together.
+    Wilson,
 }
 
 /// What the interval of a ratio says.
@@ -106,14 +105,12 @@ impl Estimate {
     /// Of the share of occasions on which something happened, over `runs` together: where it is rare, a run may have seen none.
     /// None without an occasion.
     pub(crate) fn of_count(events: u64, occasions: u64, runs: usize) -> Option<Self> {
-        let occasions = if occasions > 0 { occasions as f64 } else { return None };
-        // Exact limits of a Poisson mean, by the chi-squared distribution.
-        let limit = |freedom: u64, at: f64| {
-            ChiSquared::new(freedom as f64).map_or(0.0, |chi| chi.inverse_cdf(at) / 2.0) / occasions
-        };
-        let low = if events > 0 { limit(2 * events, 0.025) } else { 0.0 };
-        let interval = Interval { low, high: limit(2 * events + 2, 0.975), method: Method::Poisson };
-        let share = events as f64 / occasions;
+        if occasions == 0 {
+            return None;
+        }
+        let share = events as f64 / occasions as f64;
+        let (low, high) = share_interval(events as usize, occasions as usize);
+        let interval = Interval { low, high, method: Method::Wilson };
         Some(Self { n: runs, median: share, hodges_lehmann: share, interval: Some(interval) })
     }
 
@@ -320,17 +317,14 @@ mod tests {
         missed.count() as f64 / f64::from(trials)
     }
 
-    /// Limits as tables of the Poisson distribution have them.
     #[test]
-    fn a_share_of_events_has_the_limits_of_a_count() {
-        for (events, low, high) in
-            [(0, 0.0, 3.689), (1, 0.0253, 5.572), (10, 4.795, 18.39), (100, 81.36, 121.6)]
-        {
-            let estimate = Estimate::of_count(events, 1_000_000, 6).unwrap();
-            let interval = estimate.interval.unwrap();
-            assert!(
-                (interval.low * 1e6 - low).abs() < 0.01 && (interval.high * 1e6 / high - 1.0).abs() < 1e-3
-            );
+    fn a_share_of_events_lies_within_its_interval_and_that_between_none_and_all() {
+        for (events, occasions) in [(0, 20_000), (1, 20_000), (19_940, 20_000), (20_000, 20_000)] {
+            let estimate = Estimate::of_count(events, occasions, 6).unwrap();
+            let Interval { low, high, .. } = estimate.interval.unwrap();
+            let share = events as f64 / occasions as f64;
+            assert!(0.0 <= low && low <= share && share <= high && high <= 1.0, "{events}: {low} to {high}");
+            assert!(high - low < 0.002, "{events}: {low} to {high}");
         }
         assert_eq!(Estimate::of_count(0, 0, 6), None);
     }
