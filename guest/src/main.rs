@@ -5,43 +5,13 @@
 #![no_std]
 #![no_main]
 
-mod activity;
-mod apic;
-mod arena;
-mod bare;
-mod calls;
-mod choice;
-mod console;
-mod cost;
-mod events;
-mod exceptions;
-mod faults;
-mod field;
-mod footprint;
-mod foreign;
-mod grace;
-mod halt;
-mod histogram;
-mod hot;
-mod hypercall;
-mod kind;
-mod locks;
-mod measure;
+mod boot;
+mod cpu;
+mod image;
+mod lock;
 mod memory;
-mod mmu;
-mod oracle;
-mod panic;
-mod parts;
-mod percpu;
-mod platform;
-mod pool;
-mod random;
-mod registry;
-mod relax;
-mod stamp;
-mod time;
-mod trace;
-mod user;
+mod monitor;
+mod observe;
+mod traps;
+mod work;
 mod workloads;
-
-mod entry;

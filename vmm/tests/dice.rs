@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-#[path = "../../guest/src/random.rs"]
+#[path = "../../guest/src/work/random.rs"]
 mod random;
 
 use random::{Random, log2, power_of_half};

@@ -82,7 +82,7 @@ mod tests {
             in_vmm,
             symbol: Some(symbol.into()),
             inlined: None,
-            source: Some("guest/src/time.rs:30".into()),
+            source: Some("guest/src/cpu/time.rs:30".into()),
             hottest: 0x40_0000,
         }
     }

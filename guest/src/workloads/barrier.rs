@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
 
-use crate::choice::Choices;
-use crate::histogram::record_between;
-use crate::hot::hot;
-use crate::measure::is_open;
-use crate::percpu::{add, boot, control, this};
-use crate::registry::workload;
-use crate::time::now;
+use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::time::now;
+use crate::image::hot::hot;
+use crate::lock::measure::is_open;
+use crate::lock::registry::workload;
+use crate::observe::histogram::record_between;
+use crate::work::choice::Choices;
 
 workload! {
     "130" "barrier", "work for --think, then spin until all vCPUs have done so",

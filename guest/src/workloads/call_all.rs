@@ -8,13 +8,13 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WorkloadFlags};
 
-use crate::choice::Choices;
-use crate::histogram::record_between;
-use crate::measure::is_open;
-use crate::mmu;
-use crate::percpu::{add, boot, control, this};
-use crate::registry::workload;
-use crate::time::now;
+use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::time::now;
+use crate::lock::measure::is_open;
+use crate::lock::registry::workload;
+use crate::observe::histogram::record_between;
+use crate::traps::mmu;
+use crate::work::choice::Choices;
 
 workload! {
     "150" "call-all", "work for --think, then have all other vCPUs drop their cached translations, and wait for them",

@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::percpu::{add, boot, control, this};
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::time::{iterations, work};
+use crate::lock::registry::workload;
 
 workload! {
     "070" "compute", "work for --hold and --think, and take no lock: a control, in which no lock may differ",

@@ -7,12 +7,12 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::choice::Choices;
-use crate::footprint::Footprint;
-use crate::measure::{self, Sections, Times};
-use crate::percpu::{boot, control};
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{boot, control};
+use crate::cpu::time::{iterations, work};
+use crate::lock::measure::{self, Sections, Times};
+use crate::lock::registry::workload;
+use crate::work::choice::Choices;
+use crate::work::footprint::Footprint;
 
 workload! {
     "010" "critical-section", "lock, work for --hold, unlock, work for --think",

@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_LOCKS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::choice::dice;
-use crate::measure::{self, Sections};
-use crate::percpu::{add, boot, control, cpu};
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{add, boot, control, cpu};
+use crate::cpu::time::{iterations, work};
+use crate::lock::measure::{self, Sections};
+use crate::lock::registry::workload;
+use crate::work::choice::dice;
 
 workload! {
     "040" "copy-256", "copy blocks of 256 bytes within a file: read under the read lock, write under the lock",

@@ -11,15 +11,15 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 use haltkick_locks::CachePadded;
 
-use crate::activity;
-use crate::choice::Choices;
-use crate::grace;
-use crate::histogram::record_between;
-use crate::hot::hot;
-use crate::measure::is_open;
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::time::{now, work};
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{now, work};
+use crate::image::hot::hot;
+use crate::lock::measure::is_open;
+use crate::lock::registry::workload;
+use crate::observe::activity;
+use crate::observe::grace;
+use crate::observe::histogram::record_between;
+use crate::work::choice::Choices;
 
 workload! {
     "140" "grace-period", "vCPU 0 replaces what all others read, and waits until nobody can see the old version (RCU)",

@@ -14,16 +14,16 @@ use haltkick_grants::{
 };
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::arena::{self, ARENA};
-use crate::choice::dice;
-use crate::events::GRANT_EVENTS;
-use crate::histogram::record_between;
-use crate::measure::Sections;
-use crate::parts::{OfNothing, Part, by_part};
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::time::{iterations, now, work};
-use crate::workloads::at_rest;
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::measure::Sections;
+use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::registry::workload;
+use crate::observe::events::GRANT_EVENTS;
+use crate::observe::histogram::record_between;
+use crate::work::arena::{self, ARENA};
+use crate::work::at_rest;
+use crate::work::choice::dice;
 
 /// Requests between two acts of the hostile part of the guest, on each vCPU.
 const HOSTILE_EVERY: u64 = 4;

@@ -12,13 +12,13 @@ use core::sync::atomic::Ordering;
 use haltkick_grants::{Arrangement, Brief, Fair, Kernel, PerCpu, Scheme, Single, Split, Unlocked, Vcpu};
 use haltkick_hypercalls::{TIME_WAIT, WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP, WorkloadFlags};
 
-use crate::choice::dice;
-use crate::histogram::record_between;
-use crate::parts::{OfNothing, Part, by_part};
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::stamp::Stamps;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, work};
+use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::registry::workload;
+use crate::observe::histogram::record_between;
+use crate::observe::stamp::Stamps;
+use crate::work::choice::dice;
 use crate::workloads::grant::{come_to_rest, stream_of_run};
 
 /// Without a lock there is the same work, and nobody in the way.

@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::hot::hot;
-use crate::hypercall;
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::image::hot::hot;
+use crate::lock::registry::workload;
+use crate::monitor::hypercall;
 
 hot! {
     /// The vCPU that has the token.

@@ -9,12 +9,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use haltkick_grants::Memory as _;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::arena::{self, ARENA};
-use crate::choice::{Choices, MOST_RANKS, zipf};
-use crate::measure::{self, Sections};
-use crate::percpu::{boot, control};
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{boot, control};
+use crate::cpu::time::{iterations, work};
+use crate::lock::measure::{self, Sections};
+use crate::lock::registry::workload;
+use crate::work::arena::{self, ARENA};
+use crate::work::at_rest;
+use crate::work::choice::{Choices, MOST_RANKS, zipf};
 
 workload! {
     "100" "hash-table", "find and change a key of a hash table, under the lock of its bucket (--locks, --zipf, --read-share)",
@@ -102,9 +103,9 @@ fn run() {
         }
         choices.think();
     }
-    super::at_rest::arrive(|| {
+    at_rest::arrive(|| {
         let torn = |node: &&Node| node.value.load(Ordering::Relaxed) != node.again.load(Ordering::Relaxed);
         let torn = table.nodes.iter().filter(torn).count();
-        assert!(torn == 0 || !crate::calls::excludes(), "{torn} keys have values that are not whole");
+        assert!(torn == 0 || !crate::lock::calls::excludes(), "{torn} keys have values that are not whole");
     });
 }

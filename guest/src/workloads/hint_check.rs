@@ -8,9 +8,9 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::percpu::{add, area, boot, control, cpu, is_marked, this};
-use crate::registry::workload;
-use crate::time::{iterations, now, work};
+use crate::cpu::percpu::{add, area, boot, control, cpu, is_marked, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::registry::workload;
 
 workload! {
     "300" "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves",

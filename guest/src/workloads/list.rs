@@ -9,13 +9,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use haltkick_grants::Memory as _;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::arena::{self, ARENA};
-use crate::choice::Choices;
-use crate::measure::{self, Sections};
-use crate::percpu::{add, boot, control};
-use crate::random::Random;
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{add, boot, control};
+use crate::cpu::time::{iterations, work};
+use crate::lock::measure::{self, Sections};
+use crate::lock::registry::workload;
+use crate::work::arena::{self, ARENA};
+use crate::work::at_rest;
+use crate::work::choice::Choices;
+use crate::work::random::Random;
 
 workload! {
     "110" "list", "walk a linked list (--footprint nodes, --dirty of them written) under its lock (--locks, --read-share)",
@@ -116,5 +117,5 @@ fn run() {
         }
         choices.think();
     }
-    super::at_rest::arrive(|| ());
+    at_rest::arrive(|| ());
 }

@@ -6,19 +6,19 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use haltkick_mm::{Error, PAGE_BYTES, Protection, Space};
 
-use crate::calls::excludes;
-use crate::choice::dice;
-use crate::histogram;
-use crate::hypercall;
-use crate::measure::is_open;
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::calls::excludes;
+use crate::lock::measure::is_open;
+use crate::lock::platform::Guest;
+use crate::lock::registry::workload;
 use crate::memory::{join, memory};
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::platform::Guest;
-use crate::random::Random;
-use crate::registry::workload;
-use crate::time::{iterations, now, work};
-use crate::user::{self, Signal};
-use crate::workloads::at_rest;
+use crate::monitor::hypercall;
+use crate::observe::histogram;
+use crate::traps::user::{self, Signal};
+use crate::work::at_rest;
+use crate::work::choice::dice;
+use crate::work::random::Random;
 
 const FAULTS: WorkloadFlags =
     WorkloadFlags::USES_MEMORY.with(WorkloadFlags::FAULTS_PAGES).with(WorkloadFlags::CHECKS_AT_REST);

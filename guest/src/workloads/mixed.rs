@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{BootFlags, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::choice::dice;
-use crate::measure::{self, Sections};
-use crate::percpu::{add, boot, control, this};
-use crate::pool;
-use crate::random::Random;
-use crate::registry::workload;
-use crate::time::{iterations, on_cpu, work};
+use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::time::{iterations, on_cpu, work};
+use crate::lock::measure::{self, Sections};
+use crate::lock::registry::workload;
+use crate::work::choice::dice;
+use crate::work::pool;
+use crate::work::random::Random;
 
 workload! {
     "020" "mixed",

@@ -1,6 +1,5 @@
 //! What the vCPUs do. One file each; `registry` gives them their names.
 
-pub(crate) mod at_rest;
 pub(crate) mod barrier;
 pub(crate) mod call_all;
 pub(crate) mod compute;

@@ -14,12 +14,12 @@ use haltkick_locks::{
     QSpinLock, Whole, Word,
 };
 
-use crate::activity;
-use crate::oracle;
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::platform::Guest;
-use crate::registry::workload;
-use crate::time::{iterations, work};
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, work};
+use crate::lock::oracle;
+use crate::lock::platform::Guest;
+use crate::lock::registry::workload;
+use crate::observe::activity;
 
 /// One more than there are nodes, so that the last one has none.
 const LOCKS: usize = LEVELS + 1;

@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use haltkick_locks::Event;
 
-use crate::choice::Choices;
-use crate::measure::{self, Sections};
-use crate::percpu::{add, control, oracles, this};
-use crate::registry::workload;
-use crate::time::work;
+use crate::cpu::percpu::{add, control, oracles, this};
+use crate::cpu::time::work;
+use crate::lock::measure::{self, Sections};
+use crate::lock::registry::workload;
+use crate::work::choice::Choices;
 
 workload! {
     "160" "overtaking",

@@ -5,11 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 
-use crate::faults::{self, Access, Verdict};
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::user::{self, Signal};
-use crate::{hypercall, mmu, time};
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time;
+use crate::lock::registry::workload;
+use crate::monitor::hypercall;
+use crate::traps::faults::{self, Access, Verdict};
+use crate::traps::mmu;
+use crate::traps::user::{self, Signal};
 
 const PAGE: u64 = 4096;
 /// The first address that the VMM's own tables do not map: entry 1 of the top level.

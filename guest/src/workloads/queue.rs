@@ -11,14 +11,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WorkloadFlags};
 use haltkick_locks::CachePadded;
 
-use crate::calls::excludes;
-use crate::choice::Choices;
-use crate::histogram::record_between;
-use crate::measure::{self, Sections, is_open};
-use crate::percpu::{boot, control, cpu};
-use crate::registry::workload;
-use crate::time::{now, work};
-use crate::{hot::hot, hypercall};
+use crate::cpu::percpu::{boot, control, cpu};
+use crate::cpu::time::{now, work};
+use crate::image::hot::hot;
+use crate::lock::calls::excludes;
+use crate::lock::measure::{self, Sections, is_open};
+use crate::lock::registry::workload;
+use crate::monitor::hypercall;
+use crate::observe::histogram::record_between;
+use crate::work::choice::Choices;
 
 workload! {
     "120" "bounded-queue", "producers and consumers, who sleep while a queue of 16 is full or empty",

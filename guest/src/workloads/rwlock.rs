@@ -16,16 +16,16 @@ use haltkick_locks::{
     CachePadded, FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, RwLock, UnfairRwLock,
 };
 
-use crate::arena::{self, ARENA};
-use crate::histogram::record_between;
-use crate::oracle::Watch;
-use crate::parts::{OfNothing, Part, by_part};
-use crate::percpu::{add, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::stamp::Stamps;
-use crate::time::{iterations, work};
-use crate::workloads::at_rest;
-use crate::{activity, grace};
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, work};
+use crate::lock::oracle::Watch;
+use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::registry::workload;
+use crate::observe::histogram::record_between;
+use crate::observe::stamp::Stamps;
+use crate::observe::{activity, grace};
+use crate::work::arena::{self, ARENA};
+use crate::work::at_rest;
 
 /// Without a lock there is the same work, and nobody in the way.
 const FLAGS: WorkloadFlags =

@@ -10,15 +10,17 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED, WorkloadFlags};
 
-use crate::calls::with_lock;
-use crate::choice::dice;
-use crate::console::Console;
-use crate::hypercall;
-use crate::measure::Sections;
-use crate::percpu::{add, area, boot, control, cpu, this};
-use crate::registry::workload;
-use crate::time::{iterations, now, work};
-use crate::{activity, histogram, oracle, platform, trace, workloads::critical_section};
+use crate::cpu::percpu::{add, area, boot, control, cpu, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::calls::with_lock;
+use crate::lock::measure::Sections;
+use crate::lock::registry::workload;
+use crate::lock::{oracle, platform};
+use crate::monitor::console::Console;
+use crate::monitor::hypercall;
+use crate::observe::{activity, histogram, trace};
+use crate::work::choice::dice;
+use crate::workloads::critical_section;
 
 workload! {
     "310" "selftest-panic", "vCPU 0 panics",
@@ -216,8 +218,8 @@ fn nonsense() {
         words(&area.activity),
         words(&area.report),
         words(&area.results),
-        words(&crate::percpu::oracles()[0]),
-        crate::percpu::entries(),
+        words(&crate::cpu::percpu::oracles()[0]),
+        crate::cpu::percpu::entries(),
         words(&control().work_rate),
         words(&control().workload_tsc),
         words(&control().queues),

@@ -203,9 +203,9 @@ mod tests {
     fn names_keep_what_tells_functions_apart() {
         for (name, short) in [
             ("haltkick_start", "haltkick_start"),
-            ("haltkick_guest::time::work", "time::work"),
+            ("haltkick_guest::cpu::time::work", "time::work"),
             (
-                "haltkick_guest::workloads::critical_section::run::<haltkick_guest::locks::Mcs>",
+                "haltkick_guest::workloads::critical_section::run::<haltkick_guest::lock::locks::Mcs>",
                 "critical_section::run::<Mcs>",
             ),
             ("<haltkick_locks::clh::Clh as haltkick_locks::lock::Lock<X>>::lock", "<Clh as Lock<X>>::lock"),
@@ -231,14 +231,14 @@ mod tests {
     fn code_is_traced_to_its_source_file_and_through_what_was_inlined() {
         let image = Image::embedded();
         let lines = image.lines().expect("the embedded image has line information");
-        let work = image.symbols().iter().find(|symbol| symbol.name == "haltkick_guest::time::work_loop");
+        let work = image.symbols().iter().find(|symbol| symbol.name == "haltkick_guest::cpu::time::work_loop");
         let frames = lines.frames(work.expect("the work loop").address);
-        assert_eq!(frames[0].file.as_deref(), Some("guest/src/time.rs"));
+        assert_eq!(frames[0].file.as_deref(), Some("guest/src/cpu/time.rs"));
 
         let run = image
             .symbols()
             .iter()
-            .find(|symbol| symbol.name.ends_with("calls::lock::<haltkick_guest::locks::Tas>"));
+            .find(|symbol| symbol.name.ends_with("calls::lock::<haltkick_guest::lock::locks::Tas>"));
         let run = run.expect("what a site calls to take the test-and-set lock");
         let frames: Vec<_> =
             (run.address..run.address + run.size).map(|address| lines.frames(address)).collect();
@@ -249,6 +249,6 @@ mod tests {
         let inlined = inlined.expect("the lock's own code is inlined there");
         assert!(inlined[0].function.as_deref().is_some_and(|name| name.starts_with("lock<")), "{inlined:?}");
         let outermost = inlined.last().expect("more than one");
-        assert_eq!(outermost.file.as_deref(), Some("guest/src/calls.rs"));
+        assert_eq!(outermost.file.as_deref(), Some("guest/src/lock/calls.rs"));
     }
 }

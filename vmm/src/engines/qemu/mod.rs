@@ -1,7 +1,7 @@
 //! The same image under QEMU: `--engine qemu`.
 //!
 //! QEMU's `microvm` machine starts the image at its PVH entry, the image reads its settings from the kernel's command line
-//! and runs by itself (`guest/src/bare`), and what it left in shared memory comes back through the debug console. It is put
+//! and runs by itself (`guest/src/boot/bare`), and what it left in shared memory comes back through the debug console. It is put
 //! where our own guests have it, so that one program judges both.
 
 mod launch;

@@ -114,7 +114,7 @@ fn died(qemu: &mut Child, status: &str) -> RunError {
     RunError::HostLacks(format!("--engine qemu: QEMU ended with {status} before the guest did: {reason}"))
 }
 
-/// One line of the record; the reason, if it says that there was no run. See `guest/src/bare/record.rs`.
+/// One line of the record; the reason, if it says that there was no run. See `guest/src/monitor/record.rs`.
 fn take_down(line: &str, said: &mut Said, memory: &Memory, qemu: u32, start: Instant) -> Option<String> {
     let mut words = line.split(' ');
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).unwrap_or(0);

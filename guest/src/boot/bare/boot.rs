@@ -1,0 +1,345 @@
+//! The boot CPU lays out memory, starts the others and keeps the window; the others become vCPUs.
+#![expect(unsafe_code, reason = "lays out memory and hands out references to it, in this one place")]
+
+use core::arch::x86_64::__cpuid;
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use haltkick_hypercalls::{
+    ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, CPU_OFFSET, Control, ENTRIES_ROW_BYTES,
+    EXCEPTION_STACK_OFFSET, GuestAddress, MAX_LOCKS, MAX_VCPUS, Oracle, SELF_OFFSET, VcpuArea, WAKE_VECTOR,
+    WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags,
+};
+
+use crate::boot::entry;
+use crate::cpu::time::now;
+use crate::cpu::{apic, halt, percpu};
+use crate::lock::registry;
+
+use super::failure::Failure;
+use super::settings::{Backend, Settings};
+use super::{start, tables};
+use crate::monitor::record::{self, leave};
+use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
+
+/// Zeroed memory for one structure that is written before anybody else looks, or is made of atomics.
+#[repr(C, align(4096))]
+struct Zeroed<T>(UnsafeCell<MaybeUninit<T>>);
+// SAFETY: see the type; every use says why it is alone, or that the contents are atomics.
+unsafe impl<T> Sync for Zeroed<T> {}
+
+static BOOT_BLOCK: Zeroed<BootBlock> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static CONTROL: Zeroed<Control> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static ORACLES: Zeroed<[Oracle; MAX_LOCKS as usize]> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+
+/// Bytes of a vCPU's stack for exceptions.
+const EXCEPTION_STACK_BYTES: u64 = 4096;
+/// vCPUs that can be kicked.
+static PRESENT: AtomicU32 = AtomicU32::new(0);
+
+/// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `start` says; `start_info` is PVH's.
+pub(super) extern "C" fn boot(start_info: u32) -> ! {
+    prepare_to_fail();
+    let settings = Settings::from_start_info(start_info).unwrap_or_else(|failure| fail(failure));
+    let boot = lay_out(&settings).unwrap_or_else(|failure| fail(failure));
+    tables::load(boot.vcpus, area_address(boot.vcpus));
+    start_others(boot).unwrap_or_else(|failure| fail(failure));
+    start::unmap_null();
+    record::line(format_args!("vcpus {}", boot.vcpus));
+    FIRST_MAY_BEGIN.store(true, Ordering::Release);
+    halt::kick(0);
+    keep_window(boot, &settings);
+    if !record::begin_end() {
+        // A vCPU failed, and tells of it.
+        stop();
+    }
+    stop_others();
+    record::nobody_else_sends();
+    record::shared_memory(boot);
+    leave(record::DONE)
+}
+
+/// What the boot CPU is until it knows where its own area lies.
+static EARLY: Zeroed<VcpuArea> = Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+static EARLY_STACK: Zeroed<[u8; EXCEPTION_STACK_BYTES as usize]> =
+    Zeroed(UnsafeCell::new(MaybeUninit::zeroed()));
+
+/// Before anything can fail: tables that lead an exception to its report, an area to hold that, and no interrupts from
+/// controllers that nobody has set up.
+fn prepare_to_fail() {
+    const PIC_MASKS: [u16; 2] = [0x21, 0xa1];
+    let (area, boot) = ((&raw const EARLY) as u64, BOOT_BLOCK.0.get().cast::<BootBlock>());
+    // SAFETY: alone: no other CPU runs, and nobody has a reference to any of it. Ring 0; a machine without that interrupt
+    // controller ignores what is written there.
+    unsafe {
+        for mask in PIC_MASKS {
+            core::arch::asm!("out dx, al", in("dx") mask, in("al") 0xff_u8, options(nostack, nomem, preserves_flags));
+        }
+        ((area + SELF_OFFSET as u64) as *mut u64).write(area);
+        ((area + EXCEPTION_STACK_OFFSET as u64) as *mut u64)
+            .write((&raw const EARLY_STACK) as u64 + EXCEPTION_STACK_BYTES);
+        (*boot).flags = BootFlags::BARE.with(BootFlags::HALT);
+        (*boot).vcpus = 1;
+        (*boot).vcpu_areas = GuestAddress(area);
+        (*boot).entries = GuestAddress(area);
+        percpu::init(boot);
+    }
+    tables::write_gates();
+    tables::load(MAX_VCPUS as u32, area);
+}
+
+/// Every other CPU, on the stack of its number.
+pub(super) extern "C" fn other(cpu: u32) -> ! {
+    let boot = BOOT.load(Ordering::Acquire);
+    // SAFETY: written by the boot CPU before it started this one, and not since.
+    unsafe { percpu::init(boot) };
+    tables::load(cpu, area_address(cpu));
+    prepare_apic();
+    keep_steal_time(area_address(cpu));
+    apic::enter_id(cpu);
+    // Release pairs with the acquire in `start_others`: the APIC id is there.
+    PRESENT.fetch_add(1, Ordering::Release);
+    let may_begin = if cpu == 0 { &FIRST_MAY_BEGIN } else { &ALL_MAY_BEGIN };
+    while !may_begin.load(Ordering::Acquire) {
+        halt::wait();
+    }
+    entry::run(cpu)
+}
+
+/// The boot block, for those that start later.
+static BOOT: AtomicPtr<BootBlock> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Tells why there is no run, and ends.
+fn fail(failure: Failure) -> ! {
+    record::line(format_args!("error {failure}"));
+    leave(record::FAILED)
+}
+
+/// Address of the area of vCPU `cpu`; the boot CPU has the one after the last, for its reports.
+fn area_address(cpu: u32) -> u64 {
+    let large_page = 2 << 20;
+    let end = (&raw const start::IMAGE_END) as u64;
+    end.next_multiple_of(large_page) + u64::from(cpu) * size_of::<VcpuArea>() as u64
+}
+
+/// Writes the boot block and what each vCPU must know of itself.
+fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
+    let areas = u64::from(settings.vcpus) + 1;
+    let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
+    let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
+    let entries = stacks + areas * start::STACK_BYTES;
+    let end = entries + areas * ENTRIES_ROW_BYTES as u64;
+    if end > settings.memory_end {
+        return Err(Failure::Memory { needed: end, there: settings.memory_end });
+    }
+    // SAFETY: memory (just checked) behind the image that nobody uses; zero is valid for all that lies there.
+    unsafe { core::ptr::write_bytes(area_address(0) as *mut u8, 0, (end - area_address(0)) as usize) };
+    for cpu in 0..=settings.vcpus {
+        let this = area_address(cpu);
+        let exception_stack = exception_stacks + u64::from(cpu + 1) * EXCEPTION_STACK_BYTES;
+        // SAFETY: within the area; no reference to it exists yet.
+        unsafe {
+            ((this + SELF_OFFSET as u64) as *mut u64).write(this);
+            ((this + CPU_OFFSET as u64) as *mut u32).write(cpu);
+            ((this + EXCEPTION_STACK_OFFSET as u64) as *mut u64).write(exception_stack);
+        }
+    }
+    start::STACKS.store(stacks, Ordering::Relaxed);
+    start::EXPECTED.store(settings.vcpus, Ordering::Relaxed);
+    let boot = BOOT_BLOCK.0.get().cast::<BootBlock>();
+    let flags = BootFlags::BARE
+        .with(BootFlags::HALT)
+        .with_if(settings.pv, BootFlags::PARAVIRT)
+        .with_if(settings.preempted_hint, BootFlags::PREEMPTED_HINT)
+        .with_if(settings.oracle, BootFlags::ORACLE)
+        .with_if(settings.ordered_stamps, BootFlags::ORDERED_STAMPS)
+        .with_if(settings.exponential_think, BootFlags::EXPONENTIAL_THINK)
+        .with(kick_flags(settings.backend)?);
+    // SAFETY: alone: no other CPU runs, and nobody has a reference to it. What is not set stays zero: no pool, no points,
+    // as many sections as fit into the window.
+    unsafe {
+        (*boot).abi_version = ABI_VERSION;
+        (*boot).fingerprint = ABI_FINGERPRINT;
+        (*boot).entries = GuestAddress(entries);
+        (*boot).vcpus = settings.vcpus;
+        (*boot).lock = settings.lock;
+        (*boot).workload = settings.workload;
+        (*boot).flags = flags;
+        (*boot).lock_count = settings.locks;
+        (*boot).vcpu_areas = GuestAddress(area_address(0));
+        (*boot).control = GuestAddress((&raw const CONTROL) as u64);
+        (*boot).oracles = GuestAddress((&raw const ORACLES) as u64);
+        (*boot).hold_ns = settings.hold_ns;
+        (*boot).think_ns = settings.think_ns;
+        (*boot).work_rate = settings.work_rate;
+        (*boot).seed = settings.seed;
+        (*boot).read_hold_ns = settings.read_hold_ns;
+        (*boot).read_percent = settings.read_percent;
+        (*boot).hold_jitter_percent = settings.hold_jitter_percent;
+        (*boot).zipf_hundredths = settings.zipf_hundredths;
+        (*boot).footprint_lines = settings.footprint_lines;
+        (*boot).dirty_lines = settings.dirty_lines;
+        (*boot).spin_rounds = settings.spin_rounds;
+        (*boot).page_table = GuestAddress((&raw const start::PML4) as u64);
+        percpu::init(boot);
+        // Needs the APIC, whose form depends on nothing of the above but on the flags.
+        prepare_machine();
+        let tsc_khz = if settings.tsc_khz == 0 { measure_tsc_khz() } else { settings.tsc_khz };
+        (*boot).tsc_khz = tsc_khz;
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(tsc_khz) / 1_000_000) as u64;
+        (*boot).spin_threshold_ticks = ticks(settings.spin_threshold_ns);
+        (*boot).arrival_ticks = ticks(settings.arrival_ns);
+        BOOT.store(boot, Ordering::Release);
+        Ok(&*boot)
+    }
+}
+
+/// How to kick: by KVM's hypercall where KVM offers that (and nobody asked otherwise), else by interrupt.
+fn kick_flags(asked: Backend) -> Result<BootFlags, Failure> {
+    const PV_SCHED_YIELD: u32 = 1 << 13;
+    let kvm = halt::has_pv_unhalt();
+    match asked {
+        Backend::Kvm if !kvm => Err(Failure::NoKvm),
+        Backend::Ipi => Ok(BootFlags::NONE),
+        _ if !kvm => Ok(BootFlags::NONE),
+        Backend::Kvm | Backend::Auto => {
+            let yields = halt::kvm_features() & PV_SCHED_YIELD != 0;
+            let vendor = __cpuid(0);
+            let amd = [*b"Auth", *b"Hygo"].contains(&vendor.ebx.to_le_bytes());
+            Ok(BootFlags::KICK_HYPERCALL
+                .with_if(yields, BootFlags::YIELD_HYPERCALL)
+                .with_if(amd, BootFlags::VMMCALL))
+        }
+    }
+}
+
+/// What all CPUs rely on, done by the first: which form the APIC has.
+fn prepare_machine() {
+    const X2APIC: u32 = 1 << 21;
+    apic::IN_MEMORY.store(__cpuid(1).ecx & X2APIC == 0, Ordering::Relaxed);
+    prepare_apic();
+}
+
+fn prepare_apic() {
+    if !apic::IN_MEMORY.load(Ordering::Relaxed) {
+        apic::enable_x2apic();
+    }
+    apic::mask_legacy();
+    apic::accept_interrupts();
+}
+
+/// Asks KVM to keep the steal-time record of the vCPU, where there is KVM.
+fn keep_steal_time(area: u64) {
+    const STEAL_TIME: u32 = 1 << 5;
+    const MSR_KVM_STEAL_TIME: u32 = 0x4b56_4d03;
+    const ENABLE: u64 = 1;
+    if halt::kvm_features() & STEAL_TIME != 0 {
+        // SAFETY: ring 0, under a KVM that has the register; the area's first line is KVM's to write.
+        unsafe { apic::write_msr(MSR_KVM_STEAL_TIME, area | ENABLE) };
+    }
+}
+
+/// TSC ticks per millisecond, against the APIC's timer: that counts nanoseconds in KVM, and in QEMU's emulator.
+///
+/// The host may take this CPU between reading the one clock and the other, which would show as another frequency. So each
+/// reading of the timer stands between two of the TSC, and the pair of the narrowest of several counts.
+fn measure_tsc_khz() -> u64 {
+    const TEN_MS: u32 = 10_000_000;
+    const READINGS: usize = 16;
+    /// TSC in the middle of a reading of the timer, and what the timer said.
+    fn bracketed() -> (u64, u32) {
+        let reading = |_| {
+            let (before, count, after) = (now(), apic::timer_count(), now());
+            (after - before, before.midpoint(after), count)
+        };
+        let narrowest = (0..READINGS).map(reading).min().expect("there are several");
+        (narrowest.1, narrowest.2)
+    }
+    apic::start_timer(WAKE_VECTOR, u32::MAX);
+    let (start, from) = bracketed();
+    while from - apic::timer_count() < TEN_MS {
+        core::hint::spin_loop();
+    }
+    let (end, to) = bracketed();
+    (end - start) * 1_000_000 / u64::from(from - to)
+}
+
+/// Starts all other CPUs and waits until those that there is work for are there.
+fn start_others(boot: &BootBlock) -> Result<(), Failure> {
+    const ALL_OTHERS: u32 = 0b11 << 18;
+    const INIT: u32 = ALL_OTHERS | 0x4500;
+    const START_UP: u32 = ALL_OTHERS | 0x4600 | (start::TRAMPOLINE >> 12) as u32;
+    start::place_trampoline();
+    apic::send(0, INIT);
+    spin(boot, 10_000);
+    // Twice, as Intel says (SDM vol. 3, 9.4.4); whoever runs already ignores the second.
+    apic::send(0, START_UP);
+    spin(boot, 200);
+    apic::send(0, START_UP);
+    let patience = now() + boot.tsc_khz * 20_000;
+    // Acquire pairs with the release in `other`.
+    while PRESENT.load(Ordering::Acquire) < boot.vcpus {
+        if now() > patience {
+            return Err(Failure::Cpus { there: PRESENT.load(Ordering::Relaxed), asked: boot.vcpus });
+        }
+        core::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// Stops all other CPUs where they are: they wait for a start-up interrupt again.
+fn stop_others() {
+    const INIT_ALL_OTHERS: u32 = 0b11 << 18 | 0x4500;
+    apic::send(0, INIT_ALL_OTHERS);
+    // A CPU that its host has taken off stops before its next instruction. One that runs needs a moment.
+    spin(percpu::boot(), 2_000);
+}
+
+fn spin(boot: &BootBlock, microseconds: u64) {
+    let end = now() + boot.tsc_khz * microseconds / 1000;
+    while now() < end {
+        core::hint::spin_loop();
+    }
+}
+
+/// Opens and closes the window.
+fn keep_window(boot: &BootBlock, settings: &Settings) {
+    /// A millisecond where the APIC counts nanoseconds; elsewhere whatever it is, since only the TSC counts.
+    const TICK: u32 = 1_000_000;
+    apic::start_timer(WAKE_VECTOR, TICK);
+    let control = percpu::control();
+    let rests = registry::workload_flags_of_run().has(WorkloadFlags::CHECKS_AT_REST);
+    let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= boot.vcpus;
+    while !(all(&control.started) && (!rests || all(&control.ready))) {
+        tick(boot);
+    }
+    let ticks = |ns: u64| (u128::from(ns) * u128::from(boot.tsc_khz) / 1_000_000) as u64;
+    sleep_until(boot, now() + ticks(settings.warmup_ns));
+    let opened = now();
+    // Relaxed: the vCPUs poll it.
+    control.window.store(WINDOW_OPEN, Ordering::Relaxed);
+    record::line(format_args!("open"));
+    sleep_until(boot, opened + ticks(settings.window_ns));
+    control.window.store(WINDOW_CLOSED, Ordering::Relaxed);
+    record::line(format_args!("close {}", now() - opened));
+    // Acquire: pairs with the release in `at_rest::arrive`. Who finds something wrong then, ends the machine; whoever waits for
+    // ever is a matter for the VMM's patience.
+    while rests && control.at_rest.load(Ordering::Acquire) == 0 {
+        tick(boot);
+    }
+}
+
+fn sleep_until(boot: &BootBlock, tsc: u64) {
+    while now() < tsc {
+        tick(boot);
+    }
+}
+
+/// Sleeps until the next interrupt of the timer, and looks around.
+fn tick(boot: &BootBlock) {
+    halt::wait_for_interrupt();
+    if (0..boot.vcpus as usize).any(|cpu| percpu::area(cpu).steal.preempted.load(Ordering::Relaxed) != 0) {
+        record::PREEMPTED_SEEN.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,67 @@
+//! From the first instruction of a vCPU to its workload.
+#![expect(unsafe_code, reason = "the entry point is called by the VMM, with pointers that it vouches for")]
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock};
+
+use crate::cpu::{halt, percpu, time};
+use crate::lock::kind::Form;
+use crate::lock::registry;
+use crate::memory;
+use crate::monitor::hypercall;
+use crate::work::{choice, footprint};
+
+/// Entry point of every vCPU: RDI holds the boot block, RSI the vCPU's index, RSP a stack of its own aligned as
+/// after a call (System V ABI), GS base the vCPU's area.
+///
+/// # Safety
+/// Called by the VMM only, with exactly that.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.haltkick_start")]
+unsafe extern "C" fn haltkick_start(boot: *const BootBlock, cpu: u32) -> ! {
+    // SAFETY: the VMM passes the boot block's address and never changes the block.
+    unsafe { percpu::init(boot) };
+    run(cpu)
+}
+
+/// The calling vCPU, number `cpu`, from its first line of ordinary code to its last.
+pub(crate) fn run(cpu: u32) -> ! {
+    let boot = percpu::boot();
+    // The first two words have been where they are since the first version.
+    assert!(
+        boot.abi_version == ABI_VERSION && boot.fingerprint == ABI_FINGERPRINT,
+        "the VMM speaks another ABI (version {}, fingerprint {:#x}) than this image (version {ABI_VERSION}, {:#x})",
+        boot.abi_version,
+        boot.fingerprint,
+        ABI_FINGERPRINT
+    );
+    if halt::is_on() {
+        halt::init();
+    }
+    if cpu == 0 {
+        boot_vcpu_only(registry::form_of_run());
+    }
+    // Relaxed: the VMM reads the time after the run, and the count as a hint.
+    if percpu::control().started.fetch_add(1, Ordering::Relaxed) == 0 {
+        percpu::control().workload_tsc.store(time::now(), Ordering::Relaxed);
+    }
+    registry::workload_of_run()();
+    hypercall::exit()
+}
+
+/// What vCPU 0 does before any other vCPU runs.
+fn boot_vcpu_only(form: &Form) {
+    let (boot, control) = (percpu::boot(), percpu::control());
+    let rate = if boot.work_rate == 0 { time::measure_work_rate() } else { boot.work_rate };
+    // Relaxed, here and below: the hypercall lies between this and the first instruction of every other vCPU.
+    control.work_rate.store(rate, Ordering::Relaxed);
+    form.prepare();
+    choice::prepare();
+    footprint::prepare();
+    if boot.pool_bytes > 0 {
+        memory::init(form.faults);
+    }
+    control.booted_tsc.store(time::now(), Ordering::Relaxed);
+    hypercall::booted();
+}

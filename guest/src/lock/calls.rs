@@ -1,0 +1,253 @@
+//! How the workloads take and release a lock: as a kernel does it, by calls at marked sites.
+//!
+//! There is one copy of each workload for all locks. Its sites call through [`TABLE`], which vCPU 0 fills before any other vCPU
+//! runs (T13: what it holds may never change while a lock is held): lock, unlock, read, read-unlock, and for locks that
+//! are held for the length of a closure a section. Every site stands in an ELF section, and the VMM may rewrite it before
+//! the guest starts: as a direct call, or as the function itself where that is no longer than the call, as the byte store of a
+//! native unlock. So all locks are entered alike.
+#![expect(unsafe_code, reason = "calls through a table, with tokens whose type is forgotten in between")]
+
+use core::arch::asm;
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use haltkick_hypercalls::{
+    OPERATION_LOCK, OPERATION_READ, OPERATION_READ_UNLOCK, OPERATION_SECTION, OPERATION_UNLOCK,
+};
+
+use crate::cpu::percpu::boot;
+use crate::image::hot::hot;
+use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind};
+
+/// A lock's token on its way from a lock to an unlock that alone know its type: two registers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Token(MaybeUninit<u64>, MaybeUninit<u64>);
+
+/// Acquires the lock at an address.
+pub(crate) type LockFunction = unsafe extern "C" fn(*const ()) -> Token;
+/// Releases the lock at an address.
+pub(crate) type UnlockFunction = unsafe extern "C" fn(*const (), Token);
+/// Calls a function with its argument while it holds the lock at an address.
+pub(crate) type SectionFunction = unsafe extern "C" fn(*const (), extern "C" fn(*mut ()), *mut ());
+
+/// Makes a token of what a lock of kind `K` hands out.
+#[inline(always)]
+fn pack<K: Kind>(token: K::Token) -> Token {
+    const { assert!(size_of::<K::Token>() <= size_of::<Token>()) };
+    const { assert!(align_of::<K::Token>() <= align_of::<Token>()) };
+    let mut packed = Token(MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the token fits, by the assertions.
+    unsafe { (&raw mut packed).cast::<K::Token>().write(token) };
+    packed
+}
+
+/// # Safety
+/// `token` is from `pack::<K>`, and is unpacked once.
+#[inline(always)]
+unsafe fn unpack<K: Kind>(token: Token) -> K::Token {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw const token).cast::<K::Token>().read() }
+}
+
+/// # Safety
+/// A lock of kind `K` lies at `lock`, for as long as the guest lives.
+#[inline(always)]
+unsafe fn at<K: Kind>(lock: *const ()) -> &'static K::Lock {
+    // SAFETY: the caller's promise.
+    unsafe { &*lock.cast() }
+}
+
+/// What a site calls to acquire a lock of kind `K`.
+///
+/// # Safety
+/// A lock of that kind lies at `lock`, for as long as the guest lives. The table pairs this function with such addresses.
+pub(crate) unsafe extern "C" fn lock<K: Kind>(lock: *const ()) -> Token {
+    // SAFETY: the caller's promise.
+    pack::<K>(K::lock(unsafe { at::<K>(lock) }))
+}
+
+/// What a site calls to release a lock of kind `K`.
+///
+/// # Safety
+/// As for [`lock`], which has returned this token, and nobody has used it since.
+pub(crate) unsafe extern "C" fn unlock<K: Kind>(lock: *const (), token: Token) {
+    // SAFETY: the caller's promise.
+    unsafe { K::unlock(at::<K>(lock), unpack::<K>(token)) }
+}
+
+/// What a site calls to acquire a lock of kind `K` for reading.
+///
+/// # Safety
+/// As for [`lock`].
+pub(crate) unsafe extern "C" fn read<K: Kind>(lock: *const ()) -> Token {
+    // SAFETY: the caller's promise.
+    pack::<K>(K::read(unsafe { at::<K>(lock) }))
+}
+
+/// What a site calls to release a lock of kind `K` that was acquired for reading.
+///
+/// # Safety
+/// As for [`unlock`], with a token of [`read`].
+pub(crate) unsafe extern "C" fn read_unlock<K: Kind>(lock: *const (), token: Token) {
+    // SAFETY: the caller's promise.
+    unsafe { K::read_unlock(at::<K>(lock), unpack::<K>(token)) }
+}
+
+/// What a site calls to do something under a lock that is held for the length of a closure.
+///
+/// # Safety
+/// As for [`lock`].
+pub(crate) unsafe extern "C" fn section<C: Closed>(
+    lock: *const (),
+    body: extern "C" fn(*mut ()),
+    argument: *mut (),
+) {
+    // SAFETY: the caller's promise.
+    C::section(unsafe { &*lock.cast() }, || body(argument));
+}
+
+/// How sites call one form of a lock. Laid out as [`haltkick_hypercalls::LockCalls`], for the VMM to read from the image.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    pub(crate) lock: Option<LockFunction>,
+    pub(crate) unlock: Option<UnlockFunction>,
+    pub(crate) read: Option<LockFunction>,
+    pub(crate) read_unlock: Option<UnlockFunction>,
+    pub(crate) section: Option<SectionFunction>,
+    pub(crate) lock_bytes: u32,
+    pub(crate) cpu_bytes: u32,
+}
+
+const _: () = assert!(size_of::<Calls>() == size_of::<haltkick_hypercalls::LockCalls>());
+
+/// What unpatched sites call, and where the locks lie. Written by vCPU 0, before any other vCPU runs.
+#[repr(C)]
+struct Table {
+    slots: [AtomicPtr<()>; 5],
+    /// Address of lock number 0.
+    locks: AtomicUsize,
+    /// The locks are held for the length of a closure.
+    is_closed: AtomicBool,
+    /// The locks exclude.
+    excludes: AtomicBool,
+}
+
+hot! {
+    static TABLE: Table = Table {
+        slots: [const { AtomicPtr::new(null_mut()) }; 5],
+        locks: AtomicUsize::new(0),
+        is_closed: AtomicBool::new(false),
+        excludes: AtomicBool::new(true),
+    };
+}
+
+/// Makes the sites call these, for locks that begin at `locks`. By vCPU 0, before any other vCPU runs.
+pub(crate) fn install(calls: &Calls, locks: usize, excludes: bool) {
+    let address = |function: Option<LockFunction>| function.map_or(null_mut(), |it| it as *mut ());
+    let release = |function: Option<UnlockFunction>| function.map_or(null_mut(), |it| it as *mut ());
+    let addresses = [
+        address(calls.lock),
+        release(calls.unlock),
+        address(calls.read),
+        release(calls.read_unlock),
+        calls.section.map_or(null_mut(), |it| it as *mut ()),
+    ];
+    // Relaxed: the hypercall that lets the others start lies between this and their first instruction.
+    for (slot, address) in TABLE.slots.iter().zip(addresses) {
+        slot.store(address, Ordering::Relaxed);
+    }
+    TABLE.locks.store(locks, Ordering::Relaxed);
+    TABLE.is_closed.store(calls.section.is_some(), Ordering::Relaxed);
+    TABLE.excludes.store(excludes, Ordering::Relaxed);
+}
+
+/// Whether the locks of this run exclude; the one that does not is the measure of the ideal.
+#[inline(always)]
+pub(crate) fn excludes() -> bool {
+    // Relaxed, here and below: never changes after boot.
+    TABLE.excludes.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn instance(index: usize) -> usize {
+    debug_assert!(index < boot().lock_count as usize);
+    TABLE.locks.load(Ordering::Relaxed) + index * INSTANCE_BYTES
+}
+
+/// Calls through slot `$slot` of the table; with an operation, the VMM may rewrite the call.
+macro_rules! call {
+    ($slot:literal, $($operation:expr)?, $($operand:tt)*) => {
+        // SAFETY: the slot holds a function of these arguments, which `install` has stored. Whatever the VMM puts
+        // here keeps to the same contract (System V ABI).
+        unsafe {
+            asm!(
+                "2:",
+                concat!("call qword ptr [rip + {table} + 8 * ", $slot, "]"),
+                $(
+                    "3:",
+                    ".pushsection .haltkick.sites, \"a\"",
+                    concat!(".quad 2b, {table} + 8 * ", $slot),
+                    ".long 3b - 2b, {operation}",
+                    ".popsection",
+                    operation = const $operation,
+                )?
+                table = sym TABLE,
+                $($operand)*
+                clobber_abi("C"),
+            )
+        }
+    };
+}
+
+/// Does `section` while the calling vCPU holds lock number `index`.
+#[inline(always)]
+pub(crate) fn with_lock(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    if TABLE.is_closed.load(Ordering::Relaxed) {
+        return closed(lock, section);
+    }
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(0, OPERATION_LOCK, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(1, OPERATION_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+/// Does `section` while no other vCPU is in [`with_lock`] of the same lock. Where readers share, others may be in here.
+#[inline(always)]
+pub(crate) fn with_read_lock(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    if TABLE.is_closed.load(Ordering::Relaxed) {
+        return closed(lock, section);
+    }
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(2, OPERATION_READ, in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(3, OPERATION_READ_UNLOCK, in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+/// The same at sites that the VMM does not rewrite: to tell what that is worth. Not for locks that are held for a closure.
+#[inline(always)]
+pub(crate) fn with_lock_through_table(index: usize, section: impl FnOnce()) {
+    let lock = instance(index);
+    let (low, high): (MaybeUninit<u64>, MaybeUninit<u64>);
+    call!(0, , in("rdi") lock, lateout("rax") low, lateout("rdx") high,);
+    section();
+    call!(1, , in("rdi") lock, in("rsi") low, in("rdx") high,);
+}
+
+#[inline(always)]
+fn closed<F: FnOnce()>(lock: usize, section: F) {
+    /// Calls the closure that lies at `argument`.
+    extern "C" fn body<F: FnOnce()>(argument: *mut ()) {
+        // SAFETY: `argument` is the option below, which outlives the call and which nobody else refers to.
+        if let Some(section) = unsafe { (*argument.cast::<Option<F>>()).take() } {
+            section();
+        }
+    }
+    let mut section = Some(section);
+    call!(4, OPERATION_SECTION, in("rdi") lock, in("rsi") body::<F> as extern "C" fn(*mut ()),
+        in("rdx") &raw mut section,);
+}

@@ -1,0 +1,164 @@
+//! One section, with all that is around it: stamps, what the VMM is told, the oracle, the trace, the other half of the grace.
+//!
+//! Every workload that is made of sections goes through here, and so does every arm: one without a lock differs by the lock
+//! alone. What it does for others to see (activity, oracle) it does to lines of the vCPU's own.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{Activity, MAX_VCPUS, TIME_HOLD, TIME_UNLOCK, TIME_WAIT, TIMES, WINDOW_OPEN};
+
+use crate::cpu::percpu::{add, control, cpu, this};
+use crate::lock::calls;
+use crate::lock::oracle::Watch;
+use crate::observe::histogram::record_between;
+use crate::observe::stamp::Stamps;
+use crate::observe::trace::Ring;
+use crate::observe::{activity, grace};
+
+/// TSC ticks at the edges of a section.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// It asked for the lock.
+    pub(crate) asked: u64,
+    /// It had it.
+    pub(crate) had: u64,
+    /// The section was over, the lock still held.
+    pub(crate) left: u64,
+    /// It had released it.
+    pub(crate) released: u64,
+}
+
+/// What a vCPU carries from one section to the next.
+pub(crate) struct Sections {
+    stamps: Stamps,
+    watch: Watch,
+    trace: Ring,
+    /// Where it says what it is doing: to the VMM, or without a lock to nobody.
+    doing: &'static Activity,
+}
+
+/// What a vCPU says of itself where there is no lock to hold.
+static UNHEARD: [Activity; MAX_VCPUS] = [const { Activity::new() }; MAX_VCPUS];
+
+impl Sections {
+    pub(crate) fn of_this_vcpu() -> Self {
+        Self::watched_by(Watch::of_this_vcpu())
+    }
+
+    pub(crate) fn watched_by(watch: Watch) -> Self {
+        Self {
+            stamps: Stamps::of_run(),
+            watch,
+            trace: Ring::of_this_vcpu(),
+            doing: if calls::excludes() { &this().activity } else { &UNHEARD[cpu()] },
+        }
+    }
+
+    /// Does `body` while it holds lock `index`, alone.
+    #[inline(always)]
+    pub(crate) fn exclusive(&self, index: usize, body: impl FnOnce()) -> Times {
+        let asked = self.ask(index);
+        // Relaxed: this line is this vCPU's own, and the VMM reads it when the window closes. Readers' waits are not looked at.
+        this().activity.awaited_since_tsc.store(asked, Ordering::Relaxed);
+        let (mut had, mut left) = (asked, asked);
+        calls::with_lock(index, || {
+            had = self.stamps.now();
+            this().activity.awaited_since_tsc.store(0, Ordering::Relaxed);
+            activity::section_entered(self.doing);
+            self.watch.enter(index);
+            body();
+            self.watch.leave(index);
+            left = self.stamps.now();
+        });
+        self.release(index, Times { asked, had, left, released: asked })
+    }
+
+    /// Does `body` while it holds lock `index`, alone or among readers; it says whether what it read was whole.
+    #[inline(always)]
+    pub(crate) fn shared(&self, index: usize, body: impl FnOnce() -> bool) -> Times {
+        let asked = self.ask(index);
+        let (mut had, mut left) = (asked, asked);
+        calls::with_read_lock(index, || {
+            had = self.stamps.now();
+            activity::section_entered(self.doing);
+            let whole = body();
+            self.watch.reads(index, whole);
+            left = self.stamps.now();
+        });
+        self.release(index, Times { asked, had, left, released: asked })
+    }
+
+    /// Does `body` while it holds lock `index` inside another one, which it holds on.
+    #[inline(always)]
+    pub(crate) fn inner(&self, index: usize, body: impl FnOnce()) {
+        calls::with_lock(index, || {
+            activity::section_entered(self.doing);
+            self.watch.enter(index);
+            body();
+            self.watch.leave(index);
+        });
+        activity::section_left(self.doing);
+    }
+
+    #[inline(always)]
+    fn ask(&self, index: usize) -> u64 {
+        let activity = &this().activity;
+        // Relaxed, here and below: these lines are this vCPU's own; the VMM reads them when it has stopped.
+        activity.lock.store(index as u32, Ordering::Relaxed);
+        let asked = self.stamps.now();
+        activity.since_tsc.store(asked, Ordering::Relaxed);
+        asked
+    }
+
+    #[inline(always)]
+    fn release(&self, index: usize, times: Times) -> Times {
+        let released = self.stamps.now();
+        activity::section_left(self.doing);
+        grace::section_left();
+        self.trace.section(index, times.asked, times.had, released);
+        Times { released, ..times }
+    }
+}
+
+/// Counts a section and its times.
+#[inline(always)]
+pub(crate) fn count(times: &Times) {
+    add(&this().results.acquisitions, 1);
+    record_between(TIME_WAIT, times.asked, times.had);
+    record_between(TIME_HOLD, times.had, times.left);
+    record_between(TIME_UNLOCK, times.left, times.released);
+}
+
+/// Slots of the results' times for sections that only read, in workloads that have those.
+const READ_WAIT: usize = 3;
+const READ_HOLD: usize = 4;
+const _: () = assert!(READ_HOLD < TIMES);
+
+/// Counts a section that only read, whose times are its own.
+pub(crate) fn count_read(times: &Times) {
+    let results = &this().results;
+    add(&results.acquisitions, 1);
+    add(&results.reads, 1);
+    record_between(READ_WAIT, times.asked, times.had);
+    record_between(READ_HOLD, times.had, times.left);
+}
+
+/// Forgets all that was counted on the calling vCPU, which has not begun its workload.
+pub(crate) fn forget() {
+    Ring::of_this_vcpu().forget();
+    let results = &this().results;
+    results.entered.store(0, Ordering::Relaxed);
+    results.acquisitions.store(0, Ordering::Relaxed);
+    for histogram in &results.times {
+        histogram.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+        histogram.max.store(0, Ordering::Relaxed);
+        histogram.sum.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether what happens now counts.
+#[inline(always)]
+pub(crate) fn is_open() -> bool {
+    // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+    control().window.load(Ordering::Relaxed) == WINDOW_OPEN
+}

@@ -1,0 +1,13 @@
+//! What a lock is in a kernel: its platform, the sites that call it, what a section does around it, the table of all locks.
+
+pub(crate) mod calls;
+pub(crate) mod cost;
+mod foreign;
+pub(crate) mod kind;
+pub(crate) mod locks;
+pub(crate) mod measure;
+pub(crate) mod oracle;
+pub(crate) mod parts;
+pub(crate) mod platform;
+pub(crate) mod registry;
+pub(crate) mod relax;

@@ -1,0 +1,113 @@
+//! Guards the guards: every section of every run is watched from inside.
+//!
+//! Two checks that need no lock of their own. The owner word catches two vCPUs in one section at once. The plain
+//! counter catches what the owner word misses between its load and its store: an update that is lost leaves it
+//! short of the sum of the per-vCPU counts.
+
+//!
+//! `--oracle off` leaves both out: they are a load and two stores of a line that travels with the lock. A lock-free arm, the
+//! measure of the ideal, watches over a line of the vCPU's own instead, so that it is no faster for being unwatched.
+
+use core::slice;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use haltkick_hypercalls::{BootFlags, MAX_VCPUS, Oracle};
+
+use crate::cpu::percpu::{add, boot, cpu, entries, oracles, this};
+use crate::lock::calls;
+
+/// Where a vCPU's sections are watched.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch {
+    /// One for each lock, or one of the vCPU's own; none: nobody watches.
+    oracles: &'static [Oracle],
+    /// How often this vCPU has entered each lock's section.
+    entries: &'static [AtomicU64],
+    /// Not 0 where the locks exclude.
+    mask: usize,
+}
+
+/// Each vCPU's own, for runs without a lock.
+static PRIVATE: [Oracle; MAX_VCPUS] = [const { Oracle::new() }; MAX_VCPUS];
+
+impl Watch {
+    /// The calling vCPU's, as this run asks for it.
+    pub(crate) fn of_this_vcpu() -> Self {
+        if !boot().flags.has(BootFlags::ORACLE) {
+            Self { oracles: &[], entries: &[], mask: 0 }
+        } else if calls::excludes() {
+            Self { oracles: oracles(), entries: entries(), mask: usize::MAX }
+        } else {
+            Self { oracles: slice::from_ref(&PRIVATE[cpu()]), entries: entries(), mask: 0 }
+        }
+    }
+
+    /// One that watches for nobody: to measure what it costs.
+    pub(crate) fn for_nobody() -> Self {
+        static ENTRIES: [AtomicU64; 1] = [AtomicU64::new(0)];
+        match Self::of_this_vcpu() {
+            watch if !watch.is_on() => watch,
+            _ => Self { oracles: slice::from_ref(&PRIVATE[cpu()]), entries: &ENTRIES, mask: 0 },
+        }
+    }
+
+    /// Whether anybody watches.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.oracles.is_empty()
+    }
+
+    /// The calling vCPU has entered the section of lock `index`.
+    #[inline(always)]
+    pub(crate) fn enter(&self, index: usize) {
+        add(&this().results.entered, 1);
+        let Some(oracle) = self.oracles.get(index & self.mask) else { return };
+        // Relaxed and without read-modify-write on purpose: ordering and atomicity are the lock's duty, and this is
+        // what fails when the lock does not do it.
+        if oracle.owner.load(Ordering::Relaxed) != 0 {
+            count(&oracle.overlaps);
+        }
+        oracle.owner.store(cpu() as u32 + 1, Ordering::Relaxed);
+        add(&oracle.entered, 1);
+        if let Some(entered) = self.entries.get(index) {
+            add(entered, 1);
+        }
+    }
+
+    /// The calling vCPU is about to leave the section of lock `index`.
+    #[inline(always)]
+    pub(crate) fn leave(&self, index: usize) {
+        let Some(oracle) = self.oracles.get(index & self.mask) else { return };
+        if oracle.owner.load(Ordering::Relaxed) != cpu() as u32 + 1 {
+            count(&oracle.overlaps);
+        }
+        oracle.owner.store(0, Ordering::Relaxed);
+    }
+
+    /// The calling vCPU reads under lock `index`, and has found `whole` what it read: nobody may be writing.
+    #[inline(always)]
+    pub(crate) fn reads(&self, index: usize, whole: bool) {
+        let Some(oracle) = self.oracles.get(index & self.mask) else { return };
+        // Relaxed: as in `enter`. Readers may lose each other's counts, but not all of them.
+        if (!whole && self.mask != 0) || oracle.owner.load(Ordering::Relaxed) != 0 {
+            count(&oracle.overlaps);
+        }
+    }
+}
+
+/// Without read-modify-write, as above.
+#[cold]
+fn count(overlaps: &AtomicU32) {
+    overlaps.store(overlaps.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+}
+
+/// The calling vCPU has entered the section of lock `index`, which keeps no [`Watch`] at hand.
+#[inline]
+pub(crate) fn enter(index: usize) {
+    Watch::of_this_vcpu().enter(index);
+}
+
+/// The calling vCPU is about to leave the section of lock `index`.
+#[inline]
+pub(crate) fn leave(index: usize) {
+    Watch::of_this_vcpu().leave(index);
+}

@@ -1,0 +1,269 @@
+//! The image's tables: which locks and workloads there are, by name, and the code of each.
+//!
+//! [`lock!`] and [`workload!`] stand beside the code and put an entry into each table, so that there is no list of all. The
+//! tables lie in sections of their own so that the VMM can list them without running the image; the linker sorts them by the
+//! number that each entry begins with, and an entry's position is the index by which the VMM asks for it.
+#![expect(unsafe_code, reason = "statics in sections that the linker sorts and the VMM reads from the file")]
+
+use haltkick_hypercalls::{
+    ABI_FINGERPRINT, ABI_VERSION, ACTIVITY_ANY, BootFlags, Descriptor, Features, ImageNote, LockFlags,
+    NOTE_OWNER, NOTE_TYPE, TIMES, WorkloadFlags,
+};
+use haltkick_locks::Point;
+
+use crate::cpu::percpu::boot;
+use crate::image::field::padded;
+use crate::lock::calls::Calls;
+use crate::lock::kind::Form;
+use crate::traps::exceptions;
+
+/// One lock's code.
+#[repr(C)]
+pub(crate) struct LockCode {
+    pub(crate) native: Option<Form>,
+    pub(crate) paravirt: Option<Form>,
+}
+
+/// What the VMM is told of a form.
+pub(crate) const fn calls(form: &Option<Form>) -> Calls {
+    match form {
+        Some(form) => form.calls,
+        None => Calls {
+            lock: None,
+            unlock: None,
+            read: None,
+            read_unlock: None,
+            section: None,
+            lock_bytes: 0,
+            cpu_bytes: 0,
+        },
+    }
+}
+
+pub(crate) const fn descriptor(name: &str, summary: &str, flags: u32, times: &[&str]) -> Descriptor {
+    let (mut fields, mut slot) = ([[0; 16]; TIMES], 0);
+    while slot < times.len() {
+        fields[slot] = padded(times[slot]);
+        slot += 1;
+    }
+    Descriptor { name: padded(name), summary: padded(summary), flags, reserved: 0, times: fields }
+}
+
+/// The flags that follow from a lock's forms.
+pub(crate) const fn lock_flags(flags: LockFlags, native: &Option<Form>, paravirt: &Option<Form>) -> u32 {
+    flags
+        .with_if(native.is_some(), LockFlags::HAS_NATIVE)
+        .with_if(paravirt.is_some(), LockFlags::HAS_PARAVIRT)
+        .0
+}
+
+/// Declares a lock: its place in the list, name, summary and flags, and its forms. A form is a kind that is declared elsewhere,
+/// one that is declared right here in braces (see `guest_kind`), or `(closed Kind)`.
+macro_rules! lock {
+    ($order:literal $name:literal, $summary:expr, $flags:expr;
+     $(native $native:tt)? $(paravirt $paravirt:tt)?) => {
+        $($crate::lock::registry::declare!($native);)?
+        $($crate::lock::registry::declare!($paravirt);)?
+        #[expect(unsafe_code, reason = "entries of the tables that `registry` walks")]
+        const _: () = {
+            const NATIVE: Option<$crate::lock::kind::Form> = $crate::lock::registry::form!($($native)?);
+            const PARAVIRT: Option<$crate::lock::kind::Form> = $crate::lock::registry::form!($($paravirt)?);
+
+            #[used]
+            #[unsafe(link_section = concat!(".haltkick.locks.", $order))]
+            static DESCRIPTOR: haltkick_hypercalls::Descriptor = $crate::lock::registry::descriptor(
+                $name, $summary, $crate::lock::registry::lock_flags($flags, &NATIVE, &PARAVIRT), &[],
+            );
+
+            #[used]
+            #[unsafe(link_section = concat!(".haltkick.calls.", $order))]
+            static CALLS: [$crate::lock::calls::Calls; 2] =
+                [$crate::lock::registry::calls(&NATIVE), $crate::lock::registry::calls(&PARAVIRT)];
+
+            #[used]
+            #[unsafe(link_section = concat!(".haltkick.code.", $order))]
+            static CODE: $crate::lock::registry::LockCode =
+                $crate::lock::registry::LockCode { native: NATIVE, paravirt: PARAVIRT };
+        };
+    };
+}
+
+macro_rules! declare {
+    ({ $($kind:tt)+ }) => {
+        $crate::lock::locks::guest_kind!($($kind)+);
+    };
+    ((closed $kind:ident)) => {};
+    ($kind:ident) => {};
+}
+
+macro_rules! form {
+    () => {
+        None
+    };
+    ({ $kind:ident: $($rest:tt)+ }) => {
+        Some($crate::lock::kind::Form::called::<$kind>())
+    };
+    ((closed $kind:ident)) => {
+        Some($crate::lock::kind::Form::closed::<$kind>())
+    };
+    ($kind:ident) => {
+        Some($crate::lock::kind::Form::called::<$kind>())
+    };
+}
+
+/// Declares a workload: its place in the list, name, summary and flags, what it reports in each of the results' times, and
+/// what each vCPU does.
+macro_rules! workload {
+    ($order:literal $name:literal, $summary:expr, $flags:expr, [$($time:literal),*] => $run:expr) => {
+        #[expect(unsafe_code, reason = "entries of the tables that `registry` walks")]
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = concat!(".haltkick.workloads.", $order))]
+            static DESCRIPTOR: haltkick_hypercalls::Descriptor =
+                $crate::lock::registry::descriptor($name, $summary, $flags.0, &[$($time),*]);
+
+            #[used]
+            #[unsafe(link_section = concat!(".haltkick.run.", $order))]
+            static RUN: fn() = $run;
+        };
+    };
+}
+
+pub(crate) use {declare, form, lock, workload};
+
+unsafe extern "C" {
+    static __haltkick_locks_start: u8;
+    static __haltkick_locks_end: u8;
+    static __haltkick_workloads_start: u8;
+    static __haltkick_workloads_end: u8;
+    static __haltkick_code_start: u8;
+    static __haltkick_code_end: u8;
+    static __haltkick_run_start: u8;
+    static __haltkick_run_end: u8;
+}
+
+/// The table between two symbols of the linker script.
+///
+/// # Safety
+/// They are the ends of a section that is made of `T`s.
+unsafe fn table<T>(start: *const u8, end: *const u8) -> &'static [T] {
+    let bytes = end as usize - start as usize;
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(start.cast(), bytes / size_of::<T>()) }
+}
+
+fn locks() -> &'static [Descriptor] {
+    // SAFETY: the section's ends; `lock!` puts descriptors there, and nobody else puts anything.
+    unsafe { table(&raw const __haltkick_locks_start, &raw const __haltkick_locks_end) }
+}
+
+fn workloads() -> &'static [Descriptor] {
+    // SAFETY: as above, with `workload!`.
+    unsafe { table(&raw const __haltkick_workloads_start, &raw const __haltkick_workloads_end) }
+}
+
+/// The code of this run's lock.
+pub(crate) fn form_of_run() -> &'static Form {
+    // SAFETY: as above: `lock!` puts the code of each lock there, in the order of the descriptors.
+    let codes: &[LockCode] =
+        unsafe { table(&raw const __haltkick_code_start, &raw const __haltkick_code_end) };
+    let code = &codes[boot().lock as usize];
+    let form = if boot().flags.has(BootFlags::PARAVIRT) { &code.paravirt } else { &code.native };
+    form.as_ref().expect("the VMM checked that the lock has this form")
+}
+
+/// What each vCPU does in this run.
+pub(crate) fn workload_of_run() -> fn() {
+    // SAFETY: as above: `workload!` puts a function for each there, in the order of the descriptors.
+    let run: &[fn()] = unsafe { table(&raw const __haltkick_run_start, &raw const __haltkick_run_end) };
+    run[boot().workload as usize]
+}
+
+/// What this run's workload is.
+pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
+    WorkloadFlags(workloads()[boot().workload as usize].flags)
+}
+
+/// Index of the lock of that name.
+pub(crate) fn lock_named(name: &str) -> Option<u32> {
+    position(locks(), name)
+}
+
+/// Index of the workload of that name.
+pub(crate) fn workload_named(name: &str) -> Option<u32> {
+    position(workloads(), name)
+}
+
+fn position(entries: &[Descriptor], name: &str) -> Option<u32> {
+    let padded = |entry: &Descriptor| {
+        entry.name.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.iter().all(|&b| b == 0))
+    };
+    entries.iter().position(padded).map(|index| index as u32)
+}
+
+const fn points() -> [Descriptor; Point::ALL.len()] {
+    let mut points = [descriptor("", "", 0, &[]); Point::ALL.len()];
+    let mut i = 0;
+    while i < points.len() {
+        let point = Point::ALL[i];
+        assert!(point as usize == i && i < u64::BITS as usize, "points are numbered from 0, and fit a mask");
+        let activity = match point.activity() {
+            Some(activity) => activity as u32,
+            None => ACTIVITY_ANY,
+        };
+        points[i] = descriptor(point.name(), point.summary(), activity, &[]);
+        i += 1;
+    }
+    points
+}
+
+#[used]
+#[unsafe(link_section = ".haltkick.points")]
+static POINTS: [Descriptor; Point::ALL.len()] = points();
+
+/// An ELF note: sizes, type, owner padded to four bytes, descriptor.
+#[repr(C)]
+struct Note {
+    owner_bytes: u32,
+    descriptor_bytes: u32,
+    kind: u32,
+    owner: [u8; NOTE_OWNER.len().next_multiple_of(4)],
+    abi_version: u32,
+    vector_stub_bytes: u32,
+    vector_stubs: Unaligned,
+    fingerprint: [u32; 2],
+    features: [u32; 2],
+}
+
+const fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+/// A pointer that an ELF note holds at four-byte alignment.
+#[repr(C, packed(4))]
+struct Unaligned(*const u8);
+
+// SAFETY: an address in a note that only the VMM's loader reads.
+unsafe impl Sync for Unaligned {}
+
+#[used]
+#[unsafe(link_section = ".note.haltkick")]
+static NOTE: Note = Note {
+    owner_bytes: NOTE_OWNER.len() as u32,
+    descriptor_bytes: size_of::<ImageNote>() as u32,
+    kind: NOTE_TYPE,
+    owner: {
+        let mut owner = [0; NOTE_OWNER.len().next_multiple_of(4)];
+        let mut i = 0;
+        while i < NOTE_OWNER.len() {
+            owner[i] = NOTE_OWNER[i];
+            i += 1;
+        }
+        owner
+    },
+    abi_version: ABI_VERSION,
+    vector_stub_bytes: exceptions::STUB_BYTES,
+    vector_stubs: Unaligned(&raw const exceptions::STUBS),
+    fingerprint: halves(ABI_FINGERPRINT),
+    features: halves(Features::ORACLES.with(Features::UNLOCK_TIMES).with(Features::COSTS).0),
+};

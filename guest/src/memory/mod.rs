@@ -1,0 +1,470 @@
+//! The memory manager's machine: pages of the pool, this CPU's translation hardware, and the lock crate's locks.
+//!
+//! ```text
+//! pool   Page records | Vma slots | CPU lists | Memory, address spaces | pages
+//! ```
+//!
+//! The pool is mapped one to one, so that a page's physical address is where the kernel finds it.
+#![expect(unsafe_code, reason = "places objects in the pool, and reads page tables there")]
+
+use core::ptr::null_mut;
+use core::slice;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use haltkick_hypercalls::{LockFlags, MAX_VCPUS};
+use haltkick_locks::osq::Packed;
+use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, Rules2018, RwLock, RwSem, SleepDomain};
+use haltkick_mm::{
+    CpuList, Cpus, Error, Event, Exclusion, Machine, Memory, Mm, PAGE_BYTES, Page, Scheme, Sharing, Space,
+    USER_END, USER_START, Vma,
+};
+
+use crate::cpu::percpu::{add, boot, cpu, this};
+use crate::lock::kind::Kind;
+use crate::lock::oracle;
+use crate::lock::platform::{Guest, LINES};
+use crate::lock::registry::lock;
+use crate::monitor::hypercall;
+use crate::observe::events::MEMORY_EVENTS;
+use crate::observe::{activity, grace};
+use crate::traps::faults::{self, Access, Verdict};
+use crate::traps::mmu;
+use crate::traps::user::Signal;
+
+/// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
+pub(crate) struct Spin(QSpinLock<Pv>);
+/// The lock of the tree of areas: readers and writers in order of arrival.
+pub(crate) struct TreeLock(FairRwLock<QSpinLock<Pv>>);
+/// `mmap_sem`. That of the common address space is watched: its writers are the sections of lock 0.
+pub(crate) struct Semaphore {
+    semaphore: AnyRwSem,
+    is_watched: bool,
+}
+
+/// The same lock under the rules of two times.
+enum AnyRwSem {
+    Today(RwSem),
+    Of2018(RwSem<Packed, Rules2018>),
+}
+
+/// Whose rules `mmap_sem` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Today,
+    Of2018,
+}
+
+/// A way to serve page faults: the scheme, and what `mmap_sem` is like.
+pub(crate) type Serving = (Scheme, Rules);
+
+/// That of a run with any other lock.
+pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
+
+/// Calls a method of whichever it is.
+macro_rules! of_either {
+    ($semaphore:expr, $lock:ident => $call:expr) => {
+        match &$semaphore {
+            AnyRwSem::Today($lock) => $call,
+            AnyRwSem::Of2018($lock) => $call,
+        }
+    };
+}
+
+impl Semaphore {
+    /// Memory that each vCPU needs for such locks.
+    pub(crate) const CPU_BYTES: usize = size_of::<SleepingMemory>() / MAX_VCPUS;
+
+    /// A free one.
+    pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
+        let semaphore = match rules {
+            Rules::Today => AnyRwSem::Today(RwSem::with_rules()),
+            Rules::Of2018 => AnyRwSem::Of2018(RwSem::with_rules()),
+        };
+        Self { semaphore, is_watched }
+    }
+}
+
+static SPIN_DOMAIN: QSpinDomain<Guest, MAX_VCPUS, LINES> = QSpinDomain::new(Guest);
+type SleepingMemory = SleepDomain<Guest, Packed, MAX_VCPUS>;
+
+static SLEEP_DOMAIN: SleepingMemory = SleepDomain::new(Guest);
+
+impl Exclusion for Spin {
+    #[inline]
+    fn lock(&self) {
+        self.0.lock(&SPIN_DOMAIN);
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0.try_lock(&SPIN_DOMAIN).is_some()
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        self.0.unlock(&SPIN_DOMAIN, ());
+    }
+}
+
+impl Sharing for TreeLock {
+    #[inline]
+    fn read(&self) {
+        self.0.read(&SPIN_DOMAIN);
+    }
+
+    #[inline]
+    fn read_unlock(&self) {
+        self.0.read_unlock(&SPIN_DOMAIN, ());
+    }
+
+    #[inline]
+    fn write(&self) {
+        self.0.write(&SPIN_DOMAIN);
+    }
+
+    #[inline]
+    fn write_unlock(&self) {
+        self.0.write_unlock(&SPIN_DOMAIN, ());
+    }
+}
+
+impl Sharing for Semaphore {
+    #[inline]
+    fn read(&self) {
+        of_either!(self.semaphore, lock => lock.read(&SLEEP_DOMAIN));
+    }
+
+    #[inline]
+    fn read_unlock(&self) {
+        of_either!(self.semaphore, lock => lock.read_unlock(&SLEEP_DOMAIN));
+    }
+
+    // Who holds it for writing is what the VMM calls a holder.
+
+    #[inline]
+    fn write(&self) {
+        of_either!(self.semaphore, lock => lock.write(&SLEEP_DOMAIN));
+        // Relaxed, here and below: the VMM reads it when this vCPU has stopped.
+        activity::section_entered(&this().activity);
+        if self.is_watched {
+            oracle::enter(0);
+        }
+    }
+
+    #[inline]
+    fn write_unlock(&self) {
+        if self.is_watched {
+            oracle::leave(0);
+        }
+        of_either!(self.semaphore, lock => lock.write_unlock(&SLEEP_DOMAIN));
+        activity::section_left(&this().activity);
+        grace::section_left();
+    }
+}
+
+/// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
+/// readers.
+macro_rules! fault_scheme {
+    ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
+        enum $kind {}
+
+        impl Kind for $kind {
+            type Lock = Semaphore;
+            type Token = ();
+            type Domain = SleepingMemory;
+            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
+            const SHARES: bool = true;
+            const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
+
+            #[inline(always)]
+            fn new() -> Semaphore {
+                Semaphore::new(Rules::$rules, false)
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static SleepingMemory {
+                &SLEEP_DOMAIN
+            }
+
+            #[inline(always)]
+            fn lock(lock: &Semaphore) {
+                lock.write();
+            }
+
+            #[inline(always)]
+            fn unlock(lock: &Semaphore, (): ()) {
+                lock.write_unlock();
+            }
+
+            #[inline(always)]
+            fn read(lock: &Semaphore) {
+                lock.read();
+            }
+
+            #[inline(always)]
+            fn read_unlock(lock: &Semaphore, (): ()) {
+                lock.read_unlock();
+            }
+        }
+
+        lock! {
+            $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
+            paravirt $kind
+        }
+    };
+}
+
+fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem, MmapSem, Today);
+fault_scheme!(
+    "405" "mmap-sem-2018",
+    "the same under the rwsem of Linux 4.16: no stealing readers, no hand-off",
+    MmapSem2018,
+    MmapSem,
+    Of2018
+);
+fault_scheme!(
+    "410" "speculative",
+    "page faults without it, validated by a sequence count per area (2018)",
+    Speculative,
+    Speculative,
+    Today
+);
+fault_scheme!(
+    "415" "speculative-2018",
+    "the same beside the rwsem of Linux 4.16, for map and unmap and what is given up",
+    Speculative2018,
+    Speculative,
+    Of2018
+);
+fault_scheme!(
+    "417" "speculative-srcu",
+    "the same as first posted: areas are freed after a grace period, not by their last reference",
+    SpeculativeSrcu2018,
+    SpeculativeSrcu,
+    Of2018
+);
+fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma, PerVma, Today);
+
+/// What `init` has laid out. Written by vCPU 0 before any other vCPU runs.
+struct Layout {
+    pages: AtomicPtr<Page<Spin>>,
+    page_count: AtomicU64,
+    vmas: AtomicPtr<Vma>,
+    vma_count: AtomicU64,
+    lists: AtomicPtr<CpuList>,
+    memory: AtomicPtr<Memory<Guest>>,
+    /// Address of page 0.
+    base: AtomicU64,
+    /// One per vCPU, and one for all.
+    spaces: AtomicPtr<Mm<Guest>>,
+}
+
+static LAYOUT: Layout = Layout {
+    pages: AtomicPtr::new(null_mut()),
+    page_count: AtomicU64::new(0),
+    vmas: AtomicPtr::new(null_mut()),
+    vma_count: AtomicU64::new(0),
+    lists: AtomicPtr::new(null_mut()),
+    memory: AtomicPtr::new(null_mut()),
+    base: AtomicU64::new(0),
+    spaces: AtomicPtr::new(null_mut()),
+};
+
+/// The address space that each vCPU uses, null: none yet.
+static CURRENT: [AtomicPtr<Mm<Guest>>; MAX_VCPUS] = [const { AtomicPtr::new(null_mut()) }; MAX_VCPUS];
+
+/// Areas per page: one for four pages is more than any workload has.
+const PAGES_PER_VMA: usize = 4;
+
+/// Lays out the pool. vCPU 0, before the others start. `serving` is that of the run's lock.
+pub(crate) fn init(serving: Option<Serving>) {
+    let vcpus = boot().vcpus as usize;
+    let mut next = boot().pool.0;
+    let end = next + boot().pool_bytes;
+    let all_pages = (boot().pool_bytes / PAGE_BYTES) as usize;
+    let vmas = all_pages / PAGES_PER_VMA;
+    let records = place(&mut next, end, all_pages, |_| Page::new(Spin(QSpinLock::new())));
+    let slots = place(&mut next, end, vmas, |_| Vma::new());
+    let lists = place(&mut next, end, vcpus, |_| CpuList::new());
+    let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
+    let spaces = place(&mut next, end, vcpus + 1, |number| {
+        let spin = || QSpinLock::new();
+        Mm::new(
+            scheme,
+            Semaphore::new(rules, number == vcpus),
+            TreeLock(FairRwLock::new(spin())),
+            Spin(spin()),
+        )
+    });
+    let memory_at = place_uninit::<Memory<Guest>>(&mut next, end, 1);
+    let base = next.next_multiple_of(PAGE_BYTES);
+    let page_count = end.saturating_sub(base) / PAGE_BYTES;
+    // Relaxed: the hypercall that starts the other vCPUs comes later.
+    LAYOUT.pages.store(records, Ordering::Relaxed);
+    LAYOUT.page_count.store(page_count, Ordering::Relaxed);
+    LAYOUT.vmas.store(slots, Ordering::Relaxed);
+    LAYOUT.vma_count.store(vmas as u64, Ordering::Relaxed);
+    LAYOUT.lists.store(lists, Ordering::Relaxed);
+    LAYOUT.base.store(base, Ordering::Relaxed);
+    LAYOUT.spaces.store(spaces, Ordering::Relaxed);
+    // SAFETY: reserved just now, aligned, and used by nobody else.
+    unsafe { memory_at.write(Memory::new(Guest, Spin(QSpinLock::new()))) };
+    LAYOUT.memory.store(memory_at, Ordering::Relaxed);
+}
+
+/// Room for `count` objects.
+fn place_uninit<T>(next: &mut u64, end: u64, count: usize) -> *mut T {
+    let at = next.next_multiple_of(align_of::<T>() as u64);
+    *next = at + (count * size_of::<T>()) as u64;
+    assert!(
+        *next <= end,
+        "out of memory: the pool is too small for the memory manager itself: ask for more --memory"
+    );
+    at as *mut T
+}
+
+/// `count` objects.
+fn place<T>(next: &mut u64, end: u64, count: usize, object: impl Fn(usize) -> T) -> *mut T {
+    let at: *mut T = place_uninit(next, end, count);
+    for i in 0..count {
+        // SAFETY: within the room that was just reserved in the pool, which is mapped, aligned and nobody else's.
+        unsafe { at.add(i).write(object(i)) };
+    }
+    at
+}
+
+/// All memory there is.
+pub(crate) fn memory() -> &'static Memory<Guest> {
+    // SAFETY: `init` has placed it, on vCPU 0 before any workload; it lives as long as the guest.
+    unsafe { &*LAYOUT.memory.load(Ordering::Relaxed) }
+}
+
+/// The calling vCPU's address space: the common one, or one of its own. The first to come opens it.
+pub(crate) fn join(shared: bool) -> Space<'static, Guest> {
+    /// Address spaces that are open, 0: not yet, 1: being opened, 2: open.
+    static COMMON: AtomicU64 = AtomicU64::new(0);
+    let number = if shared { boot().vcpus as usize } else { cpu() };
+    // SAFETY: `init` has placed one more than there are vCPUs; they live as long as the guest.
+    let mm: &'static Mm<Guest> = unsafe { &*LAYOUT.spaces.load(Ordering::Relaxed).add(number) };
+    let space = Space { memory: memory(), mm };
+    let open =
+        || assert!(space.open().is_ok(), "out of memory: not even a page table: ask for more --memory");
+    if !shared {
+        open();
+    } else if COMMON.compare_exchange(0, 1, Ordering::Acquire, Ordering::Acquire).is_ok() {
+        open();
+        // Release: pairs with the acquire below.
+        COMMON.store(2, Ordering::Release);
+    }
+    while shared && COMMON.load(Ordering::Acquire) != 2 {
+        hypercall::yield_to(None);
+    }
+    space.join();
+    CURRENT[cpu()].store(core::ptr::from_ref(mm).cast_mut(), Ordering::Relaxed);
+    faults::set_handler(serve);
+    // SAFETY: `prepare_root` has given it the kernel's part; the rest maps pages of the pool that are nobody's.
+    unsafe { mmu::load_root(space.root()) };
+    space
+}
+
+/// The calling vCPU's page faults.
+fn serve(address: u64, access: Access) -> Verdict {
+    let mm = CURRENT[cpu()].load(Ordering::Relaxed);
+    if mm.is_null() || !(USER_START..USER_END).contains(&address) {
+        return Verdict::NotMine;
+    }
+    // SAFETY: `join` has stored it; address spaces live as long as the guest.
+    let space = Space { memory: memory(), mm: unsafe { &*mm } };
+    let access = match access {
+        Access::Read => haltkick_mm::Access::Read,
+        Access::Write => haltkick_mm::Access::Write,
+    };
+    match space.fault(address, access) {
+        Ok(()) => Verdict::Retry,
+        Err(Error::NotMapped) => Verdict::Signal(Signal::NotMapped),
+        Err(Error::NotAllowed) => Verdict::Signal(Signal::NotAllowed),
+        Err(Error::OutOfMemory | Error::NoRoom | Error::Invalid) => Verdict::Signal(Signal::OutOfMemory),
+    }
+}
+
+/// More pages than this are forgotten by reloading CR3.
+const MOST_SINGLY: u64 = 8;
+
+impl Machine for Guest {
+    type Spin = Spin;
+    type TreeLock = TreeLock;
+    type Semaphore = Semaphore;
+
+    #[inline(always)]
+    fn pages(&self) -> &[Page<Spin>] {
+        // SAFETY: `init` has placed at least as many; it stored the length before `Memory::new` asked.
+        unsafe {
+            slice::from_raw_parts(
+                LAYOUT.pages.load(Ordering::Relaxed),
+                LAYOUT.page_count.load(Ordering::Relaxed) as usize,
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn vmas(&self) -> &[Vma] {
+        // SAFETY: as above.
+        unsafe {
+            slice::from_raw_parts(
+                LAYOUT.vmas.load(Ordering::Relaxed),
+                LAYOUT.vma_count.load(Ordering::Relaxed) as usize,
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn cpu_lists(&self) -> &[CpuList] {
+        // SAFETY: as above, one per vCPU.
+        unsafe { slice::from_raw_parts(LAYOUT.lists.load(Ordering::Relaxed), boot().vcpus as usize) }
+    }
+
+    #[inline(always)]
+    fn base(&self) -> u64 {
+        LAYOUT.base.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn entry(&self, page: u32, index: usize) -> &AtomicU64 {
+        debug_assert!(index < haltkick_mm::ENTRIES);
+        let address = self.base() + u64::from(page) * PAGE_BYTES + index as u64 * 8;
+        // SAFETY: the memory manager passes numbers of pages that there are. As a page table or not, kernel code makes
+        // nothing but atomic words of it.
+        unsafe { &*(address as *const AtomicU64) }
+    }
+
+    #[inline]
+    fn clear(&self, page: u32) {
+        // Word by word, each atomic: a late walker of a page table that the page once was may load from it, and gets the old
+        // entry or none. Relaxed: what makes the page visible is a store of its own.
+        (0..haltkick_mm::ENTRIES).for_each(|index| self.entry(page, index).store(0, Ordering::Relaxed));
+    }
+
+    fn prepare_root(&self, page: u32) {
+        // SAFETY: the VMM's top-level page table, mapped one to one; its first entry never changes.
+        let kernel = unsafe { &*(boot().page_table.0 as *const AtomicU64) };
+        self.entry(page, 0).store(kernel.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn invalidate(&self, cpus: &Cpus, address: u64, bytes: u64, tables: bool) {
+        if tables || bytes > MOST_SINGLY * PAGE_BYTES {
+            let mm = CURRENT[cpu()].load(Ordering::Relaxed);
+            // SAFETY: `join` has stored it, and loaded this very table.
+            unsafe { mmu::load_root(Space { memory: memory(), mm: &*mm }.root()) };
+        } else {
+            (0..bytes).step_by(PAGE_BYTES as usize).for_each(|offset| mmu::invalidate_page(address + offset));
+        }
+        let page = (!tables && bytes == PAGE_BYTES).then_some(address);
+        let asked = mmu::invalidate_others(cpus.iter(), page);
+        self.event(Event::TlbRemoteFlush, asked);
+    }
+
+    #[inline(always)]
+    fn event(&self, event: Event, n: u64) {
+        add(&this().results.lock_events[MEMORY_EVENTS + event as usize], n);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the guest asks of the VMM: one port write each, see `haltkick_hypercalls`; sleep and kick also of KVM, see `halt`.
+#![expect(unsafe_code, reason = "port I/O is an instruction that Rust has no safe form of")]
+
+use core::arch::asm;
+
+use haltkick_hypercalls::{
+    BootFlags, PORT_BOOTED, PORT_CONSOLE, PORT_EXCEPTION, PORT_EXIT, PORT_INVALIDATE, PORT_KICK, PORT_PANIC,
+    PORT_POINT, PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
+};
+
+use crate::cpu::halt;
+use crate::cpu::percpu::boot;
+use crate::monitor::serve::serve;
+
+#[inline(always)]
+fn out(port: u16, value: u32) {
+    if boot().flags.has(BootFlags::BARE) {
+        return serve(port, value);
+    }
+    // SAFETY: the VMM serves every port of the hypercall block, and returns with all registers as they were. The
+    // asm block is a memory barrier for the compiler (no `nomem`): a wait may return because another vCPU wrote.
+    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags)) }
+}
+
+/// Sleeps until the next kick; returns at once if one was latched.
+#[inline(always)]
+pub(crate) fn wait() {
+    if halt::is_on() { halt::wait() } else { out(PORT_WAIT, 0) }
+}
+
+/// Wakes vCPU `cpu`; latched if it does not sleep.
+#[inline(always)]
+pub(crate) fn kick(cpu: u32) {
+    if halt::is_on() { halt::kick(cpu) } else { out(PORT_KICK, cpu) }
+}
+
+/// Gives up the slice, to `cpu` or to anyone.
+#[inline(always)]
+pub(crate) fn yield_to(cpu: Option<u32>) {
+    match cpu {
+        Some(cpu) if halt::yields() => halt::yield_to(cpu),
+        _ => out(PORT_YIELD, cpu.unwrap_or(YIELD_TO_ANY)),
+    }
+}
+
+/// The boot vCPU is done; the others may start.
+pub(crate) fn booted() {
+    out(PORT_BOOTED, 0);
+}
+
+/// Makes the vCPUs that were asked to drop cached translations do so; see `mmu`.
+pub(crate) fn invalidate() {
+    out(PORT_INVALIDATE, 0);
+}
+
+/// This vCPU passes `point`; returns when it may go on.
+#[inline]
+pub(crate) fn point(point: u32) {
+    out(PORT_POINT, point);
+}
+
+/// One byte of text.
+pub(crate) fn console(byte: u8) {
+    out(PORT_CONSOLE, u32::from(byte));
+}
+
+/// The fixed amount of work is done.
+pub(crate) fn work_done() {
+    out(PORT_WORK_DONE, 0);
+}
+
+/// This vCPU is done.
+pub(crate) fn exit() -> ! {
+    never(PORT_EXIT)
+}
+
+/// The report of this vCPU says why.
+pub(crate) fn panic() -> ! {
+    never(PORT_PANIC)
+}
+
+/// The report of this vCPU holds the frame.
+pub(crate) fn exception() -> ! {
+    never(PORT_EXCEPTION)
+}
+
+/// The VMM does not enter this vCPU again; if it did, it would be told the same once more.
+fn never(port: u16) -> ! {
+    loop {
+        out(port, 0);
+    }
+}

@@ -1,0 +1,39 @@
+//! What this vCPU does, as it tells the VMM: for attribution, and as its plea not to be taken off just now.
+//!
+//! A number of sections, which the workloads count, and what a lock has announced last; [`Activity::among`] says what comes
+//! of the two. This vCPU alone writes both, and the VMM reads the outcome when it has stopped.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use haltkick_hypercalls::Activity as Line;
+use haltkick_locks::Activity;
+
+use crate::cpu::percpu::this;
+
+/// One more critical section of the vCPU that `activity` is of.
+#[inline(always)]
+pub(crate) fn section_entered(activity: &Line) {
+    activity.sections.store(activity.sections.load(Relaxed) + 1, Relaxed);
+    activity.state.store(Activity::Holder as u32, Relaxed);
+}
+
+/// One less.
+#[inline(always)]
+pub(crate) fn section_left(activity: &Line) {
+    let left = activity.sections.load(Relaxed) - 1;
+    activity.sections.store(left, Relaxed);
+    activity.state.store(if left == 0 { Activity::Other } else { Activity::Holder } as u32, Relaxed);
+}
+
+/// Whether it is in any.
+#[inline(always)]
+pub(crate) fn is_in_section() -> bool {
+    this().activity.sections.load(Relaxed) != 0
+}
+
+/// What a lock says that it does.
+#[inline(always)]
+pub(crate) fn announce(announced: Activity) {
+    let activity = &this().activity;
+    activity.state.store(announced.among(activity.sections.load(Relaxed)) as u32, Relaxed);
+}

@@ -1,0 +1,244 @@
+//! 256 vector stubs, and what becomes of what they catch.
+//!
+//! Ring 0 may be interpreted (half a microsecond an instruction), so that nothing is done there that can be done
+//! elsewhere. Four vectors are served:
+//! - #PF: the stub leaves address, error code and RAX at the top of the exception stack and returns to
+//!   [`haltkick_page_fault`](page_fault) in the interrupted ring, on the interrupted stack (this target has no red zone).
+//!   That one ends with an IRETQ of its own, which needs no privilege to return to the same ring.
+//! - #BP: what ring 3 asks of ring 0, see `mmu`.
+//! - The interrupt that ends a HLT, see `halt`: acknowledged, and that is all.
+//! - NMI: the VMM says that translations have gone stale. That of one page is dropped, or CR3 reloaded.
+//!
+//! Whatever else comes is reported and stops the guest.
+#![expect(unsafe_code, reason = "interrupt entry code and the frames it leaves on the stacks")]
+
+use core::arch::{asm, global_asm};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, VcpuArea, WAKE_VECTOR};
+
+use crate::cpu::{apic, percpu};
+use crate::monitor::hypercall;
+use crate::traps::{faults, user};
+
+/// Bytes per stub, as the image's note says.
+pub(crate) const STUB_BYTES: u32 = 64;
+
+/// In EDX at an INT3: drop the translation of the page at RAX.
+pub(crate) const SERVICE_INVALIDATE_PAGE: u32 = 0x6b1c_0001;
+/// In EDX at an INT3: load CR3 from RAX.
+pub(crate) const SERVICE_LOAD_CR3: u32 = 0x6b1c_0002;
+
+const PAGE_FAULT: u64 = 14;
+
+// Stub n pushes an error code where the CPU did not (SDM vol. 3, 6.15), then its number. The direction flag is
+// cleared for the System V ABI; nothing is restored, because nothing returns.
+//
+// The #PF stub finds the error code at the stack's top minus 48, leaves RAX at minus 56 and CR2 at minus 64, and takes
+// with it the interrupted RIP in RAX. Nothing overwrites these before `haltkick_page_fault` has read them: it causes no
+// exception until then. Under our VMM the NMI has another stack; in bare mode there is none, since nobody sends any, and no page
+// fault either that is served.
+global_asm!(
+    ".pushsection .text.haltkick_vectors, \"ax\"",
+    ".global haltkick_vectors",
+    ".p2align 6",
+    "haltkick_vectors:",
+    ".set vector, 0",
+    ".rept 256",
+    // Where the image's note says that the stub is. The assembler refuses to go back, so that none is too long.
+    ".org haltkick_vectors + vector * {stub_bytes}",
+    ".if vector == 14",
+    "push rax",
+    "mov rax, cr2",
+    "push rax",
+    "mov eax, offset haltkick_page_fault",
+    "xchg rax, [rsp + 24]",
+    "add rsp, 24",
+    "iretq",
+    ".elseif vector == 2",
+    "push rax",
+    "xor eax, eax",
+    "xchg rax, gs:[{stale}]",
+    "test al, {all}",
+    "jnz 2f",
+    "invlpg [rax]",
+    "pop rax",
+    "iretq",
+    "2: mov rax, cr3",
+    "mov cr3, rax",
+    "pop rax",
+    "iretq",
+    ".elseif vector == {wake}",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "cmp byte ptr [rip + {apic_in_memory}], 0",
+    "jne 2f",
+    "mov ecx, 0x80b", // x2APIC: end of interrupt
+    "xor eax, eax",
+    "xor edx, edx",
+    "wrmsr",
+    "jmp 3f",
+    "2: mov eax, 0xfee000b0", // xAPIC: the same
+    "mov dword ptr [rax], 0",
+    "3: pop rdx",
+    "pop rcx",
+    "pop rax",
+    "iretq",
+    ".elseif vector == 3",
+    "cmp edx, {invalidate_page}",
+    "jne 3f",
+    "invlpg [rax]",
+    "iretq",
+    "3: cmp edx, {load_cr3}",
+    "jne 4f",
+    "mov cr3, rax",
+    "iretq",
+    "4: push 0",
+    "push vector",
+    "jmp haltkick_exception",
+    ".else",
+    ".if !(vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30)",
+    "push 0",
+    ".endif",
+    "push vector",
+    "jmp haltkick_exception",
+    ".endif",
+    ".set vector, vector + 1",
+    ".endr",
+    ".org haltkick_vectors + 256 * {stub_bytes}",
+    "haltkick_exception:",
+    "cld",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {report}",
+    "ud2",
+    // In the interrupted ring. First an IRETQ frame and the registers that a call may change: a `Trap`.
+    "haltkick_page_fault:",
+    "push rax",
+    "push rax",
+    "pushfq",
+    "push rax",
+    "push rax",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push r8",
+    "push r9",
+    "push r10",
+    "push r11",
+    "mov ecx, ss",
+    "mov [rsp + 13*8], rcx",
+    "lea rcx, [rsp + 14*8]",
+    "mov [rsp + 12*8], rcx",
+    "mov ecx, cs",
+    "mov [rsp + 10*8], rcx",
+    "mov rcx, gs:[{exception_stack}]",
+    "mov rdx, [rcx - 56]",
+    "mov [rsp + 8*8], rdx",
+    "mov rdi, rsp",
+    "mov rsi, [rcx - 64]",
+    "mov rdx, [rcx - 48]",
+    "cld",
+    "push rbx",
+    "mov rbx, rsp",
+    "and rsp, -16",
+    "call {page_fault}",
+    "mov rsp, rbx",
+    "pop rbx",
+    "pop r11",
+    "pop r10",
+    "pop r9",
+    "pop r8",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "iretq",
+    ".popsection",
+    stub_bytes = const STUB_BYTES,
+    wake = const WAKE_VECTOR,
+    apic_in_memory = sym apic::IN_MEMORY,
+    report = sym report,
+    page_fault = sym page_fault,
+    exception_stack = const EXCEPTION_STACK_OFFSET,
+    invalidate_page = const SERVICE_INVALIDATE_PAGE,
+    load_cr3 = const SERVICE_LOAD_CR3,
+    stale = const offset_of!(VcpuArea, invalidation) + offset_of!(Invalidation, stale),
+    all = const STALE_ALL,
+);
+
+unsafe extern "C" {
+    /// The stubs, for the image's note.
+    #[link_name = "haltkick_vectors"]
+    pub(crate) static STUBS: u8;
+}
+
+/// What a stub and the CPU have pushed, lowest address first.
+#[repr(C)]
+struct Frame {
+    vector: u64,
+    error_code: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+extern "C" fn report(frame: &Frame) -> ! {
+    let cr2: u64;
+    // SAFETY: every vector is entered through an interrupt gate to ring 0, where CR2 may be read.
+    unsafe { asm!("mov {}, cr2", out(reg) cr2, options(nomem, nostack, preserves_flags)) };
+    give_up(frame, cr2)
+}
+
+/// What `haltkick_page_fault` has saved, lowest address first. The handler may change any of it.
+#[repr(C)]
+struct Trap {
+    _r11_to_rcx: [u64; 8],
+    rax: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+/// A page fault at `address`. On return the interrupted code goes on as `trap` says.
+extern "C" fn page_fault(trap: &mut Trap, address: u64, error_code: u64) {
+    match (faults::handle(address, error_code), user::after_access(trap.rip)) {
+        (faults::Verdict::Retry, _) => {}
+        (faults::Verdict::Signal(signal), Some(end)) => {
+            trap.rax = signal as u64;
+            trap.rip = end;
+        }
+        (faults::Verdict::Signal(_) | faults::Verdict::NotMine, _) => {
+            let Trap { rip, cs, rflags, rsp, ss, .. } = *trap;
+            give_up(&Frame { vector: PAGE_FAULT, error_code, rip, cs, rflags, rsp, ss }, address)
+        }
+    }
+}
+
+/// Tells the VMM of an exception that nobody handles.
+fn give_up(frame: &Frame, cr2: u64) -> ! {
+    let report = &percpu::this().report;
+    // Relaxed: the VMM reads the report after the exit that ends this vCPU.
+    for (field, value) in [
+        (&report.code, frame.vector),
+        (&report.error_code, frame.error_code),
+        (&report.rip, frame.rip),
+        (&report.cs, frame.cs),
+        (&report.rflags, frame.rflags),
+        (&report.rsp, frame.rsp),
+        (&report.cr2, cr2),
+    ] {
+        field.store(value, Ordering::Relaxed);
+    }
+    let _ = frame.ss;
+    hypercall::exception()
+}

@@ -1,0 +1,79 @@
+//! Memory for what a workload builds at its start, and one thing built by one vCPU for all.
+#![expect(unsafe_code, reason = "hands out parts of a static, and shares what one vCPU has built in it")]
+
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use haltkick_grants::Memory;
+
+use crate::cpu::percpu::{boot, control, cpu};
+use crate::monitor::hypercall;
+
+/// Enough for 256 disks and 1024 vCPUs.
+const BYTES: usize = 24 << 20;
+
+/// A static that is given out from its beginning, and never taken back. Pages that nobody writes cost nothing.
+#[repr(C, align(4096))]
+pub(crate) struct Arena {
+    bytes: UnsafeCell<[u8; BYTES]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: `slice` gives each byte to one caller only.
+unsafe impl Sync for Arena {}
+
+/// The guest's arena.
+pub(crate) static ARENA: Arena = Arena { bytes: UnsafeCell::new([0; BYTES]), used: AtomicUsize::new(0) };
+
+impl Memory for Arena {
+    fn slice<T: Sync>(&self, length: usize, mut make: impl FnMut(usize) -> T) -> &'static [T] {
+        let bytes = length * size_of::<T>();
+        // Relaxed: whoever the slice is shown to is shown it by other means.
+        let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            let start = used.next_multiple_of(align_of::<T>());
+            start.checked_add(bytes).filter(|end| *end <= BYTES)
+        });
+        let Ok(used) = claimed else {
+            panic!("the workload needs more than {} MiB: use fewer --locks or vCPUs", BYTES >> 20)
+        };
+        let start = used.next_multiple_of(align_of::<T>());
+        // SAFETY: `start + bytes <= BYTES`. The arena is aligned to 4096, so `start` is as aligned as `T`.
+        let first = unsafe { self.bytes.get().cast::<u8>().add(start) }.cast::<T>();
+        const { assert!(align_of::<T>() <= 4096) };
+        for index in 0..length {
+            // SAFETY: within the bytes from `start` on, which `fetch_update` gave to this caller alone.
+            unsafe { first.add(index).write(make(index)) };
+        }
+        // SAFETY: initialised above, in a static, and nobody else has these bytes.
+        unsafe { core::slice::from_raw_parts(first, length) }
+    }
+}
+
+/// What vCPU 0 makes, for all vCPUs; they wait until it is there, and then all are ready.
+///
+/// # Safety
+/// All vCPUs of a run must ask for the same `T`, and only once.
+pub(crate) unsafe fn shared<T: Sync>(make: impl FnOnce() -> T) -> &'static T {
+    static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+    if cpu() == 0 {
+        let mut make = Some(make);
+        let made = ARENA.slice(1, |_| make.take().expect("one value is made")());
+        // Release: pairs with the acquire below.
+        SHARED.store(ptr::from_ref(&made[0]).cast_mut().cast(), Ordering::Release);
+        (1..boot().vcpus).for_each(hypercall::kick);
+    }
+    let made = loop {
+        // Acquire: pairs with the release above.
+        let made = SHARED.load(Ordering::Acquire).cast::<T>();
+        if !made.is_null() {
+            break made;
+        }
+        // The kick is latched if it came first.
+        hypercall::wait();
+    };
+    // Relaxed: the VMM counts.
+    control().ready.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: vCPU 0 stored the address of a `T` (the caller's promise) that stays where it is.
+    unsafe { &*made }
+}

@@ -1,0 +1,83 @@
+//! What sections touch: cache lines that belong to a lock, which each section walks and partly writes.
+
+use core::hint::black_box;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use haltkick_grants::Memory as _;
+
+use crate::cpu::percpu::{add, boot, cpu};
+use crate::lock::calls;
+use crate::work::arena::ARENA;
+
+/// A line of data.
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// The first line of all. Written by vCPU 0 before any other runs.
+static LINES: AtomicPtr<Line> = AtomicPtr::new(core::ptr::null_mut());
+
+/// vCPU 0, before any other vCPU runs: makes the lines. Without a lock each vCPU has its own, since what sections do to
+/// each other's lines is not what the lock costs.
+pub(crate) fn prepare() {
+    let owners = if calls::excludes() { boot().lock_count } else { boot().vcpus };
+    let lines = owners as usize * boot().footprint_lines as usize;
+    if lines > 0 {
+        let lines = ARENA.slice(lines, |_| Line(AtomicU64::new(0)));
+        // Relaxed: the hypercall that starts the other vCPUs comes later.
+        LINES.store(lines.as_ptr().cast_mut(), Ordering::Relaxed);
+    }
+}
+
+/// The lines of all locks.
+pub(crate) struct Footprint {
+    lines: &'static [Line],
+    each: usize,
+    dirty: usize,
+}
+
+impl Footprint {
+    #[expect(unsafe_code, reason = "a slice whose beginning lies in an atomic")]
+    pub(crate) fn of_run() -> Self {
+        let (each, dirty) = (boot().footprint_lines as usize, boot().dirty_lines as usize);
+        let owners = if calls::excludes() { boot().lock_count } else { boot().vcpus } as usize;
+        let first = LINES.load(Ordering::Relaxed);
+        let lines = if first.is_null() {
+            &[]
+        } else {
+            // SAFETY: `prepare` has made so many there; they live as long as the guest.
+            unsafe { core::slice::from_raw_parts(first, owners * each) }
+        };
+        Self { lines, each, dirty: dirty.min(each) }
+    }
+
+    #[inline(always)]
+    fn of(&self, lock: usize) -> &'static [Line] {
+        let owner = if calls::excludes() { lock } else { cpu() };
+        &self.lines[owner * self.each..][..self.each]
+    }
+
+    /// Reads each line of lock `lock`.
+    #[inline(always)]
+    pub(crate) fn walk(&self, lock: usize) {
+        if self.each > 0 {
+            read(self.of(lock));
+        }
+    }
+
+    /// Reads each line of lock `lock`, and writes the first ones.
+    #[inline(always)]
+    pub(crate) fn walk_and_write(&self, lock: usize) {
+        if self.each > 0 {
+            let (dirty, clean) = self.of(lock).split_at(self.dirty);
+            // The lock orders it.
+            dirty.iter().for_each(|line| add(&line.0, 1));
+            read(clean);
+        }
+    }
+}
+
+#[inline(never)]
+fn read(lines: &[Line]) {
+    let sum = lines.iter().fold(0, |sum: u64, line| sum.wrapping_add(line.0.load(Ordering::Relaxed)));
+    black_box(sum);
+}

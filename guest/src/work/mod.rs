@@ -1,0 +1,8 @@
+//! What workloads are made of: choices, memory, lines to touch, jobs to share, an end at rest.
+
+pub(crate) mod arena;
+pub(crate) mod at_rest;
+pub(crate) mod choice;
+pub(crate) mod footprint;
+pub(crate) mod pool;
+pub(crate) mod random;
