@@ -136,7 +136,7 @@ check: setup _narrow-target
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
-    RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --target-dir target/loom --test loom -- -D warnings
+    RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg coherence" cargo clippy --package haltkick-locks --target-dir target/coherence --test coherence -- -D warnings
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings

@@ -26,7 +26,6 @@ mod maintain;
 mod map;
 mod maptrack;
 mod memory;
-mod mutant;
 mod order;
 mod rest;
 mod scheme;
@@ -40,6 +39,8 @@ mod unmap;
 mod vcpu;
 mod window;
 mod world;
+
+use haltkick_locks::mutant;
 
 pub use access::{DEVICE_MAP, HOST_MAP, READONLY_MAP};
 pub use copy::{CopyRequest, Place};

@@ -16,7 +16,8 @@ mod event;
 pub mod futex;
 mod lock;
 pub mod mcs;
-mod mutant;
+#[doc(hidden)]
+pub mod mutant;
 pub mod mutex;
 mod nesting;
 mod none;

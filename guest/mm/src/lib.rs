@@ -26,7 +26,6 @@ mod deferred;
 mod event;
 mod machine;
 mod mm;
-mod mutant;
 mod page;
 mod per_vma;
 mod sequence;
@@ -36,6 +35,8 @@ mod sync;
 mod table;
 mod tree;
 mod vma;
+
+use haltkick_locks::mutant;
 
 pub use event::Event;
 pub use machine::{Access, Cpus, Error, Exclusion, Machine, Sharing, Step};

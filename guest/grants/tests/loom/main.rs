@@ -12,8 +12,6 @@
 #[expect(dead_code, reason = "not every part of a page table in miniature has an order of its own")]
 #[path = "../../src/frames.rs"]
 mod frames;
-#[path = "../../src/mutant.rs"]
-mod mutant;
 #[expect(dead_code, reason = "swaps and hostile writes have no order")]
 #[path = "../../src/shared.rs"]
 mod shared;
@@ -37,6 +35,7 @@ pub(crate) trait Memory {
 pub(crate) use status::Status;
 
 use frames::Frames;
+use haltkick_locks::mutant;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;

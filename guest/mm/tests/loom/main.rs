@@ -11,8 +11,6 @@
 
 #![cfg(loom)]
 
-#[path = "../../src/mutant.rs"]
-mod mutant;
 #[path = "../../src/sequence.rs"]
 mod sequence;
 
@@ -23,6 +21,7 @@ mod sync {
 
 use std::sync::atomic::AtomicBool;
 
+use haltkick_locks::mutant;
 use loom::{
     sync::{
         Arc,
