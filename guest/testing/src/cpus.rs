@@ -162,10 +162,15 @@ impl Cpus {
 
     /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
     pub fn run(&self, cpu: impl Fn(usize) + Sync) {
+        self.run_some(self.cpus.len(), cpu);
+    }
+
+    /// The same on the first so many.
+    pub fn run_some(&self, cpus: usize, cpu: impl Fn(usize) + Sync) {
         let _watchdog = crate::Watchdog::new(self);
-        let barrier = std::sync::Barrier::new(self.cpus.len());
+        let barrier = std::sync::Barrier::new(cpus);
         std::thread::scope(|scope| {
-            for i in 0..self.cpus.len() {
+            for i in 0..cpus {
                 let (cpu, barrier) = (&cpu, &barrier);
                 scope.spawn(move || {
                     Self::become_cpu(i);

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use crate::posted::Posted;
-use crate::support::{GRANTER, Heap, MAPPER, Step, Threads, Tickets, on_each_vcpu, steps, world};
+use crate::support::{GRANTER, Heap, MAPPER, MOST_VCPUS, Step, Tickets, cpus, on_each_vcpu, steps, world};
 use haltkick_grants::*;
 use haltkick_locks::Platform;
+use haltkick_testing::Cpus;
 
-const VCPUS: usize = if cfg!(miri) { 2 } else { 6 };
+const VCPUS: usize = if cfg!(miri) { 2 } else { MOST_VCPUS };
 const DISKS: usize = if cfg!(miri) { 1 } else { 4 };
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 
@@ -152,7 +153,7 @@ fn a_writer_gets_past_mappers_that_never_pause() {
     let stream = Stream::<Split<Tickets>>::new(&Heap, 1, VCPUS, Arrangement::default());
     on_each_vcpu(VCPUS, 1, |vcpu| {
         stream.grant_in_vain(vcpu);
-        let writes = Threads.cpu() == 0;
+        let writes = cpus().cpu() == 0;
         for _ in 0..ROUNDS {
             if writes { stream.grow_in_vain(vcpu) } else { stream.map_in_vain(vcpu) }
         }
@@ -167,12 +168,12 @@ fn without_locks_somebody_notices() {
     struct None;
     impl Kernel for None {
         type Lock = haltkick_locks::NoLock;
-        type Domain = Threads;
+        type Domain = Cpus;
         fn new_lock() -> Self::Lock {
             haltkick_locks::NoLock::new()
         }
-        fn domain() -> &'static Threads {
-            &Threads
+        fn domain() -> &'static Cpus {
+            cpus()
         }
     }
     let world = world::<Single<None>>(VCPUS);

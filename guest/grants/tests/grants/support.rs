@@ -1,14 +1,17 @@
 //! Grant tables on host threads.
 
-use std::cell::{Cell, RefCell};
-use std::sync::Barrier;
-use std::thread;
+use std::cell::{OnceCell, RefCell};
 
 use haltkick_grants::{Kernel, Memory, Sizes, Taken, Vcpu, World};
-use haltkick_locks::{Event, Platform};
+use haltkick_locks::Activity;
+use haltkick_testing::Cpus;
+
+/// Most vCPUs of a test.
+pub(crate) const MOST_VCPUS: usize = 6;
 
 thread_local! {
-    static CPU: Cell<usize> = const { Cell::new(0) };
+    /// The machine of this thread's test.
+    static CPUS: OnceCell<&'static Cpus> = const { OnceCell::new() };
     /// What this thread's kernel has done, where somebody wants to know.
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
 }
@@ -35,43 +38,9 @@ pub(crate) fn steps(section: impl FnOnce()) -> Vec<Step> {
     STEPS.take().expect("set above")
 }
 
-/// Threads that play vCPUs.
-pub(crate) struct Threads;
-
-impl Platform for Threads {
-    fn cpu(&self) -> usize {
-        CPU.get()
-    }
-
-    fn pause(&self) {
-        thread::yield_now();
-    }
-
-    fn now(&self) -> u64 {
-        0
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        0
-    }
-
-    fn wait(&self, still: impl Fn() -> bool) {
-        if still() {
-            thread::yield_now();
-        }
-    }
-
-    fn kick(&self, _: usize) {}
-
-    fn is_preempted(&self, _: usize) -> bool {
-        false
-    }
-
-    fn yield_to(&self, _: Option<usize>) {
-        thread::yield_now();
-    }
-
-    fn count(&self, _: Event, _: u64) {}
+/// The machine on which the calling thread plays a vCPU. It stays until the process ends, for kernels have it for ever.
+pub(crate) fn cpus() -> &'static Cpus {
+    CPUS.with(|cpus| *cpus.get_or_init(|| Box::leak(Box::new(Cpus::impatient(MOST_VCPUS)))))
 }
 
 /// A kernel made of ticket locks.
@@ -79,14 +48,14 @@ pub(crate) struct Tickets;
 
 impl Kernel for Tickets {
     type Lock = haltkick_locks::Ticket;
-    type Domain = Threads;
+    type Domain = Cpus;
 
     fn new_lock() -> Self::Lock {
         haltkick_locks::Ticket::new()
     }
 
-    fn domain() -> &'static Threads {
-        &Threads
+    fn domain() -> &'static Cpus {
+        cpus()
     }
 
     fn page_table_work() {
@@ -129,17 +98,12 @@ pub(crate) fn world<S: haltkick_grants::Scheme>(vcpus: usize) -> World<S> {
 
 /// Runs `vcpu` on so many threads at once. `seed` is of everything random.
 pub(crate) fn on_each_vcpu(vcpus: usize, seed: u64, vcpu: impl Fn(&Vcpu) + Sync) {
-    let barrier = Barrier::new(vcpus);
-    thread::scope(|scope| {
-        for index in 0..vcpus {
-            let (vcpu, barrier) = (&vcpu, &barrier);
-            scope.spawn(move || {
-                CPU.set(index);
-                let this = Vcpu::new(index, seed);
-                barrier.wait();
-                vcpu(&this);
-                assert!(this.holds_nothing());
-            });
-        }
+    let cpus = cpus();
+    cpus.run_some(vcpus, |index| {
+        CPUS.with(|of_this_thread| of_this_thread.set(cpus)).expect("a new thread");
+        let this = Vcpu::new(index, seed);
+        vcpu(&this);
+        assert!(this.holds_nothing());
+        assert!(!cpus.does(index, Activity::Holder), "the host is told of a section that is over");
     });
 }

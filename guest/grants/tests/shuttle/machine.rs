@@ -1,10 +1,10 @@
 //! A machine for the model checker: CPUs are shuttle's threads, and spinlocks sleep.
 
-use std::cell::Cell;
 use std::env;
 
 use haltkick_grants::{Kernel, Memory, Scheme, Sizes, Vcpu, World};
-use haltkick_locks::{Event, Lock, Platform};
+use haltkick_locks::Lock;
+use haltkick_testing::Cpus;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Arc, Condvar, Mutex};
@@ -13,48 +13,17 @@ use shuttle::{Config, Runner, thread};
 /// Preemptions at the worst places that the scheduler is told to look for.
 const DEPTH: usize = 4;
 
+/// Most CPUs of a test.
+const MOST_CPUS: usize = 3;
+
 /// The domain that maps, and the one that grants.
 pub(crate) const MAPPER: u16 = 0;
 pub(crate) const GRANTER: u16 = 1;
 
-shuttle::thread_local! {
-    static CPU: Cell<usize> = Cell::new(0);
-}
-
-pub(crate) struct Cpus;
-
-impl Platform for Cpus {
-    fn cpu(&self) -> usize {
-        CPU.with(Cell::get)
-    }
-
-    fn pause(&self) {
-        thread::yield_now();
-    }
-
-    fn now(&self) -> u64 {
-        0
-    }
-
-    fn spin_threshold(&self) -> u64 {
-        0
-    }
-
-    fn wait(&self, _: impl Fn() -> bool) {
-        unreachable!("no lock here waits by the platform");
-    }
-
-    fn kick(&self, _: usize) {}
-
-    fn is_preempted(&self, _: usize) -> bool {
-        false
-    }
-
-    fn yield_to(&self, _: Option<usize>) {
-        thread::yield_now();
-    }
-
-    fn count(&self, _: Event, _: u64) {}
+thread_local! {
+    /// One machine for all schedules of a test, which run on one thread: kernels have it for ever. What a schedule leaves
+    /// behind is what nobody reads here: no lock of a table sleeps by the platform.
+    static CPUS: &'static Cpus = Box::leak(Box::new(Cpus::impatient(MOST_CPUS)));
 }
 
 /// Stands for a spinlock. Whoever waits sleeps, so shuttle knows when all wait for each other.
@@ -93,7 +62,7 @@ impl Kernel for Sleeping {
     }
 
     fn domain() -> &'static Cpus {
-        &Cpus
+        CPUS.with(|cpus| *cpus)
     }
 }
 
@@ -134,7 +103,7 @@ pub(crate) fn play_out<S: Scheme, C: Send + Sync + 'static>(
             .map(|cpu| {
                 let stage = stage.clone();
                 thread::spawn(move || {
-                    CPU.with(|this| this.set(cpu));
+                    Cpus::become_cpu(cpu);
                     play(cpu, &Vcpu::new(cpu, seed), &stage.0, &stage.1);
                 })
             })
