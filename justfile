@@ -155,12 +155,14 @@ model:
 simulate:
     RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
-# (Grant tables and some address spaces are never taken down, so what they lie in counts as a leak.)
-# The tests of the locks, the memory manager and the grant tables under Miri (needs a nightly toolchain, to which it adds miri).
-miri:
+# (Grant tables and some address spaces are never taken down, so what they lie in counts as a leak. Documentation examples and the
+# model checkers' tests have nothing for Miri.)
+# The tests of the locks, the memory manager and the grant tables under Miri, once with each seed (needs a nightly toolchain, to which it adds miri).
+miri SEEDS="0..4":
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
-    cargo +nightly miri test --package haltkick-locks --target-dir target/miri
-    MIRIFLAGS=-Zmiri-ignore-leaks cargo +nightly miri test --package haltkick-mm --package haltkick-grants --target-dir target/miri
+    MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-locks --target-dir target/miri --lib --test host
+    MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-mm --target-dir target/miri --test host
+    MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-grants --target-dir target/miri --test grants
 
 # 100 million operations on grant tables by host threads, a hostile granter beside, the order of all locks checked.
 stress-grant OPERATIONS="100000000":

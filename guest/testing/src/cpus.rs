@@ -8,7 +8,10 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU32, AtomicU64,
+            Ordering::{Relaxed, Release},
+        },
     },
 };
 
@@ -25,7 +28,9 @@ use crate::{
 /// preempted. Else it says what a test has set; at first that there is more to do than there are processors, that nobody is
 /// preempted, and that no slice ends.
 ///
-/// What is kept here for tests to read is invisible to the model checkers and adds no interleavings.
+/// What is kept here for tests to read is invisible to the model checkers and adds no interleavings. Who waits until a CPU has
+/// come somewhere (`until_...`) sees all that it has done on the way: what tells so is written by Release, and read by Acquire
+/// there and nowhere else, so that no lock looks more ordered than it is because it is watched.
 #[derive(Clone, Debug)]
 pub struct Cpus(Arc<Machine>);
 
@@ -183,31 +188,23 @@ impl Cpus {
 
     /// Waits until `n` CPUs do `activity`.
     pub fn until_doing(&self, n: usize, activity: Activity) {
-        while self.doing(activity) < n {
-            threads::yield_now();
-        }
+        until(|| self.doing(activity) >= n);
     }
 
     /// Waits until `event` has been counted `n` times.
     pub fn until_counted(&self, n: u64, event: Event) {
-        while self.events(event) < n {
-            threads::yield_now();
-        }
+        until(|| self.events(event) >= n);
     }
 
     /// Waits until `cpu` has paused `n` times more.
     pub fn until_paused(&self, cpu: usize, n: u64) {
         let before = self.pauses(cpu);
-        while self.pauses(cpu) < before + n {
-            threads::yield_now();
-        }
+        until(|| self.pauses(cpu) >= before + n);
     }
 
     /// Waits until `cpu` has yielded to `target`.
     pub fn until_yielded(&self, cpu: usize, target: usize) {
-        while self.cpus[cpu].yielded.load(Relaxed) & 1 << target == 0 {
-            threads::yield_now();
-        }
+        until(|| self.cpus[cpu].yielded.load(Relaxed) & 1 << target != 0);
     }
 
     /// Makes one CPU spin for `spin_threshold`.
@@ -294,6 +291,16 @@ impl Machine {
     }
 }
 
+/// Waits until `reached`, and sees what they have done before who were to come there.
+#[cfg(not(any(loom, shuttle)))]
+fn until(reached: impl Fn() -> bool) {
+    while !reached() {
+        threads::yield_now();
+    }
+    // Acquire: pairs with the Release of counters and activities.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+}
+
 /// Once in `n` times, where answers are drawn; else `told`.
 fn one_in(n: u64, told: impl FnOnce() -> bool) -> bool {
     draw(n).map_or_else(told, |drawn| drawn == 0)
@@ -305,7 +312,7 @@ impl Platform for Cpus {
     }
 
     fn pause(&self) {
-        self.cpus[self.cpu()].pauses.fetch_add(1, Relaxed);
+        self.cpus[self.cpu()].pauses.fetch_add(1, Release);
         self.clock.paused();
         // Taken by reference count, here and in `point`, so that a hook may itself pause and pass points.
         let hook = AT_PAUSE.with_borrow(Option::clone);
@@ -373,7 +380,7 @@ impl Platform for Cpus {
 
     fn yield_to(&self, cpu: Option<usize>) {
         match cpu {
-            Some(target) => _ = self.cpus[self.cpu()].yielded.fetch_or(1 << target, Relaxed),
+            Some(target) => _ = self.cpus[self.cpu()].yielded.fetch_or(1 << target, Release),
             None => _ = self.slices_given_up.fetch_add(1, Relaxed),
         }
         threads::yield_now();
@@ -402,7 +409,7 @@ impl Platform for Cpus {
     }
 
     fn count(&self, event: Event, n: u64) {
-        self.cpus[self.cpu()].events[event.index()].fetch_add(n, Relaxed);
+        self.cpus[self.cpu()].events[event.index()].fetch_add(n, Release);
         if n != 0 {
             reach(event);
         }
@@ -410,7 +417,7 @@ impl Platform for Cpus {
 
     fn announce(&self, activity: Activity) {
         let cpu = &self.cpus[self.cpu()];
-        cpu.activity.store(activity.among(cpu.sections.load(Relaxed)) as u8, Relaxed);
+        cpu.activity.store(activity.among(cpu.sections.load(Relaxed)) as u8, Release);
     }
 
     fn point(&self, point: Point) {

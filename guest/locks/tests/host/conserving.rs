@@ -279,7 +279,9 @@ fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another(
 /// and yields in between.
 #[test]
 fn a_head_sleeps_again_when_a_tenure_has_passed() {
-    let stage = Conserving::new(Cpus::new(2, Duration::from_micros(100)));
+    // A tenure is 32 times as long, and must be longer than a few dozen rounds, which take Miri's clock a hundred milliseconds.
+    let patience = if cfg!(miri) { Duration::from_millis(20) } else { Duration::from_micros(100) };
+    let stage = Conserving::new(Cpus::new(2, patience));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {

@@ -127,7 +127,8 @@ pub(crate) struct Host {
     pages: Vec<Page<Spin>>,
     vmas: Vec<Vma>,
     lists: Vec<CpuList>,
-    words: Vec<AtomicU64>,
+    /// The page tables that the pages may be.
+    tables: Vec<[AtomicU64; ENTRIES]>,
     caches: Vec<Cache>,
     /// One word of what is in each page.
     contents: Vec<Count>,
@@ -141,7 +142,8 @@ impl Host {
             pages: (0..pages).map(|_| Page::new(Spin::new())).collect(),
             vmas: (0..vmas).map(|_| Vma::new()).collect(),
             lists: (0..cpus).map(|_| CpuList::new()).collect(),
-            words: (0..pages * ENTRIES).map(|_| AtomicU64::new(0)).collect(),
+            // Whole arrays: Miri would take seconds for each world to make its words one by one.
+            tables: (0..pages).map(|_| [const { AtomicU64::new(0) }; ENTRIES]).collect(),
             caches: (0..cpus).map(|_| Mutex::new(HashMap::new())).collect(),
             contents: (0..pages).map(|_| Count::new(0)).collect(),
             events: (0..Event::COUNT).map(|_| Count::new(0)).collect(),
@@ -276,7 +278,7 @@ impl Machine for Host {
     }
 
     fn entry(&self, page: u32, index: usize) -> &AtomicU64 {
-        &self.words[page as usize * ENTRIES + index]
+        &self.tables[page as usize][index]
     }
 
     fn clear(&self, page: u32) {
