@@ -5,7 +5,9 @@ use std::time::Duration;
 use haltkick_vmm::{Ring, RunConfig, RunError, Sched};
 use libtest_mimic::Trial;
 
-use crate::support::{Check, PATIENCE, acquisitions, check, config, event, exits, start, unexpected};
+use crate::support::{
+    Check, PATIENCE, acquisitions, check, config, event, exits, start, start_until, unexpected,
+};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -39,11 +41,10 @@ fn with_faults(workload: &str, lock: &str) -> RunConfig {
 /// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
 fn memory_selftest() -> Check {
     for lock in FAULT_SCHEMES {
-        let outcome = start(&RunConfig {
-            window: Duration::from_millis(500),
-            watchdog: Some(PATIENCE),
-            ..with_faults("selftest-memory", lock)
-        })?;
+        let (window, watchdog) = (Duration::from_millis(500), Some(PATIENCE));
+        let config = RunConfig { window, watchdog, ..with_faults("selftest-memory", lock) };
+        // Two vCPUs have to meet for that.
+        let outcome = start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0)?;
         check(outcome.lost_updates == Some(0), || format!("{lock}: {:?} lost", outcome.lost_updates))?;
         check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: nothing was refused"))?;
     }
@@ -74,7 +75,8 @@ fn fault_workloads() -> Check {
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
 fn read_mostly() -> Check {
     for lock in FAULT_SCHEMES {
-        let outcome = start(&with_faults("fault-read-mostly", lock))?;
+        let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
+        let outcome = start_until(&with_faults("fault-read-mostly", lock), refused)?;
         let (faults, faulted_in) = (event(&outcome, "pgfault"), acquisitions(&outcome));
         check(faulted_in > 0 && faulted_in <= faults, || format!("{lock}: {faulted_in} of {faults}"))?;
         check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: no writer was refused"))?;

@@ -36,6 +36,24 @@ pub(crate) fn start(config: &RunConfig) -> Result<Outcome, RunError> {
     run(config, &Image::embedded(), &AtomicBool::new(false))
 }
 
+/// Runs until something was `seen`. A window may pass without the vCPU that is looked at, whose turn is for the scheduler and
+/// the host to say: what does not happen in one window proves nothing, what happens in none of so many does. The last outcome.
+pub(crate) fn start_until(config: &RunConfig, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
+    let mut outcome = start(config)?;
+    for _ in 1..20 {
+        if seen(&outcome) {
+            break;
+        }
+        outcome = start(config)?;
+    }
+    Ok(outcome)
+}
+
+/// How many times of waiting a run has counted.
+pub(crate) fn waits(outcome: &Outcome) -> u64 {
+    outcome.wait.buckets.iter().sum()
+}
+
 pub(crate) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(otherwise().into()) }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Deschedule, HowOften, Outcome, RunConfig, Shape, Target};
 use libtest_mimic::Trial;
 
-use crate::support::{Check, acquisitions, check, config, start};
+use crate::support::{Check, acquisitions, check, config, start, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -46,7 +46,7 @@ fn under_locks(workload: &str, shape: Shape) -> Check {
         check(reported(&outcome, "read-wait") == outcome.reads, || {
             format!("{lock}: {} reads", outcome.reads)
         })?;
-        let sections: u64 = outcome.wait.buckets.iter().sum();
+        let sections = waits(&outcome);
         check(sections + outcome.reads == acquisitions(&outcome), || format!("{lock}: {sections} sections"))?;
     }
     Ok(())
