@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::group::Group;
 use crate::history::{Outcome, Verdict};
@@ -347,14 +347,14 @@ fn a_launchers_words_and_exit_code_are_understood() {
 fn a_machine_that_says_nothing_is_ended_and_its_script_may_clean_up() {
     let trace = std::env::temp_dir().join(format!("haltkick-nested.{}.cleaned", std::process::id()));
     let script = format!(
-        "trap 'kill $!; echo x >>{}; exit 143' TERM\nended b ok\nstarted a\nsleep 600 & wait",
+        "trap 'kill $!; echo x >>{}; ended b ok; started a; exit 143' TERM\nstarted a\nsleep 20 & wait",
         trace.display()
     );
     let results = scripted("hangs", &format!("{SAY}{script}"), Duration::from_secs(1), None);
     assert!(
         matches!(outcome(&results, "a"), Outcome::MachineDied { why } if why[0].contains("not a word for 1 s"))
     );
-    assert_eq!(outcome(&results, "b"), &Outcome::Passed, "what it told before counts");
+    assert_eq!(outcome(&results, "b"), &Outcome::Passed, "what it told at its end counts");
     let cleaned = std::fs::read_to_string(&trace).unwrap();
     std::fs::remove_file(trace).unwrap();
     assert_eq!(cleaned.lines().count(), 3, "each machine");
@@ -362,10 +362,9 @@ fn a_machine_that_says_nothing_is_ended_and_its_script_may_clean_up() {
 
 #[test]
 fn a_suite_that_is_stopped_ends_at_once_and_has_not_passed() {
-    let began = Instant::now();
-    let script = format!("{SAY}trap 'kill $!; exit 143' TERM; started a; sleep 600 & wait");
+    // A machine that nobody stops would end by itself, and have failed the test.
+    let script = format!("{SAY}trap 'kill $!; exit 143' TERM; started a; sleep 20 & wait");
     let results = scripted("stops", &script, Duration::from_secs(600), Some(Duration::from_millis(100)));
-    assert!(began.elapsed() < Duration::from_secs(60));
     assert_eq!(results.machines, 1);
     assert_eq!(outcome(&results, "a"), &Outcome::NotTested { why: "the suite was stopped".into() });
     assert!(!objections(&results, &ledger(""), false).is_empty());
