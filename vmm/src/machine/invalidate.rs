@@ -7,14 +7,18 @@
 //!
 //! ```text
 //! doorbell                      vCPU's thread, before KVM_RUN     after it
-//!   pending := true               inside := true                    inside := false
-//!   inside? kick : acknowledge    pending taken? NMI, acknowledge   pending? acknowledge, leave it pending
+//!   was := pending := true        inside := true                    inside := false
+//!   inside? was? : kick           pending taken? NMI, acknowledge   pending? acknowledge, leave it pending
+//!   else acknowledge
 //! ```
 //!
 //! All of it sequentially consistent, so that of two such pairs at least one sees the other:
 //! 1. The doorbell finds the vCPU inside: the kick ends its KVM_RUN, this one or the next, and the way out or the next
 //!    way in acknowledges.
 //! 2. It does not: the vCPU's next way in finds `pending`.
+//! 3. It finds it inside, and `pending` set by another doorbell: that one kicked (1) or, having come before the way in, is what
+//!    the way in takes. Either acknowledges after this doorbell, and so what was requested before it. A guest that rings in a
+//!    loop gets one kick per way in.
 
 use std::io;
 use std::sync::Mutex;
@@ -77,11 +81,12 @@ impl Invalidations {
             if area.invalidation.requested.load(SeqCst) == area.host.invalidated.load(SeqCst) {
                 continue;
             }
-            line.pending.store(true, SeqCst);
-            if line.inside.load(SeqCst) {
-                lock(&line.thread).iter().for_each(|thread| thread.kick());
-            } else {
-                acknowledge(area);
+            // Who finds it pending has no need to kick: whoever set it did so, or the way in is about to take it.
+            let was_pending = line.pending.swap(true, SeqCst);
+            match line.inside.load(SeqCst) {
+                true if was_pending => {}
+                true => lock(&line.thread).iter().for_each(|thread| thread.kick()),
+                false => acknowledge(area),
             }
         }
     }

@@ -234,6 +234,7 @@ impl<'a> Runners<'a> {
         if pcpu.slice.deadline_ns() <= now {
             self.look_at_dozing(pcpu.number)?;
         }
-        Ok(self.core.rang(task, pcpu, now))
+        // The clock anew: a look takes what is pending, and that may have been the timer's kick.
+        Ok(self.core.rang(task, pcpu, now_ns()))
     }
 }
