@@ -38,6 +38,7 @@ pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
 pub use host::pmu::CacheEvents;
+pub use host::text::printable;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
 pub use image::patch::{Edit, Form};

@@ -1,8 +1,10 @@
 //! Guest images that cannot be used are refused with one line, before anything is created.
 
+mod base;
+
 use std::path::PathBuf;
 
-use haltkick_vmm::{Image, RunError};
+use haltkick_vmm::{Engine, Image, RunError, check_guests};
 
 /// The error for an image file of these bytes.
 fn refusal(name: &str, bytes: &[u8]) -> String {
@@ -309,4 +311,73 @@ fn an_image_without_call_sites_has_nothing_to_patch() {
     let image = Image::from_file(&path).expect("sites are optional");
     assert_eq!(image.edits(1, false).expect("nothing to refuse"), []);
     assert_ne!(Image::embedded().edits(1, false).expect("it can be patched"), []);
+}
+
+#[test]
+fn segments_that_overlap_are_refused_before_they_multiply() {
+    const PROGRAM_HEADERS: usize = 64;
+    const HEADER_BYTES: usize = 56;
+    const LOADABLE: u32 = 1;
+    let overlapping = edited(|bytes| {
+        let header = |number: usize| {
+            PROGRAM_HEADERS + number * HEADER_BYTES..PROGRAM_HEADERS + (number + 1) * HEADER_BYTES
+        };
+        let count = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+        let loadable: Vec<_> =
+            (0..count).filter(|&number| bytes[header(number)][..4] == LOADABLE.to_le_bytes()).collect();
+        // Of one segment two.
+        let first = bytes[header(loadable[0])].to_vec();
+        bytes[header(loadable[1])].copy_from_slice(&first);
+    });
+    let message = refusal("overlapping", &overlapping);
+    assert!(message.contains("segments that overlap"), "{message}");
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read() {
+    for endless in ["/dev/zero", "/dev/random", "/"] {
+        let message = Image::from_file(&PathBuf::from(endless)).expect_err("it is no image").to_string();
+        assert!(message.contains("no regular file"), "{message}");
+    }
+    let pipe = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pipe");
+    _ = std::fs::remove_file(&pipe);
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo can be run");
+    assert!(made.success());
+    // Whoever opens it waits for a writer that never comes.
+    let message = Image::from_file(&pipe).expect_err("it is no image").to_string();
+    assert!(message.contains("no regular file"), "{message}");
+}
+
+#[test]
+fn names_in_an_image_cannot_speak_to_the_terminal() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("names");
+    let bytes = edited(|bytes| {
+        let (_, at, _) = section(bytes, ".haltkick.locks");
+        bytes[at..at + 5].copy_from_slice(b"\x1b[2J\0");
+    });
+    std::fs::write(&path, bytes).expect("the test's directory can be written");
+    let image = Image::from_file(&path).expect("a name may be anything");
+    assert_eq!(image.locks[0].name, "\u{fffd}[2J");
+}
+
+#[test]
+fn code_that_begins_within_a_page_is_nothing_for_threads() {
+    const LOADABLE: u64 = 1;
+    const EXECUTABLE: u64 = 1;
+    const HEADER_BYTES: usize = 56;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("within-a-page");
+    let bytes = edited(|bytes| {
+        // One segment more, far behind the others; its program header behind theirs, before anything of the image.
+        let address = 0x300_0008_u64;
+        let header = [EXECUTABLE << 32 | LOADABLE, 0, address, address, 16, 16, 8];
+        let at = 64 + usize::from(bytes[56]) * HEADER_BYTES;
+        assert!(bytes[at..at + HEADER_BYTES].iter().all(|byte| *byte == 0), "there is room");
+        bytes[at..at + HEADER_BYTES].copy_from_slice(header.map(u64::to_le_bytes).as_flattened());
+        bytes[56] += 1;
+    });
+    std::fs::write(&path, bytes).expect("the test's directory can be written");
+    let image = Image::from_file(&path).expect("on KVM it may be anywhere");
+    assert!(check_guests(&base::config(Engine::Kvm), &image).is_ok());
+    let refused = check_guests(&base::config(Engine::Threads), &image).expect_err("its page is not its own");
+    assert!(refused.to_string().contains("no page begins"), "{refused}");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use haltkick_vmm::Readings;
+use haltkick_vmm::{Readings, printable};
 
 /// What the guest wrote last, and what every vCPU was doing.
 pub(crate) fn story(readings: &Readings) -> String {
@@ -22,11 +22,6 @@ pub(crate) fn story(readings: &Readings) -> String {
         let _ = write!(story, "{explanation}");
     }
     story
-}
-
-/// What a terminal may be sent: the guest is not trusted with escape sequences.
-pub(crate) fn printable(line: &str) -> String {
-    line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

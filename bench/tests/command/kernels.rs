@@ -36,9 +36,11 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
     let kernel = pretended_kernel(&directory, 4 << 20);
     for (arguments, expected) in [
         (&["--kernel", "/no/such/kernel"][..], "/no/such/kernel: No such file"),
-        (&["--kernel", "/"], "/: it is no file"),
+        (&["--kernel", "/"], "/: it is no regular file"),
+        (&["--kernel", "/dev/zero"], "/dev/zero: it is no regular file"),
         (&["--kernel", &text], "it is no Linux kernel: neither an ELF file (vmlinux) nor a bzImage"),
         (&["--kernel", &kernel, "--initrd", "/no/such/initrd"], "/no/such/initrd: No such file"),
+        (&["--kernel", &kernel, "--initrd", "/dev/zero"], "/dev/zero: it is no regular file"),
         (
             &["--kernel", &kernel, "--initrd", &huge],
             "its 1024 MiB do not fit behind the kernel, which ends at 20 MiB of 256",

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use haltkick_hypercalls::VcpuArea;
 
 use crate::host::error::RunError;
+use crate::host::text::printable;
 use crate::image::symbols::Symbols;
 
 /// What `vcpu`, whose area this is, has left behind when it panicked.
@@ -13,7 +14,7 @@ pub(crate) fn panic(vcpu: u32, area: &VcpuArea) -> RunError {
     let text = |bytes: &[AtomicU8], used: u32| {
         let bytes: Vec<u8> =
             bytes.iter().take(used as usize).map(|byte| byte.load(Ordering::Relaxed)).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        printable(&String::from_utf8_lossy(&bytes))
     };
     RunError::GuestPanic {
         vcpu,
@@ -70,4 +71,25 @@ fn vector_name(vector: u64) -> &'static str {
         "#CP",
     ];
     NAMES.get(vector as usize).copied().unwrap_or("interrupt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::memory::{LARGE_PAGE, Memory};
+
+    #[test]
+    fn a_guest_that_panics_cannot_speak_to_the_terminal() {
+        let memory = Memory::new(LARGE_PAGE * 3, 1, 0, 0).unwrap();
+        let report = &memory.area(0).report;
+        for text in [&report.message[..], &report.file[..]] {
+            for (slot, byte) in text.iter().zip(b"\x1b]0;mine\x07\x1b[2J\r\n") {
+                slot.store(*byte, Ordering::Relaxed);
+            }
+        }
+        report.message_len.store(u32::MAX, Ordering::Relaxed);
+        report.file_len.store(u32::MAX, Ordering::Relaxed);
+        let said = panic(0, memory.area(0)).to_string();
+        assert!(said.contains("mine") && !said.chars().any(char::is_control), "{said:?}");
+    }
 }

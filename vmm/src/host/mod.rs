@@ -4,6 +4,7 @@
 pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod error;
+pub(crate) mod input;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod pmu;
@@ -12,4 +13,5 @@ pub(crate) mod signal;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;
 pub(crate) mod switches;
+pub(crate) mod text;
 pub(crate) mod time;

@@ -1,6 +1,7 @@
 //! The guest image: an ELF file with a note, a lock table and a workload table. Nothing in it is believed unchecked.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +13,8 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
 use crate::host::error::RunError;
+use crate::host::input;
+use crate::host::text::printable;
 use crate::image::segment::Segment;
 use crate::image::sites::{self, Calls, Site};
 use crate::image::symbols::{Lines, Symbols};
@@ -20,6 +23,9 @@ use crate::image::symbols::{Lines, Symbols};
 pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
+
+/// Most bytes of an image's file, with all that debug information takes.
+const MOST_FILE_BYTES: u64 = 256 << 20;
 
 /// A lock, a workload or a point that an image offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,8 +152,8 @@ impl Image {
     /// # Errors
     /// [`RunError::Image`] when the file cannot be read, is no image, or was built for another ABI version.
     pub fn from_file(path: &Path) -> Result<Self, RunError> {
-        let bytes =
-            std::fs::read(path).map_err(|error| image_error(path, format!("cannot be read: {error}")))?;
+        let bytes = input::read(path, MOST_FILE_BYTES)
+            .map_err(|error| image_error(path, format!("cannot be read: {error}")))?;
         parse(path, Cow::Owned(bytes))
     }
 
@@ -302,7 +308,8 @@ fn load_segments(
     headers: &[elf::ProgramHeader64<Endianness>],
     bytes: &[u8],
 ) -> Result<(Vec<Segment>, u64), RunError> {
-    let (mut segments, mut end) = (Vec::new(), IMAGE_BASE);
+    let (mut segments, mut end) = (Vec::<Segment>::new(), IMAGE_BASE);
+    let mut taken: Vec<Range<u64>> = Vec::new();
     for header in headers.iter().filter(|header| header.p_type(endian) == elf::PT_LOAD) {
         let (address, size) = (header.p_vaddr(endian), header.p_memsz(endian));
         let data = header
@@ -314,6 +321,14 @@ fn load_segments(
                 format!("has a segment at {address:#x} that is not within {IMAGE_BASE:#x}..{IMAGE_END:#x}");
             return Err(image_error(path, reason));
         };
+        // Each copies its bytes: those that overlap could name the same ones many thousand times.
+        let place = taken.partition_point(|other| other.end <= address);
+        if size > 0 && taken.get(place).is_some_and(|other| other.start < last) {
+            return Err(image_error(path, format!("has segments that overlap at {address:#x}")));
+        }
+        if size > 0 {
+            taken.insert(place, address..last);
+        }
         end = end.max(last);
         let executable = header.p_flags(endian) & elf::PF_X != elf::ProgramFlags(0);
         segments.push(Segment { address, executable, bytes: data.to_vec() });
@@ -339,7 +354,7 @@ fn section<'a>(
 
 fn text(field: &[u8]) -> String {
     let used = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
-    String::from_utf8_lossy(&field[..used]).into_owned()
+    printable(&String::from_utf8_lossy(&field[..used]))
 }
 
 fn descriptors(path: &Path, file: &object::File<'_>, name: &str) -> Result<Vec<Entry>, RunError> {

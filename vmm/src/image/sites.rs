@@ -3,6 +3,7 @@
 //! Nothing is believed unchecked: every site must decode to exactly one call through the slot that it says it calls
 //! through, and all sites of an operation call through the same.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use haltkick_hypercalls::{
@@ -89,6 +90,7 @@ impl Calls {
 /// What is wrong, as the end of a sentence that begins with the image's name.
 pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> Result<Vec<Site>, String> {
     let mut sites: Vec<Site> = Vec::new();
+    let mut slots: BTreeMap<Operation, u64> = BTreeMap::new();
     for (index, record) in records(file, SITES_SECTION, size_of::<CallSite>())?.iter().enumerate() {
         let wrong = |what: &str| format!("has a call site (number {index} of {SITES_SECTION}) {what}");
         let (long, short) = (|at| word(record, at, 8), |at| word(record, at, 4));
@@ -108,10 +110,11 @@ pub(crate) fn sites(file: &object::File<'_>, segments: &[Segment], end: u64) -> 
         if site.slot < IMAGE_BASE || site.slot.checked_add(8).is_none_or(|last| last > end) {
             return Err(wrong(&format!("whose slot at {:#x} is outside its memory", site.slot)));
         }
-        if let Some(same) = sites.iter().find(|same| same.operation == operation && same.slot != site.slot) {
+        let same = *slots.entry(operation).or_insert(site.slot);
+        if same != site.slot {
             return Err(wrong(&format!(
-                "that calls through {:#x}, where another {operation} site calls through {:#x}",
-                site.slot, same.slot
+                "that calls through {:#x}, where another {operation} site calls through {same:#x}",
+                site.slot
             )));
         }
         calls_through(code, &site).map_err(|found| {

@@ -7,6 +7,7 @@ use addr2line::gimli;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use serde::Serialize;
 
+use crate::host::text::printable;
 use crate::image::file::IMAGE_BASE;
 
 /// A function or variable of the image.
@@ -63,8 +64,8 @@ impl Symbols {
         let after = self.sorted.partition_point(|symbol| symbol.address <= address);
         let symbol = self.sorted[..after].last()?;
         let end = match symbol.size {
-            0 => self.sorted.get(after).map_or(symbol.address + 1, |next| next.address),
-            size => symbol.address + size,
+            0 => self.sorted.get(after).map_or(symbol.address.saturating_add(1), |next| next.address),
+            size => symbol.address.saturating_add(size),
         };
         (address < end).then_some((symbol, address - symbol.address))
     }
@@ -88,7 +89,7 @@ impl Symbol {
 }
 
 fn demangle(name: &str) -> String {
-    format!("{:#}", rustc_demangle::demangle(name))
+    printable(&format!("{:#}", rustc_demangle::demangle(name)))
 }
 
 /// Keeps the last two parts of the path that a name begins with and the last part of every path inside it.
@@ -175,7 +176,7 @@ impl<'a> Lines<'a> {
             let location = frame.location.as_ref();
             frames.push(Frame {
                 function: name.map(|name: Cow<'_, str>| shorten(&demangle(&name))),
-                file: location.and_then(|location| location.file).map(|file| source_file(file).to_owned()),
+                file: location.and_then(|location| location.file).map(|file| printable(source_file(file))),
                 line: location.and_then(|location| location.line),
             });
         }
@@ -225,6 +226,16 @@ mod tests {
         }
         assert_eq!(image.symbols().at(0), None);
         assert_eq!(image.symbols().at(u64::MAX), None);
+    }
+
+    #[test]
+    fn symbols_that_would_reach_beyond_all_addresses_end_with_them() {
+        for size in [0, 1, u64::MAX] {
+            let symbol = Symbol { address: u64::MAX, size, name: "last".into(), is_function: true };
+            let symbols = Symbols { sorted: vec![symbol] };
+            assert_eq!(symbols.describe(u64::MAX - 1), "0xfffffffffffffffe");
+            _ = symbols.describe(u64::MAX);
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     };
     match config.engine {
         Engine::Kvm => in_kernel::check(&config.machine())?,
-        Engine::Threads => check_threads(config, &image.workloads[workload])?,
+        Engine::Threads => check_threads(config, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
     }
@@ -140,7 +140,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
 }
 
 /// What needs KVM.
-fn check_threads(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
+fn check_threads(config: &RunConfig, workload: &Entry, image: &Image) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
     let most = haltkick_hypercalls::MAX_VCPUS as u32;
     if config.vcpus > most {
@@ -152,6 +152,12 @@ fn check_threads(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
     if matches!(config.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
         let asked = config.pv_backend.name();
         return usage(format!("--pv-backend {asked} is KVM's: use --engine kvm"));
+    }
+    if let Some(code) = image.segments.iter().find(|code| code.executable && !code.begins_a_page()) {
+        return Err(RunError::Image {
+            path: image.path.clone(),
+            reason: format!("has code at {:#x}, where no page begins: threads cannot run it", code.address),
+        });
     }
     if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
         return usage(format!(

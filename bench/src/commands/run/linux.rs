@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, RunConfig, Target, run_linux};
+use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, RunConfig, Target, printable, run_linux};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -18,7 +18,6 @@ use crate::settings::deschedule::Policy;
 use crate::settings::value::Value;
 use crate::settings::{Linux, Supply};
 use crate::show;
-use crate::show::failure::printable;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::time_ns;

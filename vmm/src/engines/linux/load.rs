@@ -12,15 +12,16 @@
 //! ```
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use linux_loader::loader::bootparam::{boot_e820_entry, boot_params, setup_header};
 use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, ReadVolatile};
 
-use super::{LinuxGuest, acpi};
+use super::{LinuxGuest, MAX_LINUX_MEMORY, acpi};
 use crate::host::error::RunError;
+use crate::host::input;
 
 pub(crate) const GDT: u64 = 0x500;
 pub(crate) const BOOT_PARAMETERS: u64 = 0x7000;
@@ -83,7 +84,7 @@ impl LinuxMemory {
 
     /// Loads everything that `linux` names.
     pub(crate) fn load(&self, linux: &LinuxGuest, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
-        let kernel = self.load_kernel(&linux.kernel)?;
+        let kernel = self.load_kernel(&linux.kernel, &mut open(&linux.kernel)?)?;
         let mut header = kernel.header;
         let initrd = linux.initrd.as_deref().map(|path| self.load_initrd(path, &kernel)).transpose()?;
         (header.ramdisk_image, header.ramdisk_size) = initrd.unwrap_or_default();
@@ -128,11 +129,15 @@ impl LinuxMemory {
         self.0.write_slice(bytes, GuestAddress(address)).expect("low memory is always there");
     }
 
-    fn load_kernel(&self, path: &Path) -> Result<Kernel, RunError> {
+    /// Loads the kernel that `file` holds; `path` is for messages.
+    fn load_kernel<F: Read + ReadVolatile + Seek>(
+        &self,
+        path: &Path,
+        file: &mut F,
+    ) -> Result<Kernel, RunError> {
         let wrong = |reason: String| RunError::Image { path: path.into(), reason };
-        let mut file = open(path)?;
         let mut magic = [0; 0x206];
-        let read = read_up_to(&mut file, &mut magic).map_err(|error| wrong(error.to_string()))?;
+        let read = read_up_to(file, &mut magic).map_err(|error| wrong(error.to_string()))?;
         let start = Some(GuestAddress(HIGH_MEMORY));
         let too_large = |error: linux_loader::loader::Error| {
             let memory = self.size() >> 20;
@@ -141,7 +146,8 @@ impl LinuxMemory {
             ))
         };
         if read >= 4 && magic[..4] == *b"\x7fELF" {
-            let loaded = Elf::load(&self.0, None, &mut file, start).map_err(too_large)?;
+            check_elf(file).map_err(|error| wrong(error.to_string()))?;
+            let loaded = Elf::load(&self.0, None, file, start).map_err(too_large)?;
             let header = setup_header {
                 boot_flag: 0xaa55,
                 header: u32::from_le_bytes(*b"HdrS"),
@@ -157,7 +163,7 @@ impl LinuxMemory {
             const HAS_64_BIT_ENTRY: u16 = 1;
             const FIRST_WITH_XLOADFLAGS: u16 = 0x20c;
             file.rewind().map_err(|error| wrong(error.to_string()))?;
-            let loaded = BzImage::load(&self.0, None, &mut file, start).map_err(too_large)?;
+            let loaded = BzImage::load(&self.0, None, file, start).map_err(too_large)?;
             let header = loaded.setup_header.expect("a bzImage has a header");
             let (version, flags) = (header.version, header.xloadflags);
             if version < FIRST_WITH_XLOADFLAGS || flags & HAS_64_BIT_ENTRY == 0 {
@@ -165,7 +171,7 @@ impl LinuxMemory {
                     "a bzImage without a 64-bit entry: use a 64-bit kernel of Linux 3.8 or later".into(),
                 ));
             }
-            let end = loaded.kernel_end.max(header.pref_address + u64::from(header.init_size));
+            let end = loaded.kernel_end.max(header.pref_address.saturating_add(u64::from(header.init_size)));
             let kernel = Kernel { header, entry: loaded.kernel_load.0 + ENTRY_64_OFFSET, end };
             return self.has_room(path, kernel);
         }
@@ -208,14 +214,51 @@ impl LinuxMemory {
 }
 
 fn open(path: &Path) -> Result<File, RunError> {
-    let file = File::open(path).and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::other("it is no file")),
-    });
-    file.map_err(|error| RunError::Usage(format!("{}: {error}", path.display())))
+    input::open(path, MAX_LINUX_MEMORY)
+        .map_err(|error| RunError::Usage(format!("{}: {error}", path.display())))
 }
 
-fn read_up_to(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+/// Whether an ELF kernel takes no longer to load than its file is long: the loader copies what each of its program headers
+/// names, of which 65,535 can name the same bytes, and reads notes one by one.
+fn check_elf<F: Read + Seek>(file: &mut F) -> std::io::Result<()> {
+    /// Ten times as many as kernels have.
+    const MOST_HEADERS: usize = 64;
+    const MOST_NOTES: u64 = 1 << 20;
+    const LOADABLE: u32 = 1;
+    const NOTE: u32 = 4;
+    let bytes = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    let mut header = [0; 64];
+    file.read_exact(&mut header)?;
+    let word =
+        |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let count = usize::from(u16::from_le_bytes([header[56], header[57]]));
+    if count > MOST_HEADERS {
+        return Err(std::io::Error::other(format!(
+            "it has {count} program headers, and {MOST_HEADERS} are the most"
+        )));
+    }
+    file.seek(SeekFrom::Start(word(&header, 32)))?;
+    let (mut loaded, mut notes) = (0_u64, 0_u64);
+    for _ in 0..count {
+        let mut header = [0; 56];
+        file.read_exact(&mut header)?;
+        let sum = match u32::from_le_bytes([header[0], header[1], header[2], header[3]]) {
+            LOADABLE => &mut loaded,
+            NOTE => &mut notes,
+            _ => continue,
+        };
+        *sum = sum.saturating_add(word(&header, 32));
+    }
+    if loaded > bytes || notes > MOST_NOTES {
+        return Err(std::io::Error::other(
+            "its program headers name more bytes than there are, or too many notes",
+        ));
+    }
+    Ok(())
+}
+
+fn read_up_to<F: Read + Seek>(file: &mut F, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
         match file.read(&mut buffer[read..])? {
@@ -240,4 +283,93 @@ fn command_line(append: &str, longest: u32) -> Result<String, RunError> {
         )));
     }
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    const MEMORY: u64 = 32 << 20;
+
+    fn loaded(bytes: &[u8]) -> Result<Kernel, String> {
+        let memory = LinuxMemory::new(MEMORY).unwrap();
+        memory.load_kernel(Path::new("kernel"), &mut Cursor::new(bytes)).map_err(|error| error.to_string())
+    }
+
+    fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+        bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// A bzImage with nothing in it, which says that it wants `init_size` bytes at `pref_address`.
+    fn bz_image(pref_address: u64, init_size: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 8192];
+        put(&mut bytes, 0x1f1, &[1]);
+        put(&mut bytes, 0x202, b"HdrS");
+        put(&mut bytes, 0x206, &0x20f_u16.to_le_bytes());
+        put(&mut bytes, 0x211, &[1]);
+        put(&mut bytes, 0x214, &(HIGH_MEMORY as u32).to_le_bytes());
+        put(&mut bytes, 0x236, &1_u16.to_le_bytes());
+        put(&mut bytes, 0x258, &pref_address.to_le_bytes());
+        put(&mut bytes, 0x260, &init_size.to_le_bytes());
+        bytes
+    }
+
+    /// An ELF kernel with `headers` program headers of type `kind`, each of which names `bytes` bytes from the file's beginning.
+    fn elf(headers: u16, kind: u32, bytes: u64) -> Vec<u8> {
+        let mut file = vec![0; 64 + 56 * usize::from(headers)];
+        put(&mut file, 0, b"\x7fELF\x02\x01\x01");
+        put(&mut file, 16, &[2, 0, 62, 0, 1]);
+        put(&mut file, 24, &(16_u64 << 20).to_le_bytes());
+        put(&mut file, 32, &64_u64.to_le_bytes());
+        put(&mut file, 52, &[64, 0, 56, 0]);
+        put(&mut file, 56, &headers.to_le_bytes());
+        for number in 0..usize::from(headers) {
+            let at = 64 + 56 * number;
+            put(&mut file, at, &kind.to_le_bytes());
+            put(&mut file, at + 24, &(16_u64 << 20).to_le_bytes());
+            put(&mut file, at + 32, &bytes.to_le_bytes());
+            put(&mut file, at + 40, &bytes.to_le_bytes());
+        }
+        file
+    }
+
+    #[test]
+    fn a_kernel_that_wants_more_than_all_addresses_has_no_room() {
+        assert_eq!(
+            loaded(&bz_image(HIGH_MEMORY, 1 << 20)).map(|kernel| kernel.end),
+            Ok(HIGH_MEMORY + (1 << 20))
+        );
+        for (pref_address, init_size) in [(u64::MAX, 1), (u64::MAX - 0xfff, u32::MAX)] {
+            let refused = loaded(&bz_image(pref_address, init_size)).map(|kernel| kernel.end).unwrap_err();
+            assert!(refused.contains("unpacked it takes"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_elf_kernel_is_not_loaded_more_often_than_it_is_long() {
+        const LOADABLE: u32 = 1;
+        const NOTE: u32 = 4;
+        assert!(loaded(&elf(1, LOADABLE, 100)).is_ok());
+        for (headers, kind, bytes) in
+            [(u16::MAX, LOADABLE, 1), (60, LOADABLE, 3000), (2, LOADABLE, u64::MAX), (1, NOTE, 2 << 20)]
+        {
+            let refused = loaded(&elf(headers, kind, bytes)).map(|kernel| kernel.end).unwrap_err();
+            assert!(refused.contains("program headers"), "{headers} of {bytes} bytes: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_is_cut_short_or_flipped_anywhere_is_refused_or_loaded() {
+        for whole in [bz_image(HIGH_MEMORY, 1 << 20), elf(3, 1, 64)] {
+            let length = whole.len().min(1024);
+            for at in 0..length {
+                _ = loaded(&whole[..at]);
+                let mut flipped = whole.clone();
+                flipped[at] ^= 0xff;
+                _ = loaded(&flipped);
+            }
+        }
+    }
 }
