@@ -331,9 +331,10 @@ pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
     let mut check = HintCheck::default();
     for vcpu in 0..seen.config.vcpus {
         let hint = &seen.memory.area(vcpu).hint;
-        check.samples += hint.samples.load(Ordering::Relaxed);
-        check.moved_while_marked += hint.moved_while_marked.load(Ordering::Relaxed);
-        check.still_while_unmarked += hint.still_while_unmarked.load(Ordering::Relaxed);
+        let add = |sum: &mut u64, more: &AtomicU64| *sum = sum.saturating_add(more.load(Ordering::Relaxed));
+        add(&mut check.samples, &hint.samples);
+        add(&mut check.moved_while_marked, &hint.moved_while_marked);
+        add(&mut check.still_while_unmarked, &hint.still_while_unmarked);
     }
     check
 }

@@ -63,7 +63,7 @@ impl Sections {
         let records = &ring[TRACE_SECTIONS_OFFSET..];
         let capacity = (records.len() / TRACE_SECTION_BYTES) as u64;
         let kept = written.min(capacity);
-        self.dropped += written - kept;
+        self.dropped = self.dropped.saturating_add(written - kept);
         let mut before_ns = 0;
         let mut sections = Vec::with_capacity(kept as usize);
         for number in written - kept..written {
@@ -161,5 +161,10 @@ mod tests {
         ring[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         let (kept, dropped, implausible) = parse(&ring);
         assert_eq!((kept.len() as u64 + implausible, dropped), (4, u64::MAX - 4));
+        let mut sections = Sections::default();
+        for _ in 0..2 {
+            sections.parse(&ring, 2, &CLOCK);
+        }
+        assert_eq!(sections.dropped, u64::MAX, "of several vCPUs that say so");
     }
 }
