@@ -32,6 +32,10 @@ const STALL_WORTH_WAITING: Duration = Duration::from_millis(100);
 const WATCHDOG: Duration = Duration::from_secs(1);
 /// The same while they start, which takes emulated hosts long.
 const WATCHDOG_START: Duration = Duration::from_secs(10);
+/// How long a phase of the run that ends when the guest has done something may take at most: so long, and so many times what
+/// the guest may stand still. There are three: until it has started, until it has come to rest, until it moves again at the end.
+const MARGIN: Duration = Duration::from_secs(10);
+const MARGIN_PATIENCES: u32 = 4;
 /// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
 /// anything: on a busy host, time passes in which nobody could have moved.
 const WATCHDOG_ROUNDS: u32 = 3;
@@ -166,9 +170,7 @@ impl<'a, 's> Supervisor<'a, 's> {
     }
 
     fn go_through(&mut self) -> Result<(), RunError> {
-        while !self.live().all(Supervised::has_started) {
-            self.pause(POLL_START)?;
-        }
+        self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
         self.pass(self.config.warmup)?;
 
         let cpu_time = process_cpu_time();
@@ -189,8 +191,29 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// Waits until every vCPU of guests that look at what they leave has finished, and the last one has looked.
     fn come_to_rest(&mut self) -> Result<(), RunError> {
-        while self.live().any(|watched| watched.checks_at_rest && !watched.is_at_rest()) {
-            self.pause(POLL)?;
+        let is_done = |watched: &Supervised<'a>| !watched.checks_at_rest || watched.is_at_rest();
+        self.wait_for(POLL, is_done, Supervised::not_at_rest)
+    }
+
+    /// Waits until every guest is done with something, but no longer than the margin: then those that are not fail, as `late`
+    /// says of each after how long. With the warm-up and the window, which end by the clock, this bounds every run, whatever a
+    /// guest does and however little it gets.
+    fn wait_for(
+        &mut self,
+        poll: Duration,
+        is_done: impl Fn(&Supervised<'a>) -> bool,
+        late: impl Fn(&Supervised<'a>, f64) -> RunError,
+    ) -> Result<(), RunError> {
+        let margin = self.guests.iter().map(Supervised::margin).max().unwrap_or_default();
+        let mut waited = Duration::ZERO;
+        while !self.live().all(&is_done) {
+            waited += self.pause(poll)?;
+            if waited >= margin {
+                let seconds = waited.as_secs_f64();
+                self.live().filter(|watched| !is_done(watched)).for_each(|watched| {
+                    watched.guest.fail(late(watched, seconds));
+                });
+            }
         }
         Ok(())
     }
@@ -237,15 +260,12 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
-        let stalled = |watched: &Supervised<'_>| watched.still > STALL_WORTH_WAITING;
-        while self.live().any(stalled) {
-            self.pause(POLL)?;
-        }
-        Ok(())
+        let moves = |watched: &Supervised<'a>| watched.still <= STALL_WORTH_WAITING;
+        self.wait_for(POLL, moves, Supervised::starved)
     }
 
-    /// Sleeps, then looks whether something ends the run, or one of its guests.
-    fn pause(&mut self, time: Duration) -> Result<(), RunError> {
+    /// Sleeps, then looks whether something ends the run, or one of its guests. How long that was.
+    fn pause(&mut self, time: Duration) -> Result<Duration, RunError> {
         let slept = Instant::now();
         std::thread::sleep(time);
         // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
@@ -265,7 +285,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         if asked || self.scheduler.is_broken() || self.live().next().is_none() {
             return Err(RunError::Interrupted);
         }
-        Ok(())
+        Ok(slept)
     }
 }
 
@@ -378,9 +398,11 @@ impl Supervised<'_> {
 
     /// How long the guest may stand still in any case.
     fn least_patience(&self) -> Duration {
-        if !self.has_started() {
-            return WATCHDOG_START;
-        }
+        if self.has_started() { self.working_patience() } else { WATCHDOG_START }
+    }
+
+    /// The same once it has started.
+    fn working_patience(&self) -> Duration {
         let ratio = self.config.vcpus.div_ceil(self.config.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
         let away = self.config.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
@@ -389,6 +411,35 @@ impl Supervised<'_> {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,
         }
+    }
+
+    /// How long the guest may take to start, and how long to come to rest, though it moves all the time.
+    fn margin(&self) -> Duration {
+        let patience = self.config.watchdog.unwrap_or_else(|| WATCHDOG_START.max(self.working_patience()));
+        MARGIN + patience * MARGIN_PATIENCES
+    }
+
+    fn not_started(&self, seconds: f64) -> RunError {
+        let (begun, all) = (self.memory.control().started.load(Ordering::Relaxed), self.config.vcpus);
+        RunError::NoProgress(format!(
+            "something moves, but after {seconds:.1} s only {begun} of {all} vCPUs have begun to work; a slower start needs a \
+             longer --watchdog"
+        ))
+    }
+
+    fn not_at_rest(&self, seconds: f64) -> RunError {
+        RunError::NoProgress(format!(
+            "something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest"
+        ))
+    }
+
+    fn starved(&self, seconds: f64) -> RunError {
+        let had = process_cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
+        RunError::NoProgress(format!(
+            "nothing has moved for {:.1} s, {seconds:.1} s of them after the window, and in that time this process had {had:.1} s of \
+             CPU time: the host is too busy to tell whether the guest is stuck",
+            self.still.as_secs_f64()
+        ))
     }
 
     /// Grows whenever a vCPU starts or gets somewhere.
