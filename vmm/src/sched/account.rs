@@ -144,6 +144,11 @@ impl Account {
         self.since_ns
     }
 
+    /// Host time since when the vCPU has been on its pCPU, while it is on one.
+    pub(crate) fn on_since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
     /// Where it is, while it is off.
     pub(crate) fn place(&self) -> Place {
         let since_ns = self.since_ns;

@@ -241,7 +241,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let mut debt_ns = std::mem::take(&mut task.account.debt_ns);
         if guest.is_starting() {
             let start_slice_ns = START_SLICE_NS << task.account.preemptions.min(30);
-            debt_ns = self.slice_ns.saturating_sub(start_slice_ns);
+            // It is the guest that says so: that it starts cancels no debt.
+            debt_ns = debt_ns.max(self.slice_ns.saturating_sub(start_slice_ns));
         }
         pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         let start_ns = self.clock.now_ns();
@@ -263,14 +264,14 @@ impl<'a, B: Bell> Core<'a, B> {
             Exit::Wait => (!self.sleepers.take_latch(task.number())).then_some(Turn::Waits),
             Exit::Kick(vcpu) => {
                 let ends = (task.number(), guest.number_of(vcpu));
-                pcpu.observer.kicks(self.clock, ends, || self.kick(guest, vcpu)).map(Turn::HandsOver)
+                pcpu.observer.kicks(self.clock, ends, || self.kick(task, vcpu)).map(Turn::HandsOver)
             }
             Exit::Yield(to) => self.yields(task, pcpu, to),
             Exit::Point(point) => {
                 let (activity, now_ns) = (guest.activity(task.vcpu.id), self.clock.now_ns());
                 pcpu.takes_at(point, activity, now_ns).map(Turn::Injected)
             }
-            Exit::Booted => {
+            Exit::Booted if guest.boots(task.vcpu.id) => {
                 if let Some(shared) = &guest.shared {
                     let booted = shared.memory.control().booted_tsc.load(Ordering::Relaxed);
                     guest.tsc.compare(booted, self.clock.tsc());
@@ -384,7 +385,7 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::SliceEnded);
         }
         match to {
-            Some(to) => self.take_ready(task.guest, to).map(Turn::HandsOver),
+            Some(to) => self.take_ready(task, to).map(Turn::HandsOver),
             None => self.somebody_is_ready().then_some(Turn::Yields),
         }
     }
@@ -476,21 +477,31 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
     /// this guest is the guest's mistake and kicks nobody.
-    fn kick(&self, guest: &GuestRun<'_>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
+    fn kick(&self, from: &Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
+        let guest = from.guest;
         if vcpu >= guest.vcpus {
             return (None, None);
         }
         let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
         task.account.kicks += 1;
-        if !self.kick_yields {
-            self.make_ready(task);
-            return (Some(true), None);
+        if self.kick_yields {
+            let queue = lock(&self.queue);
+            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.virtual_ns);
+            if self.may_go_first(&queue, from, virtual_ns) {
+                task.account.wake(guest, self.clock.now_ns());
+                task.account.virtual_ns = virtual_ns;
+                task.account.handed += 1;
+                return (Some(true), Some(task));
+            }
         }
-        task.account.wake(guest, self.clock.now_ns());
-        let virtual_ns = task.account.virtual_ns;
-        task.account.virtual_ns = lock(&self.queue).ready.after_sleep(guest.index, virtual_ns);
-        task.account.handed += 1;
-        (Some(true), Some(task))
+        self.make_ready(task);
+        (Some(true), None)
+    }
+
+    /// Whether `from`, which runs, may hand its pCPU to a vCPU of its guest at `virtual_ns`, as far as other guests are concerned.
+    fn may_go_first(&self, queue: &Queue<'a>, from: &Task<'a>, virtual_ns: u64) -> bool {
+        let running_ns = self.clock.now_ns().saturating_sub(from.account.on_since_ns());
+        queue.ready.may_go_first(from.guest.index, virtual_ns, running_ns, |other| other.guest.index)
     }
 
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
@@ -504,13 +515,19 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
-    /// it sleeps, and nothing would be gained by giving up the pCPU for it.
-    fn take_ready(&self, guest: &GuestRun<'_>, vcpu: u32) -> Option<Box<Task<'a>>> {
+    /// it sleeps, and nothing would be gained by giving up the pCPU for it. Nor has it one that would cost other guests their
+    /// share.
+    fn take_ready(&self, from: &Task<'a>, vcpu: u32) -> Option<Box<Task<'a>>> {
+        let guest = from.guest;
         if vcpu >= guest.vcpus {
             return None;
         }
         let mut queue = lock(&self.queue);
         queue.take_back(self.clock.now_ns());
+        let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
+        if !self.may_go_first(&queue, from, virtual_ns) {
+            return None;
+        }
         let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
         task.account.handed += 1;
         Some(task)

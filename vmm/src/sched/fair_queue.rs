@@ -38,6 +38,11 @@ impl<T> FairQueue<T> {
         self.ready.values()
     }
 
+    /// Virtual time of the first in order that is like this.
+    pub(crate) fn first(&self, is_like: impl Fn(&T) -> bool) -> Option<u64> {
+        self.ready.iter().find(|(_, vcpu)| is_like(vcpu)).map(|((virtual_ns, _), _)| *virtual_ns)
+    }
+
     /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.
     pub(crate) fn after_sleep(&self, virtual_ns: u64) -> u64 {
         virtual_ns.max(self.floor_ns.saturating_sub(self.credit_ns))
@@ -66,6 +71,12 @@ impl<T> FairQueue<T> {
         let few = self.ready.iter().take(FEW).take_while(|((virtual_ns, _), _)| *virtual_ns <= limit_ns);
         let key = few.into_iter().find(|(_, vcpu)| preferred(vcpu)).map_or(first, |(&key, _)| key);
         self.ready.remove(&key)
+    }
+
+    /// Virtual time of vCPU `id`, if it is ready.
+    pub(crate) fn virtual_ns_of(&self, id: u32) -> Option<u64> {
+        let key = (*self.keys.get(id as usize)?)?;
+        self.ready.contains_key(&key).then_some(key.0)
     }
 
     /// Takes vCPU `id`, if it is ready.

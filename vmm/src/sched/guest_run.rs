@@ -41,6 +41,8 @@ pub(crate) struct GuestRun<'a> {
     pub(crate) pinning_lost: OnceLock<String>,
     /// How long the runners were ready without a pCPU.
     pub(crate) run_delays: RunDelays,
+    /// The boot vCPU has said that it is done.
+    booted: AtomicBool,
     stopping: AtomicBool,
     failure: Mutex<Option<RunError>>,
 }
@@ -67,9 +69,17 @@ impl<'a> GuestRun<'a> {
             notes,
             pinning_lost: OnceLock::new(),
             run_delays: RunDelays::default(),
+            booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
+    }
+
+    /// `vcpu` says that the guest is booted: whether it is the one to say so, and says it for the first time. What a guest says
+    /// later of its clock, or another vCPU, would move the clock under the feet of those who reckon with it.
+    pub(crate) fn boots(&self, vcpu: u32) -> bool {
+        // Relaxed: vCPU 0 is on one thread at a time.
+        vcpu == 0 && !self.booted.swap(true, Ordering::Relaxed)
     }
 
     /// Number of a vCPU among those of all guests. What the guest names may be none.
@@ -180,31 +190,55 @@ impl<'a> GuestRun<'a> {
         true
     }
 
+    /// Why `vcpu` cannot be run, which is the end of its guest and of no other.
+    pub(crate) fn cannot_run(&self, vcpu: &Vcpu, source: std::io::Error) -> RunError {
+        RunError::System { what: format!("run vCPU {} at {}", vcpu.id, self.place_of(vcpu)), source }
+    }
+
     fn fail_with(&self, error: RunError) -> bool {
         self.fail(error);
         false
     }
 
     fn surprise(&self, vcpu: &Vcpu, exit: Exit) -> RunError {
-        /// Where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
-        /// KVM resets it.
-        const RESET_VECTOR: u64 = 0xfff0;
         let what = match exit {
             Exit::Halt => "HLT, which this guest never does".to_owned(),
             Exit::Shutdown => "triple fault".to_owned(),
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
         };
+        /// Where KVM for SVM leaves a vCPU that has shut down: its state is undefined then (AMD APM vol. 2, 15.14.3), so that
+        /// KVM resets it.
+        const RESET_VECTOR: u64 = 0xfff0;
         let at = match vcpu.instruction_pointer() {
             Ok(RESET_VECTOR) if exit == Exit::Shutdown => {
                 "a place that nobody knows: KVM has reset the vCPU".into()
             }
-            Ok(address) => match &self.shared {
-                Some(shared) => shared.image.symbols().describe(address),
-                None => format!("{address:#x}"),
-            },
-            Err(error) => format!("an unknown place ({error})"),
+            _ => self.place_of(vcpu),
         };
         RunError::GuestFailed { vcpu: vcpu.id, reason: format!("{what} at {at}") }
+    }
+
+    /// Where `vcpu` stands, by name where that is known.
+    fn place_of(&self, vcpu: &Vcpu) -> String {
+        match (vcpu.instruction_pointer(), &self.shared) {
+            (Ok(address), Some(shared)) => shared.image.symbols().describe(address),
+            (Ok(address), None) => format!("{address:#x}"),
+            (Err(error), _) => format!("an unknown place ({error})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::time::TscRate;
+
+    #[test]
+    fn a_guest_is_booted_once_and_by_its_first_vcpu() {
+        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up".into()));
+        let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
+        let guest = GuestRun::new(2, tsc, &Clock::Host, &watcher, &notes);
+        assert_eq!([1, 0, 0, 1].map(|vcpu| guest.boots(vcpu)), [false, true, false, false]);
     }
 }

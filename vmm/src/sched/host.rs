@@ -14,6 +14,7 @@ use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::{lock, unlocked};
+use crate::host::panics;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
 use crate::machine::exits::Exit;
@@ -174,7 +175,8 @@ impl<'a> HostThreads<'a> {
         self.run.runs_here(vcpu.id);
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(now_ns());
-        let place = match pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account)) {
+        let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account));
+        let place = match panics::caught("a vCPU's thread", run) {
             Ok(place) => place,
             Err(error) => {
                 self.run.fail(error);
@@ -214,10 +216,7 @@ impl<'a> HostThreads<'a> {
         observer.runs(self.run.number_of(vcpu.id), None, now_ns());
         while !self.run.stopping() {
             observer.enters();
-            let exit = self
-                .run
-                .enter(vcpu)
-                .map_err(|source| RunError::System { what: format!("run vCPU {}", vcpu.id), source })?;
+            let exit = self.run.enter(vcpu).map_err(|source| self.run.cannot_run(vcpu, source))?;
             match exit {
                 Exit::Interrupted => {
                     signal::take_kick();
@@ -254,7 +253,7 @@ impl<'a> HostThreads<'a> {
                         self.keep_out(vcpu.id, descheduler.injector.length_ns(), account, &mut observer);
                     }
                 }
-                Exit::Booted => {
+                Exit::Booted if self.run.boots(vcpu.id) => {
                     self.booted.store(true, Ordering::Release);
                     self.threads.iter().for_each(VcpuThread::unpark);
                 }

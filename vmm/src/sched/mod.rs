@@ -6,6 +6,8 @@ pub(crate) mod deschedule;
 mod fair_queue;
 pub(crate) mod guest_run;
 mod halts;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;
 pub(crate) mod loss;

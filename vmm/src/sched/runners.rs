@@ -9,6 +9,7 @@ use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::{lock, wait};
+use crate::host::panics;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
@@ -79,7 +80,8 @@ impl<'a> Runners<'a> {
         for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
-                    if let Err(error) = self.serve_pcpu(cpu, runner) {
+                    let served = panics::caught("a runner", || self.serve_pcpu(cpu, runner));
+                    if let Err(error) = served {
                         self.fail(error);
                     }
                 });
@@ -120,10 +122,10 @@ impl<'a> Runners<'a> {
         let mut next = None;
         while let Some(mut task) = match next.take() {
             Some(task) => Some(task),
-            None => self.next_ready(cpu)?,
+            None => self.next_ready(cpu),
         } {
             task.last_pcpu = Some(cpu);
-            next = self.give_turn(task, &mut pcpu)?;
+            next = self.give_turn(task, &mut pcpu);
         }
         if let Err(lost) = affinity::check(&[cpu]) {
             self.core.guests.iter().for_each(|guest| _ = guest.pinning_lost.set(lost.clone()));
@@ -134,12 +136,12 @@ impl<'a> Runners<'a> {
     }
 
     /// The vCPU whose turn it is; sleeps while none is ready. `None`: the run is over.
-    fn next_ready(&self, pcpu: u32) -> Result<Option<Box<Task<'a>>>, RunError> {
+    fn next_ready(&self, pcpu: u32) -> Option<Box<Task<'a>>> {
         loop {
-            self.look_at_dozing(pcpu)?;
+            self.look_at_dozing(pcpu);
             match self.core.next(pcpu) {
-                Next::Runs(task) => return Ok(Some(task)),
-                Next::Ends => return Ok(None),
+                Next::Runs(task) => return Some(task),
+                Next::Ends => return None,
                 Next::Idles(queue, until_ns) => {
                     let most = until_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns())));
                     wait(&self.core.bell, queue, most).idle_runners -= 1;
@@ -149,12 +151,12 @@ impl<'a> Runners<'a> {
     }
 
     /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready.
-    fn look_at_dozing(&self, pcpu: u32) -> Result<(), RunError> {
+    fn look_at_dozing(&self, pcpu: u32) {
         // Fixed, since those that go on dozing are due again soon.
         let began_ns = now_ns();
         loop {
             let mut queue = lock(&self.core.queue);
-            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return Ok(()) };
+            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return };
             drop(queue);
             let start_ns = now_ns();
             let woken = task.vcpu.has_woken();
@@ -164,64 +166,46 @@ impl<'a> Runners<'a> {
                 Ok(true) => self.core.make_ready(task),
                 Ok(false) => lock(&self.core.queue).doze(end_ns, self.core.first_look_ns(), task),
                 Err(source) => {
-                    let what = format!("look at vCPU {}", task.vcpu.id);
+                    task.guest.fail(task.guest.cannot_run(&task.vcpu, source));
                     self.core.lay_away(task);
-                    return Err(RunError::System { what, source });
                 }
             }
         }
     }
 
     /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
-    fn give_turn(
-        &self,
-        mut task: Box<Task<'a>>,
-        pcpu: &mut RunnersPcpu<'a>,
-    ) -> Result<Option<Box<Task<'a>>>, RunError> {
+    fn give_turn(&self, mut task: Box<Task<'a>>, pcpu: &mut RunnersPcpu<'a>) -> Option<Box<Task<'a>>> {
         let began_ns = now_ns();
-        match self.run_turn(&mut task, pcpu, began_ns) {
-            Ok(turn) => Ok(self.core.end_turn(task, pcpu, turn, began_ns)),
-            Err(error) => {
-                self.core.lay_away(task);
-                Err(error)
-            }
-        }
+        let turn = self.run_turn(&mut task, pcpu, began_ns);
+        self.core.end_turn(task, pcpu, turn, began_ns)
     }
 
     /// The run loop of a vCPU's turn.
-    fn run_turn(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut RunnersPcpu<'a>,
-        began_ns: u64,
-    ) -> Result<Turn<'a>, RunError> {
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>, began_ns: u64) -> Turn<'a> {
         let guest = task.guest;
         self.core.begin_turn(task, pcpu, began_ns);
         loop {
             if guest.stopping() {
-                return Ok(Turn::Stopped);
+                return Turn::Stopped;
             }
             pcpu.observer.enters();
-            let entered = guest.enter(&mut task.vcpu);
-            let what = || format!("run vCPU {}", task.vcpu.id);
-            let exit = entered.map_err(|source| RunError::System { what: what(), source })?;
-            let ended = match exit {
-                Exit::Interrupted => self.interrupted(task, pcpu)?,
-                exit => self.core.exited(task, pcpu, exit),
+            let ended = match guest.enter(&mut task.vcpu) {
+                Ok(Exit::Interrupted) => self.interrupted(task, pcpu),
+                Ok(exit) => self.core.exited(task, pcpu, exit),
+                Err(source) => {
+                    guest.fail(guest.cannot_run(&task.vcpu, source));
+                    Some(Turn::Left)
+                }
             };
             if let Some(turn) = ended {
-                return Ok(turn);
+                return turn;
             }
         }
     }
 
     /// A signal got the vCPU out: the slice timer's, a look's, the experiment's, or that of the run's end. `Some` if its turn is
     /// over.
-    fn interrupted(
-        &self,
-        task: &mut Task<'a>,
-        pcpu: &mut RunnersPcpu<'a>,
-    ) -> Result<Option<Turn<'a>>, RunError> {
+    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> Option<Turn<'a>> {
         let guest = task.guest;
         // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the one that ends the run,
         // the flag does, which was set before it.
@@ -229,12 +213,111 @@ impl<'a> Runners<'a> {
         let now = now_ns();
         pcpu.observer.interrupted(&task.vcpu, now, || guest.sampled(task.vcpu.id, now));
         if guest.halts_in_kernel && task.vcpu.is_halted() {
-            return Ok(Some(Turn::Halts));
+            return Some(Turn::Halts);
         }
         if pcpu.slice.deadline_ns() <= now {
-            self.look_at_dozing(pcpu.number)?;
+            self.look_at_dozing(pcpu.number);
         }
         // The clock anew: a look takes what is pending, and that may have been the timer's kick.
-        Ok(self.core.rang(task, pcpu, now_ns()))
+        self.core.rang(task, pcpu, now_ns())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::guest::tsc::GuestTsc;
+    use crate::host::clock::Clock;
+    use crate::host::time::TscRate;
+    use crate::machine::vcpu::MadeUpVcpu;
+    use crate::observe::notes::Notes;
+    use crate::sched::hints::Watcher;
+    use crate::sched::{Sched, Scheduler, Share};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Two guests with a vCPU each: one counts how often it is run, the other comes back with what `bad` says. `until` looks at the
+    /// scheduler, at the guests and at the count now and then, and says when it has seen enough.
+    fn beside_a_bad_one(
+        sched: Sched,
+        bad: fn() -> io::Result<Exit>,
+        until: impl Fn(&Scheduler<'_>, &[GuestRun<'_>], u64) -> bool,
+    ) -> (bool, Vec<Option<RunError>>) {
+        let (notes, clock) = (Notes::none(), Clock::Host);
+        let watcher = Watcher::nothing("made up".into());
+        let guest = |index: usize| {
+            let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
+            let mut guest = GuestRun::new(1, tsc, &clock, &watcher, &notes);
+            (guest.index, guest.first_vcpu) = (index, index as u32);
+            guest
+        };
+        let guests = [guest(0), guest(1)];
+        let runs = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&runs);
+        let good = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_micros(100));
+            Ok(Exit::Yield(None))
+        };
+        let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
+        let slice = Duration::from_millis(1);
+        let rules =
+            Rules { sched, share: Share::Vcpu, pcpus: 1, slice, grace: Duration::ZERO, kick_yields: false };
+        let scheduler = Scheduler::new(rules, &guests, vcpus, None);
+        let cpus = [affinity::allowed_cpus()[0]];
+        let seen = std::thread::scope(|scope| {
+            scheduler.start(scope, &cpus);
+            let began = Instant::now();
+            let mut seen = false;
+            while !seen && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+                seen = until(&scheduler, &guests, runs.load(Ordering::Relaxed));
+            }
+            guests.iter().for_each(GuestRun::stop);
+            scheduler.interrupt();
+            seen
+        });
+        (seen, guests.iter().map(GuestRun::take_failure).collect())
+    }
+
+    #[test]
+    fn a_runner_that_panics_fails_the_run_and_says_what_it_said() {
+        let (seen, failures) = beside_a_bad_one(
+            Sched::Vmm,
+            || panic!("made up to happen"),
+            |scheduler, _, _| scheduler.is_broken(),
+        );
+        assert!(seen, "the run goes on without its runner");
+        let failure = failures[0].as_ref().map(ToString::to_string);
+        assert_eq!(failure.as_deref(), Some("a runner panicked: made up to happen"));
+    }
+
+    #[test]
+    fn the_thread_of_a_vcpu_that_panics_fails_its_guest() {
+        let (seen, failures) =
+            beside_a_bad_one(Sched::Host, || panic!("made up to happen"), |_, guests, _| guests[1].failed());
+        assert!(seen && failures[0].is_none(), "{failures:?}");
+        assert!(
+            failures[1].as_ref().is_some_and(|failure| failure.to_string().contains("made up to happen"))
+        );
+    }
+
+    #[test]
+    fn a_vcpu_that_cannot_be_run_ends_its_own_guest_and_no_other() {
+        for sched in [Sched::Vmm, Sched::Host] {
+            let (seen, failures) = beside_a_bad_one(
+                sched,
+                || Err(io::Error::from_raw_os_error(libc::EFAULT)),
+                |scheduler, guests, runs| guests[1].failed() && runs > 100 && !scheduler.is_broken(),
+            );
+            assert!(seen, "{sched:?}: the other guest does not go on: {failures:?}");
+            assert!(failures[0].is_none(), "{sched:?}: {failures:?}");
+            let failure = failures[1].as_ref().expect("it failed").to_string();
+            assert!(failure.contains("run vCPU 0 at 0x1000") && failure.contains("os error 14"), "{failure}");
+        }
     }
 }

@@ -77,10 +77,36 @@ impl<T> Shares<T> {
         self.queues[queue].pop(preferred)
     }
 
+    /// Virtual time of vCPU `id` of `guest`, if it is ready.
+    pub(crate) fn virtual_ns_of(&self, guest: usize, id: u32) -> Option<u64> {
+        self.queues[self.queue_of(guest)].virtual_ns_of(id)
+    }
+
     /// Takes vCPU `id` of `guest`, if it is ready.
     pub(crate) fn take(&mut self, guest: usize, id: u32) -> Option<T> {
         let queue = self.queue_of(guest);
         self.queues[queue].take(id)
+    }
+
+    /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it, or by guest its guest with
+    /// the `running_ns` that nobody has charged yet, is ahead of those of other guests by more than the credit. So whatever
+    /// guests do to each other's vCPUs inside, nobody is ahead of another guest's by more than the credit and a slice.
+    pub(crate) fn may_go_first(
+        &self,
+        guest: usize,
+        virtual_ns: u64,
+        running_ns: u64,
+        guest_of: impl Fn(&T) -> usize,
+    ) -> bool {
+        let own = self.queue_of(guest);
+        let (used_ns, others_ns) = if self.queues.len() > 1 {
+            let others =
+                (0..self.queues.len()).filter(|&other| other != own && !self.queues[other].is_empty());
+            (self.used_ns[own].saturating_add(running_ns), others.map(|other| self.used_ns[other]).min())
+        } else {
+            (virtual_ns, self.queues[own].first(|vcpu| guest_of(vcpu) != guest))
+        };
+        others_ns.is_none_or(|others_ns| used_ns <= others_ns.saturating_add(self.credit_ns))
     }
 
     /// Everybody, in order.

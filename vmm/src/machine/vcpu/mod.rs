@@ -1,6 +1,8 @@
 //! A vCPU, whoever runs it: KVM, or this process itself.
 
 mod kvm;
+#[cfg(any(test, fuzzing))]
+mod made_up;
 mod native;
 
 use std::io;
@@ -11,6 +13,8 @@ use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 
 pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
+#[cfg(any(test, fuzzing))]
+pub(crate) use made_up::MadeUpVcpu;
 pub(crate) use native::NativeVcpu;
 
 /// A vCPU that some thread owns and may run.
@@ -25,6 +29,8 @@ pub(crate) struct Vcpu {
 enum Body {
     Kvm(KvmVcpu),
     Native(Box<NativeVcpu>),
+    #[cfg(any(test, fuzzing))]
+    MadeUp(MadeUpVcpu),
 }
 
 impl Vcpu {
@@ -36,6 +42,8 @@ impl Vcpu {
         let exit = match &mut self.body {
             Body::Kvm(vcpu) => vcpu.run(),
             Body::Native(vcpu) => vcpu.run(),
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(vcpu) => vcpu.run(),
         }?;
         self.exits[exit.kind()] += 1;
         Ok(exit)
@@ -49,6 +57,8 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
             Body::Native(_) => Err(io::ErrorKind::Unsupported.into()),
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(_) => Ok(()),
         }
     }
 
@@ -60,6 +70,8 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => vcpu.stats(),
             Body::Native(_) => Err(io::Error::other("threads run without KVM")),
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(_) => Err(io::Error::other("it is made up")),
         }
     }
 
@@ -83,6 +95,8 @@ impl Vcpu {
                 vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
             }
             Body::Native(_) => false,
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(_) => false,
         }
     }
 
@@ -91,6 +105,8 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rip),
             Body::Native(vcpu) => Ok(vcpu.instruction_pointer()),
+            #[cfg(any(test, fuzzing))]
+            Body::MadeUp(_) => Ok(0x1000),
         }
     }
 }
@@ -104,5 +120,12 @@ impl From<KvmVcpu> for Vcpu {
 impl From<NativeVcpu> for Vcpu {
     fn from(vcpu: NativeVcpu) -> Self {
         Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Native(Box::new(vcpu)) }
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl From<MadeUpVcpu> for Vcpu {
+    fn from(vcpu: MadeUpVcpu) -> Self {
+        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::MadeUp(vcpu) }
     }
 }
