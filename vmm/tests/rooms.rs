@@ -16,6 +16,22 @@ struct House {
 
 const HOUSES: &[House] = &[
     House {
+        sources: "guest/src",
+        rooms: &[
+            "image",
+            "cpu",
+            "monitor",
+            "traps",
+            "observe",
+            "lock",
+            "memory",
+            "work",
+            "workloads",
+            "boot",
+        ],
+        double: None,
+    },
+    House {
         sources: "vmm/src",
         rooms: &[
             "host", "image", "guest", "machine", "observe", "sched", "explain", "run", "engines", "probes",

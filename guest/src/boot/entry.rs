@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock};
 
 use crate::cpu::{halt, percpu, time};
-use crate::lock::kind::Form;
+use crate::lock::form::Form;
 use crate::lock::registry;
 use crate::memory;
 use crate::monitor::hypercall;

@@ -1,4 +1,5 @@
 //! From the first instruction to the workload: entered by our VMM, or bare.
 
 mod bare;
-mod entry;
+pub(crate) mod entry;
+mod note;

@@ -6,50 +6,9 @@ use haltkick_locks::{
     SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
-use crate::lock::parts::Part;
+use crate::lock::kind::{Paged, Part};
 use crate::lock::platform::{Guest, Instrumented, LINES};
 use crate::lock::registry::lock;
-
-/// What all locks of a kind share begins at a page, so that where it lies in one does not depend on its neighbours.
-#[repr(align(4096))]
-pub(crate) struct Paged<T>(pub(crate) T);
-
-/// Declares a kind of lock with the memory that its locks share.
-macro_rules! guest_kind {
-    ($name:ident: $lock:ty = $new:expr, $domain_type:ty = $domain:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
-        pub(crate) enum $name {}
-
-        impl $crate::lock::kind::Kind for $name {
-            type Lock = $lock;
-            type Token = <$lock as haltkick_locks::Lock<$domain_type>>::Token;
-            type Domain = $domain_type;
-            $(const $constant: $type = $value;)*
-
-            #[inline(always)]
-            fn new() -> $lock {
-                $new
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static $domain_type {
-                static DOMAIN: $crate::lock::locks::Paged<$domain_type> = $crate::lock::locks::Paged($domain);
-                &DOMAIN.0
-            }
-
-            #[inline(always)]
-            fn lock(lock: &$lock) -> Self::Token {
-                haltkick_locks::Lock::lock(lock, Self::domain())
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &$lock, token: Self::Token) {
-                haltkick_locks::Lock::unlock(lock, Self::domain(), token);
-            }
-        }
-    };
-}
-
-pub(crate) use guest_kind;
 
 type Qspin = QSpinDomain<Guest, MAX_VCPUS, LINES>;
 /// The instrumented arms: the same source over a platform whose points are more than nothing. Their memory is their own.
@@ -63,7 +22,7 @@ lock! {
         NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest,
         EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
         // Each vCPU has an address space of its own then, which no scheme guards better than another.
-        FAULTS: Option<crate::memory::Serving> = None
+        FAULTS: Option<crate::lock::serving::Serving> = None
     }
 }
 

@@ -3,11 +3,13 @@
 pub(crate) mod calls;
 pub(crate) mod cost;
 mod foreign;
+pub(crate) mod form;
 pub(crate) mod kind;
-pub(crate) mod locks;
+mod locks;
 pub(crate) mod measure;
 pub(crate) mod oracle;
 pub(crate) mod parts;
 pub(crate) mod platform;
 pub(crate) mod registry;
 pub(crate) mod relax;
+pub(crate) mod serving;

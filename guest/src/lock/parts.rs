@@ -9,26 +9,13 @@ use haltkick_locks::{Native, NoLock, Pv, PvTicket, PvTicketDomain, QSpinDomain, 
 
 use crate::cpu::percpu::{boot, this};
 use crate::cpu::time::{iterations, now, work};
+use crate::lock::kind::Part;
 use crate::lock::platform::Guest;
 use crate::lock::registry;
 
-/// The kinds of locks that can be parts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Excludes nobody.
-    Nothing,
-    Tas,
-    Ticket,
-    TicketParavirt,
-    QspinlockNative,
-    QspinlockParavirt,
-}
-
-impl Part {
-    /// That of this run's lock.
-    pub(crate) fn of_run() -> Self {
-        registry::form_of_run().part.expect("the VMM checked that the lock can be a part")
-    }
+/// What the structures of this run are made of.
+pub(crate) fn part_of_run() -> Part {
+    registry::form_of_run().part.expect("the VMM checked that the lock can be a part")
 }
 
 /// Declares the kernel that is made of each kind.
@@ -85,12 +72,12 @@ fn page_table_work() {
 macro_rules! by_part {
     ($part:expr, $function:ident($($argument:expr),*), $without:expr) => {
         match $part {
-            $crate::lock::parts::Part::Nothing => $without,
-            $crate::lock::parts::Part::Tas => $function::<$crate::lock::parts::OfTas>($($argument),*),
-            $crate::lock::parts::Part::Ticket => $function::<$crate::lock::parts::OfTicket>($($argument),*),
-            $crate::lock::parts::Part::TicketParavirt => $function::<$crate::lock::parts::OfTicketParavirt>($($argument),*),
-            $crate::lock::parts::Part::QspinlockNative => $function::<$crate::lock::parts::OfQspinlockNative>($($argument),*),
-            $crate::lock::parts::Part::QspinlockParavirt => $function::<$crate::lock::parts::OfQspinlockParavirt>($($argument),*),
+            $crate::lock::kind::Part::Nothing => $without,
+            $crate::lock::kind::Part::Tas => $function::<$crate::lock::parts::OfTas>($($argument),*),
+            $crate::lock::kind::Part::Ticket => $function::<$crate::lock::parts::OfTicket>($($argument),*),
+            $crate::lock::kind::Part::TicketParavirt => $function::<$crate::lock::parts::OfTicketParavirt>($($argument),*),
+            $crate::lock::kind::Part::QspinlockNative => $function::<$crate::lock::parts::OfQspinlockNative>($($argument),*),
+            $crate::lock::kind::Part::QspinlockParavirt => $function::<$crate::lock::parts::OfQspinlockParavirt>($($argument),*),
         }
     };
 }

@@ -5,17 +5,13 @@
 //! number that each entry begins with, and an entry's position is the index by which the VMM asks for it.
 #![expect(unsafe_code, reason = "statics in sections that the linker sorts and the VMM reads from the file")]
 
-use haltkick_hypercalls::{
-    ABI_FINGERPRINT, ABI_VERSION, ACTIVITY_ANY, BootFlags, Descriptor, Features, ImageNote, LockFlags,
-    NOTE_OWNER, NOTE_TYPE, TIMES, WorkloadFlags,
-};
+use haltkick_hypercalls::{ACTIVITY_ANY, BootFlags, Descriptor, LockFlags, TIMES, WorkloadFlags};
 use haltkick_locks::Point;
 
 use crate::cpu::percpu::boot;
 use crate::image::field::padded;
 use crate::lock::calls::Calls;
-use crate::lock::kind::Form;
-use crate::traps::exceptions;
+use crate::lock::form::Form;
 
 /// One lock's code.
 #[repr(C)]
@@ -66,8 +62,8 @@ macro_rules! lock {
         $($crate::lock::registry::declare!($paravirt);)?
         #[expect(unsafe_code, reason = "entries of the tables that `registry` walks")]
         const _: () = {
-            const NATIVE: Option<$crate::lock::kind::Form> = $crate::lock::registry::form!($($native)?);
-            const PARAVIRT: Option<$crate::lock::kind::Form> = $crate::lock::registry::form!($($paravirt)?);
+            const NATIVE: Option<$crate::lock::form::Form> = $crate::lock::registry::form!($($native)?);
+            const PARAVIRT: Option<$crate::lock::form::Form> = $crate::lock::registry::form!($($paravirt)?);
 
             #[used]
             #[unsafe(link_section = concat!(".haltkick.locks.", $order))]
@@ -90,7 +86,7 @@ macro_rules! lock {
 
 macro_rules! declare {
     ({ $($kind:tt)+ }) => {
-        $crate::lock::locks::guest_kind!($($kind)+);
+        $crate::lock::kind::guest_kind!($($kind)+);
     };
     ((closed $kind:ident)) => {};
     ($kind:ident) => {};
@@ -101,13 +97,13 @@ macro_rules! form {
         None
     };
     ({ $kind:ident: $($rest:tt)+ }) => {
-        Some($crate::lock::kind::Form::called::<$kind>())
+        Some($crate::lock::form::Form::called::<$kind>())
     };
     ((closed $kind:ident)) => {
-        Some($crate::lock::kind::Form::closed::<$kind>())
+        Some($crate::lock::form::Form::closed::<$kind>())
     };
     ($kind:ident) => {
-        Some($crate::lock::kind::Form::called::<$kind>())
+        Some($crate::lock::form::Form::called::<$kind>())
     };
 }
 
@@ -220,50 +216,3 @@ const fn points() -> [Descriptor; Point::ALL.len()] {
 #[used]
 #[unsafe(link_section = ".haltkick.points")]
 static POINTS: [Descriptor; Point::ALL.len()] = points();
-
-/// An ELF note: sizes, type, owner padded to four bytes, descriptor.
-#[repr(C)]
-struct Note {
-    owner_bytes: u32,
-    descriptor_bytes: u32,
-    kind: u32,
-    owner: [u8; NOTE_OWNER.len().next_multiple_of(4)],
-    abi_version: u32,
-    vector_stub_bytes: u32,
-    vector_stubs: Unaligned,
-    fingerprint: [u32; 2],
-    features: [u32; 2],
-}
-
-const fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
-}
-
-/// A pointer that an ELF note holds at four-byte alignment.
-#[repr(C, packed(4))]
-struct Unaligned(*const u8);
-
-// SAFETY: an address in a note that only the VMM's loader reads.
-unsafe impl Sync for Unaligned {}
-
-#[used]
-#[unsafe(link_section = ".note.haltkick")]
-static NOTE: Note = Note {
-    owner_bytes: NOTE_OWNER.len() as u32,
-    descriptor_bytes: size_of::<ImageNote>() as u32,
-    kind: NOTE_TYPE,
-    owner: {
-        let mut owner = [0; NOTE_OWNER.len().next_multiple_of(4)];
-        let mut i = 0;
-        while i < NOTE_OWNER.len() {
-            owner[i] = NOTE_OWNER[i];
-            i += 1;
-        }
-        owner
-    },
-    abi_version: ABI_VERSION,
-    vector_stub_bytes: exceptions::STUB_BYTES,
-    vector_stubs: Unaligned(&raw const exceptions::STUBS),
-    fingerprint: halves(ABI_FINGERPRINT),
-    features: halves(Features::ORACLES.with(Features::UNLOCK_TIMES).with(Features::COSTS).0),
-};

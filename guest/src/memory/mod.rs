@@ -1,4 +1,5 @@
-//! The memory manager's machine: pages of the pool, this CPU's translation hardware, and the lock crate's locks.
+//! The memory manager's machine: pages of the pool, this CPU's translation hardware, its locks, and the schemes by which page
+//! faults are served.
 //!
 //! ```text
 //! pool   Page records | Vma slots | CPU lists | Memory, address spaces | pages
@@ -7,243 +8,28 @@
 //! The pool is mapped one to one, so that a page's physical address is where the kernel finds it.
 #![expect(unsafe_code, reason = "places objects in the pool, and reads page tables there")]
 
+mod locks;
+mod schemes;
+
 use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use haltkick_hypercalls::{LockFlags, MAX_VCPUS};
-use haltkick_locks::osq::Packed;
-use haltkick_locks::{FairRwLock, Lock, Pv, QSpinDomain, QSpinLock, Rules2018, RwLock, RwSem, SleepDomain};
+use haltkick_hypercalls::MAX_VCPUS;
 use haltkick_mm::{
-    CpuList, Cpus, Error, Event, Exclusion, Machine, Memory, Mm, PAGE_BYTES, Page, Scheme, Sharing, Space,
-    USER_END, USER_START, Vma,
+    CpuList, Cpus, Error, Event, Machine, Memory, Mm, PAGE_BYTES, Page, Space, USER_END, USER_START, Vma,
 };
 
 use crate::cpu::percpu::{add, boot, cpu, this};
-use crate::lock::kind::Kind;
-use crate::lock::oracle;
-use crate::lock::platform::{Guest, LINES};
-use crate::lock::registry::lock;
+use crate::lock::platform::Guest;
+use crate::lock::serving::{MMAP_SEM, Serving};
 use crate::monitor::hypercall;
 use crate::observe::events::MEMORY_EVENTS;
-use crate::observe::{activity, grace};
 use crate::traps::faults::{self, Access, Verdict};
 use crate::traps::mmu;
 use crate::traps::user::Signal;
 
-/// A page-table lock: today's paravirtual qspinlock, which is what a kernel in such a guest has.
-pub(crate) struct Spin(QSpinLock<Pv>);
-/// The lock of the tree of areas: readers and writers in order of arrival.
-pub(crate) struct TreeLock(FairRwLock<QSpinLock<Pv>>);
-/// `mmap_sem`. That of the common address space is watched: its writers are the sections of lock 0.
-pub(crate) struct Semaphore {
-    semaphore: AnyRwSem,
-    is_watched: bool,
-}
-
-/// The same lock under the rules of two times.
-enum AnyRwSem {
-    Today(RwSem),
-    Of2018(RwSem<Packed, Rules2018>),
-}
-
-/// Whose rules `mmap_sem` has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
-    Today,
-    Of2018,
-}
-
-/// A way to serve page faults: the scheme, and what `mmap_sem` is like.
-pub(crate) type Serving = (Scheme, Rules);
-
-/// That of a run with any other lock.
-pub(crate) const MMAP_SEM: Serving = (Scheme::MmapSem, Rules::Today);
-
-/// Calls a method of whichever it is.
-macro_rules! of_either {
-    ($semaphore:expr, $lock:ident => $call:expr) => {
-        match &$semaphore {
-            AnyRwSem::Today($lock) => $call,
-            AnyRwSem::Of2018($lock) => $call,
-        }
-    };
-}
-
-impl Semaphore {
-    /// Memory that each vCPU needs for such locks.
-    pub(crate) const CPU_BYTES: usize = size_of::<SleepingMemory>() / MAX_VCPUS;
-
-    /// A free one.
-    pub(crate) const fn new(rules: Rules, is_watched: bool) -> Self {
-        let semaphore = match rules {
-            Rules::Today => AnyRwSem::Today(RwSem::with_rules()),
-            Rules::Of2018 => AnyRwSem::Of2018(RwSem::with_rules()),
-        };
-        Self { semaphore, is_watched }
-    }
-}
-
-static SPIN_DOMAIN: QSpinDomain<Guest, MAX_VCPUS, LINES> = QSpinDomain::new(Guest);
-type SleepingMemory = SleepDomain<Guest, Packed, MAX_VCPUS>;
-
-static SLEEP_DOMAIN: SleepingMemory = SleepDomain::new(Guest);
-
-impl Exclusion for Spin {
-    #[inline]
-    fn lock(&self) {
-        self.0.lock(&SPIN_DOMAIN);
-    }
-
-    #[inline]
-    fn try_lock(&self) -> bool {
-        self.0.try_lock(&SPIN_DOMAIN).is_some()
-    }
-
-    #[inline]
-    fn unlock(&self) {
-        self.0.unlock(&SPIN_DOMAIN, ());
-    }
-}
-
-impl Sharing for TreeLock {
-    #[inline]
-    fn read(&self) {
-        self.0.read(&SPIN_DOMAIN);
-    }
-
-    #[inline]
-    fn read_unlock(&self) {
-        self.0.read_unlock(&SPIN_DOMAIN, ());
-    }
-
-    #[inline]
-    fn write(&self) {
-        self.0.write(&SPIN_DOMAIN);
-    }
-
-    #[inline]
-    fn write_unlock(&self) {
-        self.0.write_unlock(&SPIN_DOMAIN, ());
-    }
-}
-
-impl Sharing for Semaphore {
-    #[inline]
-    fn read(&self) {
-        of_either!(self.semaphore, lock => lock.read(&SLEEP_DOMAIN));
-    }
-
-    #[inline]
-    fn read_unlock(&self) {
-        of_either!(self.semaphore, lock => lock.read_unlock(&SLEEP_DOMAIN));
-    }
-
-    // Who holds it for writing is what the VMM calls a holder.
-
-    #[inline]
-    fn write(&self) {
-        of_either!(self.semaphore, lock => lock.write(&SLEEP_DOMAIN));
-        // Relaxed, here and below: the VMM reads it when this vCPU has stopped.
-        activity::section_entered(&this().activity);
-        if self.is_watched {
-            oracle::enter(0);
-        }
-    }
-
-    #[inline]
-    fn write_unlock(&self) {
-        if self.is_watched {
-            oracle::leave(0);
-        }
-        of_either!(self.semaphore, lock => lock.write_unlock(&SLEEP_DOMAIN));
-        activity::section_left(&this().activity);
-        grace::section_left();
-    }
-}
-
-/// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
-/// readers.
-macro_rules! fault_scheme {
-    ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
-        enum $kind {}
-
-        impl Kind for $kind {
-            type Lock = Semaphore;
-            type Token = ();
-            type Domain = SleepingMemory;
-            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
-            const SHARES: bool = true;
-            const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
-
-            #[inline(always)]
-            fn new() -> Semaphore {
-                Semaphore::new(Rules::$rules, false)
-            }
-
-            #[inline(always)]
-            fn domain() -> &'static SleepingMemory {
-                &SLEEP_DOMAIN
-            }
-
-            #[inline(always)]
-            fn lock(lock: &Semaphore) {
-                lock.write();
-            }
-
-            #[inline(always)]
-            fn unlock(lock: &Semaphore, (): ()) {
-                lock.write_unlock();
-            }
-
-            #[inline(always)]
-            fn read(lock: &Semaphore) {
-                lock.read();
-            }
-
-            #[inline(always)]
-            fn read_unlock(lock: &Semaphore, (): ()) {
-                lock.read_unlock();
-            }
-        }
-
-        lock! {
-            $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
-            paravirt $kind
-        }
-    };
-}
-
-fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem, MmapSem, Today);
-fault_scheme!(
-    "405" "mmap-sem-2018",
-    "the same under the rwsem of Linux 4.16: no stealing readers, no hand-off",
-    MmapSem2018,
-    MmapSem,
-    Of2018
-);
-fault_scheme!(
-    "410" "speculative",
-    "page faults without it, validated by a sequence count per area (2018)",
-    Speculative,
-    Speculative,
-    Today
-);
-fault_scheme!(
-    "415" "speculative-2018",
-    "the same beside the rwsem of Linux 4.16, for map and unmap and what is given up",
-    Speculative2018,
-    Speculative,
-    Of2018
-);
-fault_scheme!(
-    "417" "speculative-srcu",
-    "the same as first posted: areas are freed after a grace period, not by their last reference",
-    SpeculativeSrcu2018,
-    SpeculativeSrcu,
-    Of2018
-);
-fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma, PerVma, Today);
+use locks::{Semaphore, Spin, TreeLock};
 
 /// What `init` has laid out. Written by vCPU 0 before any other vCPU runs.
 struct Layout {
@@ -283,18 +69,12 @@ pub(crate) fn init(serving: Option<Serving>) {
     let end = next + boot().pool_bytes;
     let all_pages = (boot().pool_bytes / PAGE_BYTES) as usize;
     let vmas = all_pages / PAGES_PER_VMA;
-    let records = place(&mut next, end, all_pages, |_| Page::new(Spin(QSpinLock::new())));
+    let records = place(&mut next, end, all_pages, |_| Page::new(Spin::new()));
     let slots = place(&mut next, end, vmas, |_| Vma::new());
     let lists = place(&mut next, end, vcpus, |_| CpuList::new());
     let (scheme, rules) = serving.unwrap_or(MMAP_SEM);
     let spaces = place(&mut next, end, vcpus + 1, |number| {
-        let spin = || QSpinLock::new();
-        Mm::new(
-            scheme,
-            Semaphore::new(rules, number == vcpus),
-            TreeLock(FairRwLock::new(spin())),
-            Spin(spin()),
-        )
+        Mm::new(scheme, Semaphore::new(rules, number == vcpus), TreeLock::new(), Spin::new())
     });
     let memory_at = place_uninit::<Memory<Guest>>(&mut next, end, 1);
     let base = next.next_multiple_of(PAGE_BYTES);
@@ -308,7 +88,7 @@ pub(crate) fn init(serving: Option<Serving>) {
     LAYOUT.base.store(base, Ordering::Relaxed);
     LAYOUT.spaces.store(spaces, Ordering::Relaxed);
     // SAFETY: reserved just now, aligned, and used by nobody else.
-    unsafe { memory_at.write(Memory::new(Guest, Spin(QSpinLock::new()))) };
+    unsafe { memory_at.write(Memory::new(Guest, Spin::new())) };
     LAYOUT.memory.store(memory_at, Ordering::Relaxed);
 }
 

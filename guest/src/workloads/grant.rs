@@ -17,7 +17,7 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::measure::Sections;
-use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::parts::{OfNothing, by_part, part_of_run};
 use crate::lock::registry::workload;
 use crate::observe::events::GRANT_EVENTS;
 use crate::observe::histogram::record_between;
@@ -60,7 +60,7 @@ macro_rules! workloads {
                     serve::<$scheme>(true, $arrangement);
                 }
                 let lock_free = Arrangement { kernel_lock: None, ..$arrangement };
-                by_part!(Part::of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false, lock_free));
+                by_part!(part_of_run(), with_parts(), serve::<Unlocked<OfNothing>>(false, lock_free));
             }
         }
     )+};

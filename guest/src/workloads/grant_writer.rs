@@ -14,7 +14,7 @@ use haltkick_hypercalls::{TIME_WAIT, WINDOW_CLOSED, WINDOW_OPEN, WINDOW_WARMUP, 
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
-use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::parts::{OfNothing, by_part, part_of_run};
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
@@ -34,7 +34,7 @@ macro_rules! workloads {
                 fn with_parts<K: Kernel>() {
                     torment::<$scheme<K>>();
                 }
-                by_part!(Part::of_run(), with_parts(), torment::<Unlocked<OfNothing>>());
+                by_part!(part_of_run(), with_parts(), torment::<Unlocked<OfNothing>>());
             }
         }
     )+};

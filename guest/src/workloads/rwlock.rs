@@ -19,7 +19,7 @@ use haltkick_locks::{
 use crate::cpu::percpu::{add, boot, control, cpu, this};
 use crate::cpu::time::{iterations, work};
 use crate::lock::oracle::Watch;
-use crate::lock::parts::{OfNothing, Part, by_part};
+use crate::lock::parts::{OfNothing, by_part, part_of_run};
 use crate::lock::registry::workload;
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
@@ -40,7 +40,7 @@ macro_rules! workloads {
                 fn with_parts<$kernel: Kernel>() {
                     starve::<$kernel, _, _>(|| $lock, |$readers| $domain);
                 }
-                by_part!(Part::of_run(), with_parts(), unlocked());
+                by_part!(part_of_run(), with_parts(), unlocked());
             }
         }
     )+};

@@ -242,7 +242,8 @@ mod tests {
     fn code_is_traced_to_its_source_file_and_through_what_was_inlined() {
         let image = Image::embedded();
         let lines = image.lines().expect("the embedded image has line information");
-        let work = image.symbols().iter().find(|symbol| symbol.name == "haltkick_guest::cpu::time::work_loop");
+        let work =
+            image.symbols().iter().find(|symbol| symbol.name == "haltkick_guest::cpu::time::work_loop");
         let frames = lines.frames(work.expect("the work loop").address);
         assert_eq!(frames[0].file.as_deref(), Some("guest/src/cpu/time.rs"));
 

@@ -19,7 +19,7 @@ use crate::lock::registry;
 
 use super::failure::Failure;
 use super::settings::{Backend, Settings};
-use super::{start, tables};
+use super::{ground, tables};
 use crate::monitor::record::{self, leave};
 use crate::monitor::serve::{ALL_MAY_BEGIN, FIRST_MAY_BEGIN, stop};
 
@@ -38,14 +38,14 @@ const EXCEPTION_STACK_BYTES: u64 = 4096;
 /// vCPUs that can be kicked.
 static PRESENT: AtomicU32 = AtomicU32::new(0);
 
-/// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `start` says; `start_info` is PVH's.
+/// The boot CPU, in 64-bit mode. The first four GiB are mapped as far as `ground` says; `start_info` is PVH's.
 pub(super) extern "C" fn boot(start_info: u32) -> ! {
     prepare_to_fail();
     let settings = Settings::from_start_info(start_info).unwrap_or_else(|failure| fail(failure));
     let boot = lay_out(&settings).unwrap_or_else(|failure| fail(failure));
     tables::load(boot.vcpus, area_address(boot.vcpus));
     start_others(boot).unwrap_or_else(|failure| fail(failure));
-    start::unmap_null();
+    ground::unmap_null();
     record::line(format_args!("vcpus {}", boot.vcpus));
     FIRST_MAY_BEGIN.store(true, Ordering::Release);
     halt::kick(0);
@@ -119,7 +119,7 @@ fn fail(failure: Failure) -> ! {
 /// Address of the area of vCPU `cpu`; the boot CPU has the one after the last, for its reports.
 fn area_address(cpu: u32) -> u64 {
     let large_page = 2 << 20;
-    let end = (&raw const start::IMAGE_END) as u64;
+    let end = (&raw const ground::IMAGE_END) as u64;
     end.next_multiple_of(large_page) + u64::from(cpu) * size_of::<VcpuArea>() as u64
 }
 
@@ -128,7 +128,7 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     let areas = u64::from(settings.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;
     let stacks = exception_stacks + areas * EXCEPTION_STACK_BYTES;
-    let entries = stacks + areas * start::STACK_BYTES;
+    let entries = stacks + areas * ground::STACK_BYTES;
     let end = entries + areas * ENTRIES_ROW_BYTES as u64;
     if end > settings.memory_end {
         return Err(Failure::Memory { needed: end, there: settings.memory_end });
@@ -145,8 +145,8 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
             ((this + EXCEPTION_STACK_OFFSET as u64) as *mut u64).write(exception_stack);
         }
     }
-    start::STACKS.store(stacks, Ordering::Relaxed);
-    start::EXPECTED.store(settings.vcpus, Ordering::Relaxed);
+    ground::STACKS.store(stacks, Ordering::Relaxed);
+    ground::EXPECTED.store(settings.vcpus, Ordering::Relaxed);
     let boot = BOOT_BLOCK.0.get().cast::<BootBlock>();
     let flags = BootFlags::BARE
         .with(BootFlags::HALT)
@@ -181,7 +181,7 @@ fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
         (*boot).footprint_lines = settings.footprint_lines;
         (*boot).dirty_lines = settings.dirty_lines;
         (*boot).spin_rounds = settings.spin_rounds;
-        (*boot).page_table = GuestAddress((&raw const start::PML4) as u64);
+        (*boot).page_table = GuestAddress((&raw const ground::PML4) as u64);
         percpu::init(boot);
         // Needs the APIC, whose form depends on nothing of the above but on the flags.
         prepare_machine();
@@ -269,8 +269,8 @@ fn measure_tsc_khz() -> u64 {
 fn start_others(boot: &BootBlock) -> Result<(), Failure> {
     const ALL_OTHERS: u32 = 0b11 << 18;
     const INIT: u32 = ALL_OTHERS | 0x4500;
-    const START_UP: u32 = ALL_OTHERS | 0x4600 | (start::TRAMPOLINE >> 12) as u32;
-    start::place_trampoline();
+    const START_UP: u32 = ALL_OTHERS | 0x4600 | (ground::TRAMPOLINE >> 12) as u32;
+    ground::place_trampoline();
     apic::send(0, INIT);
     spin(boot, 10_000);
     // Twice, as Intel says (SDM vol. 3, 9.4.4); whoever runs already ignores the second.

@@ -3,21 +3,11 @@
 //! PVH (Xen's, which QEMU, Firecracker and cloud-hypervisor speak): an ELF note names an entry point in 32-bit protected
 //! mode without paging; EBX points to the start info. Every other CPU begins in real mode, in the page that its start-up
 //! interrupt names; the trampoline is copied there. Both meet at `haltkick_enter_long_mode`.
-#![expect(unsafe_code, reason = "start-up code, and what it leaves for Rust")]
+#![expect(unsafe_code, reason = "start-up code")]
 
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::cpu::apic;
-
-/// Where the trampoline is copied to: any page of the first 640 KiB.
-pub(super) const TRAMPOLINE: u64 = 0x8000;
-/// Bytes of each CPU's stack.
-pub(super) const STACK_BYTES: u64 = 16384;
-/// Selectors of the table below.
-pub(super) const CODE: u16 = 8;
-/// Where `CpuTables` has the task state, after the four entries of the table below.
-pub(super) const TASK_STATE: u16 = 0x20;
+use super::ground::{EXPECTED, NUMBERS, STACK_BYTES, STACKS, TRAMPOLINE};
 
 // AT&T syntax: the Intel syntax of this assembler has no far jump.
 global_asm!(
@@ -107,47 +97,6 @@ global_asm!(
     "jmp haltkick_enter_long_mode",
     ".code64",
     ".popsection",
-
-    ".pushsection .data.haltkick_start, \"aw\"",
-    ".p2align 3",
-    ".global haltkick_gdt",
-    "haltkick_gdt:",
-    ".quad 0",
-    ".quad 0x00af9b000000ffff", // 0x08: 64-bit code
-    ".quad 0x00cf93000000ffff", // 0x10: data
-    ".quad 0x00cf9b000000ffff", // 0x18: 32-bit code
-    "haltkick_gdt_pointer:",
-    ".word 31",
-    ".long haltkick_gdt",
-    // The first GiB in pages of 2 MiB, and the one page that holds the APIC.
-    ".p2align 12",
-    ".global haltkick_pml4",
-    "haltkick_pml4:",
-    ".quad haltkick_pdpt + 3",
-    ".fill 511, 8, 0",
-    "haltkick_pdpt:",
-    ".quad haltkick_first_gib + 3",
-    ".quad 0, 0",
-    ".quad haltkick_fourth_gib + 3",
-    ".fill 508, 8, 0",
-    ".global haltkick_first_gib",
-    "haltkick_first_gib:",
-    ".set page, 0",
-    ".rept 512",
-    ".quad (page << 21) + 0x83",
-    ".set page, page + 1",
-    ".endr",
-    "haltkick_fourth_gib:",
-    ".fill 503, 8, 0",
-    ".quad {apic}",
-    ".fill 8, 8, 0",
-    ".popsection",
-
-    ".pushsection .bss.haltkick_boot_stack, \"aw\", @nobits",
-    ".p2align 4",
-    ".zero {stack_bytes}",
-    "haltkick_boot_stack_top:",
-    ".popsection",
     boot = sym super::boot::boot,
     other = sym super::boot::other,
     numbers = sym NUMBERS,
@@ -155,49 +104,5 @@ global_asm!(
     stacks = sym STACKS,
     stack_bytes = const STACK_BYTES,
     trampoline = const TRAMPOLINE,
-    apic = const apic::page_entry(),
     options(att_syntax),
 );
-
-/// CPUs, other than the boot CPU, that have come up.
-pub(super) static NUMBERS: AtomicU32 = AtomicU32::new(0);
-/// CPUs, other than the boot CPU, that there is work for. Set before any is started.
-pub(super) static EXPECTED: AtomicU32 = AtomicU32::new(0);
-/// Where their stacks begin. Set before any is started.
-pub(super) static STACKS: AtomicU64 = AtomicU64::new(0);
-
-unsafe extern "C" {
-    /// The trampoline, to be copied.
-    #[link_name = "haltkick_trampoline"]
-    static TRAMPOLINE_CODE: u8;
-    #[link_name = "haltkick_trampoline_end"]
-    static TRAMPOLINE_END: u8;
-    #[link_name = "haltkick_first_gib"]
-    static FIRST_GIB: core::sync::atomic::AtomicU64;
-    /// The table of segments that all CPUs start with: four entries.
-    #[link_name = "haltkick_gdt"]
-    pub(super) static SEGMENTS: [u64; 4];
-    /// Top-level page table.
-    #[link_name = "haltkick_pml4"]
-    pub(super) static PML4: u8;
-    /// The end of the image.
-    #[link_name = "__haltkick_end"]
-    pub(super) static IMAGE_END: u8;
-}
-
-/// Puts the trampoline where start-up interrupts find it.
-pub(super) fn place_trampoline() {
-    let (start, end) = (&raw const TRAMPOLINE_CODE, &raw const TRAMPOLINE_END);
-    // SAFETY: the first 640 KiB of a PC are memory, mapped, and not in use by anybody when the guest has read its command
-    // line; the trampoline is shorter than a page.
-    unsafe { core::ptr::copy_nonoverlapping(start, TRAMPOLINE as *mut u8, end as usize - start as usize) };
-}
-
-/// Takes the first large page away, so that null pointers fault. CPUs that have not touched it need no flush.
-pub(super) fn unmap_null() {
-    // SAFETY: the entry of the first page; nothing that is still needed lies there.
-    unsafe {
-        FIRST_GIB.store(0, core::sync::atomic::Ordering::Relaxed);
-        core::arch::asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
-    }
-}

@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 
 use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, MAX_VCPUS};
 
-use super::start::{CODE, SEGMENTS, TASK_STATE};
+use super::ground::{CODE, SEGMENTS, TASK_STATE};
 use crate::cpu::apic;
 use crate::traps::exceptions;
 

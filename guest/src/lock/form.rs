@@ -1,0 +1,169 @@
+//! The forms of a lock: the code of a kind behind the table of calls, and where its instances lie.
+//!
+//! A run has locks of one kind, so that those of all kinds lie in the same place: none is nearer to something else than another.
+#![expect(unsafe_code, reason = "places locks in a static")]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{
+    COST_COUNTING, COST_ORACLE, COST_ORDERED_STAMP, COST_SECTION, COST_STAMP, MAX_LOCKS, PAIR_AT_SITES,
+    PAIR_COMPILED_IN, PAIR_THROUGH_TABLE,
+};
+use haltkick_locks::{Domain, Queues};
+
+use crate::cpu::percpu::{boot, control};
+use crate::lock::calls::{self, Calls};
+use crate::lock::cost::{self, pair_ticks};
+use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind, Part};
+use crate::lock::serving::{MMAP_SEM, Serving};
+
+#[repr(C, align(4096))]
+struct Instances(UnsafeCell<[u8; MAX_LOCKS as usize * INSTANCE_BYTES]>);
+
+// SAFETY: written by vCPU 0 before any other runs; from then on they are `Sync` locks, see `place`.
+unsafe impl Sync for Instances {}
+
+#[used]
+#[unsafe(link_section = ".haltkick.hot")]
+static INSTANCES: Instances = Instances(UnsafeCell::new([0; MAX_LOCKS as usize * INSTANCE_BYTES]));
+
+/// Puts a free lock into each place, and says where the first lies. vCPU 0, before any other vCPU runs.
+fn place<L: Sync + 'static>(new: fn() -> L) -> usize {
+    const { assert!(size_of::<L>() <= INSTANCE_BYTES && align_of::<L>() <= INSTANCE_BYTES) };
+    let first = INSTANCES.0.get().cast::<u8>();
+    for index in 0..MAX_LOCKS as usize {
+        // SAFETY: within the static, aligned and large enough by the assertion; nobody refers to it yet.
+        unsafe { first.add(index * INSTANCE_BYTES).cast::<L>().write(new()) };
+    }
+    first as usize
+}
+
+/// Lock number 0, of the kind that this run has.
+///
+/// # Safety
+/// `L` is what [`place`] has put there.
+unsafe fn first<L: Sync + 'static>() -> &'static L {
+    // SAFETY: the caller's promise; the static lives as long as the guest.
+    unsafe { &*INSTANCES.0.get().cast() }
+}
+
+/// One form of a lock.
+pub(crate) struct Form {
+    pub(crate) calls: Calls,
+    /// Makes the locks, and lets the sites call them.
+    install: fn(&Calls),
+    /// Measures an uncontended pair, compiled into its caller. After `install`.
+    pair_ticks: fn() -> u64,
+    /// What structures are made of in such a run.
+    pub(crate) part: Option<Part>,
+    /// How page faults are served in such a run.
+    pub(crate) faults: Option<Serving>,
+}
+
+impl Form {
+    /// That of a kind with functions for lock and unlock.
+    pub(crate) const fn called<K: Kind>() -> Self {
+        Self {
+            calls: Calls {
+                lock: Some(calls::lock::<K>),
+                unlock: Some(calls::unlock::<K>),
+                read: Some(if K::SHARES { calls::read::<K> } else { calls::lock::<K> }),
+                read_unlock: Some(if K::SHARES { calls::read_unlock::<K> } else { calls::unlock::<K> }),
+                section: None,
+                lock_bytes: size_of::<K::Lock>() as u32,
+                cpu_bytes: K::CPU_BYTES as u32,
+            },
+            install: |calls| {
+                let locks = place(K::new);
+                calls::install(calls, locks, K::EXCLUDES);
+                publish(locks, K::WORD, K::domain().queues());
+            },
+            pair_ticks: || {
+                // SAFETY: `install` has placed locks of this kind.
+                let lock = unsafe { first::<K::Lock>() };
+                pair_ticks(|| K::unlock(lock, K::lock(lock)))
+            },
+            part: K::PART,
+            faults: K::FAULTS,
+        }
+    }
+
+    /// That of a kind which is held for the length of a closure.
+    pub(crate) const fn closed<C: Closed>() -> Self {
+        Self {
+            calls: Calls {
+                lock: None,
+                unlock: None,
+                read: None,
+                read_unlock: None,
+                section: Some(calls::section::<C>),
+                lock_bytes: size_of::<C::Lock>() as u32,
+                cpu_bytes: C::CPU_BYTES as u32,
+            },
+            install: |calls| {
+                let locks = place(C::new);
+                calls::install(calls, locks, true);
+                publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
+            },
+            pair_ticks: || {
+                // SAFETY: `install` has placed locks of this kind.
+                let lock = unsafe { first::<C::Lock>() };
+                pair_ticks(|| C::section(lock, || core::hint::black_box(())))
+            },
+            part: None,
+            faults: Some(MMAP_SEM),
+        }
+    }
+
+    /// What vCPU 0 does with it before any other vCPU runs.
+    pub(crate) fn prepare(&self) {
+        let control = control();
+        (self.install)(&self.calls);
+        let pairs = &control.pair_ticks;
+        // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.
+        pairs[PAIR_COMPILED_IN].store((self.pair_ticks)(), Ordering::Relaxed);
+        if self.calls.lock.is_some() {
+            let through_table =
+                pair_ticks(|| calls::with_lock_through_table(0, || core::hint::black_box(())));
+            pairs[PAIR_THROUGH_TABLE].store(through_table, Ordering::Relaxed);
+        }
+        let at_sites = pair_ticks(|| calls::with_lock(0, || core::hint::black_box(())));
+        pairs[PAIR_AT_SITES].store(at_sites, Ordering::Relaxed);
+        for (slot, ticks) in [
+            (COST_STAMP, cost::stamp_ticks(false)),
+            (COST_ORDERED_STAMP, cost::stamp_ticks(true)),
+            (COST_ORACLE, cost::oracle_ticks()),
+            (COST_SECTION, cost::section_ticks(at_sites)),
+            (COST_COUNTING, cost::counting_ticks()),
+        ] {
+            control.cost_ticks[slot].store(ticks, Ordering::Relaxed);
+        }
+        debug_assert!(boot().lock_count <= MAX_LOCKS);
+    }
+}
+
+/// Tells whoever looks at a guest that failed where its locks are.
+fn publish(locks: usize, word: u32, queues: Option<Queues>) {
+    let (control, queues) = (control(), queues.unwrap_or_default());
+    let to = &control.queues;
+    // Relaxed: as in `prepare`.
+    control.lock_stride.store(INSTANCE_BYTES as u32, Ordering::Relaxed);
+    control.lock_word.store(word, Ordering::Relaxed);
+    control.locks.store(locks as u64, Ordering::Relaxed);
+    for (address, value) in
+        [(&to.nodes, queues.nodes), (&to.in_use, queues.in_use), (&to.table, queues.table)]
+    {
+        address.store(value as u64, Ordering::Relaxed);
+    }
+    for (number, value) in [
+        (&to.cpu_bytes, queues.cpu_bytes),
+        (&to.node_bytes, queues.node_bytes),
+        (&to.nodes_per_cpu, queues.nodes_per_cpu),
+        (&to.next, queues.next),
+        (&to.locked, queues.locked),
+        (&to.table_entries, queues.table_entries),
+    ] {
+        number.store(value as u32, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,92 @@
+//! The ways to serve page faults, each with an entry in the table of locks.
+
+use haltkick_hypercalls::LockFlags;
+use haltkick_mm::{Scheme, Sharing};
+
+use super::locks::{SLEEP_DOMAIN, Semaphore, SleepingMemory};
+use crate::lock::kind::Kind;
+use crate::lock::registry::lock;
+use crate::lock::serving::{Rules, Serving};
+
+/// Declares a way to serve page faults. As a lock, it is the `mmap_sem` that all of them have: held for writing, or shared by
+/// readers.
+macro_rules! fault_scheme {
+    ($order:literal $name:literal, $summary:literal, $kind:ident, $scheme:ident, $rules:ident) => {
+        enum $kind {}
+
+        impl Kind for $kind {
+            type Lock = Semaphore;
+            type Token = ();
+            type Domain = SleepingMemory;
+            const CPU_BYTES: usize = Semaphore::CPU_BYTES;
+            const SHARES: bool = true;
+            const FAULTS: Option<Serving> = Some((Scheme::$scheme, Rules::$rules));
+
+            #[inline(always)]
+            fn new() -> Semaphore {
+                Semaphore::new(Rules::$rules, false)
+            }
+
+            #[inline(always)]
+            fn domain() -> &'static SleepingMemory {
+                &SLEEP_DOMAIN
+            }
+
+            #[inline(always)]
+            fn lock(lock: &Semaphore) {
+                lock.write();
+            }
+
+            #[inline(always)]
+            fn unlock(lock: &Semaphore, (): ()) {
+                lock.write_unlock();
+            }
+
+            #[inline(always)]
+            fn read(lock: &Semaphore) {
+                lock.read();
+            }
+
+            #[inline(always)]
+            fn read_unlock(lock: &Semaphore, (): ()) {
+                lock.read_unlock();
+            }
+        }
+
+        lock! {
+            $order $name, $summary, LockFlags::SERVES_FAULTS.with(LockFlags::HAS_READERS);
+            paravirt $kind
+        }
+    };
+}
+
+fault_scheme!("400" "mmap-sem", "page faults under mmap_sem, held for reading", MmapSem, MmapSem, Today);
+fault_scheme!(
+    "405" "mmap-sem-2018",
+    "the same under the rwsem of Linux 4.16: no stealing readers, no hand-off",
+    MmapSem2018,
+    MmapSem,
+    Of2018
+);
+fault_scheme!(
+    "410" "speculative",
+    "page faults without it, validated by a sequence count per area (2018)",
+    Speculative,
+    Speculative,
+    Today
+);
+fault_scheme!(
+    "415" "speculative-2018",
+    "the same beside the rwsem of Linux 4.16, for map and unmap and what is given up",
+    Speculative2018,
+    Speculative,
+    Of2018
+);
+fault_scheme!(
+    "417" "speculative-srcu",
+    "the same as first posted: areas are freed after a grace period, not by their last reference",
+    SpeculativeSrcu2018,
+    SpeculativeSrcu,
+    Of2018
+);
+fault_scheme!("420" "per-vma", "page faults under the lock of one area (Linux 6.4)", PerVma, PerVma, Today);
