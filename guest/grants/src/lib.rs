@@ -27,6 +27,7 @@ mod map;
 mod maptrack;
 mod memory;
 mod order;
+mod reach;
 mod rest;
 mod scheme;
 mod shared;

@@ -2,9 +2,8 @@
 
 use crate::Event;
 use crate::machine::{Access, Error, Exclusion, Machine, Sharing};
-use crate::mm::Scheme;
+use crate::mm::{Scheme, Space};
 use crate::mutant::mutant;
-use crate::space::Space;
 use crate::sync::Ordering::Relaxed;
 use crate::vma::{ANON, READ, Vma, WRITE};
 

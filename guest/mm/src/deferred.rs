@@ -21,63 +21,16 @@
 //! Two counters, since a stream of newcomers would keep one from ever being drained. The other one is looked at first for a
 //! fault that has read the index long ago and counts itself in only now.
 
-use haltkick_locks::CachePadded;
-
+use crate::grace::{BEGUN, Deferred, FLIPPED, IDLE};
 use crate::machine::{Exclusion, Machine};
 use crate::mutant::mutant;
-use crate::page::{List, Memory};
+use crate::page::Memory;
+use crate::record::Faults;
 use crate::sync::{AtomicU32, Ordering::*, fence};
 use crate::{Event, NONE};
 
 /// Slots that a grace period is begun for.
 const BATCH: u32 = 16;
-
-const IDLE: u32 = 0;
-const BEGUN: u32 = 1;
-const FLIPPED: u32 = 2;
-
-/// A CPU's faults, by counter: how many have begun, how many are over. Written by that CPU alone.
-#[derive(Debug)]
-pub(crate) struct Faults {
-    entered: [AtomicU32; 2],
-    left: [AtomicU32; 2],
-}
-
-impl Faults {
-    pub(crate) const fn new() -> Self {
-        Self { entered: [const { AtomicU32::new(0) }; 2], left: [const { AtomicU32::new(0) }; 2] }
-    }
-}
-
-/// Slots that wait, and how far their grace period is.
-#[derive(Debug)]
-pub(crate) struct Deferred {
-    /// Which counter newcomers use. On a line of its own: every fault reads it.
-    index: CachePadded<AtomicU32>,
-    /// 1: a CPU is at it, which may change `phase` and `index`.
-    busy: AtomicU32,
-    phase: AtomicU32,
-    /// Those whose grace period goes on, and those that wait for the next. Under the memory's lock.
-    waiting: List,
-    next: List,
-}
-
-impl Deferred {
-    pub(crate) fn new() -> Self {
-        Self {
-            index: CachePadded::new(AtomicU32::new(0)),
-            busy: AtomicU32::new(0),
-            phase: AtomicU32::new(IDLE),
-            waiting: List::new(),
-            next: List::new(),
-        }
-    }
-
-    /// Slots that wait. Exact while no CPU unmaps.
-    pub(crate) fn slots(&self) -> u32 {
-        self.waiting.length.load(Relaxed) + self.next.length.load(Relaxed)
-    }
-}
 
 /// A fault that has counted itself in, by this counter.
 #[derive(Clone, Copy)]

@@ -24,10 +24,12 @@
 mod classic;
 mod deferred;
 mod event;
+mod grace;
 mod machine;
 mod mm;
 mod page;
 mod per_vma;
+mod record;
 mod sequence;
 mod space;
 mod speculative;
@@ -40,12 +42,12 @@ use haltkick_locks::mutant;
 
 pub use event::Event;
 pub use machine::{Access, Cpus, Error, Exclusion, Machine, Sharing, Step};
-pub use mm::{Mm, Scheme};
-pub use page::{CpuList, Memory, Page};
-pub use space::{Protection, Space};
+pub use mm::{Mm, Scheme, Space};
+pub use page::Memory;
+pub use record::{CpuList, Page};
 pub use sync::{AtomicU32, AtomicU64};
 pub use table::{ENTRIES, PAGE_BYTES, USER_END, USER_START};
-pub use vma::Vma;
+pub use vma::{Protection, Vma};
 
 /// No page, no area.
 const NONE: u32 = u32::MAX;

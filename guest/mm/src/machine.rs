@@ -2,8 +2,10 @@
 
 use haltkick_locks::Platform;
 
+use crate::event::Event;
+use crate::record::{CpuList, Page};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::{CpuList, Event, Page, Vma};
+use crate::vma::Vma;
 
 /// A lock for one.
 pub trait Exclusion: Sync {

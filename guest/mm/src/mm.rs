@@ -1,7 +1,8 @@
-//! An address space.
+//! An address space, by itself and with the memory that it is made of.
 
 use crate::NONE;
 use crate::machine::{Cpus, Machine};
+use crate::page::Memory;
 use crate::sequence::Sequence;
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -18,7 +19,7 @@ pub enum Scheme {
     PerVma,
 }
 
-/// An address space, used through [`Space`](crate::Space).
+/// An address space, used through [`Space`].
 #[derive(Debug)]
 pub struct Mm<M: Machine> {
     pub(crate) scheme: Scheme,
@@ -46,7 +47,7 @@ pub struct Mm<M: Machine> {
 }
 
 impl<M: Machine> Mm<M> {
-    /// An address space without a page table; [`Space::open`](crate::Space::open) gives it one.
+    /// An address space without a page table; [`Space::open`] gives it one.
     pub fn new(scheme: Scheme, semaphore: M::Semaphore, tree_lock: M::TreeLock, table_lock: M::Spin) -> Self {
         Self {
             scheme,
@@ -70,3 +71,19 @@ impl<M: Machine> Mm<M> {
         self.users.load(Relaxed) > 1
     }
 }
+
+/// An address space with the memory that it is made of.
+pub struct Space<'a, M: Machine> {
+    /// All memory there is.
+    pub memory: &'a Memory<M>,
+    /// The address space.
+    pub mm: &'a Mm<M>,
+}
+
+impl<M: Machine> Clone for Space<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Space<'_, M> {}

@@ -1,67 +1,14 @@
 //! Pages: a list of free ones per CPU, and one for all.
 
-use haltkick_locks::CachePadded;
-
-use crate::deferred::{Deferred, Faults};
+use crate::grace::Deferred;
 use crate::machine::{Exclusion, Machine};
-use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{Event, NONE, Vma, tree};
+use crate::record::{FREE, List, Page, USED};
+use crate::sync::Ordering::Relaxed;
+use crate::vma::Vma;
+use crate::{Event, NONE, tree};
 
 /// Pages that go between a CPU's list and the common one at a time.
 const BATCH: u32 = 16;
-
-/// What is known of a page.
-#[derive(Debug)]
-#[repr(align(64))]
-pub struct Page<S> {
-    /// As a page table: its `ptl`.
-    pub(crate) lock: S,
-    /// Next in the list that the page is in.
-    pub(crate) next: AtomicU32,
-    /// [`FREE`] or [`USED`]: finds pages that are freed twice.
-    state: AtomicU32,
-}
-
-const FREE: u32 = 0;
-const USED: u32 = 1;
-
-impl<S> Page<S> {
-    /// A page in no list.
-    pub const fn new(lock: S) -> Self
-    where
-        AtomicU32: Sized,
-    {
-        Self { lock, next: AtomicU32::new(NONE), state: AtomicU32::new(USED) }
-    }
-}
-
-/// What a CPU has of its own: free pages, which nobody else touches while the CPU runs, and counts of its faults.
-#[derive(Debug)]
-pub struct CpuList {
-    pages: CachePadded<List>,
-    pub(crate) faults: CachePadded<Faults>,
-}
-
-/// Pages or areas, linked.
-#[derive(Debug)]
-pub(crate) struct List {
-    pub(crate) first: AtomicU32,
-    pub(crate) length: AtomicU32,
-}
-
-impl List {
-    pub(crate) const fn new() -> Self {
-        Self { first: AtomicU32::new(NONE), length: AtomicU32::new(0) }
-    }
-}
-
-impl CpuList {
-    /// An empty list.
-    #[expect(clippy::new_without_default, reason = "made in tables, never by default")]
-    pub const fn new() -> Self {
-        Self { pages: CachePadded::new(List::new()), faults: CachePadded::new(Faults::new()) }
-    }
-}
 
 /// All memory there is, and all areas.
 #[derive(Debug)]

@@ -21,8 +21,8 @@
 use crate::Event;
 use crate::classic::{Attempt, allows};
 use crate::machine::{Access, Error, Machine, Step};
+use crate::mm::Space;
 use crate::mutant::mutant;
-use crate::space::Space;
 use crate::sync::Ordering::*;
 use crate::vma::{ANON, Vma, VmaLock};
 

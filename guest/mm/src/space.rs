@@ -2,41 +2,14 @@
 //! which holds it for reading.
 
 use crate::machine::{Error, Machine, Sharing, Step};
-use crate::mm::{Mm, Scheme};
+use crate::mm::{Scheme, Space};
 use crate::mutant::mutant;
-use crate::page::{Gather, Memory};
+use crate::page::Gather;
 use crate::sync::Ordering::*;
 use crate::table::{PAGE_BYTES, USER_END, USER_START};
 use crate::tree::Tree;
-use crate::vma::{ANON, SPECIAL, Vma};
+use crate::vma::{ANON, Protection, SPECIAL, Vma};
 use crate::{Event, NONE};
-
-/// What may be done with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// Nothing.
-    None,
-    /// Load.
-    Read,
-    /// Load and store.
-    ReadWrite,
-}
-
-/// An address space with the memory that it is made of.
-pub struct Space<'a, M: Machine> {
-    /// All memory there is.
-    pub memory: &'a Memory<M>,
-    /// The address space.
-    pub mm: &'a Mm<M>,
-}
-
-impl<M: Machine> Clone for Space<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Machine> Copy for Space<'_, M> {}
 
 impl<'a, M: Machine> Space<'a, M> {
     /// Gives the address space its top-level page table.

@@ -22,9 +22,8 @@ use crate::Event;
 use crate::classic::{Attempt, allows};
 use crate::deferred::Inside;
 use crate::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
-use crate::mm::Scheme;
+use crate::mm::{Scheme, Space};
 use crate::mutant::mutant;
-use crate::space::Space;
 use crate::sync::Ordering::Relaxed;
 use crate::vma::{ANON, SPECIAL};
 

@@ -6,9 +6,9 @@
 //!   so that an entry is taken by exchange.
 
 use crate::machine::{Error, Exclusion, Machine};
+use crate::mm::Space;
 use crate::mutant::mutant;
 use crate::page::Gather;
-use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::vma::{READ, WRITE};
 

@@ -3,8 +3,9 @@
 //! Inserting splits a subtree at the new area's start, erasing merges two; both walk down once and keep no parents. A
 //! reader without a lock may see it half done: it looks at most [`MOST_STEPS`] areas down, and validates.
 
+use crate::NONE;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{NONE, Vma};
+use crate::vma::Vma;
 
 /// Far deeper than the tree of as many areas as there can be.
 const MOST_STEPS: u32 = 128;

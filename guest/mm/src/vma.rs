@@ -2,9 +2,20 @@
 
 use haltkick_locks::CachePadded;
 
+use crate::NONE;
 use crate::sequence::Sequence;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::{NONE, Protection};
+
+/// What may be done with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// Load.
+    Read,
+    /// Load and store.
+    ReadWrite,
+}
 
 /// May be read.
 pub(crate) const READ: u32 = 1 << 0;
