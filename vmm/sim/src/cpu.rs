@@ -129,6 +129,28 @@ pub struct Cpu {
     pub(crate) awaits: u8,
     /// [`Code::generation`](crate::code::Code) that its translations for stores know of.
     pub(crate) knows_code: u64,
+    pub(crate) nmi: Nmi,
+}
+
+/// Whether a non-maskable interrupt waits, and whether one is being handled: until IRET no other one is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Nmi {
+    #[default]
+    None,
+    Waits,
+    Handled,
+    HandledAndWaits,
+}
+
+impl Nmi {
+    /// IRET has ended the handler, if that was one.
+    pub(crate) fn returned(self) -> Self {
+        match self {
+            Self::Handled => Self::None,
+            Self::HandledAndWaits => Self::Waits,
+            other => other,
+        }
+    }
 }
 
 /// Why an operation did not go on to the next.
@@ -217,6 +239,7 @@ impl Cpu {
             passes: false,
             awaits: 0,
             knows_code: 0,
+            nmi: Nmi::None,
         };
         cpu.set_registers(registers);
         cpu
@@ -306,6 +329,14 @@ impl Cpu {
             }
             _ => {}
         }
+    }
+
+    /// A non-maskable interrupt is delivered before the next instruction, or when the handler of one has returned.
+    pub fn raise_nmi(&mut self) {
+        self.nmi = match self.nmi {
+            Nmi::None | Nmi::Waits => Nmi::Waits,
+            Nmi::Handled | Nmi::HandledAndWaits => Nmi::HandledAndWaits,
+        };
     }
 
     /// Drops the translations of the page at `address`, whatever its size.

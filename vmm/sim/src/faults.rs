@@ -150,7 +150,8 @@ impl Cpu {
         let mut count = 0;
         for (place, value) in places.iter_mut().zip(pushed) {
             top = top.wrapping_sub(8);
-            *place = (self.system_place(bus, top, Access::Write)?, value);
+            // As a locked operation: five stores at once do not fit into what a bus is asked for one.
+            *place = (self.system_place(bus, top, Access::Atomic)?, value);
             count += 1;
         }
         for (physical, value) in &places[..count] {

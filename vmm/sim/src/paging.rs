@@ -95,7 +95,7 @@ impl Cpu {
                 return Err(self.page_fault(address, intent, ring, WAS_PRESENT | WAS_RESERVED));
             }
             if !is_page {
-                self.mark(bus, at, entry, ACCESSED);
+                self.mark(bus, at, entry, ACCESSED)?;
                 table = entry & FRAME;
                 continue;
             }
@@ -103,7 +103,7 @@ impl Cpu {
                 return Err(self.page_fault(address, intent, ring, WAS_PRESENT));
             }
             let marks = if intent == Intent::Write { ACCESSED | DIRTY } else { ACCESSED };
-            self.mark(bus, at, entry, marks);
+            self.mark(bus, at, entry, marks)?;
             let dirty = (entry | marks) & DIRTY != 0;
             let writable = dirty && self.permits(rights, true, Intent::Write, ring);
             let within = address & (inside << 12);
@@ -128,10 +128,17 @@ impl Cpu {
             }
     }
 
-    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) {
-        if entry & marks != marks {
-            bus.store(at, 8, entry | marks);
+    /// Marks an entry, as a locked operation does it: no store of anybody's to it gets lost.
+    fn mark<B: Bus>(&self, bus: &mut B, at: u64, entry: u64, marks: u64) -> Result<(), NoTranslation> {
+        if entry & marks == marks {
+            return Ok(());
         }
+        let now = Moment { cpu: self.id, instructions: self.retired };
+        if bus.touch(now, at & !(LINE - 1), Access::Atomic) == Verdict::Stop {
+            return Err(NoTranslation::Stopped);
+        }
+        bus.store(at, 8, entry | marks);
+        Ok(())
     }
 
     fn page_fault(&mut self, address: u64, intent: Intent, ring: u8, error: u32) -> NoTranslation {

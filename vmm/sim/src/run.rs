@@ -2,11 +2,14 @@
 
 use crate::bus::{Access, Bus, LINE, Moment, Verdict};
 use crate::code::{Block, Code, Event};
-use crate::cpu::{Cpu, Fault, Out};
+use crate::cpu::{Cpu, Fault, Nmi, Out};
 use crate::faults::{Cause, Undelivered};
 use crate::memory::PAGE;
 use crate::op::{Flow, Left};
 use crate::paging::NoTranslation;
+
+/// The vector of a non-maskable interrupt.
+const NMI: u8 = 2;
 
 impl Cpu {
     /// Executes instructions until it has completed `limit` of them in its life, or the driver has something to do.
@@ -15,7 +18,13 @@ impl Cpu {
     /// effect as in one go.
     pub fn run<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B, limit: u64) -> Event {
         self.learn(code);
-        while self.retired < limit {
+        if self.nmi == Nmi::Waits {
+            if let Err(event) = self.interrupt(bus, NMI) {
+                return event;
+            }
+            self.nmi = Nmi::Handled;
+        }
+        while self.retired < limit && self.nmi != Nmi::Waits {
             let ran = match code.find(self) {
                 Some(block) => self.run_block(block, bus, limit),
                 None => self.prepare(code, bus),

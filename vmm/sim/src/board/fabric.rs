@@ -49,6 +49,15 @@ const MOST_LINES: usize = 6;
 /// Instructions that it may take.
 const MOST_INSTRUCTIONS: u64 = 96;
 
+/// What an instruction has cost that could not be completed. When it begins anew it pays for its first accesses again, which
+/// have been paid: otherwise an access behind them would always be too late for its turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    /// Instructions completed before it.
+    instructions: u64,
+    cost_ps: u64,
+}
+
 /// The CPU that runs, and how it came to where it is.
 #[derive(Clone, Debug)]
 struct Running {
@@ -58,6 +67,10 @@ struct Running {
     instruction_ps: u64,
     /// What has been charged beyond instructions.
     extra_ps: u64,
+    /// What the instruction at hand has cost so far beyond itself, in this attempt and those before it.
+    attempt: Attempt,
+    /// As much of that as earlier attempts have paid.
+    paid_ps: u64,
     /// Up to then it may ask for lines: nothing happens elsewhere before.
     horizon_ps: u64,
     /// Up to then it may use lines that it has: whatever happens elsewhere takes them away later.
@@ -93,6 +106,8 @@ pub(super) struct Fabric<M> {
     /// Of each CPU.
     rounds: Vec<Round>,
     pub(super) why: Why,
+    /// The instruction of each CPU that was stopped.
+    attempts: Vec<Attempt>,
     running: Running,
     /// Stores in memory whose watchers have not been told.
     pub(super) written: Vec<u64>,
@@ -108,6 +123,8 @@ impl<M: Memory> Fabric<M> {
             start_instructions: 0,
             instruction_ps: machine.costs.instruction_ps,
             extra_ps: 0,
+            attempt: Attempt::default(),
+            paid_ps: 0,
             horizon_ps: 0,
             reach_ps: 0,
             granted: None,
@@ -117,6 +134,7 @@ impl<M: Memory> Fabric<M> {
         Self {
             lines: Lines::new(&machine, memory.len()),
             buffers: vec![Buffer::default(); machine.topology.cpus() as usize],
+            attempts: vec![Attempt::default(); machine.topology.cpus() as usize],
             rounds: vec![Round { loud: true, ..Round::default() }; machine.topology.cpus() as usize],
             memory,
             machine,
@@ -134,6 +152,9 @@ impl<M: Memory> Fabric<M> {
         (running.instruction_ps, running.extra_ps) = (from.instruction_ps, 0);
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
         (running.granted, running.dry, running.past) = (None, false, false);
+        let before = std::mem::take(&mut self.attempts[cpu as usize]);
+        running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
+        running.attempt = Attempt { instructions: from.instructions, cost_ps: 0 };
         self.why = Why::Nothing;
     }
 
@@ -159,8 +180,9 @@ impl<M: Memory> Fabric<M> {
         self.start_round(self.running.cpu, self.running.start_instructions, self.running.start_ps);
     }
 
-    /// Another vCPU begins to run on `cpu`: it is not known where it is in its round.
+    /// Another vCPU begins to run on `cpu`: it is not known where it is in its round, or in its instruction.
     pub(super) fn forget_round(&mut self, cpu: u32) {
+        self.attempts[cpu as usize] = Attempt::default();
         self.rounds[cpu as usize].loud = true;
     }
 
@@ -189,8 +211,26 @@ impl<M: Memory> Fabric<M> {
             + running.extra_ps
     }
 
-    fn stop(&mut self, why: Why) -> Verdict {
+    /// The instruction at hand takes this much longer.
+    #[inline]
+    fn charge(&mut self, now: Moment, cost_ps: u64) {
+        let running = &mut self.running;
+        if running.attempt.instructions != now.instructions {
+            (running.attempt, running.paid_ps) = (Attempt { instructions: now.instructions, cost_ps: 0 }, 0);
+        }
+        running.attempt.cost_ps += cost_ps;
+        let paid_ps = running.paid_ps.min(cost_ps);
+        running.paid_ps -= paid_ps;
+        running.extra_ps += cost_ps - paid_ps;
+    }
+
+    /// The instruction at hand begins anew later.
+    fn stop(&mut self, now: Moment, why: Why) -> Verdict {
         self.why = why;
+        let Running { cpu, attempt, dry, .. } = self.running;
+        if !dry && attempt.instructions == now.instructions {
+            self.attempts[cpu as usize] = attempt;
+        }
         Verdict::Stop
     }
 
@@ -215,19 +255,19 @@ impl<M: Memory> Fabric<M> {
         if !granted && !self.lines.has(cpu, line, need) {
             if !self.running.dry && self.lines.take_fresh(cpu, line) {
                 self.is_loud();
-                self.running.extra_ps += self.machine.costs.line.memory_ps + extra_ps;
+                self.charge(now, self.machine.costs.line.memory_ps + extra_ps);
                 return Verdict::Go;
             }
             let early = self.asks_too_early(now);
-            return self.stop(if early { Why::Turn } else { Why::Line { line, need } });
+            return self.stop(now, if early { Why::Turn } else { Why::Line { line, need } });
         }
         if !granted && self.is_ahead(now, line) {
-            return self.stop(Why::Turn);
+            return self.stop(now, Why::Turn);
         }
         let from_sibling = !self.running.dry && self.lines.hit(cpu, line, need);
         let hit_ps =
             if from_sibling { self.machine.costs.line.sibling_ps } else { self.machine.costs.hit_ps };
-        self.running.extra_ps += hit_ps + extra_ps;
+        self.charge(now, hit_ps + extra_ps);
         self.rounds[cpu as usize].loud |= granted && !self.running.past || from_sibling;
         Verdict::Go
     }
@@ -247,13 +287,13 @@ impl<M: Memory> Fabric<M> {
     fn write(&mut self, now: Moment, line: u64) -> Verdict {
         let cpu = self.running.cpu;
         if self.running.dry {
-            return self.stop(Why::Turn);
+            return self.stop(now, Why::Turn);
         }
         self.is_loud();
         let in_order = self.buffers[cpu as usize].is_empty();
         if in_order && (self.lines.has(cpu, line, Need::Write) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
-                return self.stop(Why::Turn);
+                return self.stop(now, Why::Turn);
             }
             self.lines.hit(cpu, line, Need::Write);
             self.buffered = None;
@@ -265,10 +305,10 @@ impl<M: Memory> Fabric<M> {
     /// A store is to wait in the buffer.
     fn buffer(&mut self, now: Moment) -> Verdict {
         if self.asks_too_early(now) {
-            return self.stop(Why::Turn);
+            return self.stop(now, Why::Turn);
         }
         if self.buffers[self.running.cpu as usize].len() >= self.machine.costs.store_buffer {
-            return self.stop(Why::Full);
+            return self.stop(now, Why::Full);
         }
         self.buffered = Some(self.time_ps(now.instructions));
         Verdict::Go
@@ -277,7 +317,7 @@ impl<M: Memory> Fabric<M> {
     /// A load and a store by one instruction, without LOCK.
     fn modify(&mut self, now: Moment, line: u64) -> Verdict {
         if self.running.dry {
-            return self.stop(Why::Turn);
+            return self.stop(now, Why::Turn);
         }
         self.is_loud();
         if self.buffers[self.running.cpu as usize].is_empty() {
@@ -292,10 +332,10 @@ impl<M: Memory> Fabric<M> {
 
     fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
         if self.running.dry {
-            return self.stop(Why::Turn);
+            return self.stop(now, Why::Turn);
         }
         if !self.buffers[self.running.cpu as usize].is_empty() {
-            return self.stop(Why::Drain);
+            return self.stop(now, Why::Drain);
         }
         self.is_loud();
         self.buffered = None;
@@ -336,27 +376,27 @@ impl<M: Memory> Bus for Fabric<M> {
     }
 
     fn clock(&mut self, now: Moment) -> u64 {
-        self.running.extra_ps += self.machine.costs.rdtsc_ps;
+        self.charge(now, self.machine.costs.rdtsc_ps);
         self.rounds[self.running.cpu as usize].clock = true;
         self.machine.ticks_at(self.time_ps(now.instructions))
     }
 
     #[inline]
     fn pause(&mut self, now: Moment) -> Verdict {
-        self.running.extra_ps += self.machine.costs.pause_ps;
+        self.charge(now, self.machine.costs.pause_ps);
         let round = self.round();
         if !round.loud && now.instructions - round.instructions <= MOST_INSTRUCTIONS {
-            return self.stop(Why::Pause);
+            return self.stop(now, Why::Pause);
         }
         self.start_round(self.running.cpu, now.instructions + 1, self.time_ps(now.instructions + 1));
         Verdict::Go
     }
 
-    fn fence(&mut self, _: Moment, fence: Fence) -> Verdict {
+    fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
         if fence != Fence::Load && !self.buffers[self.running.cpu as usize].is_empty() {
-            return self.stop(if self.running.dry { Why::Turn } else { Why::Drain });
+            return self.stop(now, if self.running.dry { Why::Turn } else { Why::Drain });
         }
-        self.running.extra_ps += self.machine.costs.fence_ps;
+        self.charge(now, self.machine.costs.fence_ps);
         Verdict::Go
     }
 }

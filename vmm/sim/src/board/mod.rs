@@ -37,6 +37,7 @@ use crate::{Code, Cpu, Event};
 use fabric::{Fabric, From, Why};
 pub use memory::Memory;
 use slot::{Slot, State};
+pub(crate) use work_loop::ROUND;
 pub use work_loop::WorkLoop;
 
 /// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
@@ -167,6 +168,20 @@ impl<M: Memory> Board<M> {
     /// The same, to be changed. It stands still: it has happened to have to, or has not been resumed yet.
     pub fn cpu_mut(&mut self, slot: u32) -> Option<&mut Cpu> {
         self.slots[slot as usize].cpu.as_deref_mut()
+    }
+
+    /// The CPU of the slot gets a non-maskable interrupt, which takes it `cost_ps` beside its handler.
+    pub fn raise_nmi(&mut self, slot: u32, cost_ps: u64) {
+        self.unpark_before(slot, self.now_ps);
+        let now_ps = self.now_ps;
+        let place = &mut self.slots[slot as usize];
+        let Some(cpu) = &mut place.cpu else { return };
+        cpu.raise_nmi();
+        place.at_ps = place.at_ps.max(now_ps) + cost_ps;
+        if matches!(place.state, State::Parked | State::Due) {
+            let at_ps = place.at_ps;
+            self.schedule(slot, at_ps);
+        }
     }
 
     /// Puts a CPU into an empty slot, where it executes from `at_ps` on.
@@ -432,8 +447,8 @@ impl<M: Memory> Board<M> {
     /// The alarm of a slot rings.
     fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
-        place.alarm_ps = u64::MAX;
         match place.state {
+            // It rings as soon as the CPU comes to an end of what it waits for.
             State::Still | State::Line | State::Drain | State::Full => {
                 place.alarm_rang = place.cpu.is_some();
                 return None;
@@ -445,7 +460,7 @@ impl<M: Memory> Board<M> {
             State::Due => {}
         }
         let place = &mut self.slots[slot as usize];
-        (place.state, place.token) = (State::Still, place.token + 1);
+        (place.state, place.token, place.alarm_ps) = (State::Still, place.token + 1, u64::MAX);
         Some(Happening { cpu: slot, at_ps: place.at_ps.max(at_ps), what: What::Alarm })
     }
 }

@@ -33,7 +33,7 @@ const REGISTERS: [General; 16] = [
 /// Multiplications in a round.
 const MULTIPLICATIONS: usize = 4;
 /// Instructions in a round.
-pub(super) const ROUND: u64 = MULTIPLICATIONS as u64 + 2;
+pub(crate) const ROUND: u64 = MULTIPLICATIONS as u64 + 2;
 
 /// A loop that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

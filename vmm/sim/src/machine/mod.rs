@@ -11,6 +11,8 @@ pub use file::MachineError;
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
 
+use crate::board::ROUND;
+
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1000;
 
@@ -147,6 +149,12 @@ impl Machine {
     #[must_use]
     pub fn time_of_tick(&self, tick: u64) -> u64 {
         (u128::from(tick) * 1_000_000_000).div_ceil(u128::from(self.costs.clock_khz)) as u64
+    }
+
+    /// Rounds of the loop that stands for work which a CPU without a busy sibling does in 2^20 ns.
+    #[must_use]
+    pub fn work_rate(&self) -> u64 {
+        (1_000 << 20) / (ROUND * self.costs.instruction_ps)
     }
 
     /// How much longer an idle pCPU takes to wake up after `idle_ps`.

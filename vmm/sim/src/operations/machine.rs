@@ -342,5 +342,6 @@ pub(crate) fn interrupt_return<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -
     cpu.ring = ring;
     cpu.rip = rip;
     cpu.put::<64>(RSP, rsp);
+    cpu.nmi = cpu.nmi.returned();
     Ok(Flow::Jump)
 }
