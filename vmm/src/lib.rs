@@ -35,6 +35,8 @@ pub use explain::{
 };
 pub use guest::activity::ByActivity;
 pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
+/// The machines of [`Engine::Sim`].
+pub use haltkick_sim::machine as machines;
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
 pub use host::pmu::CacheEvents;

@@ -372,6 +372,8 @@ pub(crate) enum Listed {
     /// Where --deschedule at= can stop an instrumented lock
     Points,
     Experiments,
+    /// What --engine sim can simulate
+    Machines,
 }
 
 /// Options of `haltkick schema`.

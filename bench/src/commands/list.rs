@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use haltkick_vmm::Target;
+use haltkick_vmm::machines::{Preset, presets};
 
 use crate::cli::{ListArgs, Listed};
 use crate::commands::guest_image;
@@ -38,6 +39,12 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
                     let _ = write!(text, "; --layout {}", layouts.join(", "));
                 }
                 text.push('\n');
+            }
+        }
+        Listed::Machines => {
+            for machine in presets().iter().map(Preset::machine) {
+                let cpus = machine.topology.cpus();
+                let _ = writeln!(text, "{:<18} {cpus:>4} CPUs  {}", machine.name, machine.title);
             }
         }
         Listed::Points => {

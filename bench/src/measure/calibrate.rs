@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, Mix, Outcome, Ring, RunConfig, RunError};
+use haltkick_vmm::{Engine as Runs, Image, Mix, Outcome, Ring, RunConfig, RunError};
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
@@ -35,6 +35,10 @@ impl Calibration {
         image: &Image,
         boots: usize,
     ) -> std::result::Result<Self, RunError> {
+        if let (Runs::Sim, Some(work_rate)) = (config.engine, config.work_rate) {
+            let ring = if config.ring == Ring::Auto { Ring::Ring3 } else { config.ring };
+            return Ok(Self { work_rate, ring, ring_reason: "a simulated CPU runs either ring".into() });
+        }
         let plain = RunConfig {
             vcpus: config.cpus.len() as u32,
             work_rate: None,

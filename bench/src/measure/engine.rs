@@ -10,7 +10,7 @@ use super::origin::Origin;
 use crate::experiment::ideal::lock_free;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
-use crate::host::noise::Watcher;
+use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::show::failure;
 use crate::text::output;
@@ -52,7 +52,12 @@ pub(crate) fn run_cell(
 ) -> Result<Vec<Record>, RunError> {
     let started = SystemTime::now();
     let mut outcome = None;
-    let noise = watcher(&config.cpus, &mut || outcome = Some(engine(config)));
+    let noise = if config.simulated.is_some() {
+        outcome = Some(engine(config));
+        Err(noise::SIMULATED.into())
+    } else {
+        watcher(&config.cpus, &mut || outcome = Some(engine(config)))
+    };
     let outcome = outcome.expect("a watcher runs what it watches")?;
     let origin = Origin::new(started, host.clone(), noise);
     let lock_free = lock_free_per_second(&outcome);

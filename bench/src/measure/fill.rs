@@ -12,7 +12,7 @@ use super::costs::lock_cost;
 use super::origin::{Context, Why};
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::host::noise::{NO_STEAL, Noise};
+use crate::host::noise::{self, NO_STEAL, Noise};
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
     SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
@@ -383,11 +383,12 @@ fn noise(config: &RunConfig, outcome: &Outcome, seen: Result<Noise, String>, why
         why.insert("noise.steal_share".into(), reason);
         Noise::default()
     });
-    if noise.steal_share.is_none() {
+    if noise.steal_share.is_none() && config.simulated.is_none() {
         why.entry("noise.steal_share".into()).or_insert_with(|| NO_STEAL.into());
     }
     if outcome.run_delay.is_none() {
         let reason = match config.sched {
+            Sched::Vmm if config.simulated.is_some() => noise::SIMULATED,
             Sched::Vmm => "/proc/thread-self/schedstat does not tell",
             Sched::Host => "every vCPU is a thread of its own, and they wait for each other",
         };

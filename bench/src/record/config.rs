@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 /// What was asked.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
-    /// What ran the guest: "kvm", "threads", "qemu-kvm" or "qemu-tcg".
+    /// What ran the guest: "kvm", "threads", "qemu-kvm", "qemu-tcg" or "sim".
     pub(crate) engine: String,
+    /// The file of the simulated machine, word for word.
+    #[serde(default)]
+    pub(crate) machine: Option<String>,
     /// Name of the guest among those of the run.
     #[serde(default)]
     pub(crate) guest: String,

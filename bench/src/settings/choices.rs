@@ -23,6 +23,8 @@ pub(crate) enum EngineChoice {
     Threads,
     /// QEMU, by --accel kvm or tcg
     Qemu,
+    /// A simulated machine, by --machine
+    Sim,
 }
 
 /// What QEMU runs the guest's code with.

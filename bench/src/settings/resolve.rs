@@ -1,12 +1,15 @@
 //! From settings to a cell that can exist here: what depends on several settings, on the image's names, on this host's CPUs.
 //! All that a setting decides by itself stands in the table.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{Accelerator, Engine, Entry, Image, MAX_VCPUS, RunConfig, Sched};
 
 use super::choices::{AccelChoice, EngineChoice, SchedChoice};
+use super::machines;
 use super::row::in_range;
 use super::value::Value;
 use super::vm::{self, Vm};
@@ -22,6 +25,11 @@ const LONGEST_WORK: Duration = Duration::from_secs(60);
 const DEFAULT_WINDOW: Duration = Duration::from_secs(1);
 const SHORTEST_WINDOW: Duration = Duration::from_millis(1);
 const SHORTEST_WARMUP: Duration = Duration::from_millis(20);
+
+/// Length of the window on a simulated machine: a second would be a minute of simulation for a hundred CPUs.
+const SIMULATED_WINDOW: Duration = Duration::from_millis(50);
+/// The same of the warm-up.
+const SIMULATED_WARMUP: Duration = Duration::from_millis(5);
 
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
@@ -50,10 +58,12 @@ impl Settings {
     fn resolve_one(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
         self.check_bounds()?;
         let engine = self.engine()?;
-        let cpus = self.pcpus(supply.allowed)?.0;
+        let simulated = self.simulated_machine(engine)?;
+        let whole = simulated.as_ref().map(|machine| CpuList((0..machine.topology.cpus()).collect()));
+        let cpus = self.pcpus(whole.as_ref().unwrap_or(supply.allowed))?.0;
         let vcpus = self.vcpu_count(cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&supply.image.locks)?;
-        let mut config = RunConfig { engine, vcpus, cpus, lock, pv, ..RunConfig::default() };
+        let mut config = RunConfig { engine, simulated, vcpus, cpus, lock, pv, ..RunConfig::default() };
         for setting in table::all() {
             if let Some(value) = self.value(setting) {
                 (setting.apply)(&mut config, &value);
@@ -66,6 +76,7 @@ impl Settings {
         self.check_workload(&config, supply.image)?;
         self.finish_sections(&mut config)?;
         self.finish_times(&mut config)?;
+        self.finish_simulated(&mut config);
         self.check_scheduler(&config)?;
         check_descheduling(&config, supply.image)?;
         Ok(config)
@@ -99,6 +110,18 @@ impl Settings {
         };
         let message = format!("workload '{name}' has no such thing: use {others}");
         Err(Impossible { key: setting.name, message })
+    }
+
+    /// What a simulated machine knows of itself, and how long a run of one is that says nothing of it.
+    fn finish_simulated(&self, config: &mut RunConfig) {
+        let Some(machine) = &config.simulated else { return };
+        config.work_rate = config.work_rate.or_else(|| Some(machine.work_rate()));
+        if self.given("window").is_none() {
+            config.window = SIMULATED_WINDOW;
+        }
+        if self.given("warmup").is_none() {
+            config.warmup = SIMULATED_WARMUP;
+        }
     }
 
     /// What sections are like, where one setting depends on another.
@@ -167,6 +190,7 @@ impl Settings {
         Ok(match engine {
             EngineChoice::Kvm => Engine::Kvm,
             EngineChoice::Threads => Engine::Threads,
+            EngineChoice::Sim => Engine::Sim,
             EngineChoice::Qemu => Engine::Qemu(match self.word("accel") {
                 Some(AccelChoice::Tcg) => Accelerator::Tcg,
                 Some(AccelChoice::Kvm) => Accelerator::Kvm,
@@ -174,6 +198,21 @@ impl Settings {
                 None => Accelerator::Tcg,
             }),
         })
+    }
+
+    /// The machine of engine sim: a built-in one, or that of a file.
+    fn simulated_machine(&self, engine: Engine) -> Result<Option<Arc<Machine>>, Impossible> {
+        let refuse = |message: String| Impossible { key: "machine", message };
+        match (engine, self.given("machine").map(Value::text)) {
+            (Engine::Sim, Some(name)) => {
+                machines::find(name).map(|machine| Some(Arc::new(machine))).map_err(refuse)
+            }
+            (Engine::Sim, None) => Err(refuse(
+                "engine sim simulates a machine: name one of `haltkick list machines`, or a file".into(),
+            )),
+            (_, Some(_)) => Err(refuse("only engine sim simulates a machine: use engine sim".into())),
+            (_, None) => Ok(None),
+        }
     }
 
     fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {

@@ -44,7 +44,7 @@ const MACHINE: &[Setting] = &[
     word::<EngineChoice>(
         "engine",
         "ENGINE",
-        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm",
+        "What runs the guest: kvm; threads or qemu where there is no /dev/kvm; sim, a simulated machine",
     )
     .default("kvm")
     .linux(Linux::Only("kvm"))
@@ -52,6 +52,13 @@ const MACHINE: &[Setting] = &[
     word::<AccelChoice>("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator")
         .default_told("kvm where there is /dev/kvm")
         .told(Echo::Within("engine")),
+    name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
+        .default_told("none")
+        .echo_or(
+            "machine",
+            |config| config.simulated.as_ref().map_or(Json::Null, |machine| machine.text.clone().into()),
+            "a machine that is not simulated",
+        ),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
@@ -455,6 +462,7 @@ fn engine(engine: Engine) -> &'static str {
         Engine::Threads => "threads",
         Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
         Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
+        Engine::Sim => "sim",
     }
 }
 

@@ -79,12 +79,15 @@ pub fn run_guests(
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> Result<Vec<Ended>, RunError> {
-    let start_tsc = read_tsc();
+    // The counter of a simulated machine begins with the run.
+    let start_tsc = if config.engine == Engine::Sim { 0 } else { read_tsc() };
     let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
     instruments.check()?;
     let chosen = choose(&configs, image)?;
     match config.engine {
-        Engine::Kvm | Engine::Threads => vmm::run(&configs, image, &chosen, stop, instruments, start_tsc),
+        Engine::Kvm | Engine::Threads | Engine::Sim => {
+            vmm::run(&configs, image, &chosen, stop, instruments, start_tsc)
+        }
         Engine::Qemu(accelerator) => {
             let (outcome, readings) = qemu::run(config, image, chosen[0], accelerator, stop, instruments)?;
             Ok(vec![Ended { name: config.name.clone(), result: Ok(outcome), readings }])

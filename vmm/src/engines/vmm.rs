@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use crate::engines::Ended;
 use crate::explain::{self, Scene};
 use crate::guest::tsc::GuestTsc;
-use crate::host::clock::{Clock, now_ns, read_tsc};
+use crate::host::clock::{Clock, Moment, SimulatedClock};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switches::Reported;
@@ -60,18 +60,27 @@ pub(super) fn run(
     let config = configs[0];
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
-    let notes = notes(configs, instruments, vcpus);
+    let clock = match config.engine {
+        Engine::Sim => Clock::Simulated(SimulatedClock::default()),
+        _ => Clock::Host,
+    };
+    let notes = notes(configs, instruments, vcpus, clock.moment());
     let machines =
         configs.iter().zip(chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
     let hinted: Vec<_> =
         configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
-    let guests = guest_runs(configs, &machines, &hinted, image, &Clock::Host, &notes);
+    let guests = guest_runs(configs, &machines, &hinted, image, &clock, &notes);
     let plan = config.deschedule.as_ref().map(|deschedule| {
         Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
     });
-    let scheduler = Scheduler::new(config.rules(), &guests, vcpus, plan);
+    let scheduler = match &config.simulated {
+        Some(machine) if config.engine == Engine::Sim => {
+            Scheduler::simulated(config.rules(), &guests, vcpus, plan, (machine, &config.cpus))
+        }
+        _ => Scheduler::new(config.rules(), &guests, vcpus, plan),
+    };
     let pmu = counters(config);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
     let mut supervisor = Supervisor::new(configs, &guests, (image, &memories), &scheduler, &pmu, stop);
@@ -79,7 +88,7 @@ pub(super) fn run(
     let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);
         let verdict = supervisor.supervise();
-        let stopped = (now_ns(), read_tsc());
+        let stopped = (clock.now_ns(), clock.tsc());
         guests.iter().for_each(GuestRun::stop);
         scheduler.interrupt();
         (verdict, stopped)
@@ -110,7 +119,7 @@ pub(super) fn run(
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(ran);
     drop(guests);
-    let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about);
+    let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
     (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
     Ok(ended)
 }
@@ -155,13 +164,13 @@ impl Ran<'_> {
 }
 
 /// Where the threads of a run with so many vCPUs hand in what they note.
-fn notes(configs: &[&RunConfig], instruments: &Instruments, vcpus: u32) -> Notes {
+fn notes(configs: &[&RunConfig], instruments: &Instruments, vcpus: u32, start: Moment) -> Notes {
     let config = configs[0];
     let (threads, reported_guests) = match config.sched {
         Sched::Vmm => (config.cpus.len(), 0),
         Sched::Host => (vcpus as usize, configs.len()),
     };
-    Notes::new(instruments, threads, reported_guests, config.seed)
+    Notes::new(instruments, (threads, reported_guests), config.seed, start)
 }
 
 /// The cache events of the guest, as far as they are asked for and can be told from other guests'.
@@ -194,6 +203,10 @@ fn machine(
     match config.engine {
         Engine::Kvm => Machine::on_kvm(&wanted, image, boot),
         Engine::Threads => Machine::on_threads(&wanted, image, boot),
+        Engine::Sim => {
+            let machine = config.simulated.as_ref().expect("it was checked that there is one");
+            Machine::simulated(&wanted, image, machine.costs.clock_khz, boot)
+        }
         Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
     }
 }

@@ -3,5 +3,6 @@
 pub(crate) mod activity;
 pub(crate) mod memory;
 mod own_addresses;
+pub(crate) mod ram;
 pub(crate) mod reports;
 pub(crate) mod tsc;

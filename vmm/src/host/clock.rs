@@ -50,7 +50,6 @@ pub(crate) enum Clock {
     /// The host's.
     Host,
     /// Those of a simulated machine, which stand still but for [`SimulatedClock::set`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "no engine simulates a machine yet"))]
     Simulated(SimulatedClock),
 }
 
@@ -63,7 +62,6 @@ pub(crate) struct SimulatedClock {
 
 impl SimulatedClock {
     /// It is that late now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no engine simulates a machine yet"))]
     pub(crate) fn set(&self, now: Moment) {
         // Relaxed: whoever drives a simulated machine is one thread.
         self.ns.store(now.ns, Ordering::Relaxed);
@@ -85,6 +83,16 @@ impl Clock {
         match self {
             Self::Host => read_tsc(),
             Self::Simulated(clock) => clock.tsc.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Clock {
+    /// Now.
+    pub(crate) fn moment(&self) -> Moment {
+        match self {
+            Self::Host => Moment::now(),
+            Self::Simulated(_) => Moment { ns: self.now_ns(), tsc: self.tsc() },
         }
     }
 }

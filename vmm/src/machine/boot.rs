@@ -154,3 +154,39 @@ pub(crate) fn registers(memory: &Memory, image: &Image, vcpu: u32, boot_block: G
         ..Default::default()
     }
 }
+
+/// The start state of a simulated vCPU in `ring`.
+pub(crate) fn simulated_registers(
+    memory: &Memory,
+    image: &Image,
+    (vcpu, ring): (u32, Ring),
+    boot_block: GuestAddress,
+) -> haltkick_sim::Registers {
+    let mut sregs = kvm_sregs::default();
+    set_system_registers(&mut sregs, ring, vcpu, memory.area_address(vcpu));
+    let start = registers(memory, image, vcpu, boot_block);
+    let mut general = [0; 16];
+    general[haltkick_sim::General::Rdi as usize] = start.rdi;
+    general[haltkick_sim::General::Rsi as usize] = start.rsi;
+    general[haltkick_sim::General::Rsp as usize] = start.rsp;
+    let table = |base, limit| haltkick_sim::Table { base, limit };
+    let selectors = [&sregs.es, &sregs.cs, &sregs.ss, &sregs.ds, &sregs.fs, &sregs.gs].map(|of| of.selector);
+    haltkick_sim::Registers {
+        general,
+        rip: start.rip,
+        rflags: start.rflags,
+        system: haltkick_sim::System {
+            selectors,
+            gs_base: sregs.gs.base,
+            cr0: sregs.cr0,
+            cr3: sregs.cr3,
+            cr4: sregs.cr4,
+            efer: sregs.efer,
+            gdt: table(sregs.gdt.base, u32::from(sregs.gdt.limit)),
+            idt: table(sregs.idt.base, u32::from(sregs.idt.limit)),
+            task: table(sregs.tr.base, sregs.tr.limit),
+            task_selector: sregs.tr.selector,
+            ..haltkick_sim::System::default()
+        },
+    }
+}

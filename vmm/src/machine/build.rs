@@ -14,7 +14,7 @@ use crate::machine::in_kernel;
 use crate::machine::in_kernel::PvBackend;
 use crate::machine::ring;
 use crate::machine::ring::Ring;
-use crate::machine::vcpu::{KvmVcpu, NativeVcpu, Vcpu};
+use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
 use crate::machine::wanted::Wanted;
 
@@ -122,6 +122,41 @@ impl Machine {
             ring_reason: "threads run in user mode".into(),
             pv_backend: PvBackend::Vmm,
             pv_backend_reason: "threads are put to sleep by the VMM".into(),
+            tsc_khz,
+            tsc_offset: 0,
+            steal_time_refused: None,
+            patched_sites,
+        })
+    }
+}
+
+impl Machine {
+    /// On a simulated machine whose counter ticks so many times a millisecond. `boot` as above.
+    pub(crate) fn simulated(
+        wanted: &Wanted,
+        image: &Image,
+        tsc_khz: u64,
+        boot: impl FnOnce(u64) -> BootBlock,
+    ) -> Result<Self, RunError> {
+        let memory = Memory::new(image.end, wanted.vcpus, wanted.pool_bytes, wanted.trace_sections)?;
+        image.segments.iter().for_each(|segment| memory.write(segment.address, &segment.bytes));
+        boot::write_tables(&memory, image);
+        let patched_sites = patch_sites(wanted, image, &memory)?;
+        let boot_block = memory.write_boot_block(boot(tsc_khz));
+        let ring = if wanted.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 };
+        let vcpus = (0..wanted.vcpus).map(|id| {
+            boot::write_task_state(&memory, id);
+            let registers = boot::simulated_registers(&memory, image, (id, ring), boot_block);
+            SimulatedVcpu::new(id, haltkick_sim::Cpu::new(id, &registers)).into()
+        });
+        Ok(Self {
+            vcpus: vcpus.collect(),
+            _vm: None,
+            memory,
+            ring,
+            ring_reason: "a simulated CPU runs either ring".into(),
+            pv_backend: PvBackend::Vmm,
+            pv_backend_reason: "vCPUs of a simulated machine are put to sleep by the VMM".into(),
             tsc_khz,
             tsc_offset: 0,
             steal_time_refused: None,

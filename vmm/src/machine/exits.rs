@@ -5,6 +5,9 @@ use haltkick_hypercalls::{
     PORT_WAIT, PORT_WORK_DONE, PORT_YIELD, YIELD_TO_ANY,
 };
 
+/// The reason of [`Exit::Unexpected`] for an instruction that a simulated CPU does not carry out; its detail is the address.
+pub(crate) const NOT_CARRIED_OUT: u32 = u32::MAX;
+
 /// Why a vCPU came back from KVM_RUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {

@@ -73,6 +73,11 @@ impl Invalidations {
         }
     }
 
+    /// Whether `vcpu` has to drop what it has cached; it is taken to have done so.
+    pub(crate) fn take_pending(&self, vcpu: u32) -> bool {
+        self.0[vcpu as usize].pending.swap(false, SeqCst)
+    }
+
     /// The doorbell.
     pub(crate) fn ring(&self, memory: &Memory) {
         for (vcpu, line) in self.0.iter().enumerate() {

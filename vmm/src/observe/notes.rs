@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::guest::memory::Memory;
+use crate::host::clock::Moment;
 use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
 use crate::observe::profile::{Profile, Sampler, Samples};
@@ -16,12 +17,17 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// For a run of so many threads, and of so many guests whose switches are reported besides; `seed` says when a profile is
-    /// taken.
-    pub(crate) fn new(instruments: &Instruments, threads: usize, reported_guests: usize, seed: u64) -> Self {
+    /// For a run of so many threads, and of so many guests whose switches are reported besides, that begins now; `seed` says when
+    /// a profile is taken.
+    pub(crate) fn new(
+        instruments: &Instruments,
+        (threads, reported_guests): (usize, usize),
+        seed: u64,
+        start: Moment,
+    ) -> Self {
         Self {
             samples: instruments.profile.map(|period| Samples::new(period, seed)),
-            trace: instruments.trace.then(|| Collector::new(threads, reported_guests)),
+            trace: instruments.trace.then(|| Collector::new(threads, reported_guests, start)),
         }
     }
 
@@ -47,6 +53,11 @@ impl Notes {
         self.samples.as_ref().map(|samples| samples.sampler(number)).transpose()
     }
 
+    /// The same for a pCPU of a simulated machine.
+    pub(crate) fn simulated_sampler(&self, number: u32) -> Option<Sampler> {
+        self.samples.as_ref().map(|samples| samples.simulated_sampler(number))
+    }
+
     /// A recorder for a thread, if there is to be a trace.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.trace.as_ref().map(Collector::recorder)
@@ -66,8 +77,9 @@ impl Notes {
         memories: &[&Memory],
         tsc_offsets: &[u64],
         about: About,
+        end: Moment,
     ) -> (Option<Profile>, Option<Trace>) {
         let profile = self.samples.map(|samples| samples.finish(image));
-        (profile, self.trace.map(|trace| trace.finish(memories, tsc_offsets, about)))
+        (profile, self.trace.map(|trace| trace.finish(memories, tsc_offsets, about, end)))
     }
 }

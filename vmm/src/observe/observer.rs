@@ -23,6 +23,16 @@ impl<'a> Observer<'a> {
         Ok(Self { notes, sampler: notes.sampler(number)?, recorder: notes.recorder() })
     }
 
+    /// For the run's `number`th pCPU of a simulated machine.
+    pub(crate) fn simulated(notes: &'a Notes, number: u32) -> Self {
+        Self { notes, sampler: notes.simulated_sampler(number), recorder: notes.recorder() }
+    }
+
+    /// When [`Self::interrupted`] is next to be called, on a simulated machine.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.sampler.as_ref().map(Sampler::due_ns)
+    }
+
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.
     pub(crate) fn runs(&mut self, vcpu: u32, pcpu: Option<u32>, now_ns: u64) {
         if let Some(sampler) = &mut self.sampler {
@@ -56,10 +66,10 @@ impl<'a> Observer<'a> {
         rest
     }
 
-    /// KVM_RUN is about to be called.
-    pub(crate) fn enters(&mut self) {
+    /// The guest is about to be entered, at the time that `now_ns` says.
+    pub(crate) fn enters(&mut self, now_ns: impl FnOnce() -> u64) {
         if let Some(sampler) = &mut self.sampler {
-            sampler.enters();
+            sampler.enters(now_ns());
         }
     }
 

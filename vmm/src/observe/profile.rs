@@ -50,7 +50,8 @@ struct Counts {
 /// Samples the vCPUs that one thread runs.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    timer: KickTimer,
+    /// None where whoever drives the vCPUs asks for [`Self::due_ns`].
+    timer: Option<KickTimer>,
     period_ns: u64,
     random: SplitMix,
     /// The next moment, in host time.
@@ -61,23 +62,30 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    fn new(period: Duration, seed: u64) -> io::Result<Self> {
+    fn new(period: Duration, seed: u64, timer: Option<KickTimer>, now_ns: u64) -> Self {
         let mut sampler = Self {
-            timer: KickTimer::new()?,
+            timer,
             period_ns: period.as_nanos() as u64,
             random: SplitMix::new(seed),
             due_ns: 0,
             entered_ns: 0,
             counts: Counts::default(),
         };
-        sampler.draw(now_ns());
-        Ok(sampler)
+        sampler.draw(now_ns);
+        sampler
+    }
+
+    /// The next moment.
+    pub(crate) fn due_ns(&self) -> u64 {
+        self.due_ns
     }
 
     /// Draws the next moment.
     fn draw(&mut self, now_ns: u64) {
         self.due_ns = now_ns + self.period_ns / 2 + self.random.next() % self.period_ns;
-        self.timer.set(self.due_ns, 0);
+        if let Some(timer) = &self.timer {
+            timer.set(self.due_ns, 0);
+        }
     }
 
     /// A vCPU gets the thread. A moment that has passed since the last one left it was nobody's.
@@ -88,9 +96,9 @@ impl Sampler {
         }
     }
 
-    /// KVM_RUN is about to be called.
-    pub(crate) fn enters(&mut self) {
-        self.entered_ns = now_ns();
+    /// The guest is entered at `now_ns`.
+    pub(crate) fn enters(&mut self, now_ns: u64) {
+        self.entered_ns = now_ns;
     }
 
     /// KVM_RUN was interrupted: by this sampler, if its moment has come. Whether a sample may count at `now_ns` is
@@ -125,7 +133,16 @@ impl Samples {
 
     /// A sampler for the calling thread, the run's `number`th.
     pub(crate) fn sampler(&self, number: u32) -> io::Result<Sampler> {
-        Sampler::new(self.period, self.seed.wrapping_add(u64::from(number) << 32))
+        Ok(Sampler::new(self.period, self.seed_of(number), Some(KickTimer::new()?), now_ns()))
+    }
+
+    /// A sampler for the `number`th pCPU of a simulated machine, whose time begins at zero.
+    pub(crate) fn simulated_sampler(&self, number: u32) -> Sampler {
+        Sampler::new(self.period, self.seed_of(number), None, 0)
+    }
+
+    fn seed_of(&self, number: u32) -> u64 {
+        self.seed.wrapping_add(u64::from(number) << 32)
     }
 
     /// A thread has ended.

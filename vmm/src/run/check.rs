@@ -65,7 +65,10 @@ impl RunConfig {
         if self.cpus.is_empty() {
             return usage("a run needs at least one pCPU".into());
         }
-        let allowed = affinity::allowed_cpus();
+        let allowed = match &self.simulated {
+            Some(machine) => (0..machine.topology.cpus()).collect(),
+            None => affinity::allowed_cpus(),
+        };
         if let Some(cpu) = self.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
             return usage(format!("CPU {cpu} does not exist or is not allowed here; allowed: {allowed:?}"));
         }
@@ -135,6 +138,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
         Engine::Threads => check_threads(config, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
+        Engine::Sim => check_simulated(config)?,
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
@@ -217,4 +221,19 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
         image.locks[lock].name,
         fitting.join(", ")
     )))
+}
+
+/// What a simulated machine cannot do.
+fn check_simulated(config: &RunConfig) -> Result<(), RunError> {
+    let usage = |text: &str| Err(RunError::Usage(text.into()));
+    if config.simulated.is_none() {
+        return usage("--engine sim needs a machine: --machine NAME or FILE, see `haltkick list machines`");
+    }
+    if config.sched == Sched::Host {
+        return usage("there is no model of the host's scheduler: use --sched vmm with --engine sim");
+    }
+    if !matches!(config.pv_backend, PvBackend::Auto | PvBackend::Vmm) {
+        return usage("vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm");
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a run is to do. Values are checked by [`RunConfig::check`] before anything is created.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub enum Engine {
     Threads,
     /// QEMU, in a process of its own.
     Qemu(Accelerator),
+    /// A simulated machine, see [`RunConfig::simulated`].
+    Sim,
 }
 
 /// What QEMU runs the guest's code with.
@@ -103,6 +106,8 @@ impl Shape {
 pub struct RunConfig {
     /// What runs the guest's code.
     pub engine: Engine,
+    /// The machine of [`Engine::Sim`].
+    pub simulated: Option<Arc<haltkick_sim::machine::Machine>>,
     /// Number of vCPUs.
     pub vcpus: u32,
     /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.
@@ -224,6 +229,7 @@ impl Default for RunConfig {
     fn default() -> Self {
         Self {
             engine: Engine::Kvm,
+            simulated: None,
             vcpus: 1,
             cpus: vec![0],
             ring: Ring::Auto,

@@ -1,12 +1,12 @@
 //! The run's own thread: waits for the guest to start, opens and closes the window, watches for trouble.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::guest::memory::Memory;
-use crate::host::clock::{Moment, now_ns, process_cpu_time, read_tsc};
+use crate::host::clock::{Clock, Moment};
 use crate::host::error::RunError;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
@@ -76,19 +76,19 @@ struct Chances {
 }
 
 impl Chances {
-    fn from_now() -> Self {
-        Self { rounds: 0, round_ns: now_ns(), cpu_time: process_cpu_time() }
+    fn from_now(clock: &Clock, scheduler: &Scheduler<'_>) -> Self {
+        Self { rounds: 0, round_ns: clock.now_ns(), cpu_time: scheduler.cpu_time() }
     }
 
-    fn count(&mut self, scheduler: &Scheduler<'_>) {
+    fn count(&mut self, clock: &Clock, scheduler: &Scheduler<'_>) {
         if scheduler.everybody_ran_since(self.round_ns) {
-            (self.rounds, self.round_ns) = (self.rounds + 1, now_ns());
+            (self.rounds, self.round_ns) = (self.rounds + 1, clock.now_ns());
         }
     }
 
-    fn were_enough(&self) -> bool {
+    fn were_enough(&self, scheduler: &Scheduler<'_>) -> bool {
         self.rounds >= WATCHDOG_ROUNDS
-            && process_cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
+            && scheduler.cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
     }
 }
 
@@ -142,7 +142,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             notes_waits: has_flag(config, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
-            chances: Chances::from_now(),
+            chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
             books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
             recorder: guest.notes.switch_recorder(),
@@ -173,14 +173,14 @@ impl<'a, 's> Supervisor<'a, 's> {
         self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
         self.pass(self.config.warmup)?;
 
-        let cpu_time = process_cpu_time();
+        let cpu_time = self.scheduler.cpu_time();
         for watched in &mut self.guests {
             watched.open_window(self.scheduler);
         }
         self.pmu.switch(true);
         let passed = self.pass_window();
         self.pmu.switch(false);
-        let cpu_time = process_cpu_time().saturating_sub(cpu_time);
+        let cpu_time = self.scheduler.cpu_time().saturating_sub(cpu_time);
         for watched in &mut self.guests {
             watched.close_window(self.scheduler, cpu_time);
         }
@@ -227,10 +227,10 @@ impl<'a, 's> Supervisor<'a, 's> {
         let has_work = |watched: &Supervised<'_>| watched.config.mix.work_sections.is_some();
         let fixed = self.guests.iter().any(has_work);
         let poll = if fixed { POLL_WORK } else { POLL };
-        let opened = Instant::now();
+        let opened = self.now();
         let mut windows = 1;
         loop {
-            let left = (opened + self.config.window * windows).saturating_duration_since(Instant::now());
+            let left = (opened + self.config.window * windows).saturating_sub(self.now());
             if left.is_zero() && windows < MAX_WINDOWS && !self.live().all(Supervised::has_enough_sections) {
                 windows *= 2;
                 continue;
@@ -248,9 +248,9 @@ impl<'a, 's> Supervisor<'a, 's> {
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), RunError> {
-        let end = Instant::now() + time;
+        let end = self.now() + time;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_sub(self.now());
             if left.is_zero() {
                 return Ok(());
             }
@@ -261,15 +261,21 @@ impl<'a, 's> Supervisor<'a, 's> {
     /// A lock that stopped moving just before the end must not pass for a slow one.
     fn settle_stall(&mut self) -> Result<(), RunError> {
         let moves = |watched: &Supervised<'a>| watched.still <= STALL_WORTH_WAITING;
-        self.wait_for(POLL, moves, Supervised::starved)
+        let scheduler = self.scheduler;
+        self.wait_for(POLL, moves, |watched, seconds| watched.starved(scheduler, seconds))
     }
 
-    /// Sleeps, then looks whether something ends the run, or one of its guests. How long that was.
+    /// The time by the clock of the run.
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.guests[0].guest.clock.now_ns())
+    }
+
+    /// Lets time pass, then looks whether something ends the run, or one of its guests. How long that was.
     fn pause(&mut self, time: Duration) -> Result<Duration, RunError> {
-        let slept = Instant::now();
-        std::thread::sleep(time);
+        let began = self.now();
+        self.scheduler.pass(time);
         // A process or a machine that was stopped wakes up with its guest as it was: a long sleep counts as a poll.
-        let slept = slept.elapsed().min(time + POLL);
+        let slept = self.now().saturating_sub(began).min(time + POLL);
         for (index, watched) in self.guests.iter_mut().enumerate() {
             watched.read_switches();
             if !watched.guest.failed() {
@@ -332,15 +338,15 @@ impl Supervised<'_> {
 
     fn open_window(&mut self, scheduler: &Scheduler<'_>) {
         self.observed.at_open = scheduler.sched_stats(self.guest.index);
-        self.guest.window.open(now_ns());
+        self.guest.window.open(self.guest.clock.now_ns());
         // Relaxed: the guest polls it; a vCPU that sees it late starts counting late.
         self.memory.control().window.store(WINDOW_OPEN, Ordering::Relaxed);
     }
 
     fn close_window(&mut self, scheduler: &Scheduler<'_>, cpu_time: Duration) {
-        let closed_tsc = self.guest.tsc.of_host(read_tsc());
+        let closed_tsc = self.guest.tsc.of_host(self.guest.clock.tsc());
         self.memory.control().window.store(WINDOW_CLOSED, Ordering::Relaxed);
-        self.guest.window.close(now_ns());
+        self.guest.window.close(self.guest.clock.now_ns());
         self.observed.pending_waits = Some(self.pending_waits(closed_tsc));
         self.observed.cpu_time = cpu_time;
         self.observed.at_close = scheduler.sched_stats(self.guest.index);
@@ -367,12 +373,12 @@ impl Supervised<'_> {
         // One that has done its work may leave.
         if progress != self.progress || self.is_done() {
             (self.progress, self.still) = (progress, Duration::ZERO);
-            self.chances = Chances::from_now();
+            self.chances = Chances::from_now(self.guest.clock, scheduler);
             return;
         }
         self.still += slept;
-        self.chances.count(scheduler);
-        if self.is_stuck(|| scheduler.all_asleep(index)) {
+        self.chances.count(self.guest.clock, scheduler);
+        if self.is_stuck(scheduler, || scheduler.all_asleep(index)) {
             self.guest.fail(self.no_progress(scheduler.all_asleep(index)));
         }
     }
@@ -389,10 +395,12 @@ impl Supervised<'_> {
         self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
     }
 
-    fn is_stuck(&self, all_asleep: impl FnOnce() -> bool) -> bool {
+    fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {
         match self.config.watchdog {
             Some(limit) => self.still > limit,
-            None => self.still > self.least_patience() && (self.chances.were_enough() || all_asleep()),
+            None => {
+                self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep())
+            }
         }
     }
 
@@ -433,8 +441,8 @@ impl Supervised<'_> {
         ))
     }
 
-    fn starved(&self, seconds: f64) -> RunError {
-        let had = process_cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
+    fn starved(&self, scheduler: &Scheduler<'_>, seconds: f64) -> RunError {
+        let had = scheduler.cpu_time().saturating_sub(self.chances.cpu_time).as_secs_f64();
         RunError::NoProgress(format!(
             "nothing has moved for {:.1} s, {seconds:.1} s of them after the window, and in that time this process had {had:.1} s of \
              CPU time: the host is too busy to tell whether the guest is stuck",

@@ -368,6 +368,18 @@ impl<'a, B: Bell> Core<'a, B> {
         None
     }
 
+    /// A vCPU that was to run next, and does not.
+    pub(super) fn give_back(&self, task: Box<Task<'a>>) {
+        self.push_ready(task);
+    }
+
+    /// How many are ready.
+    pub(super) fn ready(&self) -> usize {
+        let mut queue = lock(&self.queue);
+        queue.take_back(self.clock.now_ns());
+        queue.ready.len()
+    }
+
     /// The vCPU is never to run again.
     pub(super) fn lay_away(&self, task: Box<Task<'a>>) {
         lock(&self.queue).left.push(task);

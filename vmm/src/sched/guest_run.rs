@@ -10,7 +10,7 @@ use crate::guest::tsc::GuestTsc;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
-use crate::machine::exits::Exit;
+use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
 use crate::sched::hints::Watcher;
@@ -204,6 +204,9 @@ impl<'a> GuestRun<'a> {
         let what = match exit {
             Exit::Halt => "HLT, which this guest never does".to_owned(),
             Exit::Shutdown => "triple fault".to_owned(),
+            Exit::Unexpected { reason: NOT_CARRIED_OUT, .. } => {
+                "an instruction that --engine sim does not carry out".to_owned()
+            }
             Exit::Unexpected { reason, detail } => format!("{} (detail {detail:#x})", reason_name(reason)),
             other => format!("{other:?}"),
         };

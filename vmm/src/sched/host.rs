@@ -215,7 +215,7 @@ impl<'a> HostThreads<'a> {
         let mut observer = observer.map_err(system("create a sampling timer"))?;
         observer.runs(self.run.number_of(vcpu.id), None, now_ns());
         while !self.run.stopping() {
-            observer.enters();
+            observer.enters(now_ns);
             let exit = self.run.enter(vcpu).map_err(|source| self.run.cannot_run(vcpu, source))?;
             match exit {
                 Exit::Interrupted => {

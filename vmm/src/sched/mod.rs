@@ -18,16 +18,19 @@ pub(crate) mod run_delay;
 mod runners;
 pub(crate) mod shared;
 mod shares;
+mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod switches;
 pub(crate) mod window;
 
+use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
 use crate::sched::account::{Account, Place};
 use crate::sched::deschedule::Plan;
@@ -35,6 +38,7 @@ use crate::sched::guest_run::GuestRun;
 
 use host::HostThreads;
 use runners::Runners;
+use simulated::Simulated;
 
 /// Who decides which vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,6 +108,8 @@ pub(crate) enum Scheduler<'a> {
     Vmm(Box<Runners<'a>>),
     /// One per guest: what they share is the host's scheduler.
     Host(Vec<HostThreads<'a>>),
+    /// The VMM's, on a simulated machine.
+    Simulated(Box<Simulated<'a>>),
 }
 
 impl<'a> Scheduler<'a> {
@@ -123,11 +129,39 @@ impl<'a> Scheduler<'a> {
         }
     }
 
+    /// The VMM's, on `cpus` of a simulated machine.
+    pub(crate) fn simulated(
+        rules: Rules,
+        guests: &'a [GuestRun<'a>],
+        vcpus: Vec<Vec<Vcpu>>,
+        plan: Option<Plan>,
+        machine: (&Arc<haltkick_sim::machine::Machine>, &[u32]),
+    ) -> Self {
+        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine)))
+    }
+
     /// Starts its threads on `cpus`.
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
         match self {
             Self::Vmm(runners) => runners.start(scope, cpus),
             Self::Host(guests) => guests.iter().for_each(|threads| threads.start(scope, cpus)),
+            Self::Simulated(_) => {}
+        }
+    }
+
+    /// Lets this much time pass: by sleeping while threads run the vCPUs, or by simulating them.
+    pub(crate) fn pass(&self, time: Duration) {
+        match self {
+            Self::Vmm(_) | Self::Host(_) => std::thread::sleep(time),
+            Self::Simulated(simulated) => simulated.pass(time),
+        }
+    }
+
+    /// CPU time that the guests' vCPUs, or all of this process, have had.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        match self {
+            Self::Vmm(_) | Self::Host(_) => process_cpu_time(),
+            Self::Simulated(simulated) => simulated.busy(),
         }
     }
 
@@ -136,6 +170,7 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(runners) => runners.interrupt(),
             Self::Host(guests) => guests.iter().for_each(HostThreads::interrupt),
+            Self::Simulated(simulated) => simulated.interrupt(),
         }
     }
 
@@ -143,7 +178,7 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn interrupt_guest(&self, guest: usize) {
         match self {
             // Whoever runs one of them looks at the end of its slice.
-            Self::Vmm(_) => {}
+            Self::Vmm(_) | Self::Simulated(_) => {}
             Self::Host(guests) => guests[guest].interrupt(),
         }
     }
@@ -152,14 +187,14 @@ impl<'a> Scheduler<'a> {
     pub(crate) fn is_broken(&self) -> bool {
         match self {
             Self::Vmm(runners) => runners.is_broken(),
-            Self::Host(_) => false,
+            Self::Host(_) | Self::Simulated(_) => false,
         }
     }
 
     /// Whether every vCPU of `guest` that has not left sleeps, as far as the scheduler does not end it for that itself.
     pub(crate) fn all_asleep(&self, guest: usize) -> bool {
         match self {
-            Self::Vmm(_) => false,
+            Self::Vmm(_) | Self::Simulated(_) => false,
             Self::Host(guests) => guests[guest].all_asleep(),
         }
     }
@@ -169,13 +204,14 @@ impl<'a> Scheduler<'a> {
         match self {
             Self::Vmm(runners) => runners.everybody_ran_since(since_ns),
             Self::Host(_) => true,
+            Self::Simulated(simulated) => simulated.everybody_ran_since(since_ns),
         }
     }
 
     /// What the kernel says of the thread of each vCPU of `guest`; empty where vCPUs have no threads of their own.
     pub(crate) fn sched_stats(&self, guest: usize) -> Vec<Option<SchedStat>> {
         match self {
-            Self::Vmm(_) => Vec::new(),
+            Self::Vmm(_) | Self::Simulated(_) => Vec::new(),
             Self::Host(guests) => guests[guest].sched_stats(),
         }
     }
@@ -185,6 +221,7 @@ impl<'a> Scheduler<'a> {
         let mut all = match self {
             Self::Vmm(runners) => runners.finish(),
             Self::Host(guests) => guests.into_iter().flat_map(HostThreads::finish).collect(),
+            Self::Simulated(simulated) => simulated.finish(),
         };
         all.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
         all

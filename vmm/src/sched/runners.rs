@@ -188,7 +188,7 @@ impl<'a> Runners<'a> {
             if guest.stopping() {
                 return Turn::Stopped;
             }
-            pcpu.observer.enters();
+            pcpu.observer.enters(now_ns);
             let ended = match guest.enter(&mut task.vcpu) {
                 Ok(Exit::Interrupted) => self.interrupted(task, pcpu),
                 Ok(exit) => self.core.exited(task, pcpu, exit),

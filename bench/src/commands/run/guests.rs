@@ -10,7 +10,7 @@ use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
-use crate::host::noise::Watch;
+use crate::host::noise::{self, Watch};
 use crate::measure::origin::Origin;
 use crate::measure::{engine, judge};
 use crate::record::Record;
@@ -29,7 +29,8 @@ pub(super) fn run(
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let ended = haltkick_vmm::run_guests(config, image, &stop, instruments)?;
-    let origin = Origin::new(started, Host::probe(), watch.finish());
+    let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
+    let origin = Origin::new(started, Host::probe(), noise);
     // Profile and trace are of all guests, and come with the first.
     let (traced, written) = trace::write(trace_file, ended[0].readings.trace.as_ref());
     let lock_free = lock_free(args, config, image, &ended, &stop);

@@ -4,6 +4,7 @@ mod kvm;
 #[cfg(any(test, fuzzing))]
 mod made_up;
 mod native;
+mod simulated;
 
 use std::io;
 
@@ -16,6 +17,7 @@ pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
 #[cfg(any(test, fuzzing))]
 pub(crate) use made_up::MadeUpVcpu;
 pub(crate) use native::NativeVcpu;
+pub(crate) use simulated::SimulatedVcpu;
 
 /// A vCPU that some thread owns and may run.
 pub(crate) struct Vcpu {
@@ -31,6 +33,7 @@ enum Body {
     Native(Box<NativeVcpu>),
     #[cfg(any(test, fuzzing))]
     MadeUp(MadeUpVcpu),
+    Simulated(SimulatedVcpu),
 }
 
 impl Vcpu {
@@ -44,8 +47,9 @@ impl Vcpu {
             Body::Native(vcpu) => vcpu.run(),
             #[cfg(any(test, fuzzing))]
             Body::MadeUp(vcpu) => vcpu.run(),
+            Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
         }?;
-        self.exits[exit.kind()] += 1;
+        self.came_back(exit);
         Ok(exit)
     }
 
@@ -56,7 +60,7 @@ impl Vcpu {
     pub(crate) fn nmi(&self) -> io::Result<()> {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
-            Body::Native(_) => Err(io::ErrorKind::Unsupported.into()),
+            Body::Native(_) | Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
             #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Ok(()),
         }
@@ -72,6 +76,7 @@ impl Vcpu {
             Body::Native(_) => Err(io::Error::other("threads run without KVM")),
             #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Err(io::Error::other("it is made up")),
+            Body::Simulated(_) => Err(io::Error::other("a simulated machine has no KVM")),
         }
     }
 
@@ -94,7 +99,7 @@ impl Vcpu {
             Body::Kvm(vcpu) => {
                 vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
             }
-            Body::Native(_) => false,
+            Body::Native(_) | Body::Simulated(_) => false,
             #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => false,
         }
@@ -107,6 +112,30 @@ impl Vcpu {
             Body::Native(vcpu) => Ok(vcpu.instruction_pointer()),
             #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Ok(0x1000),
+            Body::Simulated(vcpu) => {
+                let here = vcpu.cpu.as_ref().map(|cpu| cpu.rip());
+                here.ok_or_else(|| io::Error::other("it is on its pCPU"))
+            }
+        }
+    }
+
+    /// Notes that it came back, whoever ran it.
+    pub(crate) fn came_back(&mut self, exit: Exit) {
+        self.exits[exit.kind()] += 1;
+    }
+
+    /// The CPU of a simulated vCPU, which a pCPU takes.
+    pub(crate) fn take_simulated(&mut self) -> Option<Box<haltkick_sim::Cpu>> {
+        match &mut self.body {
+            Body::Simulated(vcpu) => vcpu.cpu.take(),
+            _ => None,
+        }
+    }
+
+    /// A pCPU gives it back.
+    pub(crate) fn put_simulated(&mut self, cpu: Option<Box<haltkick_sim::Cpu>>) {
+        if let Body::Simulated(vcpu) = &mut self.body {
+            vcpu.cpu = cpu;
         }
     }
 }
@@ -127,5 +156,11 @@ impl From<NativeVcpu> for Vcpu {
 impl From<MadeUpVcpu> for Vcpu {
     fn from(vcpu: MadeUpVcpu) -> Self {
         Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::MadeUp(vcpu) }
+    }
+}
+
+impl From<SimulatedVcpu> for Vcpu {
+    fn from(vcpu: SimulatedVcpu) -> Self {
+        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Simulated(vcpu) }
     }
 }

@@ -132,11 +132,11 @@ pub(crate) struct Collector {
 
 impl Collector {
     /// For a run that `threads` threads record, with half of the room for `guests` whose switches are recorded besides.
-    pub(crate) fn new(threads: usize, guests: usize) -> Self {
+    pub(crate) fn new(threads: usize, guests: usize, start: Moment) -> Self {
         let of_threads = if guests > 0 { HOST_EVENTS / 2 } else { HOST_EVENTS };
         let per_thread = (of_threads / threads.max(1)).max(LEAST_PER_THREAD);
         let per_guest = (HOST_EVENTS - of_threads) / guests.max(1);
-        Self { per_thread, per_guest, recorders: Mutex::default(), start: Moment::now() }
+        Self { per_thread, per_guest, recorders: Mutex::default(), start }
     }
 
     /// A recorder for the switches of a guest.
@@ -156,11 +156,17 @@ impl Collector {
 
     /// Everything, once all threads have ended.
     /// `tsc_offsets`: how far each guest's TSC is ahead of the host's, wrapping.
-    pub(crate) fn finish(self, memories: &[&Memory], tsc_offsets: &[u64], about: About) -> Trace {
+    pub(crate) fn finish(
+        self,
+        memories: &[&Memory],
+        tsc_offsets: &[u64],
+        about: About,
+        end: Moment,
+    ) -> Trace {
         let recorders = unlocked(self.recorders);
         let (events, dropped_events) = merge(&recorders);
         let dropped_events = dropped_events + about.lost_reports;
-        let clock = Clock { start: self.start, end: Moment::now() };
+        let clock = Clock { start: self.start, end };
         let mut sections = Sections::default();
         for ((memory, &offset), guest) in memories.iter().zip(tsc_offsets).zip(&about.guests) {
             let ahead = |at: Moment| Moment { tsc: at.tsc.wrapping_add(offset), ..at };

@@ -1,0 +1,427 @@
+//! `--sched vmm` on a simulated machine: an event loop gives vCPUs their turns, as the [`Core`] says.
+//!
+//! The board simulates the pCPUs and says when something happens on one of them. This loop charges for it (an exit, a kick, a
+//! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haltkick_sim::Event;
+use haltkick_sim::board::{Board, Happening, What, WorkLoop};
+use haltkick_sim::machine::Machine;
+
+use crate::guest::ram::Ram;
+use crate::host::clock::{Clock, Moment};
+use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
+use crate::machine::vcpu::Vcpu;
+use crate::observe::observer::Observer;
+use crate::sched::core::{Bell, Core, Next, Turn};
+use crate::sched::deschedule::Plan;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::pcpu::Pcpu;
+use crate::sched::queue::Task;
+use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::{Finished, Rules};
+
+/// Picoseconds in a nanosecond.
+const PS: u64 = 1000;
+
+/// The loop looks for itself whether somebody is ready.
+struct NoBell;
+
+impl Bell for NoBell {
+    fn ring_one(&self) {}
+
+    fn ring_all(&self) {}
+}
+
+/// What rings at the end of a slice: when it rings next, and how often after that.
+#[derive(Clone, Default)]
+struct Alarm(Rc<Cell<(u64, u64)>>);
+
+impl Timer for Alarm {
+    fn set(&self, at_ns: u64, interval_ns: u64) {
+        self.0.set((at_ns, interval_ns));
+    }
+}
+
+impl Alarm {
+    /// It has rung at `now_ns`, and rings again.
+    fn rang(&self, now_ns: u64) {
+        let (at_ns, interval_ns) = self.0.get();
+        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
+        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
+    }
+}
+
+/// What a pCPU does.
+enum Doing<'a> {
+    /// It is idle, since this time, and was to look again at that one.
+    Idle { since_ps: u64 },
+    /// It is on its way to this vCPU: wakes up, or changes vCPUs.
+    Changes(Box<Task<'a>>),
+    /// It runs this one, whose turn began at this time.
+    Runs { task: Box<Task<'a>>, began_ns: u64 },
+    /// The run is over.
+    Ended,
+}
+
+/// One pCPU.
+struct Slot<'a> {
+    /// Its number in the machine.
+    cpu: u32,
+    pcpu: Pcpu<'a, Alarm>,
+    alarm: Alarm,
+    doing: Doing<'a>,
+}
+
+/// What is due besides what happens on the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// A turn begins on the pCPU with this index.
+    Begins(usize),
+    /// An idle one looks again.
+    Looks(usize),
+}
+
+/// The scheduler, with the machine that it schedules.
+pub(crate) struct Simulated<'a> {
+    core: Core<'a, NoBell>,
+    machine: Arc<Machine>,
+    state: RefCell<State<'a>>,
+}
+
+struct State<'a> {
+    board: Board<Ram<'a>>,
+    slots: Vec<Slot<'a>>,
+    /// By number in the machine.
+    slot_of: Vec<usize>,
+    due: BinaryHeap<Reverse<(u64, Due)>>,
+    now_ps: u64,
+    /// Time that vCPUs had, of all pCPUs.
+    busy_ps: u64,
+}
+
+impl<'a> Simulated<'a> {
+    /// Takes over the vCPUs of the guest that `guests` are, to be run as `rules` say on `cpus` of `machine`.
+    pub(crate) fn new(
+        rules: Rules,
+        guests: &'a [GuestRun<'a>],
+        vcpus: Vec<Vec<Vcpu>>,
+        plan: Option<Plan>,
+        (machine, cpus): (&Arc<Machine>, &[u32]),
+    ) -> Self {
+        let core = Core::new(rules, guests, vcpus, plan, NoBell);
+        let shared = guests[0].shared.as_ref().expect("a guest of our own");
+        let code = shared.image.segments.iter().filter(|segment| segment.executable);
+        let loops: Vec<_> =
+            code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
+        let board = Board::new(Arc::clone(machine), Ram::new(shared.memory), &loops);
+        let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
+            let alarm = Alarm::default();
+            let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
+            let observer = Observer::simulated(guests[0].notes, index);
+            let pcpu = Pcpu::new(cpu, slice, core.injector(index), observer);
+            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 } }
+        });
+        let slots = slots.collect::<Vec<_>>();
+        let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
+        cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
+        let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
+        let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0 };
+        // All are idle until they have looked.
+        crate::host::locks::lock(&core.queue).idle_runners = cpus.len();
+        Self { core, machine: Arc::clone(machine), state: RefCell::new(state) }
+    }
+
+    /// Lets this much time of the machine pass.
+    pub(crate) fn pass(&self, time: Duration) {
+        let state = &mut *self.state.borrow_mut();
+        let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
+        self.tell_board(state);
+        loop {
+            let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
+            if let Some(happening) = state.board.run(next_ps) {
+                self.happens(state, happening);
+                self.wake_idle(state);
+                continue;
+            }
+            match state.due.pop() {
+                Some(Reverse((at_ps, due))) if at_ps <= end_ps => {
+                    self.set_clock(state, at_ps);
+                    match due {
+                        Due::Begins(index) => self.begins(state, index, at_ps),
+                        Due::Looks(index) => self.looks(state, index, at_ps),
+                    }
+                    self.wake_idle(state);
+                }
+                later => {
+                    state.due.extend(later);
+                    break;
+                }
+            }
+        }
+        self.set_clock(state, end_ps);
+    }
+
+    /// Takes every vCPU off its pCPU. [`GuestRun::stop`] comes first.
+    pub(crate) fn interrupt(&self) {
+        let state = &mut *self.state.borrow_mut();
+        for index in 0..state.slots.len() {
+            match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
+                Doing::Runs { mut task, began_ns } => {
+                    task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
+                    self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, began_ns);
+                }
+                Doing::Changes(task) => self.core.give_back(task),
+                Doing::Idle { .. } | Doing::Ended => {}
+            }
+        }
+    }
+
+    /// Time that vCPUs had, of all pCPUs.
+    pub(crate) fn busy(&self) -> Duration {
+        let state = self.state.borrow();
+        let under_way = state.slots.iter().map(|slot| match slot.doing {
+            Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
+            Doing::Idle { .. } | Doing::Changes(_) | Doing::Ended => 0,
+        });
+        Duration::from_nanos((state.busy_ps + under_way.sum::<u64>()) / PS)
+    }
+
+    /// Whether every vCPU that is ready has run since `since_ns`.
+    pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
+        self.core.everybody_ran_since(since_ns)
+    }
+
+    /// All vCPUs' books.
+    pub(crate) fn finish(self) -> Vec<Finished> {
+        drop(self.state);
+        self.core.finish()
+    }
+
+    fn set_clock(&self, state: &mut State<'a>, at_ps: u64) {
+        // An exit takes time, in which something may happen elsewhere: the clock does not go back for that.
+        state.now_ps = state.now_ps.max(at_ps);
+        if let Clock::Simulated(clock) = self.core.clock {
+            clock.set(Moment { ns: state.now_ps / PS, tsc: self.machine.ticks_at(state.now_ps) });
+        }
+    }
+
+    /// What the VMM writes for its guest is in no core's cache afterwards.
+    fn tell_board(&self, state: &mut State<'a>) {
+        for guest in self.core.guests {
+            let Some(shared) = &guest.shared else { continue };
+            state.board.host_wrote(shared.memory.window_line());
+        }
+    }
+
+    /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.
+    fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        let slot = &mut state.slots[index];
+        let Doing::Idle { since_ps } = slot.doing else { return };
+        crate::host::locks::lock(&self.core.queue).idle_runners -= 1;
+        match self.core.next(slot.cpu) {
+            Next::Runs(task) => {
+                let guest = &self.machine.costs.guest;
+                let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
+                slot.doing = Doing::Changes(task);
+                state.due.push(Reverse((at_ps + guest.wake_ps + deep_ps, Due::Begins(index))));
+            }
+            Next::Idles(queue, until_ns) => {
+                drop(queue);
+                if let Some(until_ns) = until_ns {
+                    state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
+                }
+            }
+            Next::Ends => slot.doing = Doing::Ended,
+        }
+    }
+
+    /// If somebody is ready, one idle pCPU after the other looks.
+    fn wake_idle(&self, state: &mut State<'a>) {
+        for index in 0..state.slots.len() {
+            if self.core.ready() == 0 {
+                return;
+            }
+            if matches!(state.slots[index].doing, Doing::Idle { .. }) {
+                self.looks(state, index, state.now_ps);
+            }
+        }
+    }
+
+    /// The turn of the vCPU that the pCPU was on its way to begins.
+    fn begins(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        let slot = &mut state.slots[index];
+        let Doing::Changes(mut task) = std::mem::replace(&mut slot.doing, Doing::Ended) else { return };
+        task.last_pcpu = Some(slot.cpu);
+        let began_ns = at_ps / PS;
+        self.core.begin_turn(&mut task, &mut slot.pcpu, began_ns);
+        slot.pcpu.observer.enters(|| began_ns);
+        let (guest, id) = (task.guest, task.vcpu.id);
+        if let Some(mut cpu) = task.vcpu.take_simulated() {
+            if self.core.guests[0].shared.as_ref().is_some_and(|shared| shared.invalidations.take_pending(id))
+            {
+                cpu.raise_nmi();
+            }
+            state.board.put(slot.cpu, cpu, at_ps);
+        }
+        Self::host_wrote(&mut state.board, guest, id);
+        slot.doing = Doing::Runs { task, began_ns };
+        Self::arm(state, index);
+    }
+
+    /// The VMM has written what it tells this vCPU.
+    fn host_wrote(board: &mut Board<Ram<'a>>, guest: &GuestRun<'_>, vcpu: u32) {
+        if let Some(shared) = &guest.shared {
+            shared.memory.host_lines(vcpu).into_iter().for_each(|address| board.host_wrote(address));
+        }
+    }
+
+    /// Tells the board when the alarm of a pCPU rings: at the end of a slice, or for a sample.
+    fn arm(state: &mut State<'a>, index: usize) {
+        let slot = &state.slots[index];
+        let slice_ns = slot.alarm.0.get().0;
+        let due_ns = slot.pcpu.observer.due_ns().map_or(slice_ns, |sample_ns| sample_ns.min(slice_ns));
+        state.board.set_alarm(slot.cpu, due_ns.saturating_mul(PS));
+    }
+
+    /// Something has happened on a pCPU.
+    fn happens(&self, state: &mut State<'a>, happening: Happening) {
+        let index = state.slot_of[happening.cpu as usize];
+        let costs = &self.machine.costs.guest;
+        if happening.what == What::Alarm && self.sampled(state, index, happening) {
+            return;
+        }
+        let (exit, extra_ps) = match happening.what {
+            What::Alarm => (Exit::Interrupted, costs.timer_ps),
+            What::Event(event) => self.exit_of(state, happening.cpu, event),
+        };
+        let at_ps = happening.at_ps + costs.exit_ps + extra_ps;
+        self.set_clock(state, at_ps);
+        let slot = &mut state.slots[index];
+        let Doing::Runs { mut task, began_ns } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
+            return;
+        };
+        task.vcpu.came_back(exit);
+        if exit == Exit::Interrupted {
+            slot.alarm.rang(happening.at_ps / PS);
+        }
+        let turn = if task.guest.stopping() {
+            Some(Turn::Stopped)
+        } else if exit == Exit::Interrupted {
+            self.core.rang(&mut task, &mut slot.pcpu, at_ps / PS)
+        } else {
+            let turn = self.core.exited(&mut task, &mut slot.pcpu, exit);
+            if exit == Exit::Invalidate {
+                self.invalidate(state, &task);
+            }
+            turn
+        };
+        let (guest, id) = (task.guest, task.vcpu.id);
+        let slot = &mut state.slots[index];
+        match turn {
+            None => {
+                slot.doing = Doing::Runs { task, began_ns };
+                slot.pcpu.observer.enters(|| at_ps / PS);
+                Self::host_wrote(&mut state.board, guest, id);
+                state.board.resume(happening.cpu, at_ps);
+                Self::arm(state, index);
+            }
+            Some(turn) => {
+                state.busy_ps += at_ps.saturating_sub(began_ns * PS);
+                task.vcpu.put_simulated(state.board.take(happening.cpu));
+                let next = self.core.end_turn(task, &mut slot.pcpu, turn, began_ns);
+                Self::host_wrote(&mut state.board, guest, id);
+                self.changes(state, index, next, at_ps);
+            }
+        }
+    }
+
+    /// An alarm: a sample of the profile, if one is due. Whether that was all: it took no time, and the vCPU goes on.
+    fn sampled(&self, state: &mut State<'a>, index: usize, happening: Happening) -> bool {
+        let now_ns = happening.at_ps / PS;
+        let State { slots, board, .. } = state;
+        let slot = &mut slots[index];
+        let Doing::Runs { task, .. } = &mut slot.doing else { return false };
+        if slot.pcpu.observer.due_ns().is_none_or(|due_ns| now_ns < due_ns) {
+            return false;
+        }
+        let (guest, id) = (task.guest, task.vcpu.id);
+        task.vcpu.put_simulated(board.take(slot.cpu));
+        slot.pcpu.observer.interrupted(&task.vcpu, now_ns, || guest.sampled(id, now_ns));
+        let is_all = now_ns < slot.alarm.0.get().0;
+        if let Some(cpu) = task.vcpu.take_simulated() {
+            board.put(slot.cpu, cpu, happening.at_ps);
+        }
+        if is_all {
+            Self::arm(state, index);
+        }
+        is_all
+    }
+
+    /// A pCPU has nothing to run, but for `next`.
+    fn changes(&self, state: &mut State<'a>, index: usize, next: Option<Box<Task<'a>>>, at_ps: u64) {
+        let slot = &mut state.slots[index];
+        let next = match next {
+            Some(task) => Next::Runs(task),
+            None => self.core.next(slot.cpu),
+        };
+        match next {
+            Next::Runs(task) => {
+                slot.doing = Doing::Changes(task);
+                state.due.push(Reverse((at_ps + self.machine.costs.guest.switch_ps, Due::Begins(index))));
+            }
+            Next::Idles(queue, until_ns) => {
+                drop(queue);
+                slot.doing = Doing::Idle { since_ps: at_ps };
+                if let Some(until_ns) = until_ns {
+                    state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
+                }
+            }
+            Next::Ends => slot.doing = Doing::Ended,
+        }
+    }
+
+    /// vCPUs that have translations to drop get an NMI: those that run at once, the others before they do.
+    fn invalidate(&self, state: &mut State<'a>, task: &Task<'a>) {
+        let Some(shared) = &task.guest.shared else { return };
+        for slot in &state.slots {
+            if let Doing::Runs { task: other, .. } = &slot.doing
+                && shared.invalidations.take_pending(other.vcpu.id)
+            {
+                // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
+                state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
+            }
+        }
+        (0..task.guest.vcpus).for_each(|vcpu| Self::host_wrote(&mut state.board, task.guest, vcpu));
+    }
+
+    /// What an event of the interpreter is to the VMM, and what it costs beyond an exit.
+    fn exit_of(&self, state: &mut State<'a>, cpu: u32, event: Event) -> (Exit, u64) {
+        let costs = &self.machine.costs.guest;
+        match event {
+            Event::Out { port, value, .. } => match Exit::from_hypercall(port, value) {
+                Some(exit @ Exit::Kick(_)) => (exit, costs.kick_ps),
+                Some(exit) => (exit, 0),
+                None => (Exit::Device, 0),
+            },
+            Event::In { .. } | Event::ReadMsr { .. } => {
+                state.board.cpu_mut(cpu).into_iter().for_each(|cpu| cpu.answer(u64::MAX));
+                (Exit::Device, 0)
+            }
+            Event::WriteMsr { .. } | Event::Limit | Event::Stopped | Event::Reached => (Exit::Device, 0),
+            Event::Halt => (Exit::Halt, 0),
+            Event::ShutDown { .. } => (Exit::Shutdown, 0),
+            Event::Hypercall => (Exit::Unexpected { reason: 0, detail: 0 }, 0),
+            Event::NotCovered => {
+                let at = state.board.cpu(cpu).map_or(0, haltkick_sim::Cpu::rip);
+                (Exit::Unexpected { reason: NOT_CARRIED_OUT, detail: at }, 0)
+            }
+        }
+    }
+}
