@@ -8,6 +8,7 @@ use haltkick_vmm::{Engine, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, 
 pub(crate) fn config(engine: Engine) -> RunConfig {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
     RunConfig {
+        simulated: None,
         engine,
         vcpus: 4 * cpus.len() as u32,
         cpus,
