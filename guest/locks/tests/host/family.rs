@@ -96,15 +96,16 @@ fn no_lock_admits_everybody_at_once() {
 fn trying_a_clh_lock_does_not_wait_for_one_who_came_meanwhile() {
     let host = Cpus::impatient(3);
     let _watchdog = Watchdog::new(&host);
-    let domain: &'static ClhDomain<Cpus, 3> = Box::leak(Box::new(ClhDomain::new(host)));
-    let lock: &'static Clh = Box::leak(Box::new(Clh::new()));
+    let stage = std::rc::Rc::new((ClhDomain::<Cpus, 3>::new(host), Clh::new()));
+    let (domain, lock) = &*stage;
     Cpus::become_cpu(0);
     let token = lock.lock(domain);
     lock.unlock(domain, token);
     Cpus::become_cpu(1);
     let held = std::rc::Rc::new(std::cell::Cell::new(None));
-    let holds = held.clone();
+    let (holds, staged) = (held.clone(), stage.clone());
     Cpus::hook_once(Point::NodeClaimed, move || {
+        let (domain, lock) = &*staged;
         Cpus::become_cpu(2);
         let token = lock.lock(domain);
         lock.unlock(domain, token);
