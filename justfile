@@ -33,6 +33,10 @@ bench-work-conserving *ARGS: setup
 bench-hand-off *ARGS: setup
     @{{ haltkick }} bench hand-off {{ ARGS }}
 
+# How often others get a lock while one vCPU waits for it: the worst wait, for each of five locks.
+bench-overtaking *ARGS: setup
+    @{{ haltkick }} bench overtaking {{ ARGS }}
+
 # Slices that end inside critical sections, and ways to avoid them: grace, slice end, directed yields.
 bench-hostile *ARGS: setup
     @{{ haltkick }} bench hostile {{ ARGS }}
@@ -150,6 +154,10 @@ model:
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-grants --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
+
+# All states further out than `just model` goes: minutes of a processor, and some gigabytes. Says what it finds.
+model-deeper STATES="60000000":
+    LIVENESS_DEEPER=1 LIVENESS_MOST={{ STATES }} RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness -- --nocapture --test-threads 1
 
 # The spin queue's layouts on a simulated machine of 80 CPUs: cache lines are modelled, nothing is measured.
 simulate:

@@ -11,7 +11,7 @@ use crate::text::nearest;
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 18] = [
+pub(crate) const BUILT_IN: [(&str, &str); 19] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
@@ -19,6 +19,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 18] = [
     ("unfair", include_str!("../../experiments/unfair.toml")),
     ("work-conserving", include_str!("../../experiments/work-conserving.toml")),
     ("hand-off", include_str!("../../experiments/hand-off.toml")),
+    ("overtaking", include_str!("../../experiments/overtaking.toml")),
     ("osq", include_str!("../../experiments/osq.toml")),
     ("sleeping-locks", include_str!("../../experiments/sleeping-locks.toml")),
     ("hostile", include_str!("../../experiments/hostile.toml")),

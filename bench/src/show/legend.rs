@@ -1,10 +1,11 @@
-//! What rows mean whose names do not say.
+//! What rows and rare columns mean whose names do not say.
 
 use crate::analysis::summary::Summary;
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
+use crate::show::table;
 
-/// A line for each kind of row that needs one.
+/// A line for each kind of row or column that needs one.
 pub(crate) fn lines(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     let rows = || summary.rows.iter();
@@ -21,6 +22,9 @@ pub(crate) fn lines(summary: &Summary) -> Vec<String> {
     if let Some((arm, guest)) = beside {
         lines.push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran beside the first guest of {arm}"));
     }
+    if table::counts_overtaking(summary) {
+        lines.push("overtaken: sections that others began in the worst wait of all runs".into());
+    }
     lines
 }
 
@@ -28,7 +32,7 @@ pub(crate) fn lines(summary: &Summary) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
-    use crate::show::table;
+    use crate::record::Record;
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);
@@ -48,5 +52,26 @@ mod tests {
         let beside = plain.arm_with("pair", "vm = \"lock=tas; name=b,lock=ticket\"");
         let expected = "pair / b: guest b, which ran beside the first guest of pair";
         assert!(shown(&beside).contains(expected), "{}", shown(&beside));
+    }
+
+    #[test]
+    fn the_worst_overtaking_of_all_runs_is_a_column_where_it_is_counted() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(3);
+        let mut records = World::new(1).records(&plan);
+        let none = table::summary(&Summary::new(&plan.outline, &records));
+        assert!(!none.contains("overtaken"), "{none}");
+        let of_a = |record: &&mut Record| record.place.as_ref().is_some_and(|place| place.arm == "a");
+        for (record, most) in records.iter_mut().filter(of_a).zip([5, 17385, 12]) {
+            record.lock_events.insert("overtaken_most".into(), most);
+        }
+        let shown = table::summary(&Summary::new(&plan.outline, &records));
+        let line_of = |arm: &str| {
+            shown
+                .lines()
+                .find(|line| line.split_whitespace().any(|word| word == arm))
+                .expect("a line for each arm")
+        };
+        assert!(line_of("a").contains("17385") && line_of("b").trim_end().ends_with('-'), "{shown}");
+        assert!(shown.contains("overtaken: sections that others began"), "{shown}");
     }
 }

@@ -138,6 +138,9 @@ fn figures(summary: &Summary) -> String {
     if has_starved(summary) {
         header.insert(header.len() - 1, "starved".into());
     }
+    if counts_overtaking(summary) {
+        header.push("overtaken".into());
+    }
     header.extend(first_comparison.map(String::from));
     let mut lines = vec![];
     let mut last: Option<&BTreeMap<String, String>> = None;
@@ -174,6 +177,11 @@ fn shows_vcpus(summary: &Summary) -> bool {
 
 fn has_starved(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.starved_vcpus.is_some_and(|starved| starved > 0.0))
+}
+
+/// Whether the workload counts how often a waiter is overtaken.
+pub(crate) fn counts_overtaking(summary: &Summary) -> bool {
+    summary.rows.iter().any(|row| row.overtaken_most.is_some())
 }
 
 fn has_fixed_work(summary: &Summary) -> bool {
@@ -221,6 +229,9 @@ fn line(
     } else {
         Field::new(long_waits(row))
     });
+    if counts_overtaking(summary) {
+        fields.push(Field::new(overtaken(row)));
+    }
     if row.role == Role::Ideal {
         for field in &mut fields[named..] {
             field.style = FAINT;
@@ -236,6 +247,11 @@ pub(crate) fn starved(row: &Row) -> String {
         0.0 => "0".into(),
         starved => format!("{}/{}", significant_count(starved), row.vcpus),
     })
+}
+
+/// Sections that others began in the worst wait.
+pub(crate) fn overtaken(row: &Row) -> String {
+    row.overtaken_most.map_or("-".into(), |most| most.to_string())
 }
 
 /// A median of counts: whole, or a half.

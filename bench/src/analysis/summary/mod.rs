@@ -100,6 +100,9 @@ pub(crate) struct Row {
     /// Longest wait of all runs.
     #[serde(default)]
     pub(crate) wait_longest_ns: Option<f64>,
+    /// Most sections that others began in one wait, over all runs; null if none were counted, as in most workloads.
+    #[serde(default)]
+    pub(crate) overtaken_most: Option<u64>,
     /// Names of the figures of this row that are lower bounds, since waits that had not ended decide them.
     #[serde(default)]
     pub(crate) at_least: Vec<String>,

@@ -65,6 +65,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         starved_vcpus: median_of(records.iter().filter_map(|(_, record)| record.fairness.starved_vcpus)),
         wait_half_of_time_ns: of_runs_with(|record| record.wait_ns.half_of_time),
         wait_longest_ns: records.iter().filter_map(|(_, record)| record.wait_ns.longest).reduce(f64::max),
+        overtaken_most: overtaken_most(records),
         at_least: at_least(records),
         wait_p50_ns: of_runs_with(|record| record.wait_ns.p50),
         wait_p99_ns: of_runs_with(|record| record.wait_ns.p99),
@@ -78,6 +79,11 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
 fn median_of(counts: impl Iterator<Item = u32>) -> Option<f64> {
     let counts: Vec<f64> = counts.map(f64::from).collect();
     (!counts.is_empty()).then(|| statistics::median(&counts))
+}
+
+fn overtaken_most(records: &[(u32, &Record)]) -> Option<u64> {
+    let of_runs = records.iter().filter_map(|(_, record)| record.lock_events.get("overtaken_most"));
+    of_runs.copied().max().filter(|most| *most > 0)
 }
 
 /// The figures of waits that are lower bounds in any of the runs.
