@@ -10,7 +10,7 @@ const PAGE: u64 = PAGE_BYTES;
 /// Runs `test` under each scheme, in a world that must have come back to its beginning afterwards.
 fn under_every_scheme(test: impl Fn(Space<'_, Host>)) {
     for scheme in SCHEMES {
-        let world = world(scheme, 2, 400, 40);
+        let world = world(scheme, 2, PAGES, 40);
         let space = space(&world);
         test(space);
         space.unmap(USER_START, USER_END - USER_START).unwrap();

@@ -15,7 +15,7 @@ const TABLE: u64 = ENTRIES as u64;
 
 /// A world for ever, so that an interference may refer to it.
 fn eternal(scheme: Scheme) -> Space<'static, Host> {
-    let world = Box::leak(Box::new(world(scheme, 2, 400, 40)));
+    let world = Box::leak(Box::new(world(scheme, 2, PAGES, 40)));
     be(0);
     space(world)
 }

@@ -40,7 +40,7 @@ fn round(space: Space<'_, Host>, cpu: usize, number: u64) {
 #[test]
 fn every_page_is_the_right_one_and_none_leaks_under_every_scheme() {
     for scheme in [Scheme::MmapSem, Scheme::Speculative, Scheme::SpeculativeSrcu, Scheme::PerVma] {
-        let world = world(scheme, CPUS, 600, 60);
+        let world = world(scheme, CPUS, PAGES, 60);
         let until = Instant::now() + LENGTH;
         thread::scope(|scope| {
             for cpu in 0..CPUS {
