@@ -297,6 +297,7 @@ impl<'a> Simulated<'a> {
         if happening.what == What::Alarm && self.sampled(state, index, happening) {
             return;
         }
+        state.board.drain(happening.cpu);
         let (exit, extra_ps) = match happening.what {
             What::Alarm => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
@@ -352,13 +353,13 @@ impl<'a> Simulated<'a> {
             return false;
         }
         let (guest, id) = (task.guest, task.vcpu.id);
-        task.vcpu.put_simulated(board.take(slot.cpu));
+        // A copy: what is looked at goes on as if it had not been.
+        task.vcpu.put_simulated(board.cpu(slot.cpu).cloned().map(Box::new));
         slot.pcpu.observer.interrupted(&task.vcpu, now_ns, || guest.sampled(id, now_ns));
+        task.vcpu.take_simulated();
         let is_all = now_ns < slot.alarm.0.get().0;
-        if let Some(cpu) = task.vcpu.take_simulated() {
-            board.put(slot.cpu, cpu, happening.at_ps);
-        }
         if is_all {
+            board.resume(slot.cpu, happening.at_ps);
             Self::arm(state, index);
         }
         is_all

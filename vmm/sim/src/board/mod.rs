@@ -209,8 +209,20 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Takes the CPU, which stands still, out of its slot. Its stores go on becoming visible.
+    /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
+    /// that takes is a part of what the exit costs.
+    pub fn drain(&mut self, slot: u32) {
+        while let Some(store) = self.fabric.buffers[slot as usize].pop() {
+            self.fabric.memory.store(store.physical, store.bytes, store.value);
+            for watcher in self.fabric.lines.seize(slot, store.line()) {
+                self.wake(watcher, store.line());
+            }
+        }
+    }
+
+    /// Takes the CPU, which stands still, out of its slot, with none of its stores left behind ([`Self::drain`]).
     pub fn take(&mut self, slot: u32) -> Option<Box<Cpu>> {
+        self.drain(slot);
         let place = &mut self.slots[slot as usize];
         place.state = State::Still;
         place.token += 1;

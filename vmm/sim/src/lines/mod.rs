@@ -269,6 +269,16 @@ impl Lines {
         watchers.extract_if(.., |&mut watcher| watcher != writer).collect()
     }
 
+    /// `cpu` has the line at once, to write it. Those that are to be told that it is written are forgotten.
+    pub fn seize(&mut self, cpu: u32, line: u64) -> Vec<u32> {
+        let core = self.places[cpu as usize].core;
+        let entry = self.line(line);
+        entry.is_public |= entry.first.is_some_and(|first| first != cpu) || entry.under_way.is_some();
+        entry.first.get_or_insert(cpu);
+        (entry.copies, entry.writer, entry.sibling_has_it) = (Copies::One(core), Some(cpu), false);
+        self.take_watchers(line, cpu)
+    }
+
     /// The host wrote the line, which is in no core's cache afterwards.
     pub fn write_by_host(&mut self, line: u64) -> Vec<u32> {
         let entry = self.line(line);
