@@ -1,0 +1,170 @@
+//! A machine of one CPU with everything that an exception needs.
+//!
+//! ```text
+//!  virtual     0 .. 2 MiB      pages of 4 KiB, at the same physical addresses
+//!          2 MiB .. 4 MiB      one page of 2 MiB, likewise
+//!          1 GiB .. 2 GiB      one page of 1 GiB: physical memory from 0 on once more
+//! ```
+
+use std::collections::BTreeSet;
+
+use haltkick_sim::{Access, Bus, Code, Cpu, Event, Moment, Ram, Registers, System, Table, Verdict};
+
+pub(crate) const PML4: u64 = 0x1000;
+pub(crate) const POINTERS: u64 = 0x2000;
+pub(crate) const DIRECTORY: u64 = 0x3000;
+pub(crate) const PAGES: u64 = 0x4000;
+pub(crate) const GDT: u64 = 0x5000;
+pub(crate) const IDT: u64 = 0x6000;
+pub(crate) const TSS: u64 = 0x7000;
+pub(crate) const CODE: u64 = 0x1_0000;
+pub(crate) const HANDLER: u64 = 0x1_1000;
+pub(crate) const DATA: u64 = 0x2_0000;
+pub(crate) const STACK: u64 = 0x3_0000;
+pub(crate) const EXCEPTION_STACK: u64 = 0x3_8000;
+pub(crate) const LARGE: u64 = 0x20_0000;
+pub(crate) const HUGE: u64 = 0x4000_0000;
+pub(crate) const USER_CODE: u16 = 0x33;
+pub(crate) const USER_DATA: u16 = 0x2b;
+pub(crate) const KERNEL_CODE: u16 = 0x10;
+
+/// Present, writable, ring 3's.
+pub(crate) const RIGHTS: u64 = 7;
+
+/// Accesses that no program here comes to.
+const MOST_ASKED: usize = 10_000;
+
+/// Memory, and what has been asked.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) ram: Ram,
+    pub(crate) asked: Vec<(u64, Access)>,
+    /// Which of the accesses that are new to it, by number, it refuses when it is first asked.
+    pub(crate) refuse: fn(usize) -> bool,
+    seen: BTreeSet<(u64, u64, Access)>,
+}
+
+impl Bus for Machine {
+    const FETCHES: bool = true;
+
+    fn touch(&mut self, now: Moment, line: u64, access: Access) -> Verdict {
+        assert!(self.asked.len() < MOST_ASKED, "an instruction asks for ever, after {}", now.instructions);
+        if self.seen.insert((now.instructions, line, access)) && (self.refuse)(self.seen.len()) {
+            return Verdict::Stop;
+        }
+        self.asked.push((line, access));
+        Verdict::Go
+    }
+
+    fn load(&mut self, physical: u64, bytes: usize) -> u64 {
+        self.ram.load(physical, bytes)
+    }
+
+    fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        self.ram.store(physical, bytes, value);
+    }
+
+    fn clock(&mut self, now: Moment) -> u64 {
+        now.instructions
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ring {
+    Zero,
+    Three,
+}
+
+/// The machine, its CPU, and its code.
+pub(crate) struct Lab {
+    pub(crate) machine: Machine,
+    pub(crate) cpu: Cpu,
+    pub(crate) code: Code<Machine>,
+}
+
+impl Lab {
+    /// The CPU stands before `program`. Handlers halt.
+    pub(crate) fn new(ring: Ring, program: &[u8]) -> Self {
+        let machine =
+            Machine { ram: memory(program), asked: Vec::new(), refuse: |_| false, seen: BTreeSet::new() };
+        let registers = registers(ring);
+        Self { machine, cpu: Cpu::new(7, &registers), code: Code::new() }
+    }
+
+    /// Runs for at most `instructions`.
+    pub(crate) fn run(&mut self, instructions: u64) -> Event {
+        let limit = self.cpu.instructions() + instructions;
+        self.cpu.run(&mut self.code, &mut self.machine, limit)
+    }
+
+    /// Changes a table entry of a page in the first 2 MiB.
+    pub(crate) fn map(&mut self, virtual_page: u64, entry: u64) {
+        self.machine.ram.store(PAGES + (virtual_page >> 12) * 8, 8, entry);
+    }
+
+    pub(crate) fn word(&self, address: u64) -> u64 {
+        self.machine.ram.load(address, 8)
+    }
+
+    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
+        self.machine.ram.bytes_mut()[address as usize..address as usize + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Memory with tables and a program at [`CODE`]. Handlers halt.
+pub(crate) fn memory(program: &[u8]) -> Ram {
+    let mut ram = Ram::new(4 << 20);
+    write_tables(&mut ram);
+    ram.bytes_mut()[CODE as usize..CODE as usize + program.len()].copy_from_slice(program);
+    ram
+}
+
+/// Of a CPU that stands before the program.
+pub(crate) fn registers(ring: Ring) -> Registers {
+    let user = ring == Ring::Three;
+    let (code, data) = if user { (USER_CODE, USER_DATA) } else { (KERNEL_CODE, 0x18) };
+    let system = System {
+        selectors: [data, code, data, data, data, data],
+        cr0: 1 << 31 | 1 << 16 | 1,
+        cr3: PML4,
+        cr4: 1 << 5,
+        efer: 1 << 11 | 1 << 10 | 1 << 8,
+        gdt: Table { base: GDT, limit: 0x4f },
+        idt: Table { base: IDT, limit: 0xfff },
+        task: Table { base: TSS, limit: 255 },
+        ..System::default()
+    };
+    let mut registers = Registers { rip: CODE, rflags: 0x202, system, ..Registers::default() };
+    registers.general[4] = STACK;
+    registers
+}
+
+fn write_tables(ram: &mut Ram) {
+    ram.store(PML4, 8, POINTERS | RIGHTS);
+    ram.store(POINTERS, 8, DIRECTORY | RIGHTS);
+    ram.store(POINTERS + 8, 8, 1 << 7 | RIGHTS);
+    ram.store(DIRECTORY, 8, PAGES | RIGHTS);
+    ram.store(DIRECTORY + 8, 8, LARGE | 1 << 7 | RIGHTS);
+    for page in 0..512 {
+        ram.store(PAGES + page * 8, 8, page << 12 | RIGHTS);
+    }
+    ram.store(GDT + u64::from(KERNEL_CODE), 8, 0x00af_9b00_0000_ffff);
+    ram.store(GDT + u64::from(USER_CODE & !3), 8, 0x00af_fb00_0000_ffff);
+    ram.store(TSS + 36, 8, EXCEPTION_STACK);
+    ram.store(TSS + 102, 2, 104);
+    for vector in 0..256 {
+        set_gate(ram, vector, HANDLER, if vector == 3 { 3 } else { 0 });
+    }
+    ram.store(HANDLER, 1, 0xf4);
+}
+
+/// An interrupt gate to ring 0, on the stack IST1.
+fn set_gate(ram: &mut Ram, vector: u64, handler: u64, level: u64) {
+    let low = handler & 0xffff
+        | u64::from(KERNEL_CODE) << 16
+        | 1 << 32
+        | (0x8e | level << 5) << 40
+        | (handler >> 16 & 0xffff) << 48;
+    ram.store(IDT + vector * 16, 8, low);
+    ram.store(IDT + vector * 16 + 8, 8, handler >> 32);
+}

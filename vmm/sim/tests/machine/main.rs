@@ -1,0 +1,450 @@
+//! What no comparison with the CPU at hand can show: page tables, exceptions, stops, events.
+
+mod boards;
+mod harness;
+
+use haltkick_sim::{Access, CS, Event, Fault, General};
+
+use harness::{
+    CODE, DATA, DIRECTORY, EXCEPTION_STACK, HANDLER, HUGE, LARGE, Lab, PAGES, RIGHTS, Ring, STACK, TSS,
+    USER_CODE, USER_DATA,
+};
+
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+
+/// mov [rdi], rax
+const STORE: [u8; 3] = [0x48, 0x89, 0x07];
+/// mov rax, [rdi]
+const LOAD: [u8; 3] = [0x48, 0x8b, 0x07];
+/// jmp rdi
+const JUMP: [u8; 2] = [0xff, 0xe7];
+
+#[test]
+fn a_page_fault_leaves_the_frame_that_the_architecture_says_and_iretq_resumes_the_access() {
+    let mut lab = Lab::new(Ring::Three, &STORE);
+    lab.map(DATA, 0);
+    // The handler drops the error code and returns.
+    lab.put(HANDLER, &[0x48, 0x83, 0xc4, 0x08, 0x48, 0xcf]);
+    lab.cpu.set_general(General::Rdi, DATA + 8);
+    lab.cpu.set_general(General::Rax, 0x1234);
+    assert_eq!(lab.run(1), Event::Limit);
+    let at_handler = lab.cpu.registers();
+    assert_eq!((lab.cpu.ring(), at_handler.system.cr2), (0, DATA + 8));
+    // The handler's first instruction is the one that the limit allowed: it has dropped the error code.
+    let frame: Vec<_> = (0..6).map(|word| lab.word(EXCEPTION_STACK - 48 + word * 8)).collect();
+    assert_eq!(frame, [6, CODE, u64::from(USER_CODE), 0x202, STACK, u64::from(USER_DATA)]);
+    assert_eq!(at_handler.general[4], EXCEPTION_STACK - 40);
+    assert_eq!(at_handler.rflags & 1 << 9, 0, "an interrupt gate closes interrupts");
+
+    lab.map(DATA, DATA | RIGHTS);
+    assert_eq!(lab.run(2), Event::Limit);
+    assert_eq!((lab.cpu.ring(), lab.cpu.rip(), lab.cpu.general(General::Rsp)), (3, CODE + 3, STACK));
+    assert_eq!(lab.cpu.registers().rflags & 1 << 9, 1 << 9);
+    assert_eq!(lab.word(DATA + 8), 0x1234);
+}
+
+#[test]
+fn error_codes_of_page_faults_tell_what_was_wrong() {
+    const NO_EXECUTE: u64 = 1 << 63;
+    for (program, ring, entry, error) in [
+        (&LOAD[..], Ring::Three, 0, Some(0b0_0100)),
+        (&STORE, Ring::Three, 0, Some(0b0_0110)),
+        (&JUMP, Ring::Three, 0, Some(0b1_0100)),
+        (&LOAD, Ring::Zero, 0, Some(0b0_0000)),
+        (&STORE, Ring::Three, DATA | 0b101, Some(0b0_0111)),
+        (&LOAD, Ring::Three, DATA | 0b101, None),
+        // Write protection holds for ring 0, too: CR0.WP.
+        (&STORE, Ring::Zero, DATA | 0b101, Some(0b0_0011)),
+        (&LOAD, Ring::Three, DATA | 0b011, Some(0b0_0101)),
+        (&LOAD, Ring::Zero, DATA | 0b011, None),
+        (&JUMP, Ring::Three, DATA | RIGHTS | NO_EXECUTE, Some(0b1_0101)),
+        (&LOAD, Ring::Three, DATA | RIGHTS | NO_EXECUTE, None),
+    ] {
+        let mut lab = Lab::new(ring, program);
+        lab.map(DATA, entry);
+        lab.cpu.set_general(General::Rdi, DATA);
+        let event = lab.run(2);
+        let found = (event == Event::Halt).then(|| lab.word(EXCEPTION_STACK - 48));
+        assert_eq!(found, error, "{program:x?} of {entry:#x}");
+    }
+}
+
+#[test]
+fn a_large_page_with_reserved_bits_faults() {
+    let mut lab = Lab::new(Ring::Three, &LOAD);
+    lab.machine.ram.store(DIRECTORY + 8, 8, LARGE | 1 << 13 | 1 << 7 | RIGHTS);
+    lab.cpu.set_general(General::Rdi, LARGE);
+    assert_eq!(lab.run(1), Event::Halt);
+    assert_eq!(lab.word(EXCEPTION_STACK - 48), 0b0_1101);
+}
+
+#[test]
+fn an_address_that_is_not_canonical_is_a_protection_fault() {
+    let mut lab = Lab::new(Ring::Three, &LOAD);
+    lab.cpu.set_general(General::Rdi, 1 << 47);
+    assert_eq!(lab.run(2), Event::Halt);
+    assert_eq!(lab.word(EXCEPTION_STACK - 48), 0);
+    assert_eq!(lab.cpu.registers().system.cr2, 0);
+}
+
+#[test]
+fn pages_of_all_sizes_lead_to_their_memory() {
+    let mut lab = Lab::new(Ring::Three, &[LOAD, LOAD, LOAD].concat());
+    for (address, physical) in
+        [(DATA + 0x10, DATA + 0x10), (LARGE + 0x1_2340, LARGE + 0x1_2340), (HUGE + 0x2_1000, 0x2_1000)]
+    {
+        lab.machine.ram.store(physical, 8, address);
+        lab.cpu.set_general(General::Rdi, address);
+        assert_eq!(lab.run(1), Event::Limit);
+        assert_eq!(lab.cpu.general(General::Rax), address);
+    }
+}
+
+#[test]
+fn tables_are_marked_as_a_processor_marks_them() {
+    let mut lab = Lab::new(Ring::Three, &[&LOAD[..], &STORE].concat());
+    lab.cpu.set_general(General::Rdi, DATA);
+    let entry = PAGES + (DATA >> 12) * 8;
+    assert_eq!(lab.word(entry), DATA | RIGHTS);
+    lab.run(1);
+    assert_eq!(lab.word(entry), DATA | RIGHTS | ACCESSED);
+    assert_eq!(lab.word(DIRECTORY), PAGES | RIGHTS | ACCESSED);
+    lab.run(1);
+    assert_eq!(lab.word(entry), DATA | RIGHTS | ACCESSED | DIRTY);
+}
+
+#[test]
+fn a_translation_stays_until_it_is_invalidated() {
+    type Invalidate = fn(&mut Lab);
+    let ways: [(u64, u64, u64, Invalidate); 3] = [
+        (DATA, PAGES + (DATA >> 12) * 8, 0x2_1000 | RIGHTS, |lab| lab.cpu.invalidate_page(DATA + 0x123)),
+        (DATA, PAGES + (DATA >> 12) * 8, 0x2_1000 | RIGHTS, |lab| lab.cpu.invalidate_all()),
+        // One page of a large one: all of it goes.
+        (LARGE, DIRECTORY + 8, 1 << 7 | RIGHTS, |lab| lab.cpu.invalidate_page(LARGE + 0x1f_f000)),
+    ];
+    for (address, entry, new, invalidate) in ways {
+        let mut lab = Lab::new(Ring::Three, &[LOAD, LOAD, LOAD].concat());
+        let new_frame = new & !0xfff;
+        lab.machine.ram.store(address, 8, 1);
+        lab.machine.ram.store(new_frame, 8, 2);
+        lab.cpu.set_general(General::Rdi, address);
+        let read = |lab: &mut Lab| {
+            assert_eq!(lab.run(1), Event::Limit);
+            lab.cpu.general(General::Rax)
+        };
+        assert_eq!(read(&mut lab), 1);
+        lab.machine.ram.store(entry, 8, new);
+        assert_eq!(read(&mut lab), 1);
+        invalidate(&mut lab);
+        assert_eq!(read(&mut lab), 2);
+    }
+}
+
+#[test]
+fn invlpg_and_a_load_of_cr3_drop_translations_of_the_cpu_that_executes_them() {
+    // mov rax, [rdi]; invlpg [rdi] or mov cr3, rbx; mov rax, [rdi]
+    for drop in [[0x0f, 0x01, 0x3f], [0x0f, 0x22, 0xdb]] {
+        let mut lab = Lab::new(Ring::Zero, &[LOAD, drop, LOAD].concat());
+        lab.cpu.set_general(General::Rdi, DATA);
+        lab.cpu.set_general(General::Rbx, harness::PML4);
+        lab.machine.ram.store(0x2_1000, 8, 2);
+        lab.run(1);
+        lab.map(DATA, 0x2_1000 | RIGHTS);
+        lab.run(2);
+        assert_eq!(lab.cpu.general(General::Rax), 2);
+    }
+}
+
+#[test]
+fn an_instruction_finds_all_pages_that_it_needs_at_once() {
+    // push [rdi]; movsq; cmpsq. The pages are 64 apart: of one set of translations.
+    const APART: u64 = 64 << 12;
+    const PUSH: [u8; 2] = [0xff, 0x37];
+    const MOVE: [u8; 2] = [0x48, 0xa5];
+    const COMPARE: [u8; 2] = [0x48, 0xa7];
+    for instruction in [PUSH, MOVE, COMPARE] {
+        // Within a page each, and across a boundary each: four pages.
+        for within in [0x800, 0xffc] {
+            let mut lab = Lab::new(Ring::Three, &instruction);
+            let (from, to) = (DATA + within, DATA + APART + within);
+            lab.put(from, &0x1122_3344_5566_7788_u64.to_le_bytes());
+            let (operand, stack) =
+                if instruction == PUSH { (General::Rdi, General::Rsp) } else { (General::Rsi, General::Rdi) };
+            lab.cpu.set_general(operand, from);
+            lab.cpu.set_general(stack, if instruction == PUSH { to + 8 } else { to });
+            assert_eq!(lab.run(1), Event::Limit);
+            assert_eq!(lab.cpu.rip(), CODE + 2, "{instruction:x?}");
+            let expected = if instruction == COMPARE { 0 } else { lab.word(from) };
+            assert_eq!(lab.word(to), expected, "{instruction:x?}");
+        }
+    }
+}
+
+/// A program of loads, stores, pushes, calls, locked and repeated instructions, over the borders of lines and pages.
+fn program() -> Vec<u8> {
+    let mut code = vec![
+        0x50, // push rax
+        0x48, 0xff, 0x07, // inc qword [rdi]
+        0xf0, 0x48, 0x0f, 0xc1, 0x47, 0x3c, // lock xadd [rdi + 0x3c], rax
+        0x48, 0x89, 0x87, 0xfc, 0x0f, 0x00, 0x00, // mov [rdi + 0xffc], rax
+        0x48, 0x03, 0x87, 0xfb, 0x0f, 0x00, 0x00, // add rax, [rdi + 0xffb]
+        0x57, // push rdi
+        0xb9, 0x14, 0x00, 0x00, 0x00, // mov ecx, 20
+        0x48, 0x8d, 0x77, 0x30, // lea rsi, [rdi + 0x30]
+        0x48, 0x8d, 0xbf, 0xd0, 0x0f, 0x00, 0x00, // lea rdi, [rdi + 0xfd0]
+        0xf3, 0xa5, // rep movsd
+        0x5f, // pop rdi
+        0xe8, 0x02, 0x00, 0x00, 0x00, // call +2
+        0xeb, 0x08, // jmp to the end
+        0xf0, 0x48, 0x0f, 0xb1, 0x1f, // lock cmpxchg [rdi], rbx
+        0x87, 0x07, // xchg [rdi], eax
+        0xc3, // ret
+        0x58, // pop rax
+    ];
+    code.push(0xf4); // hlt, which ring 3 may not: the handler halts
+    code
+}
+
+fn run_program(
+    refuse: fn(usize) -> bool,
+    instructions: u64,
+) -> (haltkick_sim::Registers, Vec<u8>, Vec<(u64, Access)>, u64) {
+    let mut lab = Lab::new(Ring::Three, &program());
+    lab.machine.refuse = refuse;
+    lab.cpu.set_general(General::Rdi, DATA);
+    lab.cpu.set_general(General::Rax, 0x1122_3344_5566_7788);
+    loop {
+        match lab.run(instructions) {
+            Event::Limit | Event::Stopped => {}
+            Event::Halt => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    let completed = lab.cpu.instructions();
+    (lab.cpu.registers(), lab.machine.ram.bytes().to_vec(), lab.machine.asked, completed)
+}
+
+#[test]
+fn stops_and_limits_change_nothing() {
+    let (registers, memory, asked, completed) = run_program(|_| false, u64::MAX / 2);
+    assert!(asked.iter().filter(|(_, access)| access.writes()).count() > 20, "{asked:x?}");
+    for refuse in [|_| true, |number| number % 2 == 0, |number| number % 3 == 1] as [fn(usize) -> bool; 3] {
+        for instructions in [1, 2, 5, 1000] {
+            let cut = run_program(refuse, instructions);
+            assert_eq!(cut.0, registers);
+            assert!(cut.1 == memory, "memory differs");
+            assert_eq!(cut.3, completed);
+        }
+    }
+    // Without refusals even the questions are the same, but for fetches: a block that is cut is fetched in parts.
+    let data = |asked: Vec<(u64, Access)>| {
+        asked.into_iter().filter(|(_, access)| *access != Access::Fetch).collect::<Vec<_>>()
+    };
+    assert_eq!(data(run_program(|_| false, 1).2), data(asked));
+}
+
+#[test]
+fn accesses_are_asked_for_in_program_order_and_by_their_kind() {
+    let mut lab = Lab::new(Ring::Three, &program());
+    lab.cpu.set_general(General::Rdi, DATA);
+    lab.run(5);
+    let data: Vec<_> = lab
+        .machine
+        .asked
+        .iter()
+        .filter(|(line, access)| *line >= DATA && *access != Access::Walk)
+        .copied()
+        .collect();
+    let (first, last) = (DATA, DATA + 0xfc0);
+    assert_eq!(
+        data,
+        [
+            (STACK - 64, Access::Write),
+            (first, Access::Modify),
+            (first, Access::Atomic),
+            (first + 64, Access::Atomic),
+            (last, Access::Write),
+            (last + 64, Access::Write),
+            (last, Access::Read),
+            (last + 64, Access::Read),
+        ]
+    );
+    assert!(lab.machine.asked.contains(&(CODE, Access::Fetch)));
+    assert!(lab.machine.asked.contains(&((PAGES + (DATA >> 12) * 8) & !63, Access::Walk)));
+}
+
+#[test]
+fn code_that_has_been_changed_is_executed_as_changed() {
+    // Twice: inc eax; then the first byte of that instruction's operand becomes that of inc edx.
+    // again: inc eax; mov byte [rip - 9 + 1], 0xc2; jmp again
+    let program = [0xff, 0xc0, 0xc6, 0x05, 0xf8, 0xff, 0xff, 0xff, 0xc2, 0xeb, 0xf5];
+    let mut lab = Lab::new(Ring::Three, &program);
+    assert_eq!(lab.run(6), Event::Limit);
+    assert_eq!((lab.cpu.general(General::Rax), lab.cpu.general(General::Rdx)), (1, 1));
+
+    // Another CPU's store, to code that this one has executed since that other one last wrote the page.
+    let mut lab = Lab::new(Ring::Three, &[0xff, 0xc0, 0xeb, 0xfc]);
+    let mut other = lab.cpu.clone();
+    lab.put(CODE + 0x800, &[0x88, 0x0f]); // mov [rdi], cl
+    other.set_rip(CODE + 0x800);
+    other.set_general(General::Rdi, CODE + 0x700);
+    let limit = other.instructions() + 1;
+    other.run(&mut lab.code, &mut lab.machine, limit);
+    lab.run(4);
+    assert_eq!(lab.cpu.general(General::Rax), 2);
+    other.set_rip(CODE + 0x800);
+    other.set_general(General::Rdi, CODE + 1);
+    other.set_general(General::Rcx, 0xc2);
+    let limit = other.instructions() + 1;
+    other.run(&mut lab.code, &mut lab.machine, limit);
+    lab.run(4);
+    assert_eq!((lab.cpu.general(General::Rax), lab.cpu.general(General::Rdx)), (2, 2));
+}
+
+#[test]
+fn an_instruction_in_two_pages_is_executed_and_follows_its_second_page() {
+    // mov eax, 0x11223344, its last two bytes in the next page
+    let mut lab = Lab::new(Ring::Three, &[]);
+    lab.put(CODE + 0xffd, &[0xb8, 0x44, 0x33, 0x22, 0x11]);
+    lab.put(0x2_1000, &[0x66, 0x55]);
+    for (frame, expected) in
+        [(CODE + 0x1000, 0x1122_3344), (0x2_1000, 0x5566_3344), (CODE + 0x1000, 0x1122_3344)]
+    {
+        lab.map(CODE + 0x1000, frame | RIGHTS);
+        lab.cpu.invalidate_page(CODE + 0x1000);
+        lab.cpu.set_rip(CODE + 0xffd);
+        assert_eq!(lab.run(1), Event::Limit);
+        assert_eq!(lab.cpu.general(General::Rax), expected);
+    }
+}
+
+#[test]
+fn ports_are_opened_by_level_or_bitmap() {
+    // out dx, eax
+    for (level, bit, opens) in [(3, 1, true), (0, 0, true), (0, 1, false)] {
+        let mut lab = Lab::new(Ring::Three, &[0xef]);
+        lab.cpu.set_general(General::Rdx, 0x123);
+        lab.cpu.set_general(General::Rax, 0xffff_ffff_0000_0042);
+        let mut registers = lab.cpu.registers();
+        registers.rflags |= level << 12;
+        lab.cpu.set_registers(&registers);
+        lab.machine.ram.store(TSS + 104 + 0x123 / 8, 1, bit << (0x123 % 8));
+        let event = lab.run(2);
+        if opens {
+            assert_eq!(event, Event::Out { port: 0x123, bytes: 4, value: 0x42 });
+            assert_eq!((lab.cpu.rip(), lab.cpu.instructions()), (CODE + 1, 1));
+        } else {
+            assert_eq!((event, lab.word(EXCEPTION_STACK - 40)), (Event::Halt, CODE));
+        }
+    }
+}
+
+#[test]
+fn an_answer_comes_to_the_register_that_asked() {
+    // in al, dx; rdmsr
+    let mut lab = Lab::new(Ring::Zero, &[0xec, 0x0f, 0x32]);
+    lab.cpu.set_general(General::Rax, 0x1111);
+    assert_eq!(lab.run(1), Event::In { port: 0, bytes: 1 });
+    lab.cpu.answer(0xab);
+    assert_eq!(lab.cpu.general(General::Rax), 0x11ab);
+    lab.cpu.set_general(General::Rcx, 0x1b);
+    assert_eq!(lab.run(1), Event::ReadMsr { register: 0x1b });
+    lab.cpu.answer(0x5_0000_0006);
+    assert_eq!((lab.cpu.general(General::Rax), lab.cpu.general(General::Rdx)), (6, 5));
+}
+
+#[test]
+fn int3_returns_behind_itself_and_only_open_gates_can_be_called() {
+    let mut lab = Lab::new(Ring::Three, &[0xcc]);
+    lab.put(HANDLER, &[0x48, 0xcf]);
+    assert_eq!(lab.run(2), Event::Limit);
+    assert_eq!((lab.cpu.ring(), lab.cpu.rip()), (3, CODE + 1));
+    // int 0x80: its gate is ring 0's, so that #GP names it.
+    let mut lab = Lab::new(Ring::Three, &[0xcd, 0x80]);
+    assert_eq!(lab.run(2), Event::Halt);
+    assert_eq!((lab.word(EXCEPTION_STACK - 48), lab.word(EXCEPTION_STACK - 40)), (0x80 * 8 + 2, CODE));
+}
+
+#[test]
+fn an_interrupt_comes_between_two_instructions_and_not_in_the_shadow_of_sti() {
+    // cli; sti; nop; nop
+    let mut lab = Lab::new(Ring::Zero, &[0xfa, 0xfb, 0x90, 0x90]);
+    assert!(lab.cpu.interruptible());
+    lab.run(1);
+    assert!(!lab.cpu.interruptible());
+    lab.run(1);
+    assert!(!lab.cpu.interruptible(), "the shadow");
+    lab.run(1);
+    assert!(lab.cpu.interruptible());
+    let Lab { cpu, machine, .. } = &mut lab;
+    cpu.interrupt(machine, 0x40).expect("it is delivered");
+    assert_eq!((lab.cpu.rip(), lab.word(EXCEPTION_STACK - 40)), (HANDLER, CODE + 3));
+    assert_eq!(lab.cpu.registers().system.selectors[CS] & 3, 0);
+}
+
+#[test]
+fn an_interrupt_that_the_bus_stops_changes_nothing() {
+    let mut lab = Lab::new(Ring::Three, &[0x90]);
+    lab.run(1);
+    let (before, memory) = (lab.cpu.registers(), lab.machine.ram.clone());
+    lab.machine.refuse = |_| true;
+    let mut stops = 0;
+    let Lab { cpu, machine, .. } = &mut lab;
+    while let Err(event) = cpu.interrupt(machine, 2) {
+        assert_eq!(event, Event::Stopped);
+        assert_eq!(cpu.registers(), before);
+        stops += 1;
+        assert!(stops < 1000);
+    }
+    assert!(stops > 5, "every access of it was refused once: {stops}");
+    assert!(memory != lab.machine.ram);
+}
+
+#[test]
+fn an_exception_without_a_handler_ends_the_run() {
+    let mut lab = Lab::new(Ring::Three, &[0x0f, 0x0b]);
+    let mut registers = lab.cpu.registers();
+    registers.system.idt.limit = 0;
+    lab.cpu.set_registers(&registers);
+    let first = Fault { vector: 6, error: None };
+    let second = Fault { vector: 13, error: Some(6 * 8 + 2) };
+    assert_eq!(lab.run(1), Event::ShutDown { first, second });
+    assert_eq!(lab.cpu.rip(), CODE);
+}
+
+#[test]
+fn an_instruction_that_is_not_covered_is_not_passed() {
+    // nop; movaps xmm0, xmm1
+    let mut lab = Lab::new(Ring::Three, &[0x90, 0x0f, 0x28, 0xc1]);
+    assert_eq!(lab.run(10), Event::NotCovered);
+    assert_eq!((lab.cpu.rip(), lab.cpu.instructions()), (CODE + 1, 1));
+}
+
+#[test]
+fn a_watched_address_is_reached_before_its_instruction_and_passed_on_demand() {
+    // inc eax; inc eax (watched, and its operand in memory not mapped yet); jmp back
+    let mut lab = Lab::new(Ring::Three, &[0xff, 0xc0, 0xff, 0x07, 0xeb, 0xfa]);
+    lab.cpu.set_general(General::Rdi, DATA);
+    lab.run(3);
+    lab.code.watch(CODE + 2);
+    for round in 1..4 {
+        assert_eq!(lab.run(10), Event::Reached);
+        assert_eq!((lab.cpu.rip(), lab.word(DATA)), (CODE + 2, round));
+        assert_eq!(lab.run(10), Event::Reached, "nobody passes by asking twice");
+        lab.cpu.pass();
+    }
+}
+
+#[test]
+fn a_cloned_cpu_goes_on_alike() {
+    let mut lab = Lab::new(Ring::Three, &program());
+    lab.cpu.set_general(General::Rdi, DATA);
+    lab.run(5);
+    let (mut twin, mut machine) = (lab.cpu.clone(), lab.machine.clone());
+    assert_eq!(lab.run(1000), Event::Halt);
+    let limit = twin.instructions() + 1000;
+    assert_eq!(twin.run(&mut lab.code, &mut machine, limit), Event::Halt);
+    assert_eq!(twin.registers(), lab.cpu.registers());
+    assert!(machine.ram == lab.machine.ram);
+}
