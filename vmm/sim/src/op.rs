@@ -12,8 +12,6 @@ pub(crate) enum Flow {
     Next,
     /// At [`Cpu::rip`], which the operation has set.
     Jump,
-    /// The same, by a branch to an earlier instruction or to itself.
-    Back,
 }
 
 /// The operation was not completed, or the driver goes on: see [`Cpu::out`].

@@ -68,7 +68,7 @@ impl Cpu {
         for op in ops {
             match (op.run)(self, bus, op) {
                 Ok(Flow::Next) => {}
-                Ok(Flow::Jump | Flow::Back) => {
+                Ok(Flow::Jump) => {
                     self.retired += u64::from(op.position) + 1;
                     return Ok(());
                 }

@@ -178,13 +178,8 @@ fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
 
 fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let code = instruction.condition_code() as u8 - ConditionCode::o as u8;
-    let back = is_back(instruction);
     if instruction.is_jcc_short_or_near() {
-        return Some(if back {
-            conditional!(code, C => branches::jump_if::<B, C, true>)
-        } else {
-            conditional!(code, C => branches::jump_if::<B, C, false>)
-        });
+        return Some(conditional!(code, C => branches::jump_if::<B, C>));
     }
     Some(match (instruction.op_count(), form.first, form.second, form.width) {
         (1, InRegister, _, 8) => conditional!(code, C => data::set_register::<B, C>),
@@ -197,11 +192,6 @@ fn on_condition<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>
         (2, InRegister, Memory, 64) => conditional!(code, C => data::move_if::<B, InMemory, 64, C>),
         _ => return None,
     })
-}
-
-/// Whether a branch leads to itself or to an earlier instruction.
-fn is_back(instruction: &Instruction) -> bool {
-    instruction.near_branch_target() <= instruction.ip()
 }
 
 fn arithmetic<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
@@ -309,7 +299,7 @@ fn moves<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
         (Mnemonic::Xadd, InRegister, _) => sized!(form.width, a::exchange_add, [First]),
         (Mnemonic::Xadd, Memory, false) => sized!(form.width, a::exchange_add, [At<false>]),
         (Mnemonic::Xadd, Memory, true) => sized!(form.width, a::exchange_add, [At<true>]),
-        (Mnemonic::Cmpxchg, InRegister, _) => sized!(form.width, a::compare_exchange, [First]),
+        (Mnemonic::Cmpxchg, InRegister, _) => sized!(form.width, a::compare_exchange_register, []),
         (Mnemonic::Cmpxchg, Memory, false) => sized!(form.width, a::compare_exchange, [At<false>]),
         (Mnemonic::Cmpxchg, Memory, true) => sized!(form.width, a::compare_exchange, [At<true>]),
         (Mnemonic::Movbe, InRegister, _) => wide!(form.width, bits::load_swapped, []),
@@ -411,26 +401,22 @@ fn bit<B: Bus, K: bits::BitChange>(form: &Form) -> Option<Run<B>> {
 }
 
 fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
-    let back = is_back(instruction);
-    Some(match (instruction.code(), back) {
-        (Code::Jmp_rel8_64 | Code::Jmp_rel32_64, false) => branches::jump::<B, false>,
-        (Code::Jmp_rel8_64 | Code::Jmp_rel32_64, true) => branches::jump::<B, true>,
-        (Code::Jrcxz_rel8_64, false) => branches::jump_if_no_count::<B, 64, false>,
-        (Code::Jrcxz_rel8_64, true) => branches::jump_if_no_count::<B, 64, true>,
-        (Code::Jecxz_rel8_64, false) => branches::jump_if_no_count::<B, 32, false>,
-        (Code::Jecxz_rel8_64, true) => branches::jump_if_no_count::<B, 32, true>,
-        (Code::Loop_rel8_64_RCX, false) => branches::jump_counting::<B, false>,
-        (Code::Loop_rel8_64_RCX, true) => branches::jump_counting::<B, true>,
-        (Code::Jmp_rm64, _) if form.first == InRegister => branches::jump_indirect::<B, First>,
-        (Code::Jmp_rm64, _) => branches::jump_indirect::<B, InMemory>,
-        (Code::Call_rm64, _) if form.first == InRegister => branches::call_indirect::<B, First>,
-        (Code::Call_rm64, _) => branches::call_indirect::<B, InMemory>,
-        (Code::Call_rel32_64, _) => branches::call,
-        (Code::Retnq | Code::Retnq_imm16, _) => branches::ret,
-        (Code::Iretq, _) => machine::interrupt_return,
-        (Code::Int3, _) => machine::breakpoint,
-        (Code::Int_imm8, _) => machine::interrupt,
-        (Code::Ud2, _) => machine::undefined,
+    let in_register = form.first == InRegister;
+    Some(match instruction.code() {
+        Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => branches::jump,
+        Code::Jrcxz_rel8_64 => branches::jump_if_no_count::<B, 64>,
+        Code::Jecxz_rel8_64 => branches::jump_if_no_count::<B, 32>,
+        Code::Loop_rel8_64_RCX => branches::jump_counting,
+        Code::Jmp_rm64 if in_register => branches::jump_indirect::<B, First>,
+        Code::Jmp_rm64 => branches::jump_indirect::<B, InMemory>,
+        Code::Call_rm64 if in_register => branches::call_indirect::<B, First>,
+        Code::Call_rm64 => branches::call_indirect::<B, InMemory>,
+        Code::Call_rel32_64 => branches::call,
+        Code::Retnq | Code::Retnq_imm16 => branches::ret,
+        Code::Iretq => machine::interrupt_return,
+        Code::Int3 => machine::breakpoint,
+        Code::Int_imm8 => machine::interrupt,
+        Code::Ud2 => machine::undefined,
         _ => return None,
     })
 }

@@ -128,7 +128,7 @@ pub(crate) fn exchange_add<B: Bus, T: Target, const W: u32>(
     Ok(Flow::Next)
 }
 
-/// CMPXCHG. Memory is written in either case, as on a real CPU; of two registers only one is.
+/// CMPXCHG with memory, which is written in either case, as on a real CPU.
 pub(crate) fn compare_exchange<B: Bus, T: Target, const W: u32>(
     cpu: &mut Cpu,
     bus: &mut B,
@@ -142,6 +142,22 @@ pub(crate) fn compare_exchange<B: Bus, T: Target, const W: u32>(
     })?;
     if was != expected {
         cpu.put::<W>(RAX, was);
+    }
+    Ok(Flow::Next)
+}
+
+/// CMPXCHG of a register: one of two is written. (Not even the upper half of the other changes, on AMD's processors.)
+pub(crate) fn compare_exchange_register<B: Bus, const W: u32>(
+    cpu: &mut Cpu,
+    _: &mut B,
+    op: &Op<B>,
+) -> Outcome {
+    let (old, expected) = (cpu.get::<W>(op.first), cpu.get::<W>(RAX));
+    if cpu.flags.subtract::<W>(expected, old, 0) == 0 {
+        let new = cpu.get::<W>(op.second);
+        cpu.put::<W>(op.first, new);
+    } else {
+        cpu.put::<W>(RAX, old);
     }
     Ok(Flow::Next)
 }

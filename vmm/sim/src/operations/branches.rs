@@ -6,41 +6,33 @@ use crate::bus::Bus;
 use crate::cpu::{Cpu, RCX, RSP};
 use crate::op::{Flow, Op, Outcome};
 
-/// A branch to [`Op::immediate`] that is taken. `BACK`: it leads to itself or to an earlier instruction.
+/// A branch to [`Op::immediate`] that is taken.
 #[inline(always)]
-fn taken<B: Bus, const BACK: bool>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
+fn taken<B: Bus>(cpu: &mut Cpu, op: &Op<B>) -> Outcome {
     cpu.rip = op.immediate as u64;
-    Ok(if BACK { Flow::Back } else { Flow::Jump })
+    Ok(Flow::Jump)
 }
 
 /// JMP to a known place.
-pub(crate) fn jump<B: Bus, const BACK: bool>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
-    taken::<B, BACK>(cpu, op)
+pub(crate) fn jump<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    taken(cpu, op)
 }
 
 /// Jcc. The next operation, if there is one, begins another block.
-pub(crate) fn jump_if<B: Bus, const CODE: u8, const BACK: bool>(
-    cpu: &mut Cpu,
-    _: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    if cpu.flags.holds::<CODE>() { taken::<B, BACK>(cpu, op) } else { Ok(Flow::Next) }
+pub(crate) fn jump_if<B: Bus, const CODE: u8>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    if cpu.flags.holds::<CODE>() { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
 /// JRCXZ, JECXZ.
-pub(crate) fn jump_if_no_count<B: Bus, const W: u32, const BACK: bool>(
-    cpu: &mut Cpu,
-    _: &mut B,
-    op: &Op<B>,
-) -> Outcome {
-    if cpu.get::<W>(RCX) == 0 { taken::<B, BACK>(cpu, op) } else { Ok(Flow::Next) }
+pub(crate) fn jump_if_no_count<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+    if cpu.get::<W>(RCX) == 0 { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
 /// LOOP.
-pub(crate) fn jump_counting<B: Bus, const BACK: bool>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
+pub(crate) fn jump_counting<B: Bus>(cpu: &mut Cpu, _: &mut B, op: &Op<B>) -> Outcome {
     let left = cpu.get::<64>(RCX).wrapping_sub(1);
     cpu.put::<64>(RCX, left);
-    if left != 0 { taken::<B, BACK>(cpu, op) } else { Ok(Flow::Next) }
+    if left != 0 { taken(cpu, op) } else { Ok(Flow::Next) }
 }
 
 /// JMP to where an operand says.

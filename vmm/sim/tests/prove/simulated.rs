@@ -13,6 +13,12 @@ const MEMORY_FRAME: u64 = 0x8000;
 /// Present, writable, ring 3's.
 const RIGHTS: u64 = 7;
 
+/// The physical address of one in [`MEMORY`]. Pages are in opposite order, so that none follows its predecessor.
+fn frame(address: u64) -> u64 {
+    let (page, within) = ((address - MEMORY) / 4096, address % 4096);
+    MEMORY_FRAME + (MEMORY_BYTES as u64 / 4096 - 1 - page) * 4096 + within
+}
+
 /// A machine that charges for nothing.
 struct Machine(Ram);
 
@@ -50,7 +56,7 @@ impl Simulated {
         ram.store(DIRECTORY + index(CODE, 1), 8, TABLE | RIGHTS);
         ram.store(TABLE + index(CODE, 0), 8, CODE_FRAME | RIGHTS);
         for page in (0..MEMORY_BYTES as u64).step_by(4096) {
-            ram.store(TABLE + index(MEMORY + page, 0), 8, (MEMORY_FRAME + page) | RIGHTS);
+            ram.store(TABLE + index(MEMORY + page, 0), 8, frame(MEMORY + page) | RIGHTS);
         }
         let system = System {
             selectors,
@@ -72,8 +78,19 @@ impl Simulated {
         self.code = Code::new();
     }
 
-    pub(crate) fn memory(&mut self) -> &mut [u8] {
-        &mut self.machine.0.bytes_mut()[MEMORY_FRAME as usize..][..MEMORY_BYTES]
+    /// Changes what lies at a virtual address.
+    pub(crate) fn fill(&mut self, address: u64, bytes: &[u8]) {
+        for (address, byte) in (address..).zip(bytes) {
+            self.machine.0.store(frame(address), 1, (*byte).into());
+        }
+    }
+
+    /// Whether all of the memory that operands lie in holds the same as `real`.
+    pub(crate) fn holds(&self, real: &[u8]) -> bool {
+        (MEMORY..).step_by(4096).zip(real.chunks_exact(4096)).all(|(page, real)| {
+            let at = frame(page) as usize;
+            self.machine.0.bytes()[at..at + 4096] == *real
+        })
     }
 
     pub(crate) fn run(&mut self, general: &mut [u64; 16], rflags: &mut u64) -> End {
