@@ -163,6 +163,14 @@ model-deeper STATES="60000000":
 simulate:
     RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
+# Every instruction form of the guest image in a million random states, by the interpreter and by this CPU.
+prove-sim STATES="1000000": setup
+    HALTKICK_PROVE_STATES={{ STATES }} cargo test --release --package haltkick-sim --test prove -- --nocapture
+
+# Millions of guest instructions a second that one simulated CPU executes on one core of this host.
+bench-sim-cpu: setup
+    cargo run --release --package haltkick-sim --example mips
+
 # (Grant tables and some address spaces are never taken down, so what they lie in counts as a leak. Documentation examples and the
 # model checkers' tests have nothing for Miri.)
 # The tests of the locks, the memory manager and the grant tables under Miri, once with each seed (needs a nightly toolchain, to which it adds miri).
