@@ -51,6 +51,7 @@ pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
+pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use run::check::check_guests;

@@ -328,6 +328,10 @@ pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Measure this host's costs and write them as a machine for --engine sim
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) write_machine: Option<std::path::PathBuf>,
 }
 
 /// Options of `haltkick list`.

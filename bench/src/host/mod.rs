@@ -5,3 +5,4 @@ pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod noise;
 pub(crate) mod probe;
+pub(crate) mod topology;

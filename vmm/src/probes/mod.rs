@@ -1,4 +1,5 @@
 //! What this host can do, measured on guests that are made for it.
 
+pub(crate) mod costs;
 pub(crate) mod kvm;
 pub(crate) mod round_trip;

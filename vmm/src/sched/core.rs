@@ -397,7 +397,7 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::SliceEnded);
         }
         match to {
-            Some(to) => self.take_ready(task, to).map(Turn::HandsOver),
+            Some(to) => self.take_ready(task, to),
             None => self.somebody_is_ready().then_some(Turn::Yields),
         }
     }
@@ -510,10 +510,10 @@ impl<'a, B: Bell> Core<'a, B> {
         (Some(true), None)
     }
 
-    /// Whether `from`, which runs, may hand its pCPU to a vCPU of its guest at `virtual_ns`, as far as other guests are concerned.
+    /// Whether `from`, which runs, may hand its pCPU to a vCPU of its guest at `virtual_ns`, as far as others are concerned.
     fn may_go_first(&self, queue: &Queue<'a>, from: &Task<'a>, virtual_ns: u64) -> bool {
         let running_ns = self.clock.now_ns().saturating_sub(from.account.on_since_ns());
-        queue.ready.may_go_first(from.guest.index, virtual_ns, running_ns, |other| other.guest.index)
+        queue.ready.may_go_first(from.guest.index, virtual_ns, running_ns)
     }
 
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
@@ -527,9 +527,9 @@ impl<'a, B: Bell> Core<'a, B> {
     }
 
     /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
-    /// it sleeps, and nothing would be gained by giving up the pCPU for it. Nor has it one that would cost other guests their
-    /// share.
-    fn take_ready(&self, from: &Task<'a>, vcpu: u32) -> Option<Box<Task<'a>>> {
+    /// it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much by it, it is a yield
+    /// to whoever is next, as under Linux, where the scheduler takes a directed yield for a hint.
+    fn take_ready(&self, from: &Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
         let guest = from.guest;
         if vcpu >= guest.vcpus {
             return None;
@@ -538,11 +538,11 @@ impl<'a, B: Bell> Core<'a, B> {
         queue.take_back(self.clock.now_ns());
         let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
         if !self.may_go_first(&queue, from, virtual_ns) {
-            return None;
+            return Some(Turn::Yields);
         }
         let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
         task.account.handed += 1;
-        Some(task)
+        Some(Turn::HandsOver(task))
     }
 
     /// Yield: whoever else is next.

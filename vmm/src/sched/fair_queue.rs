@@ -38,9 +38,9 @@ impl<T> FairQueue<T> {
         self.ready.values()
     }
 
-    /// Virtual time of the first in order that is like this.
-    pub(crate) fn first(&self, is_like: impl Fn(&T) -> bool) -> Option<u64> {
-        self.ready.iter().find(|(_, vcpu)| is_like(vcpu)).map(|((virtual_ns, _), _)| *virtual_ns)
+    /// Virtual time of the first in order.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.ready.first_key_value().map(|((virtual_ns, _), _)| *virtual_ns)
     }
 
     /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.

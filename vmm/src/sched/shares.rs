@@ -88,25 +88,19 @@ impl<T> Shares<T> {
         self.queues[queue].take(id)
     }
 
-    /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it, or by guest its guest with
-    /// the `running_ns` that nobody has charged yet, is ahead of those of other guests by more than the credit. So whatever
-    /// guests do to each other's vCPUs inside, nobody is ahead of another guest's by more than the credit and a slice.
-    pub(crate) fn may_go_first(
-        &self,
-        guest: usize,
-        virtual_ns: u64,
-        running_ns: u64,
-        guest_of: impl Fn(&T) -> usize,
-    ) -> bool {
+    /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it is ahead of another one that is
+    /// ready by more than the credit, or if by guest its guest, with the `running_ns` that nobody has charged yet, is ahead of
+    /// another. So whatever vCPUs do for each other, none is ahead of one that is ready by more than the credit and a slice:
+    /// waiters that yield to each other in a ring, which was seen, do not keep the owner of their lock from its turn.
+    pub(crate) fn may_go_first(&self, guest: usize, virtual_ns: u64, running_ns: u64) -> bool {
         let own = self.queue_of(guest);
-        let (used_ns, others_ns) = if self.queues.len() > 1 {
-            let others =
-                (0..self.queues.len()).filter(|&other| other != own && !self.queues[other].is_empty());
-            (self.used_ns[own].saturating_add(running_ns), others.map(|other| self.used_ns[other]).min())
-        } else {
-            (virtual_ns, self.queues[own].first(|vcpu| guest_of(vcpu) != guest))
+        let within = |used_ns: u64, others_ns: Option<u64>| {
+            others_ns.is_none_or(|others_ns| used_ns <= others_ns.saturating_add(self.credit_ns))
         };
-        others_ns.is_none_or(|others_ns| used_ns <= others_ns.saturating_add(self.credit_ns))
+        let others = (0..self.queues.len()).filter(|&other| other != own && !self.queues[other].is_empty());
+        let others_ns = others.map(|other| self.used_ns[other]).min();
+        within(virtual_ns, self.queues[own].first())
+            && within(self.used_ns[own].saturating_add(running_ns), others_ns)
     }
 
     /// Everybody, in order.

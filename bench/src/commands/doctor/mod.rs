@@ -1,6 +1,7 @@
 //! `haltkick doctor`: what this host can do, what will spoil a measurement, and what to do about it. It changes nothing.
 
 mod capability;
+mod machine;
 mod quiet;
 mod start_up;
 mod wake_ups;
@@ -81,6 +82,9 @@ impl Finding {
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
+    if let Some(path) = &args.write_machine {
+        return machine::write(path);
+    }
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);

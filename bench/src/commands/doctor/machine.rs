@@ -1,0 +1,272 @@
+//! `haltkick doctor --write-machine FILE`: this host as a machine for `--engine sim`, as far as it can be measured.
+//!
+//! Only single instructions, lines and lock-free guests are timed. What the machine then says of locks is a prediction.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use haltkick_vmm::machines::Machine;
+use haltkick_vmm::{CpuCosts, Engine, Image, Outcome, RunConfig, transfer_ns};
+
+use crate::analysis::statistics::median;
+use crate::host::cpulist;
+use crate::host::identity::Host;
+use crate::host::topology::{Place, places};
+use crate::settings::{Settings, Supply};
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::{output, timestamp};
+
+/// Runs of each guest, of which the middle one counts.
+const RUNS: usize = 5;
+const WINDOW: Duration = Duration::from_millis(40);
+/// Slices whose ends are counted against [`LONG_SLICE`].
+const SHORT_SLICE: Duration = Duration::from_micros(200);
+const LONG_SLICE: Duration = Duration::from_millis(20);
+/// What the interpreter takes for an instruction, at first: the rest of a section's time is then known.
+const TRIED_NS: [f64; 2] = [0.1, 1.0];
+
+/// What was measured, in nanoseconds.
+struct Measured {
+    cpu: CpuCosts,
+    instruction_ns: f64,
+    sibling_ns: Option<f64>,
+    socket_ns: Option<f64>,
+    far_ns: Option<f64>,
+    exit_ns: f64,
+    switch_ns: f64,
+    kick_ns: f64,
+    wake_ns: Option<f64>,
+    timer_ns: f64,
+}
+
+/// Measures, and writes the file, which must not be there yet.
+pub(super) fn write(path: &Path) -> Result<Exit> {
+    if path.exists() {
+        return Err(Failure::usage(format!("{}: exists already: choose another name", path.display())));
+    }
+    let allowed = cpulist::allowed()?;
+    let places = places(&allowed.0).map_err(host_lacks)?;
+    output::talk(
+        "measures instructions, lines and guests without locks: about ten seconds, best on a quiet host",
+    );
+    let measured = Measured::here(&places)?;
+    let name = path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned());
+    let text = measured.file(&name, &places);
+    let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
+    std::fs::write(path, &text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))?;
+    output::data(&format!(
+        "{}: {} CPUs; try: haltkick run --engine sim --machine {}\n",
+        path.display(),
+        machine.topology.cpus(),
+        path.display()
+    ))?;
+    Ok(Exit::Done)
+}
+
+impl Measured {
+    fn here(places: &[(u32, Place)]) -> Result<Self> {
+        let (first, at) = places[0];
+        let cpu = CpuCosts::measure(first)?;
+        let transfer = |fits: &dyn Fn(&Place) -> bool| {
+            let other = places[1..].iter().find(|(_, place)| fits(place));
+            other.map(|(other, _)| transfer_ns([first, *other])).transpose().map_err(Failure::from)
+        };
+        let is_sibling = |place: &Place| place.package == at.package && place.core == at.core;
+        let sibling_ns = transfer(&is_sibling)?;
+        let socket_ns = transfer(&|place| place.package == at.package && !is_sibling(place))?;
+        let far_ns = transfer(&|place| place.package != at.package)?;
+        let guests = Guests::new(first)?;
+        let exit_ns = 1e9 / guests.per_second(1, &[first], "selftest-yield", LONG_SLICE)?;
+        // Each operation is an exit and a change of vCPUs.
+        let switch_ns = 1e9 / guests.per_second(2, &[first], "selftest-yield", LONG_SLICE)? - exit_ns;
+        // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
+        let here_ns = 1e9 / guests.per_second(2, &[first], "hand-off", LONG_SLICE)?;
+        let kick_ns = here_ns - 2.0 * exit_ns - switch_ns;
+        let other = places.iter().map(|(cpu, _)| *cpu).find(|cpu| *cpu != first);
+        let wake_ns = match other {
+            // On two: an exit to kick, and the way of the other one out of its sleep.
+            Some(other) => {
+                let there_ns = 1e9 / guests.per_second(2, &[first, other], "hand-off", LONG_SLICE)?;
+                Some(there_ns - exit_ns - kick_ns)
+            }
+            None => None,
+        };
+        let [short, long] =
+            [SHORT_SLICE, LONG_SLICE].map(|slice| guests.per_second(1, &[first], "compute", slice));
+        let lost = 1.0 - short? / long?;
+        let timer_ns = lost * SHORT_SLICE.as_nanos() as f64 - exit_ns;
+        let instruction_ns = guests.instruction_ns(&cpu)?;
+        Ok(Self {
+            cpu,
+            instruction_ns,
+            sibling_ns,
+            socket_ns,
+            far_ns,
+            exit_ns,
+            switch_ns: switch_ns.max(0.0),
+            kick_ns: kick_ns.max(0.0),
+            wake_ns: wake_ns.map(|ns| ns.max(0.0)),
+            timer_ns: timer_ns.max(0.0),
+        })
+    }
+
+    /// The file. What this host cannot show is a guess, and says so.
+    fn file(&self, name: &str, places: &[(u32, Place)]) -> String {
+        let host = Host::probe();
+        let mut packages: Vec<u32> = places.iter().map(|(_, place)| place.package).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        let of_first = places.iter().filter(|(_, place)| place.package == packages[0]);
+        let mut cores: Vec<u32> = of_first.clone().map(|(_, place)| place.core).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let threads = (of_first.count() / cores.len()).max(1);
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "format = 1\nname = \"{name}\"\ntitle = \"{}, kernel {}, measured {}\"\n\n[sources]\n\
+             here = {{ grade = \"M\", text = \"measured by haltkick doctor on this host\" }}\n\
+             E = {{ grade = \"E\", text = \"a guess: this host cannot show it, or has too few CPUs to\" }}\n\n\
+             [topology]\nsockets = {}\ncores-per-socket = {}\nthreads-per-core = {threads}\nsource = \"here\"\n",
+            host.cpu_model.as_deref().unwrap_or("a CPU of an unknown model"),
+            host.kernel.as_deref().unwrap_or("unknown"),
+            timestamp::rfc3339(SystemTime::now()),
+            packages.len(),
+            cores.len(),
+        );
+        let mut figure = |key: &str, value: f64, source: &str| {
+            let _ = writeln!(text, "{key} = {{ value = {value:.3}, source = \"{source}\" }}");
+        };
+        let cpu = &self.cpu;
+        figure("\n[cpu]\nclock-ghz", cpu.tsc_khz as f64 / 1e6, "here");
+        figure("instruction-ns", self.instruction_ns, "here");
+        figure("pause-ns", cpu.pause_ns, "here");
+        figure("rdtsc-ns", cpu.rdtsc_ns, "here");
+        figure("fence-ns", cpu.fence_ns, "here");
+        figure("rmw-ns", cpu.rmw_ns, "here");
+        figure("hit-ns", self.instruction_ns, "E");
+        figure("store-buffer-entries", 56.0, "E");
+        figure("busy-sibling-speed", 0.6, "E");
+        let of = |measured: Option<f64>, guess: f64| measured.map_or((guess, "E"), |ns| (ns, "here"));
+        let (sibling_ns, sibling) = of(self.sibling_ns, 10.0);
+        figure("\n[line]\nsibling-ns", sibling_ns, sibling);
+        let (socket_ns, socket) = of(self.socket_ns, 50.0);
+        figure("socket-ns", socket_ns, socket);
+        if let Some(far_ns) = self.far_ns {
+            // One distance: which sockets are neighbours is not looked at.
+            let _ = writeln!(text, "hops-ns = [{{ value = {far_ns:.3}, source = \"here\" }}]");
+        }
+        let mut figure = |key: &str, value: f64, source: &str| {
+            let _ = writeln!(text, "{key} = {{ value = {value:.3}, source = \"{source}\" }}");
+        };
+        figure("shared-ns", socket_ns * 0.4, "E");
+        figure("memory-ns", cpu.memory_ns, "here");
+        figure("invalidate-factor", 1.07, "E");
+        figure("occupancy-socket", 0.47, "E");
+        figure("occupancy-far", 1.0, "E");
+        figure("grants-in-a-row", 24.0, "E");
+        figure("\n[guest]\nexit-ns", self.exit_ns, "here");
+        figure("timer-ns", self.timer_ns, "here");
+        figure("kick-ns", self.kick_ns, "here");
+        let (wake_ns, wake) = of(self.wake_ns, 4000.0);
+        figure("wake-ns", wake_ns, wake);
+        figure("switch-ns", self.switch_ns, "here");
+        text
+    }
+}
+
+/// Guests without locks, on KVM and on simulated machines.
+struct Guests {
+    image: Image,
+    config: RunConfig,
+    stop: AtomicBool,
+}
+
+impl Guests {
+    fn new(cpu: u32) -> Result<Self> {
+        let (image, allowed) = (Image::embedded(), cpulist::allowed()?);
+        let mut settings = Settings::default();
+        for (key, value) in [("vcpus", "1"), ("lock", "none"), ("slice", "20ms")] {
+            settings.set(key, value).map_err(Failure::internal)?;
+        }
+        let config = settings
+            .resolve(Supply { image: &image, allowed: &allowed })
+            .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.key, wrong.message)))?;
+        let config = RunConfig { cpus: vec![cpu], window: WINDOW, warmup: WINDOW / 8, ..config };
+        Ok(Self { image, config, stop: AtomicBool::new(false) })
+    }
+
+    fn run(&self, config: &RunConfig) -> Result<Outcome> {
+        haltkick_vmm::run(config, &self.image, &self.stop).map_err(Failure::from)
+    }
+
+    /// Operations a second of a workload on KVM.
+    fn per_second(&self, vcpus: u32, cpus: &[u32], workload: &str, slice: Duration) -> Result<f64> {
+        let sleeps = workload == "hand-off";
+        let config = RunConfig {
+            vcpus,
+            cpus: cpus.to_vec(),
+            workload: workload.into(),
+            lock: if sleeps { "qspinlock".into() } else { "none".into() },
+            pv: sleeps,
+            slice,
+            ..self.config.clone()
+        };
+        let rate = |_| Ok(per_second(&self.run(&config)?));
+        Ok(median(&(0..RUNS).map(rate).collect::<Result<Vec<_>>>()?))
+    }
+
+    /// The time of an instruction with which an empty section of the guest takes, simulated, what it takes on KVM.
+    fn instruction_ns(&self, cpu: &CpuCosts) -> Result<f64> {
+        let runs = (0..RUNS).map(|_| section_ns(&self.run(&self.config)?)).collect::<Result<Vec<_>>>()?;
+        let wanted_ns = median(&runs);
+        let simulated = |instruction_ns: f64| {
+            let measured = Measured {
+                cpu: *cpu,
+                instruction_ns,
+                sibling_ns: None,
+                socket_ns: None,
+                far_ns: None,
+                exit_ns: 1000.0,
+                switch_ns: 0.0,
+                kick_ns: 0.0,
+                wake_ns: None,
+                timer_ns: 0.0,
+            };
+            let text = measured.file("trial", &[(0, Place { package: 0, core: 0 })]);
+            let machine =
+                Machine::parse("trial", &text).map_err(|error| Failure::internal(error.to_string()))?;
+            let config = RunConfig {
+                engine: Engine::Sim,
+                cpus: vec![0],
+                work_rate: Some(machine.work_rate()),
+                simulated: Some(Arc::new(machine)),
+                window: Duration::from_millis(2),
+                warmup: Duration::from_millis(1),
+                ..self.config.clone()
+            };
+            section_ns(&self.run(&config)?)
+        };
+        let [low, high] = [simulated(TRIED_NS[0])?, simulated(TRIED_NS[1])?];
+        let slope = (high - low) / (TRIED_NS[1] - TRIED_NS[0]);
+        // Faster than any processor is a section that was not timed well.
+        Ok((TRIED_NS[0] + (wanted_ns - low) / slope).clamp(0.05, 10.0))
+    }
+}
+
+fn host_lacks(message: String) -> Failure {
+    Failure { exit: Exit::HostLacks, message }
+}
+
+fn per_second(outcome: &Outcome) -> f64 {
+    outcome.acquisitions() as f64 / outcome.window.as_secs_f64()
+}
+
+/// An empty section, in nanoseconds, for any number of them that the guest times at once.
+fn section_ns(outcome: &Outcome) -> Result<f64> {
+    let ticks = outcome.costs.section.ok_or_else(|| Failure::internal("the guest timed no section"))?;
+    Ok(ticks as f64 * 1e6 / outcome.tsc_khz as f64)
+}

@@ -1,0 +1,183 @@
+//! What instructions and cache lines cost on this host: what the file of a machine for [`Engine::Sim`](crate::Engine::Sim) is
+//! made of.
+//!
+//! Each figure is the least of several rounds: what disturbs a round makes it longer.
+#![expect(
+    unsafe_code,
+    reason = "LFENCE is an instruction that only some x86 processors have, and all x86-64 ones do"
+)]
+
+use std::arch::x86_64::_mm_lfence;
+use std::hint::{black_box, spin_loop};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::host::affinity;
+use crate::host::clock;
+use crate::host::error::RunError;
+use crate::host::random::SplitMix;
+
+const ROUNDS: usize = 9;
+/// Instructions that are timed in a round.
+const TIMES: u32 = 20_000;
+/// Hand-overs of a line that are timed in a round.
+const HAND_OVERS: u64 = 20_000;
+/// Lines of memory that the chase for its latency goes through: 64 MiB, more than caches hold.
+const CHASED_LINES: usize = 1 << 20;
+const CHASED_STEPS: usize = 1 << 18;
+/// Numbers of four bytes in a line.
+const PER_LINE: usize = 16;
+
+/// What a CPU takes for single things, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuCosts {
+    /// Frequency of the time stamp counter.
+    pub tsc_khz: u64,
+    /// PAUSE.
+    pub pause_ns: f64,
+    /// RDTSC.
+    pub rdtsc_ns: f64,
+    /// LFENCE, with nothing outstanding.
+    pub fence_ns: f64,
+    /// LOCK XADD on a line that the core has.
+    pub rmw_ns: f64,
+    /// A load from memory that no cache holds.
+    pub memory_ns: f64,
+}
+
+impl CpuCosts {
+    /// On the CPU with this number. Takes a fifth of a second.
+    ///
+    /// # Errors
+    /// [`RunError`] if this thread may not run there.
+    pub fn measure(cpu: u32) -> Result<Self, RunError> {
+        on_thread_of(cpu, || {
+            let word = AtomicU64::new(0);
+            Self {
+                tsc_khz: clock::tsc_khz(),
+                pause_ns: each_ns(spin_loop),
+                rdtsc_ns: each_ns(|| _ = black_box(clock::read_tsc())),
+                fence_ns: each_ns(lfence),
+                rmw_ns: each_ns(|| _ = black_box(word.fetch_add(1, Ordering::AcqRel))),
+                memory_ns: memory_ns(),
+            }
+        })
+    }
+}
+
+/// How long a line takes from one CPU to another: half of the round trip of two threads that hand a flag to and fro by
+/// compare-and-exchange.
+///
+/// # Errors
+/// [`RunError`] if threads may not run there.
+pub fn transfer_ns(cpus: [u32; 2]) -> Result<f64, RunError> {
+    let (flag, start) = (AtomicU64::new(0), Barrier::new(2));
+    let times = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|side| {
+            let (flag, start) = (&flag, &start);
+            scope.spawn(move || {
+                let pinned = affinity::pin_to(&[cpus[side as usize]]);
+                let best = (0..ROUNDS as u64).map(|round| {
+                    start.wait();
+                    let began = Instant::now();
+                    hand_over(flag, side, round * HAND_OVERS);
+                    began.elapsed().as_nanos() as f64 / HAND_OVERS as f64
+                });
+                let best = best.fold(f64::INFINITY, f64::min);
+                pinned.map(|()| best)
+            })
+        });
+        threads.map(|thread| thread.join().expect("it does not panic"))
+    });
+    let [one, other] = times;
+    Ok(one?.max(other?))
+}
+
+/// One side's half of the hand-overs: it takes the flag to the next number whenever the number is its own.
+fn hand_over(flag: &AtomicU64, side: u64, from: u64) {
+    let mine = (from..from + HAND_OVERS).filter(|number| number % 2 == side);
+    for number in mine {
+        while flag.compare_exchange_weak(number, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {}
+    }
+}
+
+fn on_thread_of<T: Send>(cpu: u32, measure: impl FnOnce() -> T + Send) -> Result<T, RunError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| affinity::pin_to(&[cpu]).map(|()| measure()));
+        thread.join().expect("it does not panic")
+    })
+}
+
+#[inline(always)]
+fn lfence() {
+    // SAFETY: every x86-64 processor has SSE2.
+    unsafe { _mm_lfence() };
+}
+
+/// Nanoseconds of one call, many of them in a row.
+fn each_ns(mut call: impl FnMut()) -> f64 {
+    let round = |_| {
+        let began = Instant::now();
+        for _ in 0..TIMES / 8 {
+            for _ in 0..8 {
+                call();
+            }
+        }
+        began.elapsed().as_nanos() as f64 / f64::from(TIMES)
+    };
+    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+}
+
+/// Nanoseconds of a load that depends on the one before, all over a memory that is larger than the caches.
+fn memory_ns() -> f64 {
+    // One cycle through all lines (Sattolo's shuffle).
+    let mut order: Vec<u32> = (0..CHASED_LINES as u32).collect();
+    let mut random = SplitMix::new(1);
+    for last in (1..CHASED_LINES).rev() {
+        order.swap(last, (random.next() % last as u64) as usize);
+    }
+    let mut lines = vec![0; CHASED_LINES * PER_LINE];
+    for (line, &next) in order.iter().enumerate() {
+        lines[line * PER_LINE] = next;
+    }
+    let mut at = 0;
+    let round = |_| {
+        let began = Instant::now();
+        for _ in 0..CHASED_STEPS {
+            at = lines[at as usize * PER_LINE];
+        }
+        black_box(at);
+        began.elapsed().as_nanos() as f64 / CHASED_STEPS as f64
+    };
+    (0..3).map(round).fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::affinity::allowed_cpus;
+
+    #[test]
+    fn every_cost_is_a_time_and_memory_is_farther_than_the_cache() {
+        let cpus = allowed_cpus();
+        let costs = CpuCosts::measure(cpus[0]).unwrap();
+        let all = [costs.pause_ns, costs.rdtsc_ns, costs.fence_ns, costs.rmw_ns, costs.memory_ns];
+        assert!(all.iter().all(|cost| (0.05..100_000.0).contains(cost)), "{costs:?}");
+        assert!(costs.memory_ns > costs.rmw_ns, "{costs:?}");
+        if let [one, other, ..] = cpus[..] {
+            assert!(transfer_ns([one, other]).unwrap() > costs.rmw_ns / 2.0);
+        }
+    }
+
+    #[test]
+    fn both_sides_take_the_flag_all_the_way() {
+        let flag = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| hand_over(&flag, 1, 0));
+            hand_over(&flag, 0, 0);
+            one.join().unwrap();
+        });
+        assert_eq!(flag.into_inner(), HAND_OVERS);
+    }
+}
