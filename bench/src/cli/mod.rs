@@ -106,6 +106,8 @@ Examples:
       two guests on the same CPUs, each with its own lock: two records with one run id
   haltkick run --lock ticket --profile --trace ticket.pftrace
       where its vCPUs spend their time, and a trace for ui.perfetto.dev
+  haltkick run --engine sim --machine ivybridge-ex-4s --cpus 0-15 --ratio 2 --lock qspinlock --pv on
+      the same image on a simulated machine, which needs no KVM (docs/simulated-machine.md)
   haltkick run --workload selftest-hang
       see how a failing guest is explained
   perf record -g haltkick run --engine threads --perf-map --lock mcs
