@@ -18,7 +18,7 @@ use haltkick_vmm::Image;
 
 use crate::host::cpulist::CpuList;
 
-pub(crate) use resolve::layouts;
+pub(crate) use resolve::{layouts, simulated_for};
 pub(crate) use row::{Echo, Linux, Setting};
 use value::Value;
 use vm::Vm;

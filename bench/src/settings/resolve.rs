@@ -31,6 +31,16 @@ const SIMULATED_WINDOW: Duration = Duration::from_millis(50);
 /// The same of the warm-up.
 const SIMULATED_WARMUP: Duration = Duration::from_millis(5);
 
+/// No run may take longer than about this: whoever asks for one has most often forgotten a unit.
+const LONGEST_SIMULATION: Duration = Duration::from_secs(3600);
+/// Time that the simulation of one busy pCPU takes, in units of simulated time: 1 to 3 was seen, less where it spins or sleeps.
+const SLOWDOWN: u32 = 2;
+
+/// About how long a run on a simulated machine takes.
+pub(crate) fn simulated_for(config: &RunConfig) -> Duration {
+    (config.warmup + config.window) * (SLOWDOWN * config.cpus.len() as u32)
+}
+
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
     pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
@@ -76,7 +86,7 @@ impl Settings {
         self.check_workload(&config, supply.image)?;
         self.finish_sections(&mut config)?;
         self.finish_times(&mut config)?;
-        self.finish_simulated(&mut config);
+        self.finish_simulated(&mut config)?;
         self.check_scheduler(&config)?;
         check_descheduling(&config, supply.image)?;
         Ok(config)
@@ -113,8 +123,8 @@ impl Settings {
     }
 
     /// What a simulated machine knows of itself, and how long a run of one is that says nothing of it.
-    fn finish_simulated(&self, config: &mut RunConfig) {
-        let Some(machine) = &config.simulated else { return };
+    fn finish_simulated(&self, config: &mut RunConfig) -> Result<(), Impossible> {
+        let Some(machine) = &config.simulated else { return Ok(()) };
         config.work_rate = config.work_rate.or_else(|| Some(machine.work_rate()));
         if self.given("window").is_none() {
             config.window = SIMULATED_WINDOW;
@@ -122,6 +132,17 @@ impl Settings {
         if self.given("warmup").is_none() {
             config.warmup = SIMULATED_WARMUP;
         }
+        let takes = simulated_for(config);
+        if takes > LONGEST_SIMULATION {
+            let message = format!(
+                "{} simulated on {} pCPUs would take about {} hours: use a shorter window, or fewer pCPUs",
+                Span(config.warmup + config.window),
+                config.cpus.len(),
+                takes.as_secs().div_ceil(3600)
+            );
+            return Err(Impossible { key: "window", message });
+        }
+        Ok(())
     }
 
     /// What sections are like, where one setting depends on another.

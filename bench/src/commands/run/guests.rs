@@ -2,7 +2,7 @@
 //! dies leaves the records of the others, which say so.
 
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::{Ended, Image, Instruments, Outcome, Profile, Readings, RunConfig, RunError};
 
@@ -15,9 +15,14 @@ use crate::measure::origin::Origin;
 use crate::measure::{engine, judge};
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
+use crate::settings::simulated_for;
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::duration::Span;
 use crate::text::output;
+
+/// A simulation that takes longer than this says so first.
+const WORTH_SAYING: Duration = Duration::from_secs(20);
 
 pub(super) fn run(
     args: &RunArgs,
@@ -27,6 +32,9 @@ pub(super) fn run(
     trace_file: Option<TraceFile>,
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
+    if config.simulated.is_some() && simulated_for(config) > WORTH_SAYING {
+        output::talk(&format!("simulates {} pCPUs: about {}", config.cpus.len(), Span(simulated_for(config))));
+    }
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let ended = haltkick_vmm::run_guests(config, image, &stop, instruments)?;
     let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
