@@ -81,6 +81,10 @@ bench-instrument *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
+# Five locks on 4 to 256 simulated CPUs (no KVM needed): where does the work-conserving lock stop winning? About an hour.
+bench-sim-scale *ARGS: setup
+    @{{ haltkick }} bench sim-scale {{ ARGS }}
+
 # How long to spin before one sleeps: three paravirtual locks from 5 us to for ever, and as Linux does it, by count.
 bench-spin-threshold *ARGS: setup
     @{{ haltkick }} bench spin-threshold {{ ARGS }}

@@ -17,8 +17,8 @@ use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::settings::simulated_for;
 use crate::show;
-use crate::text::exit::{Exit, Failure, Result};
 use crate::text::duration::Span;
+use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
 /// A simulation that takes longer than this says so first.
@@ -33,7 +33,11 @@ pub(super) fn run(
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
     if config.simulated.is_some() && simulated_for(config) > WORTH_SAYING {
-        output::talk(&format!("simulates {} pCPUs: about {}", config.cpus.len(), Span(simulated_for(config))));
+        output::talk(&format!(
+            "simulates {} pCPUs: about {}",
+            config.cpus.len(),
+            Span(simulated_for(config))
+        ));
     }
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let ended = haltkick_vmm::run_guests(config, image, &stop, instruments)?;

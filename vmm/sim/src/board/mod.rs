@@ -220,8 +220,9 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Takes the CPU, which stands still, out of its slot, with none of its stores left behind ([`Self::drain`]).
+    /// Takes the CPU out of its slot, wherever it is, with none of its stores left behind ([`Self::drain`]).
     pub fn take(&mut self, slot: u32) -> Option<Box<Cpu>> {
+        self.unpark_before(slot, self.now_ps);
         self.drain(slot);
         let place = &mut self.slots[slot as usize];
         place.state = State::Still;
