@@ -146,7 +146,6 @@ check: setup _narrow-target
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
-    RUSTFLAGS="--cfg coherence" cargo clippy --package haltkick-locks --target-dir target/coherence --test coherence -- -D warnings
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
 
 # The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.
@@ -162,10 +161,6 @@ model:
 # All states further out than `just model` goes: minutes of a processor, and some gigabytes. Says what it finds.
 model-deeper STATES="60000000":
     LIVENESS_DEEPER=1 LIVENESS_MOST={{ STATES }} RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness -- --nocapture --test-threads 1
-
-# The spin queue's layouts on a simulated machine of 80 CPUs: cache lines are modelled, nothing is measured.
-simulate:
-    RUSTFLAGS="--cfg coherence" cargo test --release --package haltkick-locks --target-dir target/coherence --test coherence -- --nocapture --test-threads 1
 
 # Every instruction form of the guest image in a million random states, by the interpreter and by this CPU.
 prove-sim STATES="1000000": setup

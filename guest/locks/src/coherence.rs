@@ -1,5 +1,5 @@
-//! Atomics that say which address they are about to touch, and how: for a simulation of caches on more CPUs than the
-//! machine at hand has (`--cfg coherence`, `tests/coherence`).
+//! Atomics that say which address they are about to touch, and how: for a search of all states
+//! (`--cfg coherence`, `tests/liveness`).
 
 extern crate std;
 

@@ -1,8 +1,8 @@
 //! The atomics of this crate: the real ones, loom's, shuttle's, or ones that are watched.
 //!
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
-//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), simulated on machines of any
-//! size (`--cfg coherence`), and searched state by state (`--cfg liveness` in addition to that one). Loom's atomics
+//! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and searched
+//! state by state (`--cfg coherence`, which makes the atomics watched ones, and `--cfg liveness`). Loom's atomics
 //! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
 //! hide it.
 

@@ -33,7 +33,7 @@ const SPLIT_1024: Row = Row {
     alike: Alike { lock: Other, arrangement: Other, workload: Same },
     why: "The line that the layouts take apart is read by the waiter behind and written by the one in front while a third \
           CPU owns the lock: it takes three CPUs that run at once, and gains with every waiter. Two pCPUs cannot show \
-          it. A simulation of 80 CPUs (just simulate) puts the queue's gain at 1.17. No hypervisor there.",
+          it. A simulation of the lines of 80 CPUs (docs/osq.md) puts the queue's gain at 1.17. No hypervisor there.",
     page: "docs/osq.md",
 };
 
