@@ -35,7 +35,7 @@ use vm_memory::{Bytes as _, GuestAddress as Gpa, GuestMemoryBackend as _, GuestM
 
 use crate::guest::own_addresses::OwnAddresses;
 use crate::host::error::RunError;
-use crate::image::file::IMAGE_BASE;
+use crate::image::segment::IMAGE_BASE;
 
 /// Size of the pages that the guest's memory is mapped with.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;

@@ -15,12 +15,10 @@ use object::{Endianness, Object as _, ObjectSection as _, elf};
 use crate::host::error::RunError;
 use crate::host::input;
 use crate::host::text::printable;
-use crate::image::segment::Segment;
+use crate::image::segment::{IMAGE_BASE, Segment};
 use crate::image::sites::{self, Calls, Site};
 use crate::image::symbols::{Lines, Symbols};
 
-/// Where images are linked to begin.
-pub(crate) const IMAGE_BASE: u64 = 0x40_0000;
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 

@@ -13,7 +13,7 @@ use haltkick_hypercalls::{
 use iced_x86::{Code, Decoder, DecoderOptions, OpKind, Register};
 use object::{Object as _, ObjectSection as _};
 
-use crate::image::file::IMAGE_BASE;
+use crate::image::segment::IMAGE_BASE;
 use crate::image::segment::Segment;
 
 /// What a site does.

@@ -8,7 +8,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use serde::Serialize;
 
 use crate::host::text::printable;
-use crate::image::file::IMAGE_BASE;
+use crate::image::segment::IMAGE_BASE;
 
 /// A function or variable of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
