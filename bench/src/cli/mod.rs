@@ -9,6 +9,7 @@ use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
 use crate::settings::choices::Switch;
 use crate::text::duration::Span;
+use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
 const STYLES: styling::Styles = styling::Styles::styled()
@@ -45,7 +46,8 @@ pub(crate) struct Cli {
 }
 
 fn closing_words() -> String {
-    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+    let pages: String = FOR_THE_HELP.iter().map(|(page, about)| format!("\n  {page:<35}  {about}")).collect();
+    format!("{EXAMPLES}\n\n{EXIT_CODES}\n\nPages of the repository:{pages}")
 }
 
 /// What to do.
@@ -201,8 +203,8 @@ pub(crate) struct BenchArgs {
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) max_time: Option<Span>,
-    /// Make a run again, up to so often and while --max-time allows, that something else on the host disturbed [default: as
-    /// the file says; 2 in built-in experiments]
+    /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
+    /// [default: as the file says; 2 in built-in experiments]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
           help_heading = "Trust")]
     pub(crate) retry_disturbed: Option<u32>,
@@ -393,6 +395,8 @@ pub(crate) struct SchemaArgs {
 /// File formats that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaOf {
+    /// An experiment file, for editors
+    Experiment,
     /// One line of runs.jsonl, or the output of `haltkick run --format json`
     Run,
     /// The output of `haltkick run --format json` when the guest fails

@@ -5,6 +5,7 @@ use crate::cli::SchemaOf;
 use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
 use crate::commands::reproduce::Reproduction;
+use crate::experiment;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::record::linux::LinuxRecord;
@@ -14,6 +15,7 @@ use crate::text::output;
 
 pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
     let schema = match of {
+        SchemaOf::Experiment => experiment::schema::schema().try_into().expect("it is an object"),
         SchemaOf::Run => schemars::schema_for!(Record),
         SchemaOf::Failure => schemars::schema_for!(FailureRecord),
         SchemaOf::Linux => schemars::schema_for!(LinuxRecord),

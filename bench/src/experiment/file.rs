@@ -4,122 +4,17 @@
 
 use toml::de::DeTable;
 
-use super::measure::Measure;
-use super::names::{beside, slug};
+use super::contents::{Experiment, PointValues};
+use super::keys;
+use super::names::slug;
 use super::reader::Reader;
-use super::source::{At, Source};
-use crate::settings::vm::{self, Vm};
-use crate::settings::{Settings, table};
-use crate::text::duration::Span;
+use super::source::Source;
+use crate::settings::table;
 use crate::text::exit::Result;
 use crate::text::share::percent;
 
 /// Most times that a disturbed run is made again: what is disturbed that often is disturbed always.
 pub(crate) const MOST_RETRIES: u32 = 100;
-
-/// An experiment as its file has it.
-#[derive(Clone, Debug)]
-pub(crate) struct Experiment {
-    pub(crate) source: Source,
-    pub(crate) name: String,
-    pub(crate) title: String,
-    pub(crate) blocks: u32,
-    /// Further blocks, of what is vaguer, until every ratio is known this well.
-    pub(crate) target_precision: Option<f64>,
-    /// No block begins that would end later.
-    pub(crate) max_time: Option<Span>,
-    /// How often a run that was disturbed is made again.
-    pub(crate) retry_disturbed: u32,
-    /// Blocks per trial, where verdicts are to be counted over many trials.
-    pub(crate) trial_blocks: Option<u32>,
-    /// Whether to run no lock-free cells, so that there is no efficiency and more time for ratios.
-    pub(crate) without_ideal: bool,
-    /// Whether to report what each lock costs when nobody contends for it.
-    pub(crate) lock_costs: bool,
-    pub(crate) settings: Patch,
-    /// Settings that vary together; none is one without settings.
-    pub(crate) points: Vec<PointValues>,
-    /// Settings that vary each by itself, at each of the points.
-    pub(crate) axes: Vec<Axis>,
-    pub(crate) arms: Vec<Arm>,
-    pub(crate) comparisons: Vec<Comparison>,
-    pub(crate) control: Option<Control>,
-    pub(super) quick: Option<Quick>,
-}
-
-/// Settings with the place where each was given.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Patch {
-    pub(crate) settings: Settings,
-    pub(super) places: Vec<(String, Option<At>)>,
-}
-
-/// A setting that the experiment varies.
-#[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) key: String,
-    pub(crate) values: Vec<(String, Option<At>)>,
-}
-
-/// Values that settings have together, and where they were given.
-#[derive(Clone, Debug)]
-pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
-
-/// A thing to compare.
-#[derive(Clone, Debug)]
-pub(crate) struct Arm {
-    pub(crate) name: String,
-    pub(crate) patch: Patch,
-    /// Values of axes at which it stands, where it does not stand everywhere.
-    pub(crate) only: Vec<(String, String)>,
-}
-
-impl Arm {
-    /// Whether it is to be run at `setting`. An axis that the command line has displaced limits nothing.
-    pub(crate) fn stands_at(&self, setting: &[(String, String)]) -> bool {
-        self.only.iter().all(|(key, value)| {
-            setting.iter().find(|(axis, _)| axis == key).is_none_or(|(_, other)| other == value)
-        })
-    }
-}
-
-/// A ratio to report.
-#[derive(Clone, Debug)]
-pub(crate) struct Comparison {
-    pub(crate) of: Measure,
-    pub(crate) name: String,
-    pub(crate) arm: String,
-    pub(crate) baseline: String,
-}
-
-/// The A/A pair.
-#[derive(Clone, Debug)]
-pub(crate) struct Control {
-    pub(crate) arm: String,
-    /// Values of axes; an axis that is not named may have any value.
-    pub(crate) setting: Vec<(String, String)>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Quick {
-    pub(super) blocks: Option<u32>,
-    pub(super) patch: Patch,
-}
-
-impl Patch {
-    /// Sets one setting and remembers where; without a place it came from the command line.
-    pub(super) fn set(&mut self, key: &str, value: &str, at: Option<At>) -> std::result::Result<(), String> {
-        self.settings.set(key, value)?;
-        self.places.retain(|(known, _)| known != key);
-        self.places.push((key.into(), at));
-        Ok(())
-    }
-
-    /// Where `key` was given, if it was: `Some(None)` is the command line.
-    pub(crate) fn place(&self, key: &str) -> Option<Option<&At>> {
-        self.places.iter().find(|(known, _)| known == key).map(|(_, at)| at.as_ref())
-    }
-}
 
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
@@ -149,25 +44,7 @@ impl Experiment {
             source: source.clone(),
         };
         let experiment = experiment.with_references(&mut top)?;
-        top.finish(&[
-            "format",
-            "name",
-            "title",
-            "blocks",
-            "target-precision",
-            "max-time",
-            "retry-disturbed",
-            "trial-blocks",
-            "without-ideal",
-            "lock-costs",
-            "settings",
-            "point",
-            "grid",
-            "arm",
-            "compare",
-            "control",
-            "quick",
-        ])?;
+        top.finish(keys::TOP)?;
         Ok(experiment)
     }
 
@@ -197,35 +74,6 @@ impl Experiment {
             .collect::<Result<_>>()?;
         self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
         Ok(self)
-    }
-
-    /// Names of all arms, each followed by those of the guests that run beside its first.
-    pub(crate) fn arms_and_beside(&self) -> Vec<String> {
-        let of_arm = |arm: &Arm| {
-            let settings = arm.patch.settings.clone().over(&self.settings.settings);
-            let name = |(index, vm): (usize, &Vm)| {
-                let guest = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
-                beside(&arm.name, &guest)
-            };
-            let others: Vec<String> = settings.guests().iter().enumerate().skip(1).map(name).collect();
-            std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
-        };
-        self.arms.iter().flat_map(of_arm).collect()
-    }
-
-    /// Everything that varies, with its values: what the points set, then the grid.
-    pub(crate) fn varying(&self) -> Vec<Axis> {
-        let mut axes: Vec<Axis> = vec![];
-        for (key, value) in self.points.iter().flat_map(|point| &point.0) {
-            let value = (value.clone(), None);
-            match axes.iter_mut().find(|axis| axis.key == *key) {
-                Some(axis) if axis.values.contains(&value) => {}
-                Some(axis) => axis.values.push(value),
-                None => axes.push(Axis { key: key.clone(), values: vec![value] }),
-            }
-        }
-        axes.extend(self.axes.iter().cloned());
-        axes
     }
 
     /// All points have values for the same settings, none of them in the grid, and no two the same.

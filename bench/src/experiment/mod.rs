@@ -1,8 +1,10 @@
 //! An experiment: its file, what the command line changes in it, and the plan of its cells.
 
+mod contents;
 mod file;
 pub(crate) mod guest_set;
 pub(crate) mod ideal;
+mod keys;
 pub(crate) mod measure;
 pub(crate) mod names;
 pub(crate) mod origins;
@@ -11,7 +13,9 @@ pub(crate) mod overrides;
 pub(crate) mod place;
 pub(crate) mod plan;
 mod reader;
+pub(crate) mod schema;
 mod source;
 
-pub(crate) use file::{Experiment, MOST_RETRIES, summary};
+pub(crate) use contents::Experiment;
+pub(crate) use file::{MOST_RETRIES, summary};
 pub(crate) use source::{BUILT_IN, Source};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::file::Experiment;
+use super::contents::Experiment;
 use super::source::At;
 use crate::settings::table;
 

@@ -2,10 +2,10 @@
 
 use clap::{Args, Parser, ValueEnum as _};
 
-use super::file::{Axis, Experiment, PointValues};
+use super::contents::{Axis, Experiment, PointValues};
 use crate::host::cpulist::CpuList;
 use crate::settings::choices::SchedChoice;
-use crate::settings::{table, value};
+use crate::settings::{self, table};
 use crate::text::duration::Span;
 use crate::text::exit::{Failure, Result};
 
@@ -34,7 +34,7 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
     /// Seed of the order and of everything random [default: 1]
-    #[arg(long, value_name = "N", value_parser = value::seed)]
+    #[arg(long, value_name = "N", value_parser = settings::seed)]
     pub(crate) seed: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use haltkick_vmm::{Image, RunConfig};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use super::file::{Arm, Experiment};
+use super::contents::{Arm, Experiment};
 use super::ideal::lock_free;
 use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};

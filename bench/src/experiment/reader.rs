@@ -6,7 +6,8 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
+use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
+use super::keys;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
 use crate::settings::vm::Vm;
@@ -89,7 +90,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>> {
-        self.number(key, 1..=100_000)
+        self.number(key, keys::BLOCKS)
     }
 
     pub(super) fn number(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
@@ -195,7 +196,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(&["name", "only"])?;
+        let mut patch = self.settings(keys::ARM)?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
         Ok(Arm { name, patch, only: vec![] })
     }
@@ -209,7 +210,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn comparison(&mut self, arms: &[&str]) -> Result<Comparison> {
-        self.finish(&["name", "arm", "baseline", "of"])?;
+        self.finish(keys::COMPARE)?;
         Ok(Comparison {
             of: self.measure()?,
             name: self.required_text("name")?,
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn control(&mut self, arms: &[&str], axes: &[Axis]) -> Result<Control> {
-        let mut known = vec!["arm"];
+        let mut known = keys::CONTROL.to_vec();
         known.extend(axes.iter().map(|axis| axis.key.as_str()));
         self.finish(&known)?;
         Ok(Control { arm: self.reference("arm", arms)?, setting: self.values_of(axes)? })
@@ -261,7 +262,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn quick(&mut self) -> Result<Quick> {
-        Ok(Quick { blocks: self.count("blocks")?, patch: self.settings(&["blocks"])? })
+        Ok(Quick { blocks: self.count("blocks")?, patch: self.settings(keys::QUICK)? })
     }
 }
 

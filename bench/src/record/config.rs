@@ -91,10 +91,10 @@ pub(crate) struct Config {
     /// Work inside a long critical section.
     #[serde(default)]
     pub(crate) long_hold_ns: u64,
-    /// One section of so many is long; 0: none.
+    /// One section in this many, chosen at random, is long; 0: none.
     #[serde(default)]
     pub(crate) long_one_in: u32,
-    /// One section of so many has another inside; 0: none.
+    /// One section in this many, chosen at random, has another inside; 0: none.
     #[serde(default)]
     pub(crate) nested_one_in: u32,
     /// Whether thinking times (or times between arrivals) were exponentially distributed.
@@ -131,7 +131,7 @@ pub(crate) struct Config {
     pub(crate) warmup_ns: u64,
     /// Length of the window as asked.
     pub(crate) window_ns: u64,
-    /// The window doubled until so many sections were done in it; 0: it stayed as asked.
+    /// The window doubled until at least this many sections were done in it; 0: it stayed as asked.
     #[serde(default)]
     pub(crate) min_sections: u64,
     /// Seed of everything random.

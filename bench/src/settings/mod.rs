@@ -5,30 +5,25 @@ pub(crate) mod choices;
 pub(crate) mod deschedule;
 mod flags;
 pub(crate) mod machines;
+mod read;
 mod resolve;
 mod row;
+pub(crate) mod schema;
 mod spin_threshold;
 pub(crate) mod table;
 pub(crate) mod value;
 pub(crate) mod vm;
 
-use std::collections::BTreeMap;
-
 use haltkick_vmm::Image;
 
 use crate::host::cpulist::CpuList;
 
+pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
 pub(crate) use row::{Echo, Linux, Setting};
+pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;
-
-/// Settings of one cell, as far as somebody gave them: by flags, in an experiment file, with `--set`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Settings {
-    /// By the names of the table.
-    values: BTreeMap<&'static str, Value>,
-}
 
 /// A setting that cannot be had, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

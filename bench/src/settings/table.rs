@@ -271,14 +271,14 @@ const WORKLOAD: &[Setting] = &[
         .of_guest()
         .only_in(MIXED)
         .echo("long_hold_ns", |config| ns(config.mix.long_hold)),
-    number("long-one-in", "One section of so many is long")
+    number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
         .default("0")
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
         .apply(|config, value| config.mix.long_one_in = value.number_u32())
         .echo("long_one_in", |config| config.mix.long_one_in.into()),
-    number("nested-one-in", "One section of so many has another inside, under another lock")
+    number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_told("0, none")
         .of_guest()
@@ -364,7 +364,7 @@ const MEASURING: &[Setting] = &[
         .default_told("1s")
         .linux(Linux::Used)
         .echo("window_ns", |config| ns(config.window)),
-    number("min-turns", "Lengthen the window until every vCPU has so many turns in it")
+    number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
         .default_told("0, it stays as it is")
         .told(Echo::Within("window_ns")),
@@ -372,7 +372,7 @@ const MEASURING: &[Setting] = &[
         "min-sections",
         "N",
         Kind::LargeNumber,
-        "Double the window until so many sections are done in it, up to 16 times",
+        "Double the window, at most up to 16 times its length, until at least N sections are done in it",
     )
     .default("0")
     .default_told("0, it stays as it is")

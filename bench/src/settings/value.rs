@@ -1,15 +1,13 @@
-//! Values of settings: read from text, and handed out by kind.
+//! Values of settings, handed out by kind. One of them is a list of guests, each with settings of its own: so they stand here
+//! together.
 
-use std::fmt::Display;
-use std::str::FromStr;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Switch};
-use super::row::{Kind, Setting};
 use super::spin_threshold::SpinThreshold;
-use super::vm::{self, Vm};
 use crate::host::cpulist::CpuList;
 use crate::text::duration::Span;
 use crate::text::memory_size::MemorySize;
@@ -31,33 +29,20 @@ pub(crate) enum Value {
     Guests(Vec<Vm>),
 }
 
-impl Setting {
-    /// Reads a value as it stands in a file, or behind a flag.
-    pub(crate) fn read(&self, text: &str) -> Result<Value, String> {
-        Ok(match &self.kind {
-            Kind::Name => Value::Text(text.into()),
-            Kind::Word(words) => {
-                let words = words();
-                if !words.iter().any(|word| word.matches(text, false)) {
-                    let names: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
-                    return Err(format!("'{text}' is not one of {}", names.join(", ")));
-                }
-                Value::Text(text.into())
-            }
-            Kind::Number => Value::Number(u64::from(whole::<u32>(text)?)),
-            Kind::LargeNumber => Value::Number(whole(text)?),
-            Kind::Seed => Value::Number(seed(text)?),
-            Kind::Time => Value::Time(text.parse()?),
-            Kind::Memory => Value::Memory(text.parse()?),
-            Kind::Cpus => Value::Cpus(text.parse()?),
-            Kind::Share => Value::Share(text.parse()?),
-            Kind::Exponent => Value::Exponent(text.parse()?),
-            Kind::Arrivals => Value::Arrivals(text.parse()?),
-            Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
-            Kind::Deschedule => Value::Deschedule(text.parse()?),
-            Kind::Guests => Value::Guests(vm::several(text)?),
-        })
-    }
+/// Settings of one cell, as far as somebody gave them: by flags, in an experiment file, with `--set`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Settings {
+    /// By the names of the table.
+    pub(super) values: BTreeMap<&'static str, Value>,
+}
+
+/// One guest: what it has other than the run's settings say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Vm {
+    pub(crate) name: Option<String>,
+    pub(crate) settings: Settings,
+    /// As they were written.
+    pub(super) pairs: Vec<(String, String)>,
 }
 
 /// A value of another kind than its reader takes it for is a fault of the table, which any resolved setting brings to light.
@@ -132,18 +117,4 @@ impl Value {
     fn is_no(&self, what: &str) -> ! {
         unreachable!("{self:?} is no {what}")
     }
-}
-
-/// A seed that every JSON reader keeps: at most 2^53 - 1.
-pub(crate) fn seed(text: &str) -> Result<u64, String> {
-    const LARGEST: u64 = (1 << 53) - 1;
-    let seed = whole(text)?;
-    if seed > LARGEST {
-        return Err(format!("{seed} is out of range: {LARGEST} at most, which every JSON reader keeps"));
-    }
-    Ok(seed)
-}
-
-fn whole<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error| format!("'{text}' is no whole number: {error}"))
 }

@@ -9,6 +9,7 @@ use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
 use crate::experiment::place::Role;
 use crate::show::legend;
+use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
 
@@ -73,6 +74,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             let _ = writeln!(text, "{yellow}{line}{yellow:#}");
         }
     }
+    let _ = writeln!(text, "{FAINT}how to read this table: {READING_A_TABLE}{FAINT:#}");
     text
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod exit;
 pub(crate) mod memory_size;
 pub(crate) mod nearest;
 pub(crate) mod output;
+pub(crate) mod pages;
 pub(crate) mod quantity;
 pub(crate) mod share;
 pub(crate) mod timestamp;

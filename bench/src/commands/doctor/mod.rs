@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
+use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
 use crate::text::wrap::paragraph;
 
 /// Where the column of values begins.
@@ -131,6 +132,10 @@ fn show(findings: &[Finding]) -> String {
         count(Level::Unknown),
         count(Level::Spoils),
         count(Level::Missing)
+    );
+    let _ = writeln!(
+        text,
+        "how to prepare a machine: {BIG_HOSTS}; what to do about a message: {TROUBLESHOOTING}"
     );
     text
 }

@@ -1,0 +1,220 @@
+//! The JSON Schema of experiment files, for editors: the keys that the reader knows, and the table of settings.
+//!
+//! It says what each key and value may be by itself. What concerns several of them, such as that a comparison names an arm
+//! that there is, only the reader says.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::file::MOST_RETRIES;
+use super::keys;
+use super::measure::Measure;
+use super::source::FORMAT;
+use crate::settings::schema::settings;
+
+/// The schema.
+pub(crate) fn schema() -> Json {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Experiment",
+        "description": "An experiment file of Haltkick: what is compared, at which settings, how often",
+        "type": "object",
+        "properties": top(),
+        "required": ["format", "name", "title", "arm"],
+        "additionalProperties": false,
+    })
+}
+
+/// Keys of the file itself: those of [`keys::TOP`].
+fn top() -> Map<String, Json> {
+    let keys = json!({
+        "format": { "const": FORMAT, "description": "Version of the file format" },
+        "name": text("Name of the experiment, in records and in the name of the directory"),
+        "title": text("First line of table and report"),
+        "blocks": blocks("Passes over all cells [default: 10]"),
+        "target-precision": {
+            "type": "string", "pattern": "^[0-9.]+ *%$",
+            "description": "Add blocks until each 95 % interval is this narrow",
+        },
+        "max-time": {
+            "type": "string", "pattern": r"^[0-9]*\.?[0-9]+ *(ns|us|µs|ms|s|m|h)$",
+            "description": "Begin no block that would end later than this",
+        },
+        "retry-disturbed": {
+            "type": "integer", "minimum": 0, "maximum": MOST_RETRIES,
+            "description": "How often a run that something else on the host disturbed is made again [default: 0]",
+        },
+        "trial-blocks": blocks("Blocks per trial, where verdicts are counted over many trials"),
+        "without-ideal": flag("Run no lock-free cells: there is no efficiency then"),
+        "lock-costs": flag("Report what each lock costs when nobody contends for it"),
+        "settings": table("Settings of every cell", settings(), &[]),
+        "point": {
+            "type": "array", "items": table("Settings that vary together", settings(), &[]),
+            "description": "Each is one combination of settings",
+        },
+        "grid": table("Settings that vary independently: every combination is run", grid(), &[]),
+        "arm": {
+            "type": "array", "minItems": 1, "items": arm(), "description": "The things to compare",
+        },
+        "compare": { "type": "array", "items": comparison(), "description": "The ratios to report" },
+        "control": control(),
+        "quick": table("What --quick changes", with(settings(), "blocks", blocks("Passes over all cells")), &[]),
+    });
+    let Json::Object(keys) = keys else { unreachable!("written as an object above") };
+    keys
+}
+
+fn arm() -> Json {
+    let only = table("Values of what varies at which this arm is run; without it, all", settings(), &[]);
+    let keys = with(with(settings(), "name", text("Name in tables")), "only", only);
+    table("One of the things to compare: what makes it different", keys, &["name"])
+}
+
+fn comparison() -> Json {
+    let of = json!({
+        "enum": Measure::ALL.map(Measure::word), "description": "What is compared [default: throughput]",
+    });
+    let names = [
+        ("name", text("Name in tables")),
+        ("arm", text("Name of the arm above the line")),
+        ("baseline", text("Name of the arm below the line")),
+        ("of", of),
+    ];
+    let keys = names.into_iter().map(|(key, schema)| (key.to_owned(), schema)).collect();
+    table("A ratio to report", keys, &["name", "arm", "baseline"])
+}
+
+fn control() -> Json {
+    let keys = with(settings(), "arm", text("Name of the arm that runs twice in each block"));
+    table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+}
+
+/// Each setting with a list of values.
+fn grid() -> Map<String, Json> {
+    let list = |schema| json!({ "type": "array", "minItems": 1, "uniqueItems": true, "items": schema });
+    settings().into_iter().map(|(key, schema)| (key, list(schema))).collect()
+}
+
+fn with(mut keys: Map<String, Json>, key: &str, schema: Json) -> Map<String, Json> {
+    keys.insert(key.to_owned(), schema);
+    keys
+}
+
+fn table(description: &str, keys: Map<String, Json>, required: &[&str]) -> Json {
+    json!({
+        "type": "object", "description": description, "properties": keys, "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn text(description: &str) -> Json {
+    json!({ "type": "string", "minLength": 1, "description": description })
+}
+
+fn flag(description: &str) -> Json {
+    json!({ "type": "boolean", "description": description })
+}
+
+fn blocks(description: &str) -> Json {
+    let (least, most) = keys::BLOCKS.into_inner();
+    json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::de::{DeTable, DeValue};
+
+    use super::*;
+    use crate::experiment::source::BUILT_IN;
+
+    const MINIMAL: &str = "format = 1\nname = \"x\"\ntitle = \"X\"\n";
+    const ARM: &str = "[[arm]]\nname = \"a\"\n";
+
+    fn json_of(value: &DeValue<'_>) -> Json {
+        match value {
+            DeValue::String(text) => text.as_ref().into(),
+            DeValue::Integer(number) => number.as_str().parse::<i64>().expect("a decimal number").into(),
+            DeValue::Boolean(flag) => (*flag).into(),
+            DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
+            DeValue::Table(table) => json_of_table(table),
+            other => panic!("no experiment file holds {other:?}"),
+        }
+    }
+
+    fn json_of_table(table: &DeTable<'_>) -> Json {
+        let pairs = table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref())));
+        Json::Object(pairs.collect())
+    }
+
+    /// What the schema has against a file.
+    fn complaints(text: &str) -> Vec<String> {
+        let file = json_of_table(DeTable::parse(text).unwrap().get_ref());
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        validator.iter_errors(&file).map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn every_built_in_experiment_keeps_to_the_schema() {
+        for (name, text) in BUILT_IN {
+            assert_eq!(complaints(text), [""; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn the_schema_knows_the_keys_that_the_reader_knows() {
+        let mut known = keys::TOP.to_vec();
+        known.sort_unstable();
+        let mut told: Vec<_> = top().into_iter().map(|(key, _)| key).collect();
+        told.sort();
+        assert_eq!(told, known);
+        for (table, others) in
+            [(arm(), keys::ARM), (control(), keys::CONTROL), (top()["quick"].clone(), keys::QUICK)]
+        {
+            let told = table["properties"].as_object().unwrap();
+            assert!(others.iter().all(|key| told.contains_key(*key)), "{others:?}");
+            assert_eq!(told.len(), settings().len() + others.len());
+        }
+        let told: Vec<_> = comparison()["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(told.len(), keys::COMPARE.len());
+        assert!(keys::COMPARE.iter().all(|key| told.iter().any(|told| told == key)), "{told:?}");
+    }
+
+    #[test]
+    fn a_misspelt_key_is_against_the_schema_wherever_it_stands() {
+        assert_eq!(complaints(&format!("{MINIMAL}{ARM}")), [""; 0]);
+        for wrong in [
+            format!("{MINIMAL}blokcs = 5\n{ARM}"),
+            format!("{MINIMAL}[settings]\nhodl = \"1us\"\n{ARM}"),
+            format!("{MINIMAL}[[point]]\nhodl = \"1us\"\n{ARM}"),
+            format!("{MINIMAL}[grid]\nratoi = [1]\n{ARM}"),
+            format!("{MINIMAL}{ARM}lokc = \"tas\"\n"),
+            format!("{MINIMAL}{ARM}only = {{ ratoi = 1 }}\n"),
+            format!(
+                "{MINIMAL}{ARM}[[compare]]\nname = \"c\"\narm = \"a\"\nbaseline = \"a\"\nfo = \"lock-cpu\"\n"
+            ),
+            format!("{MINIMAL}{ARM}[control]\narm = \"a\"\nratoi = 1\n"),
+            format!("{MINIMAL}{ARM}[quick]\nblokcs = 1\n"),
+        ] {
+            let complaints = complaints(&wrong);
+            assert_eq!(complaints.len(), 1, "{wrong}{complaints:?}");
+            assert!(complaints[0].starts_with("Additional properties are not allowed"), "{complaints:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_the_reader_refuses_is_against_the_schema() {
+        for wrong in [
+            format!("{MINIMAL}blocks = 0\n{ARM}"),
+            format!("{MINIMAL}[settings]\nhold = 5\n{ARM}"),
+            format!("{MINIMAL}[settings]\nhold = \"5\"\n{ARM}"),
+            format!("{MINIMAL}[settings]\nvcpus = 0\n{ARM}"),
+            format!("{MINIMAL}[settings]\nsched = \"linux\"\n{ARM}"),
+            format!("{MINIMAL}[grid]\nratio = [1, 1]\n{ARM}"),
+            format!("{MINIMAL}[grid]\nratio = 1\n{ARM}"),
+            MINIMAL.to_owned(),
+        ] {
+            let source = super::super::Source { origin: "x.toml".into(), text: wrong.clone() };
+            assert!(super::super::Experiment::parse(source).is_err(), "{wrong}");
+            assert_ne!(complaints(&wrong), [""; 0], "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Reading settings: a value by its row of the table, and guests, whose values are read in turn.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use super::row::{Kind, Setting};
+use super::table;
+use super::value::{Value, Vm};
+use crate::text::nearest;
+
+impl Setting {
+    /// Reads a value as it stands in a file, or behind a flag.
+    pub(crate) fn read(&self, text: &str) -> Result<Value, String> {
+        Ok(match &self.kind {
+            Kind::Name => Value::Text(text.into()),
+            Kind::Word(words) => {
+                let words = words();
+                if !words.iter().any(|word| word.matches(text, false)) {
+                    let names: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
+                    return Err(format!("'{text}' is not one of {}", names.join(", ")));
+                }
+                Value::Text(text.into())
+            }
+            Kind::Number => Value::Number(u64::from(whole::<u32>(text)?)),
+            Kind::LargeNumber => Value::Number(whole(text)?),
+            Kind::Seed => Value::Number(seed(text)?),
+            Kind::Time => Value::Time(text.parse()?),
+            Kind::Memory => Value::Memory(text.parse()?),
+            Kind::Cpus => Value::Cpus(text.parse()?),
+            Kind::Share => Value::Share(text.parse()?),
+            Kind::Exponent => Value::Exponent(text.parse()?),
+            Kind::Arrivals => Value::Arrivals(text.parse()?),
+            Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),
+            Kind::Deschedule => Value::Deschedule(text.parse()?),
+            Kind::Guests => Value::Guests(guests(text)?),
+        })
+    }
+}
+
+impl Vm {
+    /// Sets one setting.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key == "name" {
+            self.name = Some(value.into());
+        } else {
+            match table::find(key) {
+                Some(setting) if setting.of_guest => self.settings.put(setting, setting.read(value)?),
+                Some(_) => {
+                    return Err(format!("{key} belongs to the run: give it as --{key}, for all guests"));
+                }
+                None => return Err(nearest::unknown("setting of a guest", key, &names())),
+            }
+        }
+        self.pairs.push((key.into(), value.into()));
+        Ok(())
+    }
+}
+
+impl FromStr for Vm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut vm = Self::default();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("'{pair}' is no KEY=VALUE, such as lock=ticket"))?;
+            vm.set(key.trim(), value.trim())?;
+        }
+        Ok(vm)
+    }
+}
+
+/// What can be said of each guest.
+fn names() -> Vec<&'static str> {
+    let of_guest = table::all().filter(|setting| setting.of_guest).map(|setting| setting.name);
+    std::iter::once("name").chain(of_guest).collect()
+}
+
+/// Several, as one value of an experiment file: separated by semicolons.
+fn guests(text: &str) -> Result<Vec<Vm>, String> {
+    let vms: Vec<Vm> = text.split(';').map(str::parse).collect::<Result<_, _>>()?;
+    if vms.len() > 26 {
+        Err(format!("{} guests are more than the 26 that can be told apart", vms.len()))
+    } else {
+        Ok(vms)
+    }
+}
+
+/// A seed that every JSON reader keeps: at most 2^53 - 1.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    const LARGEST: u64 = (1 << 53) - 1;
+    let seed = whole(text)?;
+    if seed > LARGEST {
+        return Err(format!("{seed} is out of range: {LARGEST} at most, which every JSON reader keeps"));
+    }
+    Ok(seed)
+}
+
+fn whole<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("'{text}' is no whole number: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_read_from_pairs_and_written_back() {
+        let vm: Vm = "name=db, lock=ticket,vcpus=16,work=1s".parse().unwrap();
+        assert_eq!((vm.name.as_deref(), vm.settings.given("vcpus")), (Some("db"), Some(&Value::Number(16))));
+        assert_eq!(vm.to_string(), "name=db,lock=ticket,vcpus=16,work=1s");
+        assert_eq!(guests("lock=tas; lock=ticket").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_belongs_to_the_run_or_to_nobody_is_refused() {
+        assert!("slice=1ms".parse::<Vm>().unwrap_err().contains("belongs to the run"));
+        assert!("lokc=tas".parse::<Vm>().unwrap_err().contains("did you mean 'lock'?"));
+        assert!("lock".parse::<Vm>().unwrap_err().contains("KEY=VALUE"));
+    }
+}

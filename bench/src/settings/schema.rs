@@ -1,0 +1,49 @@
+//! What the schema of experiment files says of each setting: all of it comes from the table.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::row::{Bounds, Kind, Setting};
+use super::table;
+
+/// Every setting as a key of a file, with its help and what may stand there.
+pub(crate) fn settings() -> Map<String, Json> {
+    table::all().map(|setting| (setting.name.to_owned(), setting.schema())).collect()
+}
+
+impl Setting {
+    /// What may stand for it in a file: a text in quotes, or a whole number.
+    fn schema(&self) -> Json {
+        let mut schema = match &self.kind {
+            Kind::Name => text("."),
+            Kind::Word(words) => {
+                let words = words();
+                let names: Vec<&str> = words.iter().flat_map(|word| word.get_name_and_aliases()).collect();
+                json!({ "enum": names })
+            }
+            Kind::Number => self.number(u64::from(u32::MAX)),
+            Kind::LargeNumber => self.number(u64::MAX),
+            Kind::Seed => self.number((1 << 53) - 1),
+            Kind::Time => text(r"^[0-9]*\.?[0-9]+ *(ns|us|µs|ms|s|m|h)$"),
+            Kind::Memory => text("^[0-9]+ *(KiB|MiB|GiB)$"),
+            Kind::Share => text("^[0-9]{1,3} *%$"),
+            Kind::Cpus | Kind::Exponent | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
+            Kind::SpinThreshold | Kind::Deschedule | Kind::Guests => text("."),
+        };
+        let told = schema.as_object_mut().expect("each is an object");
+        told.insert("description".into(), self.help_text().into());
+        schema
+    }
+
+    /// A whole number, in quotes or not, of at most `most` unless the bounds say less.
+    fn number(&self, most: u64) -> Json {
+        let (least, most) = match self.bounds {
+            Bounds::Number(least, bound) => (least, bound),
+            Bounds::None | Bounds::Time(..) => (0, most),
+        };
+        json!({ "type": ["integer", "string"], "minimum": least, "maximum": most, "pattern": "^[0-9]+$" })
+    }
+}
+
+fn text(pattern: &str) -> Json {
+    json!({ "type": "string", "pattern": pattern })
+}
