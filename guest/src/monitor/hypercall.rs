@@ -13,7 +13,7 @@ use crate::cpu::percpu::boot;
 use crate::monitor::serve::serve;
 
 #[inline(always)]
-fn out(port: u16, value: u32) {
+pub(crate) fn out(port: u16, value: u32) {
     if boot().flags.has(BootFlags::BARE) {
         return serve(port, value);
     }

@@ -9,6 +9,7 @@ pub(crate) mod grace_period;
 pub(crate) mod grant;
 pub(crate) mod grant_writer;
 pub(crate) mod hand_off;
+pub(crate) mod harm;
 pub(crate) mod hash_table;
 pub(crate) mod hint_check;
 pub(crate) mod list;

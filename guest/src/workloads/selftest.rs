@@ -242,7 +242,7 @@ fn nonsense() {
 }
 
 /// The memory of `shared` as words.
-fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
+pub(crate) fn words<T>(shared: &'static T) -> &'static [AtomicU64] {
     // By its address, not by the reference: that does not allow to write to padding.
     let address = (&raw const *shared).addr();
     // SAFETY: the VMM has laid out this structure at an address that it named, aligned to eight bytes and a multiple of that

@@ -246,6 +246,8 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         let start_ns = self.clock.now_ns();
+        // What it takes to begin a turn is the vCPU's, as far as shares go: one that has many short ones would cost the others that.
+        task.account.virtual_ns += start_ns.saturating_sub(began_ns);
         task.account.resume(guest, id, start_ns);
         guest.runs_here(id);
         self.publish_slice_end(task, pcpu);

@@ -7,6 +7,7 @@ mod chosen;
 mod explain;
 mod faults;
 mod grants;
+mod harm;
 mod hints;
 mod holding;
 mod hostile;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         explain::trials,
         locks::trials,
         points::trials,
+        harm::trials,
         hostile::trials,
         hints::trials,
         holding::trials,

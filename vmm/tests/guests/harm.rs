@@ -1,0 +1,102 @@
+//! Guests that mean harm, alone and beside an honest one.
+
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::{Ended, RunConfig, RunError, Sched, Share};
+use libtest_mimic::{Failed, Trial};
+
+use crate::support::{
+    Check, PATIENCE, acquisitions, check, config, named, nested, start, start_guests, unexpected,
+};
+
+/// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
+const SLACK: f64 = 0.12;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
+        let mut add = |title: &str, run: fn(Sched) -> Check| {
+            trials.push(Trial::test(format!("{title}_under_sched_{name}"), move || run(sched)));
+        };
+        add("a_guest_that_moves_and_never_starts_ends_after_a_margin", unborn);
+        add("an_honest_guest_goes_on_beside_one_that_rings_and_writes_anything", anything);
+        add("an_honest_guest_goes_on_beside_one_that_floods_the_vmm_with_invalidations", flood);
+    }
+    let title = "an_honest_guest_has_its_share_beside_one_that_hands_all_its_turns_to_one_vcpu";
+    trials.push(Trial::test(title, feeder));
+    trials
+}
+
+fn unborn(sched: Sched) -> Check {
+    let began = Instant::now();
+    let watchdog = Some(Duration::from_millis(300));
+    let ended = start(&RunConfig { workload: "selftest-unborn".into(), sched, watchdog, ..config() });
+    match ended {
+        Err(RunError::NoProgress(said)) if said.contains("have begun to work") => {}
+        other => return unexpected(other),
+    }
+    check(began.elapsed() < PATIENCE, || format!("it took {:?}", began.elapsed()))
+}
+
+/// An honest guest, whose vCPUs never sleep, beside one that runs `workload`: how both ended.
+fn beside(workload: &str, base: RunConfig) -> Result<[Ended; 2], RunError> {
+    let honest = RunConfig { lock: "tas".into(), pv: false, ..base };
+    let hostile = RunConfig { workload: workload.into(), ..honest.clone() };
+    let ended =
+        start_guests(&named("honest", RunConfig { beside: vec![named("hostile", hostile)], ..honest }))?;
+    Ok(<[Ended; 2]>::try_from(ended).unwrap_or_else(|_| unreachable!("two guests were started")))
+}
+
+/// The honest guest's result is right. Which part it had of `window` on so many pCPUs.
+fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64, Failed> {
+    let outcome = honest.result?;
+    check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
+    check(acquisitions(&outcome) > 0, || "it did not get anywhere".into())?;
+    let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+    Ok(run as f64 / (window.as_nanos() as f64 * cpus as f64))
+}
+
+/// Runs beside `workload` until the honest guest has had its share under the VMM's scheduler, which a busy host may prevent, but
+/// not ever again; under the host's, where shares are the host's, a few times. `look` at how the other one ended.
+fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Check) -> Check {
+    const RUNS: u64 = 8;
+    let base = RunConfig { window: config().window * 3, ..base.clone() };
+    let mut parts = Vec::new();
+    for seed in 1..=RUNS {
+        let [honest, hostile] = beside(workload, RunConfig { seed, ..base.clone() })?;
+        parts.push(part_of_unharmed(honest, base.window, base.cpus.len())?);
+        look(hostile)?;
+        let had_its_share =
+            base.sched == Sched::Host || nested() || parts.iter().any(|part| *part > 0.5 - SLACK);
+        if seed >= RUNS / 2 && had_its_share {
+            return Ok(());
+        }
+    }
+    Err(format!("its parts of the CPU time: {parts:.2?}").into())
+}
+
+fn anything(sched: Sched) -> Check {
+    unharmed_beside("selftest-harm", &RunConfig { sched, ..config() }, |hostile| match hostile.result {
+        Err(error @ (RunError::System { .. } | RunError::HostLacks(_))) => {
+            Err(format!("a guest has brought about {error}").into())
+        }
+        _ => Ok(()),
+    })
+}
+
+fn did_something(hostile: Ended) -> Check {
+    check(acquisitions(&hostile.result?) > 0, || "it did nothing".into())
+}
+
+fn flood(sched: Sched) -> Check {
+    unharmed_beside("selftest-flood", &RunConfig { sched, ..config() }, did_something)
+}
+
+fn feeder() -> Check {
+    for (share, pcpus) in [(Share::Vcpu, 1), (Share::Guest, 1), (Share::Vcpu, usize::MAX)] {
+        let cpus: Vec<_> = config().cpus.into_iter().take(pcpus).collect();
+        let base = RunConfig { share, vcpus: 2 * cpus.len() as u32, cpus, ..config() };
+        unharmed_beside("selftest-feeder", &base, did_something)?;
+    }
+    Ok(())
+}
