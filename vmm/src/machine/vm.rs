@@ -76,8 +76,9 @@ impl Vm {
 
     /// Creates what is missing of the first `count` vCPUs.
     pub(crate) fn create_vcpus(&mut self, count: u32) -> Result<(), RunError> {
-        allow_open_files(count)?;
-        for id in self.vcpus.len() as u32..count {
+        let there = self.vcpus.len() as u32;
+        allow_open_files(count.saturating_sub(there))?;
+        for id in there..count {
             let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
             let vcpu = KvmVcpu::new(id, fd, self.run_bytes).map_err(system("map kvm_run"))?;
@@ -122,10 +123,11 @@ fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {
     unsafe { vm.set_user_memory_region(region) }.map_err(system("give the guest its memory"))
 }
 
-/// Makes room for a file descriptor per vCPU.
+/// Makes room for a file descriptor per vCPU, besides those that are open.
 pub(crate) fn allow_open_files(vcpus: u32) -> Result<(), RunError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = u64::from(vcpus) + 128;
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+    let needed = open + u64::from(vcpus) + 128;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
