@@ -1,6 +1,8 @@
 //! Data to stdout, talk to stderr. A reader that went away (`| head`) is no error.
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -17,9 +19,43 @@ pub(crate) fn data(text: &str) -> Result<()> {
     }
 }
 
-/// Writes one line to stderr; if even that fails there is nobody to tell.
+/// Writes one line to stderr; if even that fails there is nobody to tell. Nor is there if stderr takes nothing for seconds: a
+/// command that is to end does so.
 pub(crate) fn talk(line: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{line}");
+    /// Once is enough: what else there is to say would wait as long.
+    static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+    const PATIENCE: Duration = Duration::from_secs(2);
+    // Relaxed: a matter of politeness.
+    let patience = if GIVEN_UP.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
+    if stderr_takes(patience) {
+        let _ = writeln!(anstream::stderr().lock(), "{line}");
+    } else {
+        GIVEN_UP.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether stderr takes something within that time.
+fn stderr_takes(patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stderr = io::stderr();
+    let mut waited = [PollFd::new(&stderr, PollFlags::OUT)];
+    let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
+    // What cannot be waited for is written to.
+    poll(&mut waited, Some(&limit)) != Ok(0)
+}
+
+/// Writes one line to stderr, however long that takes, and keeps nobody else from it meanwhile: for a thread of its own.
+pub(crate) fn pass_on(line: &str) {
+    let line = format!("{line}\n");
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(rustix::stdio::stderr(), rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => _ = stderr_takes(Duration::from_secs(1)),
+            Err(_) => return,
+        }
+    }
 }
 
 /// Whether a person watches stderr.

@@ -2,12 +2,18 @@
 
 use std::path::Path;
 
-use crate::support::{refusal, scratch, trials};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-trials![what_cannot_be_booted_as_linux_is_refused_in_one_line,];
+use crate::support::{Tested, command, kvm, refusal, scratch, trials};
 
-/// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs.
-fn pretended_kernel(directory: &Path, bytes: u64) -> String {
+trials![
+    what_cannot_be_booted_as_linux_is_refused_in_one_line,
+    a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
+];
+
+/// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`.
+fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
     const LOADED_AT: u64 = 16 << 20;
     let header = |words: &[(usize, u64)]| {
         let mut header = vec![0_u8; 64 + 56];
@@ -18,10 +24,18 @@ fn pretended_kernel(directory: &Path, bytes: u64) -> String {
         header
     };
     // Type and machine; version; entry; program headers at 64; one of 56 bytes. Segment: loadable, from 0, to there, this long.
-    let at = [(16, 1 << 32 | 62 << 16 | 2), (24, LOADED_AT), (32, 64), (52, 1 << 32 | 56 << 16 | 64)];
-    let segment = [(64, 7 << 32 | 1), (72, 0), (80, LOADED_AT), (88, LOADED_AT), (96, 120), (104, bytes)];
+    let at = [(16, 1 << 32 | 62 << 16 | 2), (24, LOADED_AT + 120), (32, 64), (52, 1 << 32 | 56 << 16 | 64)];
+    let segment = [
+        (64, 7 << 32 | 1),
+        (72, 0),
+        (80, LOADED_AT),
+        (88, LOADED_AT),
+        (96, 120 + code.len() as u64),
+        (104, bytes),
+    ];
     let path = directory.join("vmlinux");
-    std::fs::write(&path, header(&[&at[..], &segment].concat())).expect("a file");
+    let file = [&header(&[&at[..], &segment].concat())[..], code].concat();
+    std::fs::write(&path, file).expect("a file");
     path.display().to_string()
 }
 
@@ -33,7 +47,7 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
         path.display().to_string()
     };
     let (text, huge) = (file("zeroes", 100_000), file("huge", 1 << 30));
-    let kernel = pretended_kernel(&directory, 4 << 20);
+    let kernel = pretended_kernel(&directory, 4 << 20, &[]);
     for (arguments, expected) in [
         (&["--kernel", "/no/such/kernel"][..], "/no/such/kernel: No such file"),
         (&["--kernel", "/"], "/: it is no regular file"),
@@ -71,4 +85,48 @@ fn what_cannot_be_booted_as_linux_is_refused_in_one_line() {
         let message = refusal(&["run", alone, "x"]);
         assert!(message.contains("--kernel <FILE>"), "{message}");
     }
+}
+
+fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Tested {
+    kvm()?;
+    // Lines of 60 letters to the serial port, for ever.
+    let code = [
+        0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
+        0xb9, 60, 0, 0, 0, // mov ecx, 60
+        0xb0, b'x', // mov al, 'x'
+        0xee, // out dx, al
+        0xff, 0xc9, // dec ecx
+        0x75, 0xfb, // jnz to the out
+        0xb0, b'\n', // mov al, newline
+        0xee,  // out dx, al
+        0xeb, 0xef, // jmp to the mov ecx
+    ];
+    let kernel = pretended_kernel(&scratch("talks"), 4 << 20, &code);
+    for signal in [false, true] {
+        let limit = if signal { "1000s" } else { "3s" };
+        let mut child = command(&["run", "--kernel", &kernel, "--vcpus", "1", "--duration", limit])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("haltkick can be started");
+        std::thread::sleep(Duration::from_secs(3));
+        if signal {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the child is ours");
+        }
+        let began = Instant::now();
+        let ended = loop {
+            match child.try_wait().expect("the child is ours") {
+                Some(status) => break Some(status),
+                None if began.elapsed() > Duration::from_secs(60) => break None,
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        if ended.is_none() {
+            child.kill().expect("the child is ours");
+        }
+        let expected = if signal { 130 } else { 6 };
+        assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use crate::support::{
 
 trials![
     without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it,
+    a_qemu_with_more_to_say_than_a_pipe_holds_does_not_stall,
     a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run,
     the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing,
 ];
@@ -42,6 +43,18 @@ fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
     }
     let message = refusal(&["run", "--accel", "tcg"]);
     assert!(message.contains("use engine qemu"), "{message}");
+}
+
+fn a_qemu_with_more_to_say_than_a_pipe_holds_does_not_stall() {
+    let talkative = pretended_qemu(
+        "talkative-qemu",
+        "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit\n\
+         printf 'its reason \\033[2J\\n' >&2; head -c 300000 /dev/zero | tr '\\0' x >&2; exit 3",
+    );
+    let output = with_qemu(&talkative, &["--watchdog", "20s", "--duration", "20ms"]).output().unwrap();
+    let message = stderr(&output);
+    assert_eq!(code(&output), 4, "{message}");
+    assert!(message.contains("its reason") && !message.contains('\u{1b}'), "{message:?}");
 }
 
 fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {

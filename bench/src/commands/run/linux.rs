@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     };
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
-    let console = Box::new(|line: &str| output::talk(&printable(line)));
+    let console = Box::new(|line: &str| output::pass_on(&printable(line)));
     let warn = |obstacle: &str| {
         output::talk(&format!(
             "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"

@@ -14,6 +14,7 @@ use super::acpi::{
     RESET_PORT, RESET_VALUE, SERIAL_INTERRUPT, SERIAL_PORT, SLEEP_CONTROL_PORT, SLEEP_ENABLE,
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
+use super::spool::Spool;
 use super::{ConsoleSink, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
@@ -56,7 +57,7 @@ impl Trigger for Interrupt {
 
 /// The far end of the serial line: makes lines of bytes.
 struct Console {
-    sink: ConsoleSink,
+    spool: Spool,
     line: Vec<u8>,
     marker: String,
     marker_seen: Option<Instant>,
@@ -72,7 +73,7 @@ impl Console {
         if self.panic_seen.is_none() && line.contains(PANIC) {
             self.panic_seen = Some(Instant::now());
         }
-        (self.sink)(&line);
+        self.spool.line(line.into_owned());
         self.line.clear();
     }
 }
@@ -103,7 +104,8 @@ impl Devices {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
-        let console = Console { sink, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
+        let spool = Spool::new(sink)?;
+        let console = Console { spool, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
         Ok(Self {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
@@ -135,13 +137,14 @@ impl Devices {
         lock(&self.serial).writer().panic_seen.is_some_and(|seen| seen.elapsed() >= length)
     }
 
-    /// Passes on what is left of a line without an end.
+    /// Passes on what is left of a line without an end, and waits until all lines are out, unless nobody takes them.
     pub(crate) fn flush(&self) {
         let mut serial = lock(&self.serial);
         let console = serial.writer_mut();
         if !console.line.is_empty() {
             console.end_line();
         }
+        console.spool.finish();
     }
 }
 

@@ -11,6 +11,7 @@ mod acpi;
 mod cpu;
 mod devices;
 mod load;
+mod spool;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest::memory::Memory;
 use crate::host::error::{RunError, system};
+use crate::host::text::printable;
 use crate::run::config::RunConfig;
 
 /// What QEMU makes of the guest's exit codes 0x10 and 0x11.
@@ -45,6 +46,7 @@ pub(super) fn listen(
     stop: &AtomicBool,
 ) -> Result<Said, RunError> {
     let lines = lines_of(qemu);
+    let words = words_of(qemu);
     let mut said = Said::default();
     let mut refusal = None;
     let limit = config.watchdog.unwrap_or(PATIENCE) + config.warmup + config.window;
@@ -73,7 +75,7 @@ pub(super) fn listen(
     }
     let status = qemu.wait().map_err(system("wait for QEMU"))?;
     if let Some(reason) = refusal {
-        return Err(RunError::HostLacks(format!("--engine qemu: the guest says: {reason}")));
+        return Err(RunError::HostLacks(format!("--engine qemu: the guest says: {}", printable(&reason))));
     }
     match status.code() {
         // The machine resets itself when it has no handler for a fault, and QEMU was told to end then.
@@ -83,7 +85,7 @@ pub(super) fn listen(
         }
         Some(DONE) if said.ended && said.tsc_khz > 0 && said.window_ticks > 0 => Ok(said),
         Some(FAILED) if said.failed.is_some_and(|(_, vcpu)| vcpu < config.vcpus) => Ok(said),
-        _ => Err(died(qemu, &status.to_string())),
+        _ => Err(died(&words, &status.to_string())),
     }
 }
 
@@ -104,12 +106,28 @@ fn lines_of(qemu: &mut Child) -> Receiver<String> {
     receiver
 }
 
+/// What QEMU says itself: its first words, once it has closed that pipe. All is read as it comes, or QEMU would stop when the pipe
+/// is full.
+fn words_of(qemu: &mut Child) -> Receiver<String> {
+    let mut errors = qemu.stderr.take().expect("QEMU's errors are a pipe");
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut first = Vec::new();
+        _ = errors.by_ref().take(LONGEST_LINE).read_to_end(&mut first);
+        _ = std::io::copy(&mut errors, &mut std::io::sink());
+        _ = sender.send(printable_lines(&String::from_utf8_lossy(&first)));
+    });
+    receiver
+}
+
+fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
 /// QEMU ended without a record: what it had to say about that.
-fn died(qemu: &mut Child, status: &str) -> RunError {
-    let mut text = String::new();
-    if let Some(errors) = qemu.stderr.take() {
-        let _ = errors.take(LONGEST_LINE).read_to_string(&mut text);
-    }
+fn died(words: &Receiver<String>, status: &str) -> RunError {
+    // A child of its own may keep the pipe open.
+    let text = words.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
     let reason = text.lines().find(|line| !line.contains("warning")).unwrap_or("it says nothing");
     RunError::HostLacks(format!("--engine qemu: QEMU ended with {status} before the guest did: {reason}"))
 }
