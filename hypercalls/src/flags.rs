@@ -60,6 +60,8 @@ flags! {
         IS_PART = 5;
         /// Readers share it.
         HAS_READERS = 6;
+        /// An interrupt may come anywhere in it, also where it waits, and take another lock of its kind.
+        MAY_BE_INTERRUPTED = 7;
     }
 }
 
@@ -91,5 +93,8 @@ flags! {
         NOTES_WAITS = 9;
         /// It is about sleeping and waking: without a paravirtual lock it shows nothing.
         NEEDS_PARAVIRT = 10;
+        /// Its vCPUs interrupt each other by [`PORT_INVALIDATE`] and take the last of the locks then: there are two at least,
+        /// with [`LockFlags::MAY_BE_INTERRUPTED`].
+        INTERRUPTS = 11;
     }
 }

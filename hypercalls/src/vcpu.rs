@@ -144,6 +144,8 @@ pub const WORK_PROBE_ITERATIONS: u64 = 1024;
 
 /// In [`Invalidation::stale`]: everything.
 pub const STALE_ALL: u64 = 1;
+/// In [`Invalidation::stale`], besides: nothing is stale, or not only, but the vCPU is interrupted; what then is between vCPUs.
+pub const STALE_INTERRUPT: u64 = 2;
 
 /// Neither holds nor waits for a lock.
 pub const ACTIVITY_OTHER: u32 = 0;

@@ -17,7 +17,10 @@ type Sleepers<L> = SleepDomain<Guest, L, MAX_VCPUS>;
 
 lock! {
     "010" "none", "no lock at all: what the hardware could do",
-    LockFlags::IS_LOCK_FREE.with(LockFlags::SERVES_FAULTS).with(LockFlags::IS_PART);
+    LockFlags::IS_LOCK_FREE
+        .with(LockFlags::SERVES_FAULTS)
+        .with(LockFlags::IS_PART)
+        .with(LockFlags::MAY_BE_INTERRUPTED);
     native {
         NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest,
         EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
@@ -27,7 +30,7 @@ lock! {
 }
 
 lock! {
-    "020" "tas", "test and test-and-set, unfair", LockFlags::IS_PART;
+    "020" "tas", "test and test-and-set, unfair", LockFlags::IS_PART.with(LockFlags::MAY_BE_INTERRUPTED);
     native {
         Tas: haltkick_locks::Tas = haltkick_locks::Tas::new(), Guest = Guest,
         WORD: u32 = haltkick_hypercalls::WORD_TAS, PART: Option<Part> = Some(Part::Tas)
@@ -44,7 +47,7 @@ lock! {
 }
 
 lock! {
-    "040" "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", LockFlags::NONE;
+    "040" "virt-tas", "test-and-set on the qspinlock word: Linux on a hypervisor without PV", LockFlags::MAY_BE_INTERRUPTED;
     native {
         VirtTas: QSpinLock<haltkick_locks::VirtTas> = QSpinLock::new(), Qspin = Qspin::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
@@ -53,7 +56,7 @@ lock! {
 
 lock! {
     "050" "ticket", "two counters, first come first served; paravirtual: halts, as Linux 3.12 to 4.1",
-    LockFlags::IS_PART;
+    LockFlags::IS_PART.with(LockFlags::MAY_BE_INTERRUPTED);
     native {
         Ticket: haltkick_locks::Ticket = haltkick_locks::Ticket::new(), Guest = Guest,
         WORD: u32 = haltkick_hypercalls::WORD_TICKET, PART: Option<Part> = Some(Part::Ticket)
@@ -73,7 +76,7 @@ lock! {
 }
 
 lock! {
-    "070" "mcs", "queue of per-CPU nodes, first come first served", LockFlags::NONE;
+    "070" "mcs", "queue of per-CPU nodes, first come first served", LockFlags::MAY_BE_INTERRUPTED;
     native {
         Mcs: haltkick_locks::Mcs = haltkick_locks::Mcs::new(), McsDomain<Guest, MAX_VCPUS> = McsDomain::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_MCS
@@ -91,7 +94,7 @@ lock! {
 
 lock! {
     "090" "qspinlock",
-    "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", LockFlags::IS_PART;
+    "Linux-style queued spinlock; paravirtual: hybrid stealing, halted waiters, hashed head", LockFlags::IS_PART.with(LockFlags::MAY_BE_INTERRUPTED);
     native {
         QspinlockNative: QSpinLock<Native> = QSpinLock::new(), Qspin = Qspin::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK, PART: Option<Part> = Some(Part::QspinlockNative)
@@ -104,7 +107,7 @@ lock! {
 
 lock! {
     "100" "qspinlock-whole",
-    "qspinlock whose word is only ever changed whole, as on other machines (up to 2^21 CPUs)", LockFlags::NONE;
+    "qspinlock whose word is only ever changed whole, as on other machines (up to 2^21 CPUs)", LockFlags::MAY_BE_INTERRUPTED;
     native {
         QspinlockNativeWhole: QSpinLock<Native, Whole> = QSpinLock::new(), Qspin = Qspin::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK_WHOLE
@@ -116,7 +119,8 @@ lock! {
 }
 
 lock! {
-    "110" "qspinlock-v16", "the paravirtual qspinlock as first posted (2015): no stealing", LockFlags::NONE;
+    "110" "qspinlock-v16", "the paravirtual qspinlock as first posted (2015): no stealing",
+    LockFlags::MAY_BE_INTERRUPTED;
     paravirt {
         QspinlockV16: QSpinLock<V16> = QSpinLock::new(), Qspin = Qspin::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK

@@ -11,6 +11,7 @@ use haltkick_locks::{Activity, Delegate, Event, Platform, Point};
 use crate::cpu::{percpu, time};
 use crate::monitor::hypercall;
 use crate::observe::activity;
+use crate::traps::interrupts;
 
 /// Lines for the queue spinlocks' table of sleeping heads: enough for one of each vCPU.
 pub(crate) const LINES: usize = MAX_VCPUS;
@@ -55,9 +56,11 @@ impl Platform for Guest {
     /// ways to get this wrong in a kernel that halts).
     #[inline]
     fn wait(&self, still: impl Fn() -> bool) {
-        if still() {
-            hypercall::wait();
-        }
+        interrupts::held_off(|| {
+            if still() {
+                hypercall::wait();
+            }
+        });
     }
 
     #[inline]

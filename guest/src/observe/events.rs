@@ -8,14 +8,30 @@ use haltkick_locks::Event;
 use crate::image::field::padded;
 
 /// Events of the locks, from [`MEMORY_EVENTS`] on those of the memory manager, from [`GRANT_EVENTS`] on what grant
-/// tables count.
-const EVENT_COUNT: usize = GRANT_EVENTS + Counter::ALL.len();
+/// tables count, from [`INTERRUPT_EVENTS`] on what interrupts have met.
+const EVENT_COUNT: usize = INTERRUPT_EVENTS + INTERRUPT_NAMES.len();
 
 /// Slot of the memory manager's first event.
 pub(crate) const MEMORY_EVENTS: usize = Event::COUNT;
 
 /// Slot of the grant tables' first counter.
 pub(crate) const GRANT_EVENTS: usize = MEMORY_EVENTS + haltkick_mm::Event::COUNT;
+
+/// Slot of the first [`Interrupt`].
+pub(crate) const INTERRUPT_EVENTS: usize = GRANT_EVENTS + Counter::ALL.len();
+
+/// What an interrupt meets.
+#[derive(Clone, Copy)]
+pub(crate) enum Interrupt {
+    /// A vCPU in the slow path of a lock.
+    Waiter,
+    /// One in a section.
+    Holder,
+    /// Anything else.
+    Other,
+}
+
+const INTERRUPT_NAMES: [&str; 3] = ["interrupt_of_waiter", "interrupt_of_holder", "interrupt_of_other"];
 
 const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
     let mut names = [[0; 32]; EVENT_COUNT];
@@ -25,8 +41,10 @@ const fn event_names() -> [[u8; 32]; EVENT_COUNT] {
             Event::NAMES[i]
         } else if i < GRANT_EVENTS {
             haltkick_mm::Event::ALL[i - MEMORY_EVENTS].name()
-        } else {
+        } else if i < INTERRUPT_EVENTS {
             Counter::ALL[i - GRANT_EVENTS].name()
+        } else {
+            INTERRUPT_NAMES[i - INTERRUPT_EVENTS]
         });
         i += 1;
     }

@@ -7,7 +7,8 @@
 //!   That one ends with an IRETQ of its own, which needs no privilege to return to the same ring.
 //! - #BP: what ring 3 asks of ring 0, see `mmu`.
 //! - The interrupt that ends a HLT, see `halt`: acknowledged, and that is all.
-//! - NMI: the VMM says that translations have gone stale. That of one page is dropped, or CR3 reloaded.
+//! - NMI: the VMM says that translations have gone stale. That of one page is dropped, or CR3 reloaded. Or another vCPU
+//!   interrupts this one: then the stub makes the interrupted code call [`interrupts::taken`], in its ring and on its stack.
 //!
 //! Whatever else comes is reported and stops the guest.
 #![expect(unsafe_code, reason = "interrupt entry code and the frames it leaves on the stacks")]
@@ -16,11 +17,13 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, VcpuArea, WAKE_VECTOR};
+use haltkick_hypercalls::{
+    EXCEPTION_STACK_OFFSET, Invalidation, STALE_ALL, STALE_INTERRUPT, VcpuArea, WAKE_VECTOR,
+};
 
 use crate::cpu::{apic, percpu};
 use crate::monitor::hypercall;
-use crate::traps::{faults, user};
+use crate::traps::{faults, interrupts, user};
 
 /// Bytes per stub, as the image's note says.
 pub(crate) const STUB_BYTES: u32 = 64;
@@ -60,6 +63,8 @@ global_asm!(
     "push rax",
     "xor eax, eax",
     "xchg rax, gs:[{stale}]",
+    "test al, {interrupt}",
+    "jnz haltkick_interrupt",
     "test al, {all}",
     "jnz 2f",
     "invlpg [rax]",
@@ -108,6 +113,67 @@ global_asm!(
     ".set vector, vector + 1",
     ".endr",
     ".org haltkick_vectors + 256 * {stub_bytes}",
+    // An NMI that is an interrupt, too. Interrupted in a stub there is no code to go on with: the next one is taken for it.
+    "haltkick_interrupt:",
+    "and rax, -1 - {interrupt}",
+    "jz 3f",
+    "test al, {all}",
+    "jnz 2f",
+    "invlpg [rax]",
+    "jmp 3f",
+    "2: mov rax, cr3",
+    "mov cr3, rax",
+    "3: mov rax, [rsp + 8]",
+    "cmp rax, offset haltkick_vectors",
+    "jb 4f",
+    "cmp rax, offset haltkick_stubs_end",
+    "jb 5f",
+    "4: push rcx",
+    // The interrupted code's RIP goes onto its stack, as by a call.
+    "mov rcx, [rsp + 16]",
+    "mov rax, [rsp + 40]",
+    "sub rax, 8",
+    "mov [rax], rcx",
+    "mov [rsp + 40], rax",
+    "pop rcx",
+    "mov eax, offset haltkick_interrupted",
+    "mov [rsp + 8], rax",
+    "pop rax",
+    "iretq",
+    "5: lock or qword ptr gs:[{stale}], {interrupt}",
+    "pop rax",
+    "iretq",
+    "haltkick_stubs_end:",
+    // Called by no call: whatever a function may change is as it was when it returns.
+    "haltkick_interrupted:",
+    "pushfq",
+    "cld",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push r8",
+    "push r9",
+    "push r10",
+    "push r11",
+    "push rbx",
+    "mov rbx, rsp",
+    "and rsp, -16",
+    "call {interrupted}",
+    "mov rsp, rbx",
+    "pop rbx",
+    "pop r11",
+    "pop r10",
+    "pop r9",
+    "pop r8",
+    "pop rdi",
+    "pop rsi",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "popfq",
+    "ret",
     "haltkick_exception:",
     "cld",
     "mov rdi, rsp",
@@ -165,11 +231,13 @@ global_asm!(
     apic_in_memory = sym apic::IN_MEMORY,
     report = sym report,
     page_fault = sym page_fault,
+    interrupted = sym interrupts::taken,
     exception_stack = const EXCEPTION_STACK_OFFSET,
     invalidate_page = const SERVICE_INVALIDATE_PAGE,
     load_cr3 = const SERVICE_LOAD_CR3,
     stale = const offset_of!(VcpuArea, invalidation) + offset_of!(Invalidation, stale),
     all = const STALE_ALL,
+    interrupt = const STALE_INTERRUPT,
 );
 
 unsafe extern "C" {

@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use haltkick_hypercalls::STALE_ALL;
+use haltkick_hypercalls::{STALE_ALL, STALE_INTERRUPT};
 
 use crate::cpu::percpu;
 use crate::monitor::hypercall;
@@ -47,22 +47,39 @@ pub(crate) fn invalidate_page(address: u64) {
     }
 }
 
+/// What is requested of a vCPU is a number higher than any before.
+fn next_ticket() -> u64 {
+    static TICKETS: AtomicU64 = AtomicU64::new(0);
+    TICKETS.fetch_add(1, Ordering::SeqCst) + 1
+}
+
+/// Interrupts vCPU `cpu`, as soon as it is in the guest; see [`interrupts`](super::interrupts).
+pub(crate) fn interrupt(cpu: usize) {
+    let invalidation = &percpu::area(cpu).invalidation;
+    // First what, then that: as in `invalidate_others`.
+    invalidation.stale.fetch_or(STALE_INTERRUPT, Ordering::SeqCst);
+    invalidation.requested.fetch_max(next_ticket(), Ordering::SeqCst);
+    hypercall::invalidate();
+}
+
 /// Makes the other vCPUs of `cpus` forget what they have cached of the page at `page`, or everything, and waits until none
 /// of them can use it any more. The number of vCPUs that were asked.
 ///
 /// One page is dropped by INVLPG: a reload of CR3 makes shadow paging protect every page table anew, so that the next
 /// store to each of them traps.
 pub(crate) fn invalidate_others(cpus: impl Iterator<Item = usize> + Clone, page: Option<u64>) -> u64 {
-    static TICKETS: AtomicU64 = AtomicU64::new(0);
     let this = percpu::cpu();
     let others = cpus.filter(|cpu| *cpu != this);
-    let ticket = TICKETS.fetch_add(1, Ordering::SeqCst) + 1;
+    let ticket = next_ticket();
     let mut asked = 0;
     for cpu in others.clone() {
         let invalidation = &percpu::area(cpu).invalidation;
         // First what, then that: the NMI comes after both, and one that came too early leaves nothing for this one's.
         let stale = page.unwrap_or(STALE_ALL);
-        let merge = |old| Some(if old == 0 || old == stale { stale } else { STALE_ALL });
+        let merge = |old: u64| {
+            let (interrupt, old) = (old & STALE_INTERRUPT, old & !STALE_INTERRUPT);
+            Some(interrupt | if old == 0 || old == stale { stale } else { STALE_ALL })
+        };
         let _ = invalidation.stale.fetch_update(Ordering::SeqCst, Ordering::SeqCst, merge);
         // Orders the page-table stores before it against the VMM's look at it.
         invalidation.requested.fetch_max(ticket, Ordering::SeqCst);

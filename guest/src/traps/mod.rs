@@ -2,5 +2,6 @@
 
 pub(crate) mod exceptions;
 pub(crate) mod faults;
+pub(crate) mod interrupts;
 pub(crate) mod mmu;
 pub(crate) mod user;

@@ -127,6 +127,7 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
     }
     check_kind(image, lock, workload)?;
     check_shape(config, &image.locks[lock])?;
+    check_interrupts(config, &image.workloads[workload])?;
     let point = match &config.deschedule {
         Some(deschedule) => {
             check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
@@ -172,6 +173,17 @@ fn check_threads(config: &RunConfig, workload: &Entry, image: &Image) -> Result<
     Ok(())
 }
 
+/// Interrupts are NMIs that KVM sends, and their handlers have a lock of their own.
+fn check_interrupts(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
+    let why = match config.engine {
+        _ if !workload.workload_flags().has(WorkloadFlags::INTERRUPTS) => return Ok(()),
+        Engine::Kvm if config.lock_count >= 2 => return Ok(()),
+        Engine::Kvm => "needs a lock for interrupts and one for all else: --locks 2",
+        _ => "interrupts vCPUs, which only our own VMM on KVM does: use --engine kvm",
+    };
+    Err(RunError::Usage(format!("workload `{}` {why}", workload.name)))
+}
+
 /// What sections touch must fit into the guest.
 fn check_shape(config: &RunConfig, lock: &Entry) -> Result<(), RunError> {
     let shape = config.shape;
@@ -202,13 +214,17 @@ fn check_deschedule(
 }
 
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
-/// structures made of locks takes those that can be parts.
+/// structures made of locks takes those that can be parts, and one that interrupts those that can be interrupted.
 fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
     let flags = image.workloads[workload].workload_flags();
     let faults = flags.has(WorkloadFlags::FAULTS_PAGES);
     let fits = |lock: &Entry| {
         let serves = lock.serves_faults() == faults || lock.is_lock_free() && lock.serves_faults();
-        serves && (!flags.has(WorkloadFlags::NEEDS_PARTS) || lock.lock_flags().has(LockFlags::IS_PART))
+        let needs = [
+            (WorkloadFlags::NEEDS_PARTS, LockFlags::IS_PART),
+            (WorkloadFlags::INTERRUPTS, LockFlags::MAY_BE_INTERRUPTED),
+        ];
+        serves && needs.iter().all(|(need, can)| !flags.has(*need) || lock.lock_flags().has(*can))
     };
     if fits(&image.locks[lock]) {
         return Ok(());

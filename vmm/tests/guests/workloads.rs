@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Deschedule, HowOften, Outcome, RunConfig, Shape, Target};
+use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, RunConfig, RunError, Sched, Shape, Target};
 use libtest_mimic::Trial;
 
-use crate::support::{Check, acquisitions, check, config, start, waits};
+use crate::support::{Check, acquisitions, check, config, event, start, start_until, unexpected, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -15,6 +15,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("nobody_passes_a_barrier_before_all_have_come", barrier),
         Trial::test("no_reader_sees_a_version_after_its_grace_period", grace_period),
         Trial::test("a_call_to_all_waits_for_all", call_all),
+        Trial::test("slow_paths_are_interrupted_by_handlers_that_take_a_lock", interrupted),
+        Trial::test("a_lock_that_may_not_be_interrupted_is_not", not_interrupted),
+        Trial::test(
+            "an_interrupt_comes_at_once_but_not_between_the_look_and_the_sleep",
+            interrupts_of_oneself,
+        ),
         Trial::test("a_page_that_was_protected_is_protected_on_every_vcpu", shootdown),
     ]
 }
@@ -125,6 +131,72 @@ fn call_all() -> Check {
         start(&RunConfig { workload: "call-all".into(), lock: "none".into(), pv: false, ..config() })?;
     check(reported(&outcome, "call") == acquisitions(&outcome), || "a call without its time".into())?;
     check(acquisitions(&outcome) > 0, || "no call came to its end".into())
+}
+
+/// Evidence for each lock that a slow path was interrupted; whether one lock then excludes and all come out again, the guest
+/// looks itself. The queue of the handlers' lock is entered at a second level only from within another slow path, which takes
+/// many sections: a strict queue of spinning vCPUs has too few of them in a window.
+fn interrupted() -> Check {
+    for (lock, pv) in [
+        ("tas", false),
+        ("virt-tas", false),
+        ("mcs", false),
+        ("ticket", true),
+        ("qspinlock-v16", true),
+        ("qspinlock", false),
+        ("qspinlock", true),
+        ("qspinlock-whole", true),
+    ] {
+        let config = with_interrupts(lock, pv);
+        let seen = |outcome: &Outcome| {
+            let nested = event(outcome, "lock_use_node2") > 0;
+            (nested || !pv || lock == "ticket") && event(outcome, "interrupt_of_waiter") > 0
+        };
+        let outcome = start_until(&config, seen)?;
+        check(seen(&outcome), || format!("{lock}: no slow path was interrupted: {:?}", outcome.lock_events))?;
+        check(outcome.lost_updates == Some(0), || {
+            format!("{lock}: lost updates: {:?}", outcome.lost_updates)
+        })?;
+        let met = ["waiter", "holder", "other"].map(|met| event(&outcome, &format!("interrupt_of_{met}")));
+        for times in ["interrupt", "handler-wait"] {
+            check(reported(&outcome, times) == met.iter().sum::<u64>(), || {
+                format!("{lock}: {} times of {met:?} interrupts: {times}", reported(&outcome, times))
+            })?;
+        }
+        check(waits(&outcome) == acquisitions(&outcome), || format!("{lock}: a section without its wait"))?;
+    }
+    Ok(())
+}
+
+fn with_interrupts(lock: &str, pv: bool) -> RunConfig {
+    // Long sections, so that handlers meet at their lock.
+    let hold = Duration::from_micros(20);
+    RunConfig { workload: "interrupted".into(), lock: lock.into(), pv, lock_count: 2, hold, ..config() }
+}
+
+/// The guest checks itself.
+fn interrupts_of_oneself() -> Check {
+    for (sched, ring) in [(Sched::Vmm, Ring::Ring0), (Sched::Vmm, Ring::Ring3), (Sched::Host, Ring::Auto)] {
+        let workload = "selftest-interrupt".into();
+        let outcome = start(&RunConfig { workload, sched, ring, lock_count: 2, ..config() })?;
+        check(acquisitions(&outcome) > 0, || format!("no round under {sched:?} in {ring:?}"))?;
+    }
+    Ok(())
+}
+
+fn not_interrupted() -> Check {
+    let qspinlock = with_interrupts("qspinlock", true);
+    for (config, why) in [
+        (with_interrupts("clh", false), "these go with it"),
+        (RunConfig { lock_count: 1, ..qspinlock.clone() }, "--locks 2"),
+        (RunConfig { engine: Engine::Threads, ..qspinlock }, "use --engine kvm"),
+    ] {
+        match start(&config) {
+            Err(RunError::Usage(message)) => check(message.contains(why), || message)?,
+            other => unexpected(other)?,
+        }
+    }
+    Ok(())
 }
 
 fn shootdown() -> Check {

@@ -1,0 +1,111 @@
+//! Interrupts that come anywhere: one vCPU sends them to another, whose next instruction is a call of [`taken`].
+//!
+//! They arrive as NMIs (see `exceptions`), since the VMM can send those to any vCPU, whoever put it to sleep and whether KVM
+//! interprets the ring or not. What makes an interrupt of them is here: a vCPU may hold them off, as it does while it looks
+//! whether to sleep and then sleeps, and one that comes meanwhile is taken later. Otherwise a handler that sleeps could use up
+//! the kick that ends the sleep which it has interrupted (T11).
+//!
+//! A vCPU that sleeps does not wake up for an interrupt. It takes it when it is kicked.
+#![expect(unsafe_code, reason = "a function pointer that lies in an atomic")]
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
+
+use haltkick_hypercalls::MAX_VCPUS;
+use haltkick_locks::CachePadded;
+
+use crate::cpu::percpu::cpu;
+use crate::cpu::time::now;
+use crate::traps::mmu;
+
+/// Handles an interrupt that was sent at this time.
+pub(crate) type Handler = fn(u64);
+
+/// One vCPU's. Relaxed accesses suffice: but for `sent` only the vCPU itself makes them, and compiler fences keep those of the
+/// interrupted code and of the handler in order.
+struct Line {
+    /// It takes interrupts now. Not before its workload says so.
+    takes: AtomicBool,
+    /// One has come and was not taken.
+    pending: AtomicBool,
+    /// When the first of those was sent that have not been taken; 0: there are none.
+    sent: AtomicU64,
+}
+
+static LINES: [CachePadded<Line>; MAX_VCPUS] = [const {
+    CachePadded::new(Line {
+        takes: AtomicBool::new(false),
+        pending: AtomicBool::new(false),
+        sent: AtomicU64::new(0),
+    })
+}; MAX_VCPUS];
+
+static HANDLER: AtomicPtr<()> = AtomicPtr::new((nobody as Handler) as *mut ());
+
+fn nobody(_: u64) {}
+
+/// From now on the calling vCPU takes interrupts. Every vCPU calls this with the same handler.
+pub(crate) fn take_by(handler: Handler) {
+    // Relaxed: this vCPU's own interrupts see its own store, which equals everybody else's.
+    HANDLER.store(handler as *mut (), Ordering::Relaxed);
+    resume();
+}
+
+/// From now on it takes none any more.
+pub(crate) fn take_none() {
+    LINES[cpu()].takes.store(false, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Does `body` without interruption.
+#[inline(always)]
+pub(crate) fn held_off<R>(body: impl FnOnce() -> R) -> R {
+    if !LINES[cpu()].takes.load(Ordering::Relaxed) {
+        return body();
+    }
+    take_none();
+    let result = body();
+    resume();
+    result
+}
+
+/// Interrupts vCPU `cpu`.
+pub(crate) fn send(cpu: usize) {
+    // Relaxed: what counts is the time, and the interrupt comes after it. Fails if another one has not been taken yet.
+    let _ = LINES[cpu].sent.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
+    mmu::interrupt(cpu);
+}
+
+/// What the interrupted code calls without knowing.
+pub(super) extern "C" fn taken() {
+    let line = &LINES[cpu()];
+    line.pending.store(true, Ordering::Relaxed);
+    if line.takes.load(Ordering::Relaxed) {
+        take_none();
+        resume();
+    }
+}
+
+/// Takes interrupts again, those first that have come meanwhile. The handler is not interrupted.
+fn resume() {
+    let line = &LINES[cpu()];
+    // SAFETY: only `Handler`s are ever stored.
+    let handler: Handler = unsafe { core::mem::transmute(HANDLER.load(Ordering::Relaxed)) };
+    loop {
+        while line.pending.load(Ordering::Relaxed) {
+            line.pending.store(false, Ordering::Relaxed);
+            // One that is sent from here on is another one. What was sent before the last one was taken is one with it.
+            let sent = line.sent.swap(0, Ordering::Relaxed);
+            if sent != 0 {
+                handler(sent);
+            }
+        }
+        compiler_fence(Ordering::SeqCst);
+        line.takes.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // One that came between the two is taken here; one that comes later, by itself.
+        if !line.pending.load(Ordering::Relaxed) {
+            return;
+        }
+        take_none();
+    }
+}

@@ -1,0 +1,147 @@
+//! Slow paths that are interrupted, and handlers that take a lock: what the nesting levels of a queue spinlock are there for.
+//!
+//! vCPU 0 is a device: every [`INTERVAL_NS`] of its own work it interrupts another vCPU, chosen by chance, at whatever instruction
+//! that one is. All others take all locks but the last in turn, as in `critical-section`; their handler takes the last lock and
+//! works for `--hold` in it. So handlers contend with each other, while the vCPU behind each of them may hold a lock, or stand
+//! in its queue with others behind it. A device that waited for locks itself would fall silent where they collapse.
+//!
+//! Sections count as operations, with their times. `interrupt` is the time from sending an interrupt to its handler, which for
+//! a vCPU without a pCPU is that until it has one; `handler-wait` is what the handler waited for its lock.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use haltkick_hypercalls::{
+    ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, MAX_VCPUS, TIMES, WINDOW_CLOSED, WINDOW_OPEN,
+    WorkloadFlags,
+};
+use haltkick_locks::{CachePadded, Platform as _};
+
+use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, now, work};
+use crate::lock::measure::{self, Sections, is_open};
+use crate::lock::platform::Guest;
+use crate::lock::registry::workload;
+use crate::observe::events::{INTERRUPT_EVENTS, Interrupt};
+use crate::observe::histogram::record_between;
+use crate::observe::stamp::Stamps;
+use crate::traps::interrupts;
+use crate::work::choice::{Choices, dice};
+
+workload! {
+    "170" "interrupted", "vCPU 0 interrupts the others anywhere in sections and slow paths; the handler takes the last lock (--locks 2)",
+    WorkloadFlags::INTERRUPTS.with(WorkloadFlags::NOTES_WAITS),
+    ["wait", "hold", "unlock", "interrupt", "handler-wait"] => run
+}
+
+workload! {
+    "387" "selftest-interrupt", "every vCPU interrupts itself: at once, or after it has looked whether to sleep (--locks 2)",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK).with(WorkloadFlags::INTERRUPTS), [] => selftest
+}
+
+/// Slots of the results' times.
+const INTERRUPT: usize = 3;
+const HANDLER_WAIT: usize = 4;
+const _: () = assert!(HANDLER_WAIT < TIMES);
+
+/// How long vCPU 0 works between two interrupts.
+const INTERVAL_NS: u64 = 50_000;
+
+/// The lock of the handlers.
+fn handlers_lock() -> usize {
+    boot().lock_count as usize - 1
+}
+
+/// The workload on one vCPU.
+fn run() {
+    if cpu() == 0 { device() } else { take_sections() }
+}
+
+/// Interrupts the others, until the window closes.
+fn device() {
+    let (others, mut random) = (u64::from(boot().vcpus) - 1, dice());
+    let interval = iterations(INTERVAL_NS);
+    // Relaxed: polled.
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        work(interval);
+        // A sign of life for whoever watches.
+        this().activity.since_tsc.store(now(), Ordering::Relaxed);
+        if others > 0 {
+            interrupts::send(1 + random.below(others) as usize);
+        }
+    }
+}
+
+/// Sections, and whatever interrupts them.
+fn take_sections() {
+    let sections = Sections::of_this_vcpu();
+    let mut choices = Choices::of_this_vcpu();
+    let locks = handlers_lock();
+    let mut next = cpu() % locks;
+    interrupts::take_by(handle);
+    choices.begin();
+    loop {
+        let hold = choices.hold();
+        let times = sections.exclusive(next, || work(hold));
+        next = (next + 1) % locks;
+        // Relaxed: a vCPU that sees the window change one round late counts one round more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => measure::count(&times),
+            WINDOW_CLOSED => break,
+            _ => {}
+        }
+        choices.think();
+    }
+    interrupts::take_none();
+}
+
+/// What an interrupt does, between any two instructions of the workload or of its locks. What this vCPU says of itself is
+/// afterwards what it was.
+fn handle(sent: u64) {
+    let (stamps, sections) = (Stamps::of_run(), Sections::of_this_vcpu());
+    let begun = stamps.now();
+    let doing = &this().activity;
+    // Relaxed: this vCPU's own line.
+    let state = doing.state.load(Ordering::Relaxed);
+    let mut had = begun;
+    sections.inner(handlers_lock(), || {
+        had = stamps.now();
+        work(iterations(boot().hold_ns));
+    });
+    doing.state.store(state, Ordering::Relaxed);
+    if is_open() {
+        let met = match state {
+            ACTIVITY_WAITER | ACTIVITY_HEAD => Interrupt::Waiter,
+            ACTIVITY_HOLDER => Interrupt::Holder,
+            _ => Interrupt::Other,
+        };
+        add(&this().results.lock_events[INTERRUPT_EVENTS + met as usize], 1);
+        record_between(INTERRUPT, sent, begun);
+        record_between(HANDLER_WAIT, begun, had);
+    }
+}
+
+/// An interrupt to oneself comes with the instruction that asks the VMM for it: so it is known where. One round counts as
+/// one operation.
+fn selftest() {
+    // Relaxed: each vCPU accesses its own.
+    let taken = || TAKEN[cpu()].load(Ordering::Relaxed);
+    interrupts::take_by(|_| {
+        TAKEN[cpu()].fetch_add(1, Ordering::Relaxed);
+    });
+    while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
+        let before = taken();
+        interrupts::send(cpu());
+        assert!(taken() == before + 1, "an interrupt was not taken at once");
+        Guest.wait(|| {
+            interrupts::send(cpu());
+            assert!(taken() == before + 1, "interrupted between the look and the sleep");
+            false
+        });
+        assert!(taken() == before + 2, "an interrupt that was held off was not taken");
+        add(&this().results.acquisitions, 1);
+    }
+    interrupts::take_none();
+}
+
+static TAKEN: [CachePadded<AtomicU64>; MAX_VCPUS] =
+    [const { CachePadded::new(AtomicU64::new(0)) }; MAX_VCPUS];
