@@ -93,7 +93,7 @@ flags! {
         NOTES_WAITS = 9;
         /// It is about sleeping and waking: without a paravirtual lock it shows nothing.
         NEEDS_PARAVIRT = 10;
-        /// Its vCPUs interrupt each other by [`PORT_INVALIDATE`] and take the last of the locks then: there are two at least,
+        /// Its vCPUs interrupt each other by [`PORT_INVALIDATE`](crate::PORT_INVALIDATE) and take the last of the locks then: there are two at least,
         /// with [`LockFlags::MAY_BE_INTERRUPTED`].
         INTERRUPTS = 11;
     }

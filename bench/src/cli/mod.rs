@@ -316,6 +316,9 @@ pub(crate) struct ReproduceArgs {
     /// Experiments to run instead of all that a seed has
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
+    /// Where: on this host, or each seed on a simulated machine like its own
+    #[arg(long, value_name = "ENGINE", default_value = "kvm")]
+    pub(crate) engine: ReproducedOn,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
     /// Directory for the results, one below it per experiment [default: named by the time]
@@ -324,6 +327,15 @@ pub(crate) struct ReproduceArgs {
     /// What to print at the end
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
+}
+
+/// Where seeds are reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ReproducedOn {
+    /// This host
+    Kvm,
+    /// Simulated machines
+    Sim,
 }
 
 /// Options of `haltkick doctor`.

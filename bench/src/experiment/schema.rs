@@ -206,7 +206,7 @@ mod tests {
             format!("{MINIMAL}blocks = 0\n{ARM}"),
             format!("{MINIMAL}[settings]\nhold = 5\n{ARM}"),
             format!("{MINIMAL}[settings]\nhold = \"5\"\n{ARM}"),
-            format!("{MINIMAL}[settings]\nvcpus = 0\n{ARM}"),
+            format!("{MINIMAL}[settings]\nvcpus = \"many\"\n{ARM}"),
             format!("{MINIMAL}[settings]\nsched = \"linux\"\n{ARM}"),
             format!("{MINIMAL}[grid]\nratio = [1, 1]\n{ARM}"),
             format!("{MINIMAL}[grid]\nratio = 1\n{ARM}"),

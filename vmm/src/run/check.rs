@@ -173,13 +173,13 @@ fn check_threads(config: &RunConfig, workload: &Entry, image: &Image) -> Result<
     Ok(())
 }
 
-/// Interrupts are NMIs that KVM sends, and their handlers have a lock of their own.
+/// Interrupts are NMIs that the VMM sends, and their handlers have a lock of their own.
 fn check_interrupts(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
     let why = match config.engine {
         _ if !workload.workload_flags().has(WorkloadFlags::INTERRUPTS) => return Ok(()),
-        Engine::Kvm if config.lock_count >= 2 => return Ok(()),
-        Engine::Kvm => "needs a lock for interrupts and one for all else: --locks 2",
-        _ => "interrupts vCPUs, which only our own VMM on KVM does: use --engine kvm",
+        Engine::Kvm | Engine::Sim if config.lock_count >= 2 => return Ok(()),
+        Engine::Kvm | Engine::Sim => "needs a lock for interrupts and one for all else: --locks 2",
+        _ => "interrupts vCPUs, which threads and QEMU do not: use --engine kvm or sim",
     };
     Err(RunError::Usage(format!("workload `{}` {why}", workload.name)))
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::analysis::attempts;
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Summary;
-use crate::cli::{Format, ReproduceArgs};
+use crate::cli::{Format, ReproduceArgs, ReproducedOn};
 use crate::commands::bench;
 use crate::results::directory;
 use crate::text::exit::{Exit, Failure, Result};
@@ -146,7 +146,7 @@ impl Alike {
 }
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
-    let names = chosen(&args.experiments)?;
+    let names = chosen(&args.experiments, args.engine)?;
     let output = args.output.clone().unwrap_or_else(default_output);
     let mut exit = Exit::Done;
     let (mut results, mut failures) = (BTreeMap::new(), BTreeMap::new());
@@ -168,7 +168,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
             }
         }
     }
-    let rows = seeds::rows().filter(|row| names.contains(&row.experiment));
+    let rows = seeds::rows(args.engine).filter(|row| names.contains(&row.experiment));
     let rows = rows.map(|row| reproduced(row, results.get(row.experiment), failures.get(row.experiment)));
     let reproduction = Reproduction {
         schema: "haltkick.reproduction".into(),
@@ -197,8 +197,8 @@ fn worse(so_far: Exit, next: Exit) -> Exit {
 }
 
 /// The experiments to run, in the order of the rows.
-fn chosen(asked: &[String]) -> Result<Vec<&'static str>> {
-    let mut names: Vec<&str> = seeds::rows().map(|row| row.experiment).collect();
+fn chosen(asked: &[String], on: ReproducedOn) -> Result<Vec<&'static str>> {
+    let mut names: Vec<&str> = seeds::rows(on).map(|row| row.experiment).collect();
     names.dedup();
     if let Some(unknown) = asked.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Failure::usage(nearest::unknown("experiment of a seed", unknown, &names)));

@@ -9,11 +9,18 @@ mod fault;
 mod grant;
 mod osq;
 mod qspinlock;
+mod simulated;
 mod unfair;
 
 use super::row::Row;
+use crate::cli::ReproducedOn;
 
-/// All rows, in the order of the table.
-pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
-    [qspinlock::ROWS, fault::ROWS, grant::ROWS, osq::ROWS, unfair::ROWS].into_iter().flatten()
+/// All rows of this host, or of simulated machines, in the order of the table.
+pub(super) fn rows(on: ReproducedOn) -> impl Iterator<Item = &'static Row> {
+    let here = [qspinlock::ROWS, fault::ROWS, grant::ROWS, osq::ROWS, unfair::ROWS];
+    let rows: &[&[Row]] = match on {
+        ReproducedOn::Kvm => &here,
+        ReproducedOn::Sim => &[simulated::ROWS],
+    };
+    rows.to_vec().into_iter().flatten()
 }

@@ -36,7 +36,7 @@ fn check_point(row: &Row, experiment: &Experiment, point: &row::Point) {
 
 #[test]
 fn every_row_picks_one_figure_that_its_experiment_has() {
-    for row in seeds::rows() {
+    for row in rows() {
         let experiment = Experiment::parse(Source::find(row.experiment).unwrap()).unwrap();
         assert!(row.control.is_some() || experiment.control.is_some(), "{}: no control", row.seed);
         for figure in std::iter::once(row.ours).chain(row.on_fewer) {
@@ -54,7 +54,7 @@ fn every_row_picks_one_figure_that_its_experiment_has() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(row.page);
         assert!(page.is_file(), "{}: {} is missing", row.seed, row.page);
     }
-    let mut seeds: Vec<&str> = seeds::rows().map(|row| row.seed).collect();
+    let mut seeds: Vec<&str> = rows().map(|row| row.seed).collect();
     let rows = seeds.len();
     seeds.sort_unstable();
     seeds.dedup();
@@ -68,7 +68,7 @@ fn rows_of(experiment: &str, pcpus: u32, world: &World) -> BTreeMap<&'static str
     let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
     let records = world.records(&plan);
     let results = Results { summary: Summary::new(&plan.outline, &records), records };
-    let rows = seeds::rows().filter(|row| row.experiment == experiment.name);
+    let rows = rows().filter(|row| row.experiment == experiment.name);
     rows.map(|row| (row.seed, reproduced(row, Some(&results), None))).collect()
 }
 
@@ -159,25 +159,25 @@ fn the_table_tells_what_speaks_against_its_figures() {
     let reproduction = Reproduction {
         schema: "haltkick.reproduction".into(),
         schema_version: 1,
-        rows: seeds::rows().map(measured).collect(),
+        rows: rows().map(measured).collect(),
         warnings: vec!["osq: 3 of 8 runs are not to be trusted (busy-neighbour 3)".into()],
     };
     let text = text(&reproduction);
     assert!(text.contains("warning: osq: 3 of 8 runs"), "{text}");
     let plain: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for row in seeds::rows() {
+    for row in rows() {
         let words: Vec<&str> = row.seed.split(' ').collect();
         assert!(plain.contains(words[0]) && plain.contains(row.figure), "{text}");
     }
     let plain = text.lines().filter(|line| !line.contains('\x1b'));
-    assert!(plain.clone().count() > seeds::rows().count());
+    assert!(plain.clone().count() > rows().count());
     plain.for_each(|line| assert!(line.chars().count() <= 100, "{line}"));
 }
 
 #[test]
 fn an_unknown_seed_is_refused() {
-    assert!(chosen(&["qspinlok".into()]).unwrap_err().message.contains("did you mean 'qspinlock'?"));
-    assert_eq!(chosen(&[]).unwrap()[0], "qspinlock");
+    assert!(chosen(&["qspinlok".into()], ReproducedOn::Kvm).unwrap_err().message.contains("did you mean 'qspinlock'?"));
+    assert_eq!(chosen(&[], ReproducedOn::Kvm).unwrap()[0], "qspinlock");
 }
 
 #[test]
@@ -185,4 +185,9 @@ fn the_first_failure_is_what_the_command_ends_with() {
     assert_eq!(worse(Exit::Done, Exit::Untrusted), Exit::Untrusted);
     assert_eq!(worse(Exit::Untrusted, Exit::Done), Exit::Untrusted);
     assert_eq!(worse(Exit::GuestFailed, Exit::Untrusted), Exit::GuestFailed);
+}
+
+/// Of this host and of simulated machines.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    [ReproducedOn::Kvm, ReproducedOn::Sim].into_iter().flat_map(seeds::rows)
 }

@@ -1,0 +1,123 @@
+//! The seeds on simulated machines like their own: `haltkick reproduce --engine sim`.
+
+use crate::commands::reproduce::row::{Alike, Figure, Other, Point, Row, Same, Setting, Unknown};
+
+const fn compared(comparison: &'static str, setting: Setting) -> Figure {
+    Figure::Ratio(Point { comparison, setting })
+}
+
+const FOUR_SOCKETS: Row = Row {
+    seed: "qspinlock, native (2015), four sockets, simulated",
+    source: "Waiman Long: qspinlock: a 4-byte queue spinlock with PV support, v16, linux-kernel, April 2015",
+    figure: "native qspinlock over ticket lock: reaim high_systime, 60 cores with 120 threads",
+    published: 1.84,
+    again: None,
+    machine: "4 sockets of Ivy Bridge-EX",
+    pcpus: 120,
+    ratio: Some(1.0),
+    needs_pcpus: 0,
+    experiment: "sim-native",
+    ours: compared("qspinlock/ticket", &[("machine", "ivybridge-ex-4s"), ("think", "20us")]),
+    on_fewer: None,
+    control: None,
+    alike: Alike { lock: Same, arrangement: Same, workload: Other },
+    why: "The ratio grows with the load on the lock, and how much of reaim goes into one lock nobody says. At a fifth of this load the \
+          two locks do the same, simulated.",
+    page: "docs/simulated-seeds.md",
+};
+
+const PV_32: Row = Row {
+    seed: "qspinlock with PV support, v16 (2015), 32 vCPUs, simulated",
+    figure: "PV qspinlock v16 over PV ticket lock: kernel build, 32 vCPUs pinned",
+    published: 0.997,
+    machine: "KVM host of 8 sockets with 4 cores each",
+    pcpus: 32,
+    experiment: "sim-pv",
+    ours: compared("v16/PV ticket", &[("vcpus", "32"), ("think", "20us")]),
+    why: "Nobody is preempted, so that neither lock has anything to win.",
+    ..FOUR_SOCKETS
+};
+
+const OSQ_1024: Row = Row {
+    seed: "optimistic spin queue (2023), 1024 bytes, rwsem, simulated",
+    source: "Zeng Heng: locking/osq_lock: Avoid false sharing in optimistic_spin_node, linux-kernel, December 2023",
+    figure: "split over packed layout: UnixBench file copy, 1024 bytes, 80 at a time",
+    published: 1.227,
+    machine: "40-core, 80-thread host",
+    pcpus: 80,
+    experiment: "sim-osq",
+    ours: compared("split/packed", &[("lock", "rwsem"), ("workload", "copy-1024")]),
+    alike: Alike { lock: Other, arrangement: Same, workload: Same },
+    why: "Our copies have readers, which pass the queue, and a copy takes far longer, for a simulated core fetches one line after \
+          the other: less of the time is the queue's.",
+    ..FOUR_SOCKETS
+};
+
+pub(super) const ROWS: &[Row] = &[
+    FOUR_SOCKETS,
+    Row {
+        seed: "qspinlock, native (2015), 512 cores, simulated",
+        figure: "native qspinlock over ticket lock: reaim compute, 512 cores",
+        published: 8.0,
+        machine: "NumaConnect, 512 cores of Opterons",
+        pcpus: 512,
+        ours: compared("qspinlock/ticket", &[("machine", "numaconnect-512"), ("think", "100us")]),
+        why: "Lines take a microsecond between nodes. What share of reaim is in locks, and what its machine's nodes were, nobody says.",
+        ..FOUR_SOCKETS
+    },
+    PV_32,
+    Row {
+        seed: "qspinlock with PV support, v16 (2015), 60 vCPUs, simulated",
+        figure: "PV qspinlock v16 over PV ticket lock: kernel build, 60 vCPUs",
+        published: 1.03,
+        ratio: Some(1.875),
+        ours: compared("v16/PV ticket", &[("vcpus", "60"), ("think", "20us")]),
+        alike: Alike { arrangement: Other, ..PV_32.alike },
+        why: "Both have strict queues and pass the lock on to vCPUs that are off. There the host's scheduler moved the vCPUs.",
+        ..PV_32
+    },
+    Row {
+        seed: "Speculative page faults (2018), 16 CPUs, simulated",
+        source: "Laurent Dufour: Speculative page faults, v10, linux-mm, April 2018",
+        figure: "speculative over mmap_sem: ebizzy, records a second, 16-CPU x86 guest",
+        published: 7.34,
+        machine: "16-CPU x86 guest of a host that nobody names",
+        pcpus: 16,
+        experiment: "sim-fault",
+        ours: compared("speculative/mmap-sem", &[]),
+        alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
+        why: "There a record cost 81 us, most of it sleeps and wake-ups of a guest; here vCPUs wake up on pCPUs of their own.",
+        ..FOUR_SOCKETS
+    },
+    Row {
+        seed: "Grant table locking, split (2013), 16 CPUs, simulated",
+        source: "Matt Wilson: gnttab: refactor locking for better scalability, xen-devel, November 2013, and its thread",
+        figure: "split locks over one lock: 24 disks that stream 2 MiB writes, MB/s",
+        published: 2.14,
+        machine: "a Xen host that nobody names",
+        pcpus: 0,
+        ratio: None,
+        experiment: "sim-grant",
+        ours: compared("split/single", &[]),
+        alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
+        why: "The disks there gave the locks pauses; here map, use and unmap follow each other without one.",
+        ..FOUR_SOCKETS
+    },
+    Row {
+        seed: "optimistic spin queue (2023), 256 bytes, rwsem, simulated",
+        figure: "split over packed layout: UnixBench file copy, 256 bytes, 80 at a time",
+        published: 1.212,
+        ours: compared("split/packed", &[("lock", "rwsem"), ("workload", "copy-256")]),
+        ..OSQ_1024
+    },
+    OSQ_1024,
+    Row {
+        seed: "optimistic spin queue (2023), 256 bytes, mutex, simulated",
+        figure: "split over packed layout: UnixBench file copy, 256 bytes, 80 at a time",
+        published: 1.212,
+        ours: compared("split/packed", &[("lock", "mutex"), ("workload", "copy-256")]),
+        alike: Alike { workload: Other, ..OSQ_1024.alike },
+        why: "A file copy takes an rwsem. Under a mutex every copy locks out every other, so that the queue is used as much as it can be.",
+        ..OSQ_1024
+    },
+];
