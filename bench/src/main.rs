@@ -33,6 +33,9 @@ use cli::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if cli.no_sandbox {
+        haltkick_vmm::disable_sandbox();
+    }
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
         text::output::talk(&format!("haltkick: {failure}"));
         failure.exit

@@ -40,6 +40,7 @@ pub use haltkick_sim::machine as machines;
 pub use host::affinity::allowed_cpus;
 pub use host::error::RunError;
 pub use host::pmu::CacheEvents;
+pub use host::sandbox::{confine_process, disable_sandbox, is_sandboxed, sandbox_filters};
 pub use host::text::printable;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};

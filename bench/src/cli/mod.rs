@@ -41,6 +41,9 @@ Examples:
 #[command(name = "haltkick", version, styles = STYLES, after_help = closing_words(),
           max_term_width = 100)]
 pub(crate) struct Cli {
+    /// Leave out the walls around threads that run guests, to look for a fault or to attach a debugger; records say so
+    #[arg(long, global = true, hide_short_help = true)]
+    pub(crate) no_sandbox: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -144,6 +147,9 @@ pub(crate) struct RunArgs {
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     pub(crate) guest: Option<PathBuf>,
+    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
+    #[arg(long, requires = "guest", help_heading = "Machine")]
+    pub(crate) trust_image: bool,
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of a guest of ours; --duration is a limit then, --memory the
     /// guest's [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
     #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
@@ -234,6 +240,9 @@ pub(crate) struct BenchArgs {
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
+    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
+    #[arg(long, requires = "guest")]
+    pub(crate) trust_image: bool,
 }
 
 const COMPARE_EXAMPLES: &str = "\

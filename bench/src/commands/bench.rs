@@ -46,7 +46,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         output::data(&Experiment::parse(source)?.source.text)?;
         return Ok(Exit::Done);
     }
-    let job = Job::new(source, &args.overrides, args.guest.as_deref())?;
+    let job = Job::new(source, &args.overrides, (args.guest.as_deref(), args.trust_image))?;
     if args.list_cells {
         return list_cells(args, name, &job);
     }
@@ -67,7 +67,7 @@ struct Job {
 }
 
 impl Job {
-    fn new(source: Source, overrides: &Overrides, guest: Option<&Path>) -> Result<Self> {
+    fn new(source: Source, overrides: &Overrides, (guest, trusted): (Option<&Path>, bool)) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
         experiment.apply(overrides)?;
         let image = guest_image::load(guest)?;
@@ -83,6 +83,10 @@ impl Job {
         }
         let supply = Supply { image: &image, allowed: &allowed };
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
+        guest_image::check_trust(guest, trusted, plan.cells().map(|cell| cell.config.engine))?;
+        // A QEMU that is given the image looks into this process.
+        let readable = plan.cells().any(|cell| matches!(cell.config.engine, haltkick_vmm::Engine::Qemu(_)));
+        haltkick_vmm::confine_process(readable)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
     }
 
@@ -146,7 +150,7 @@ fn measure(
 /// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
 pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
-        let job = job_of(path, None)?;
+        let job = job_of(path, (None, false))?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
             return Err(Failure::usage(format!(
@@ -155,7 +159,7 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
         }
         (job, Directory::reopen(path)?, directory::read_records(path)?)
     } else {
-        (Job::new(Source::find(name)?, overrides, None)?, Directory::create(path)?, vec![])
+        (Job::new(Source::find(name)?, overrides, (None, false))?, Directory::create(path)?, vec![])
     };
     let rule = job.rule(None, None, None);
     let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
@@ -213,13 +217,13 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
              --max-time, --retry-disturbed, --strict, --guest and --format go with it",
         ));
     }
-    let job = job_of(path, args.guest.as_deref())?;
+    let job = job_of(path, (args.guest.as_deref(), args.trust_image))?;
     let directory = Directory::reopen(path)?;
     run_all(args, &job, directory, directory::read_records(path)?)
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
-fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
+fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
     let manifest = Manifest::read(path)?;
     let complain =
         |message: String| Failure::usage(format!("{}: {message}", path.join(directory::MANIFEST).display()));
@@ -236,7 +240,7 @@ fn job_of(path: &Path, guest: Option<&Path>) -> Result<Job> {
     let hash = |facts: &std::collections::BTreeMap<String, Fact>| {
         facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
     };
-    if hash(&manifest.facts) != hash(&facts::all(guest)) {
+    if hash(&manifest.facts) != hash(&facts::all(guest.0)) {
         return Err(complain("was begun with another guest image: give that one with --guest".into()));
     }
     Ok(job)

@@ -42,6 +42,7 @@ impl Record {
             place: context.place,
             config: echo(config, outcome, &mut why),
             host: context.host,
+            sandbox: Some(haltkick_vmm::is_sandboxed()),
             timing: timing(config, outcome, &mut why),
             lock_cost: lock_cost(config, outcome, &mut why),
             totals,

@@ -36,6 +36,7 @@ pub(crate) fn record(
         started: context.started,
         config: echo(config, linux, outcome),
         host: context.host,
+        sandbox: haltkick_vmm::is_sandboxed(),
         end,
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,

@@ -25,6 +25,8 @@ pub(crate) struct LinuxRecord {
     pub(crate) config: Config,
     /// Where it ran, in short.
     pub(crate) host: Host,
+    /// Whether threads that ran vCPUs were walled in, and the process had given up its privileges.
+    pub(crate) sandbox: bool,
     /// "power-off", "reset", "panic", "time-limit" or "failed".
     pub(crate) end: &'static str,
     /// Whether the guest switched itself off.

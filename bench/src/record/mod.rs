@@ -44,6 +44,10 @@ pub(crate) struct Record {
     pub(crate) config: Config,
     /// Where it ran, in short; an experiment's manifest.json has all of it.
     pub(crate) host: Host,
+    /// Whether threads that ran vCPUs were walled in, and the process had given up its privileges; null in records older than
+    /// the walls.
+    #[serde(default)]
+    pub(crate) sandbox: Option<bool>,
     /// How the run went.
     pub(crate) timing: Timing,
     /// The lock's uncontended cost.

@@ -101,6 +101,7 @@ fn the_doctor_answers_in_json_that_keeps_to_its_schema() {
     assert_valid("doctor", &value);
     let findings = value["findings"].as_array().unwrap();
     assert!(findings.len() >= 15, "{} findings", findings.len());
+    assert!(findings.iter().any(|finding| finding["name"] == "sandbox"), "nothing is said of the walls");
     for finding in findings {
         assert!(!finding["why"].as_str().unwrap().is_empty(), "{finding}");
         assert!(finding["value"].is_string() || finding["level"] == "unknown", "{finding}");

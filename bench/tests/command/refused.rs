@@ -10,6 +10,7 @@ trials![
     a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are,
     values_that_cannot_be_read_are_refused_with_a_hint,
     an_unreadable_or_foreign_guest_is_refused,
+    the_code_of_a_file_runs_in_this_process_only_if_somebody_trusts_it,
     a_lock_without_a_form_is_refused_and_those_that_have_it_are_named,
     nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named,
     what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_included,
@@ -124,6 +125,20 @@ fn an_unreadable_or_foreign_guest_is_refused() {
         assert!(message.starts_with(&format!("haltkick: guest image {path}: ")), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
+}
+
+fn the_code_of_a_file_runs_in_this_process_only_if_somebody_trusts_it() {
+    let path = scratch("trusted-guest").join("image");
+    std::fs::write(&path, haltkick_vmm::Image::embedded_elf()).unwrap();
+    let guest = ["--guest", path.to_str().unwrap()];
+    let run = ["run", "--engine", "threads", "--no-ideal", "--duration", "20ms"];
+    for command in [&run[..], &["bench", "overcommit", "--quick", "--set", "engine=threads"]] {
+        let message = refusal(&[command, &guest].concat());
+        assert!(message.contains("with all your rights") && message.contains("--trust-image"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    let trusted = haltkick(&[&run[..], &guest, &["--trust-image"]].concat());
+    assert!([0, 7].contains(&code(&trusted)), "{}", crate::support::stderr(&trusted));
 }
 
 fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {

@@ -14,6 +14,8 @@ trials![
     a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told,
     a_record_without_a_value_says_why,
     a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record,
+    the_record_says_whether_there_were_walls,
+    guests_that_have_files_enough_each_but_not_together_are_refused_or_get_more,
     a_guest_that_dies_is_named_and_leaves_the_record_of_the_other,
     a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much,
 ];
@@ -166,5 +168,32 @@ fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_mu
     let warnings = record["warnings"].as_array().unwrap();
     assert!(warnings.iter().any(|warning| warning["code"] == "busy-neighbour"), "{warnings:?}");
     assert_eq!(code(&output), 7, "a run by itself is the headline");
+    Ok(())
+}
+
+fn guests_that_have_files_enough_each_but_not_together_are_refused_or_get_more() -> Tested {
+    kvm()?;
+    let arguments =
+        "run --sched vmm --lock none --pv off --no-ideal --duration 20ms --vm vcpus=150 --vm vcpus=150";
+    let script = format!("ulimit -n 300 && exec {} {arguments}", env!("CARGO_BIN_EXE_haltkick"));
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("there is a shell");
+    let message = stderr(&output);
+    // A privileged user raises the limit; nobody finds out in the middle.
+    match code(&output) {
+        0 | 7 => {}
+        code => assert!(code == 4 && message.contains("open files"), "{code}: {message}"),
+    }
+    Ok(())
+}
+
+fn the_record_says_whether_there_were_walls() -> Tested {
+    kvm()?;
+    let run = ["run", "--no-ideal", "--duration", "20ms", "--format", "json"];
+    for (options, expected) in [(&[][..], true), (&["--no-sandbox"], false)] {
+        let output = haltkick(&[&run[..], options].concat());
+        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+        let record: Value = serde_json::from_str(&stdout(&output)).expect("one record");
+        assert_eq!(record["sandbox"], expected);
+    }
     Ok(())
 }

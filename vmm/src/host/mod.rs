@@ -10,6 +10,7 @@ pub(crate) mod mapping;
 pub(crate) mod panics;
 pub(crate) mod pmu;
 pub(crate) mod random;
+pub(crate) mod sandbox;
 pub(crate) mod signal;
 #[cfg_attr(not(feature = "bpf"), path = "switch_probe/absent.rs")]
 pub(crate) mod switch_probe;

@@ -28,12 +28,13 @@ fn kick_set() -> libc::sigset_t {
 }
 
 /// Blocks all signals in the calling thread: kicks because they are opened in KVM_RUN only, the others because
-/// they are the main thread's business.
+/// they are the main thread's business. Not SIGSYS, by which a system call that was refused explains itself.
 pub(crate) fn block_all() {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigfillset` initialises the set; changing the calling thread's mask touches no memory of ours.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
+        libc::sigdelset(set.as_mut_ptr(), libc::SIGSYS);
         libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
     }
 }

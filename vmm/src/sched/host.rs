@@ -14,9 +14,9 @@ use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::{lock, unlocked};
-use crate::host::panics;
 use crate::host::signal::{self, KickTimer, Thread};
 use crate::host::switches::ThreadDoes;
+use crate::host::{panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
@@ -213,6 +213,7 @@ impl<'a> HostThreads<'a> {
         let mut descheduler = self.descheduler(vcpu.id)?;
         let observer = Observer::new(self.run.notes, vcpu.id);
         let mut observer = observer.map_err(system("create a sampling timer"))?;
+        sandbox::confine_runner()?;
         observer.runs(self.run.number_of(vcpu.id), None, now_ns());
         while !self.run.stopping() {
             observer.enters(now_ns);

@@ -6,7 +6,7 @@ pub(crate) mod deschedule;
 mod fair_queue;
 pub(crate) mod guest_run;
 mod halts;
-#[cfg(any(test, fuzzing))]
+#[cfg(test)]
 pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;

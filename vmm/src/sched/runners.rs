@@ -9,8 +9,8 @@ use crate::host::affinity;
 use crate::host::clock::now_ns;
 use crate::host::error::{RunError, system};
 use crate::host::locks::{lock, wait};
-use crate::host::panics;
 use crate::host::signal::{self, KickTimer, Thread};
+use crate::host::{panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
@@ -119,6 +119,7 @@ impl<'a> Runners<'a> {
             Observer::new(self.core.guests[0].notes, runner).map_err(system("create a sampling timer"))?;
         let mut pcpu = Pcpu::new(cpu, slice, self.core.injector(runner), observer);
         lock(&self.threads).push(Thread::current());
+        sandbox::confine_runner()?;
         let mut next = None;
         while let Some(mut task) = match next.take() {
             Some(task) => Some(task),

@@ -13,7 +13,23 @@ pub(super) fn findings() -> Vec<Finding> {
     let mut findings = vec![kvm_device(), vendor_module(), pcpus()];
     findings.extend(measured());
     findings.push(preempted_hint());
+    findings.push(sandbox());
     findings
+}
+
+fn sandbox() -> Finding {
+    let in_force = match (haltkick_vmm::is_sandboxed(), haltkick_vmm::sandbox_filters()) {
+        (true, Ok(())) => Ok("system calls filtered, no new privileges, no core dumps".to_owned()),
+        (true, Err(reason)) => {
+            Ok(format!("no filter of system calls ({reason}); no new privileges, no core dumps"))
+        }
+        (false, _) => Ok("none (--no-sandbox)".to_owned()),
+    };
+    let why = "walls around threads that run guests, in case a guest gets hold of one";
+    Finding::of_fact("sandbox", in_force, why, |value| match value.starts_with("system calls filtered") {
+        true => (Level::Good, None),
+        false => (Level::Note, None),
+    })
 }
 
 fn kvm_device() -> Finding {

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         marker: args.marker.clone().unwrap_or_else(|| DEFAULT_MARKER.into()),
         limit: args.settings.given("window").map(Value::time),
     };
+    haltkick_vmm::confine_process(false)?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let console = Box::new(|line: &str| output::pass_on(&printable(line)));

@@ -27,12 +27,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let config = settings(args)?
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    guest_image::check_trust(args.guest.as_deref(), args.trust_image, std::iter::once(config.engine))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&config, &image)?;
     let instruments = instruments(args)?;
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
+    // A profiler that was asked for, and a QEMU that is given the image, look into this process.
+    haltkick_vmm::confine_process(args.perf_map || matches!(config.engine, haltkick_vmm::Engine::Qemu(_)))?;
     let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let config = calibrated(config, &image)?;
     guests::run(args, &config, &image, &instruments, trace_file)
