@@ -17,10 +17,9 @@ use crate::cli::ReproducedOn;
 
 /// All rows of this host, or of simulated machines, in the order of the table.
 pub(super) fn rows(on: ReproducedOn) -> impl Iterator<Item = &'static Row> {
-    let here = [qspinlock::ROWS, fault::ROWS, grant::ROWS, osq::ROWS, unfair::ROWS];
-    let rows: &[&[Row]] = match on {
-        ReproducedOn::Kvm => &here,
-        ReproducedOn::Sim => &[simulated::ROWS],
+    let rows = match on {
+        ReproducedOn::Kvm => vec![qspinlock::ROWS, fault::ROWS, grant::ROWS, osq::ROWS, unfair::ROWS],
+        ReproducedOn::Sim => vec![simulated::ROWS],
     };
-    rows.to_vec().into_iter().flatten()
+    rows.into_iter().flatten()
 }

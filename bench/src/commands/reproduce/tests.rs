@@ -176,7 +176,12 @@ fn the_table_tells_what_speaks_against_its_figures() {
 
 #[test]
 fn an_unknown_seed_is_refused() {
-    assert!(chosen(&["qspinlok".into()], ReproducedOn::Kvm).unwrap_err().message.contains("did you mean 'qspinlock'?"));
+    assert!(
+        chosen(&["qspinlok".into()], ReproducedOn::Kvm)
+            .unwrap_err()
+            .message
+            .contains("did you mean 'qspinlock'?")
+    );
     assert_eq!(chosen(&[], ReproducedOn::Kvm).unwrap()[0], "qspinlock");
 }
 
