@@ -324,6 +324,12 @@ impl<'a> Simulated<'a> {
             turn
         };
         let (guest, id) = (task.guest, task.vcpu.id);
+        if let Exit::Kick(woken) = exit
+            && woken < guest.vcpus
+        {
+            // It is ready now, and says so.
+            Self::host_wrote(&mut state.board, guest, woken);
+        }
         let slot = &mut state.slots[index];
         match turn {
             None => {
