@@ -15,7 +15,6 @@ use haltkick_locks::CachePadded;
 
 use crate::cpu::percpu::cpu;
 use crate::cpu::time::now;
-use crate::traps::mmu;
 
 /// Handles an interrupt that was sent at this time.
 pub(crate) type Handler = fn(u64);
@@ -68,11 +67,10 @@ pub(crate) fn held_off<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Interrupts vCPU `cpu`.
-pub(crate) fn send(cpu: usize) {
+/// vCPU `cpu` is about to be interrupted, by [`mmu::interrupt`](super::mmu::interrupt).
+pub(super) fn sending(cpu: usize) {
     // Relaxed: what counts is the time, and the interrupt comes after it. Fails if another one has not been taken yet.
     let _ = LINES[cpu].sent.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
-    mmu::interrupt(cpu);
 }
 
 /// What the interrupted code calls without knowing.

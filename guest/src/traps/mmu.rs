@@ -13,6 +13,7 @@ use haltkick_hypercalls::{STALE_ALL, STALE_INTERRUPT};
 use crate::cpu::percpu;
 use crate::monitor::hypercall;
 use crate::traps::exceptions::{SERVICE_INVALIDATE_PAGE, SERVICE_LOAD_CR3};
+use crate::traps::interrupts;
 
 fn in_ring_0() -> bool {
     let selector: u32;
@@ -53,8 +54,9 @@ fn next_ticket() -> u64 {
     TICKETS.fetch_add(1, Ordering::SeqCst) + 1
 }
 
-/// Interrupts vCPU `cpu`, as soon as it is in the guest; see [`interrupts`](super::interrupts).
+/// Interrupts vCPU `cpu`, as soon as it is in the guest: see [`interrupts`].
 pub(crate) fn interrupt(cpu: usize) {
+    interrupts::sending(cpu);
     let invalidation = &percpu::area(cpu).invalidation;
     // First what, then that: as in `invalidate_others`.
     invalidation.stale.fetch_or(STALE_INTERRUPT, Ordering::SeqCst);

@@ -24,7 +24,7 @@ use crate::lock::registry::workload;
 use crate::observe::events::{INTERRUPT_EVENTS, Interrupt};
 use crate::observe::histogram::record_between;
 use crate::observe::stamp::Stamps;
-use crate::traps::interrupts;
+use crate::traps::{interrupts, mmu};
 use crate::work::choice::{Choices, dice};
 
 workload! {
@@ -66,7 +66,7 @@ fn device() {
         // A sign of life for whoever watches.
         this().activity.since_tsc.store(now(), Ordering::Relaxed);
         if others > 0 {
-            interrupts::send(1 + random.below(others) as usize);
+            mmu::interrupt(1 + random.below(others) as usize);
         }
     }
 }
@@ -130,10 +130,10 @@ fn selftest() {
     });
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
         let before = taken();
-        interrupts::send(cpu());
+        mmu::interrupt(cpu());
         assert!(taken() == before + 1, "an interrupt was not taken at once");
         Guest.wait(|| {
-            interrupts::send(cpu());
+            mmu::interrupt(cpu());
             assert!(taken() == before + 1, "interrupted between the look and the sleep");
             false
         });
