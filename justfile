@@ -124,6 +124,14 @@ shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
     @echo "target/shuffled/x86_64-unknown-none/guest/haltkick-guest"
 
+# Arbitrary bytes for one part of the VMM (scheduler, image, kernel, qemu, shared), so many times.
+fuzz TARGET EXECUTIONS="1000000": setup
+    HALTKICK_FUZZ_EXECUTIONS={{ EXECUTIONS }} cargo test --release --package haltkick-vmm --lib -- fuzz_{{ TARGET }} --nocapture
+
+# The same for all of them, each for so many minutes.
+fuzz-all MINUTES="1": setup
+    HALTKICK_FUZZ_SECONDS=$(({{ MINUTES }} * 60)) cargo test --release --package haltkick-vmm --lib -- fuzz_ --nocapture --test-threads 1
+
 # Guests with their assertions and overflow checks (`just test-host` runs them as they are measured).
 test-checked: setup
     HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads

@@ -387,3 +387,40 @@ fn events(path: &Path, file: &object::File<'_>) -> Result<Vec<String>, RunError>
     }
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fuzz::{edited, fuzz};
+
+    #[test]
+    fn fuzz_image_any_file_is_refused_or_can_be_asked_anything() {
+        let whole = Image::embedded_elf().to_vec();
+        let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+        let refused = |bytes: Vec<u8>| match parse(Path::new("fuzzed"), Cow::Owned(bytes)) {
+            Err(error) => assert!(!error.to_string().chars().any(char::is_control), "{error}"),
+            Ok(image) => {
+                for address in [image.entry, image.vector_stubs, 0, u64::MAX] {
+                    _ = image.symbols().describe(address);
+                    _ = image.bytes_at(address, 16);
+                }
+                for lock in 0..image.locks.len().min(3) {
+                    _ = image.edits(lock, false);
+                    _ = image.edits(lock, true);
+                }
+            }
+        };
+        fuzz("image", 64, |bytes| {
+            // In the headers of file and segments, in those of sections, or anywhere.
+            let (kind, edits) = bytes.split_first().map_or((0, bytes), |(kind, edits)| (kind % 3, edits));
+            match kind {
+                0 => {
+                    let head = edited(&whole[..64 + 4 * 56], edits, 0);
+                    refused([&head, &whole[head.len()..]].concat());
+                }
+                1 => refused(edited(&whole, edits, sections)),
+                _ => refused(edited(&whole, edits, 0)),
+            }
+        });
+    }
+}

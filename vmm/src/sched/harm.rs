@@ -479,7 +479,7 @@ fn check_share(setting: Setting, shares: &Shares) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::random::SplitMix;
+    use crate::host::fuzz::fuzz;
 
     fn settings() -> impl Iterator<Item = Setting> {
         (0..64_u32).map(|choice| Setting {
@@ -508,12 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_guest_gets_its_share_whatever_the_others_do_and_say() {
-        for seed in 0..1000 {
-            let mut random = SplitMix::new(seed);
-            let length = 1 + random.next() % 8192;
-            let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-            execute(&bytes);
-        }
+    fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_the_others_do_and_say() {
+        fuzz("scheduler", 8192, execute);
     }
 }

@@ -290,6 +290,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
+    use crate::host::fuzz::{edited, fuzz};
 
     const MEMORY: u64 = 32 << 20;
 
@@ -358,6 +359,18 @@ mod tests {
             let refused = loaded(&elf(headers, kind, bytes)).map(|kernel| kernel.end).unwrap_err();
             assert!(refused.contains("program headers"), "{headers} of {bytes} bytes: {refused}");
         }
+    }
+
+    #[test]
+    fn fuzz_kernel_any_file_is_refused_or_loaded() {
+        fuzz("kernel", 256, |bytes| {
+            let (kind, edits) = bytes.split_first().map_or((0, bytes), |(kind, edits)| (kind % 3, edits));
+            _ = match kind {
+                0 => loaded(&edited(&bz_image(HIGH_MEMORY, 1 << 20), edits, 0x1f1)),
+                1 => loaded(&edited(&elf(5, 1, 64), edits, 0)),
+                _ => loaded(edits),
+            };
+        });
     }
 
     #[test]
