@@ -212,11 +212,13 @@ impl<M: Memory> Board<M> {
     /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
     /// that takes is a part of what the exit costs.
     pub fn drain(&mut self, slot: u32) {
+        let at_ps = self.now_ps.max(self.slots[slot as usize].at_ps);
         while let Some(store) = self.fabric.buffers[slot as usize].pop() {
-            self.fabric.memory.store(store.physical, store.bytes, store.value);
+            // First those that are parked, whose last rounds saw what was there before.
             for watcher in self.fabric.lines.seize(slot, store.line()) {
-                self.wake(watcher, store.line());
+                self.wake_at(watcher, store.line(), at_ps);
             }
+            self.fabric.memory.store(store.physical, store.bytes, store.value);
         }
     }
 

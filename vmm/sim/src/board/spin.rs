@@ -165,11 +165,16 @@ impl<M: Memory> Board<M> {
 
     /// A line that a parked CPU reads is lost, or written: it goes on with the first round that reads it after that.
     pub(super) fn wake(&mut self, slot: u32, line: u64) {
+        self.wake_at(slot, line, self.now_ps);
+    }
+
+    /// The same, where that happens at a time which the board has not come to yet.
+    pub(super) fn wake_at(&mut self, slot: u32, line: u64, at_ps: u64) {
         let Some(parked) = &self.slots[slot as usize].parked else { return };
         let after_ps = parked.reads.iter().find(|read| read.0 == line).map_or(0, |read| read.1);
-        let rounds = self.now_ps.saturating_sub(parked.since_ps + after_ps).div_ceil(parked.round_ps);
+        let rounds = at_ps.saturating_sub(parked.since_ps + after_ps).div_ceil(parked.round_ps);
         self.unpark(slot, rounds);
-        self.schedule(slot, self.now_ps.max(self.slots[slot as usize].at_ps));
+        self.schedule(slot, at_ps.max(self.slots[slot as usize].at_ps));
     }
 
     /// The CPU of a slot goes on, if it is parked: with the last round that begins until `at_ps`.
