@@ -62,8 +62,8 @@ impl Alarm {
 enum Doing<'a> {
     /// It is idle, since this time, and was to look again at that one.
     Idle { since_ps: u64 },
-    /// It is on its way to this vCPU: wakes up, or changes vCPUs.
-    Changes(Box<Task<'a>>),
+    /// It is on its way to this vCPU: wakes up, or changes vCPUs, which has been the vCPU's own time since then.
+    Changes { task: Box<Task<'a>>, since_ps: Option<u64> },
     /// It runs this one, whose turn began at this time.
     Runs { task: Box<Task<'a>>, began_ns: u64 },
     /// The run is over.
@@ -177,7 +177,7 @@ impl<'a> Simulated<'a> {
                     task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
                     self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, began_ns);
                 }
-                Doing::Changes(task) => self.core.give_back(task),
+                Doing::Changes { task, .. } => self.core.give_back(task),
                 Doing::Idle { .. } | Doing::Ended => {}
             }
         }
@@ -188,7 +188,7 @@ impl<'a> Simulated<'a> {
         let state = self.state.borrow();
         let under_way = state.slots.iter().map(|slot| match slot.doing {
             Doing::Runs { began_ns, .. } => state.now_ps.saturating_sub(began_ns * PS),
-            Doing::Idle { .. } | Doing::Changes(_) | Doing::Ended => 0,
+            Doing::Idle { .. } | Doing::Changes { .. } | Doing::Ended => 0,
         });
         Duration::from_nanos((state.busy_ps + under_way.sum::<u64>()) / PS)
     }
@@ -229,7 +229,7 @@ impl<'a> Simulated<'a> {
             Next::Runs(task) => {
                 let guest = &self.machine.costs.guest;
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
-                slot.doing = Doing::Changes(task);
+                slot.doing = Doing::Changes { task, since_ps: None };
                 state.due.push(Reverse((at_ps + guest.wake_ps + deep_ps, Due::Begins(index))));
             }
             Next::Idles(queue, until_ns) => {
@@ -257,10 +257,12 @@ impl<'a> Simulated<'a> {
     /// The turn of the vCPU that the pCPU was on its way to begins.
     fn begins(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let slot = &mut state.slots[index];
-        let Doing::Changes(mut task) = std::mem::replace(&mut slot.doing, Doing::Ended) else { return };
+        let Doing::Changes { mut task, since_ps } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
+            return;
+        };
         task.last_pcpu = Some(slot.cpu);
         let began_ns = at_ps / PS;
-        self.core.begin_turn(&mut task, &mut slot.pcpu, began_ns);
+        self.core.begin_turn(&mut task, &mut slot.pcpu, since_ps.map_or(began_ns, |since_ps| since_ps / PS));
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Some(mut cpu) = task.vcpu.take_simulated() {
@@ -380,7 +382,7 @@ impl<'a> Simulated<'a> {
         };
         match next {
             Next::Runs(task) => {
-                slot.doing = Doing::Changes(task);
+                slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
                 state.due.push(Reverse((at_ps + self.machine.costs.guest.switch_ps, Due::Begins(index))));
             }
             Next::Idles(queue, until_ns) => {

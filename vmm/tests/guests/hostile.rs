@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("with_a_grace_no_slice_ends_in_a_section_that_the_grace_suffices_for", grace),
         Trial::test("a_vcpu_that_always_claims_to_hold_a_lock_gets_no_more_than_its_share", liar),
         Trial::test("a_directed_yield_runs_exactly_the_vcpu_that_it_names", directed_yields),
+        Trial::test("a_vcpu_that_is_always_yielded_to_starves_none_of_its_own_guest", feeders),
         Trial::test("a_kick_hands_its_pcpu_to_the_vcpu_that_it_wakes_if_asked_to", kick_yields),
         Trial::test("a_lock_that_minds_the_end_of_the_slice_gives_the_rest_of_it_back", minds_the_slice),
     ];
@@ -109,7 +110,8 @@ fn liar() -> Check {
 fn directed_yields() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     let workload = "selftest-yield".into();
-    let outcome = start(&RunConfig { cpus, lock: "none".into(), workload, pv: false, ..config() })?;
+    // Two, which take turns: one that is named although it has had more than others is not next.
+    let outcome = start(&RunConfig { vcpus: 2, cpus, lock: "none".into(), workload, pv: false, ..config() })?;
     let yields = acquisitions(&outcome);
     check(yields > 0, || "nobody yielded".into())?;
     let not_named: u64 = outcome
@@ -126,6 +128,16 @@ fn directed_yields() -> Check {
     })?;
     let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
     check(handed + preemptions >= yields, || format!("{yields} yields, {handed} handed over"))
+}
+
+fn feeders() -> Check {
+    let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
+    let workload = "selftest-feeder".into();
+    let outcome = start(&RunConfig { vcpus: 4, cpus, lock: "none".into(), workload, pv: false, ..config() })?;
+    let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
+    // vCPU 1, which vCPU 0 always yields to, and those that nobody yields to: a third each.
+    let least = run_ns.iter().sum::<u64>() / 6;
+    check(run_ns[2..].iter().all(|ns| *ns >= least), || format!("{run_ns:?} ns"))
 }
 
 fn kick_yields() -> Check {
