@@ -115,6 +115,32 @@ fn cpus_whose_page_walks_happen_at_the_same_moments_all_get_through() {
 }
 
 #[test]
+fn an_instruction_that_begins_anew_does_not_pay_again_for_what_it_had() {
+    const ROUNDS: u64 = 200;
+    // loop: mov cr3, rax; mov rbx, [rdi]; mov [rdx], rsi; dec rsi; jnz loop: a walk whose lines all have, and then a line that
+    // the neighbour has just written. All do so at the same moments: nobody is ever early.
+    let program = [0x0f, 0x22, 0xd8, 0x48, 0x8b, 0x1f, 0x48, 0x89, 0x32, 0x48, 0xff, 0xce, 0x75, 0xf2];
+    let mut boards = Boards::with("skylake-8s", &[(CODE, &program)]);
+    let cpus = 24;
+    for slot in 0..cpus {
+        let line = |number: u32| DATA + u64::from(number % cpus) * 64;
+        let general = [
+            (General::Rax, harness::PML4),
+            (General::Rdi, line(slot)),
+            (General::Rdx, line(slot + 1)),
+            (General::Rsi, ROUNDS),
+        ];
+        boards.start(slot, Ring::Zero, CODE, &general);
+    }
+    // Two lines of its own a round, and some of the tables' for all at the beginning.
+    let most_ps = (ROUNDS * 4 + 10 * u64::from(cpus)) * boards.far_ps();
+    boards.finish(cpus as usize, most_ps);
+    for slot in 0..u64::from(cpus) {
+        assert_eq!(boards.word(DATA + slot * 64), 1, "the last store of CPU {slot}'s neighbour");
+    }
+}
+
+#[test]
 fn an_alarm_that_rings_while_a_cpu_waits_for_a_line_stops_it_when_the_line_has_come() {
     const AT_PS: u64 = 20 * MICROSECOND;
     // loop: mov [rdi], rsi; mfence; jmp loop
