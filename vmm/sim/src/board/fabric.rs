@@ -330,6 +330,18 @@ impl<M: Memory> Fabric<M> {
         }
     }
 
+    /// No memory is there, and no core has a line of it: loads see zero, stores are lost.
+    #[cold]
+    fn outside(&mut self, now: Moment) -> Verdict {
+        if self.running.dry {
+            return self.stop(now, Why::Turn);
+        }
+        self.is_loud();
+        self.buffered = None;
+        self.charge(now, self.machine.costs.line.memory_ps);
+        Verdict::Go
+    }
+
     fn atomic(&mut self, now: Moment, line: u64) -> Verdict {
         if self.running.dry {
             return self.stop(now, Why::Turn);
@@ -349,6 +361,7 @@ impl<M: Memory> Bus for Fabric<M> {
         let line = line / LINE_BYTES;
         match access {
             Access::Fetch => Verdict::Go,
+            _ if !self.lines.exists(line) => self.outside(now),
             Access::Walk | Access::Read => self.read(now, line),
             Access::Write => self.write(now, line),
             Access::Modify => self.modify(now, line),

@@ -21,14 +21,20 @@ pub trait Memory {
 
 impl Memory for Ram {
     fn load(&self, physical: u64, bytes: usize) -> u64 {
-        Self::load(self, physical, bytes)
+        if is_inside(self, physical, bytes) { Self::load(self, physical, bytes) } else { 0 }
     }
 
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        Self::store(self, physical, bytes, value);
+        if is_inside(self, physical, bytes) {
+            Self::store(self, physical, bytes, value);
+        }
     }
 
     fn len(&self) -> u64 {
         self.bytes().len() as u64
     }
+}
+
+fn is_inside(ram: &Ram, physical: u64, bytes: usize) -> bool {
+    physical.checked_add(bytes as u64).is_some_and(|end| end <= ram.bytes().len() as u64)
 }

@@ -134,6 +134,13 @@ impl Lines {
         }
     }
 
+    /// Whether there is such a line: memory has an end.
+    #[must_use]
+    #[inline]
+    pub fn exists(&self, line: u64) -> bool {
+        line < (self.chunks.len() * CHUNK) as u64
+    }
+
     /// Transfers that have completed.
     #[must_use]
     pub fn transfers(&self) -> u64 {
@@ -147,7 +154,7 @@ impl Lines {
     }
 
     fn peek(&self, line: u64) -> Option<&Line> {
-        let chunk = self.chunks[line as usize / CHUNK].as_ref()?;
+        let chunk = self.chunks.get(line as usize / CHUNK)?.as_ref()?;
         Some(&chunk[line as usize % CHUNK])
     }
 

@@ -274,6 +274,22 @@ fn a_mark_in_a_table_survives_a_store_of_its_own_cpu_that_still_waits() {
 }
 
 #[test]
+fn an_address_outside_of_memory_holds_nothing_and_ends_nobody() {
+    const PAGE: u64 = 0x1f_0000;
+    // mov [rdi], rbx; mov rax, [rdi]; lock inc qword [rdi]; inc qword [rdi + 64]; add rax, [rdi]
+    let program = [
+        0x48, 0x89, 0x1f, 0x48, 0x8b, 0x07, 0xf0, 0x48, 0xff, 0x07, 0x48, 0xff, 0x47, 0x40, 0x48, 0x03, 0x07,
+    ];
+    for frame in [4 << 20, 1 << 40, 0x000f_ffff_ffff_f000] {
+        let mut boards = Boards::with("cascadelake-2s", &[(CODE, &program)]);
+        boards.board.memory_mut().store(PAGES + (PAGE >> 12) * 8, 8, frame | RIGHTS);
+        boards.start(0, Ring::Three, CODE, &[(General::Rdi, PAGE), (General::Rbx, 7)]);
+        let ends = boards.finish(1, 100 * MICROSECOND);
+        assert_eq!(ends[0].1.general(General::Rax), 0, "{frame:#x}");
+    }
+}
+
+#[test]
 fn exceptions_get_their_frames_through_while_others_have_the_stacks_lines() {
     const EACH: u64 = 200;
     // loop: mov rsp, rdi; int3; mov rsp, rbx; int3; dec rsi; jnz loop
