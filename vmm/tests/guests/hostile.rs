@@ -146,7 +146,8 @@ fn kick_yields() -> Check {
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
     let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
     let kicks: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.kicks.unwrap_or(0)).sum();
-    check(handed == kicks && kicks > 0, || format!("{kicks} sleepers kicked, {handed} handed over"))
+    // One that has had more than others are ready to bear is woken without it.
+    check(handed <= kicks && handed > kicks / 2, || format!("{kicks} sleepers kicked, {handed} handed over"))
 }
 
 fn minds_the_slice() -> Check {
