@@ -1,0 +1,341 @@
+//! Whole guests on simulated machines: nothing here needs `/dev/kvm`, or more than one CPU of the host, and nothing depends on how
+//! busy that is.
+
+mod base;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use haltkick_vmm::machines::{Machine, presets};
+use haltkick_vmm::{
+    ByActivity, Cause, Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Readings,
+    RunConfig, RunError, Sched, Target, run, run_with_readings,
+};
+
+const fn us(microseconds: u64) -> Duration {
+    Duration::from_micros(microseconds)
+}
+
+fn machine(name: &str) -> Arc<Machine> {
+    Arc::new(presets().iter().find(|preset| preset.name == name).expect("it is built in").machine())
+}
+
+/// A lock for a short while under `ratio` vCPUs for each of `cpus` pCPUs.
+fn on(name: &str, cpus: u32, ratio: u32) -> RunConfig {
+    let machine = machine(name);
+    RunConfig {
+        work_rate: Some(machine.work_rate()),
+        simulated: Some(machine),
+        cpus: (0..cpus).collect(),
+        vcpus: cpus * ratio,
+        slice: us(200),
+        warmup: us(50),
+        window: us(1000),
+        ..base::config(Engine::Sim)
+    }
+}
+
+fn small() -> RunConfig {
+    on("ivybridge-ex-4s", 4, 2)
+}
+
+fn start(config: &RunConfig) -> Result<Outcome, RunError> {
+    run(config, &Image::embedded(), &AtomicBool::new(false))
+}
+
+fn done(config: &RunConfig) -> Outcome {
+    start(config).unwrap_or_else(|error| panic!("{} under {}: {error}", config.workload, config.lock))
+}
+
+fn with_readings(config: &RunConfig, instruments: &Instruments) -> (Result<Outcome, RunError>, Readings) {
+    let (image, stop, mut readings) = (Image::embedded(), AtomicBool::new(false), Readings::default());
+    let result = run_with_readings(config, &image, &stop, instruments, &mut readings);
+    (result, readings)
+}
+
+fn sum(by: &ByActivity<u64>) -> u64 {
+    by.holder + by.head + by.waiter + by.halted + by.other
+}
+
+fn exits(outcome: &Outcome, name: &str) -> u64 {
+    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
+}
+
+fn event(outcome: &Outcome, name: &str) -> u64 {
+    outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
+}
+
+/// Whatever it does, on other threads at the same time.
+fn on_a_busy_host<R>(what: impl FnOnce() -> R) -> R {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            // Relaxed: they only have to end some time.
+            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+        }
+        let result = what();
+        over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn a_run_depends_on_its_seed_and_on_nothing_else() {
+    let random = Deschedule {
+        target: Target::Random,
+        how_often: HowOften::PerSecond(20_000.0),
+        length: us(100),
+        at: None,
+    };
+    for (lock, pv, deschedule) in
+        [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
+    {
+        let config = RunConfig { lock: lock.into(), pv, deschedule, window: us(2000), ..small() };
+        let all = |config: &RunConfig| format!("{:#?}", done(config));
+        let first = all(&config);
+        assert!(first.contains("acquisitions") && first.contains("buckets"));
+        assert_eq!(all(&config), first, "{lock}: twice the same");
+        assert_eq!(on_a_busy_host(|| all(&config)), first, "{lock}: on a busy host");
+        assert_ne!(all(&RunConfig { seed: 2, ..config }), first, "{lock}: another seed");
+    }
+}
+
+#[test]
+fn every_form_of_every_lock_excludes_on_64_pcpus() {
+    // Schemes of page faults guard no sections.
+    let image = Image::embedded();
+    let locks = image.locks.iter().filter(|lock| lock.is_lock_free() || !lock.serves_faults());
+    let forms = locks.flat_map(|lock| [(lock, lock.has_native(), false), (lock, lock.has_paravirt(), true)]);
+    let mut seen = 0;
+    for (number, (lock, _, pv)) in forms.filter(|(_, has, _)| *has).enumerate() {
+        // Both ratios for every lock would take minutes; its two forms get one each.
+        let ratio = 1 + number as u32 % 2;
+        let lock_name = lock.name.clone();
+        let config = RunConfig { lock: lock_name, pv, window: us(200), ..on("skylake-8s", 64, ratio) };
+        let outcome = done(&config);
+        let text = format!("{} pv {pv} ratio {ratio}", lock.name);
+        assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{text}");
+        assert!(outcome.acquisitions() > 0, "{text}: nothing was done");
+        assert_eq!(outcome.vcpus.len(), 64 * ratio as usize);
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen} forms are too few for the image");
+}
+
+#[test]
+fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
+    for (lock, pv) in [("ticket", false), ("tas", false)] {
+        let config = RunConfig { lock: lock.into(), pv, ..on("ivybridge-ex-4s", 4, 3) };
+        let outcome = done(&config);
+        let all_ns = outcome.window.as_nanos() as u64 * outcome.vcpus.len() as u64;
+        let ran_ns: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns.expect("it is known")).sum();
+        let off_ns = sum(&outcome.preempted_ns.expect("it is attributed"));
+        // A nanosecond is lost where a turn begins or ends.
+        let most = 2 * outcome.vcpus.iter().map(|vcpu| vcpu.preemptions + 1).sum::<u64>();
+        assert!((ran_ns + off_ns).abs_diff(all_ns) <= most, "{lock}: {ran_ns} + {off_ns} of {all_ns} ns");
+        assert!(
+            off_ns > all_ns / 2,
+            "{lock}: three vCPUs for each pCPU, and {off_ns} ns of {all_ns} without one"
+        );
+    }
+}
+
+#[test]
+fn a_holder_and_the_first_of_a_queue_are_taken_off_on_purpose() {
+    for target in [Target::Holder, Target::Head] {
+        let how_often = HowOften::PerSecond(20_000.0);
+        let deschedule = Some(Deschedule { target, how_often, length: us(100), at: None });
+        let config = RunConfig { deschedule, hold: us(5), think: us(5), window: us(2000), ..small() };
+        let outcome = done(&RunConfig { pv: false, ..config });
+        let injected = outcome.injected.expect("it was asked for");
+        let hit = if target == Target::Holder { injected.holder } else { injected.head };
+        assert!(hit > 0, "{target:?}: {injected:?}");
+        assert_eq!(sum(&injected), hit, "{target:?}: nobody else was hit: {injected:?}");
+    }
+}
+
+#[test]
+fn page_faults_are_served_and_stale_translations_dropped() {
+    let memory = || RunConfig { memory_bytes: 16 << 20, pv: false, lock: "none".into(), ..small() };
+    let faults = done(&RunConfig { workload: "selftest-page-fault".into(), ..memory() });
+    assert!(faults.acquisitions() > 0 && exits(&faults, "invalidate") > 0, "{:?}", faults.vm_exits);
+    let refused = done(&RunConfig { workload: "selftest-shootdown".into(), window: us(4000), ..memory() });
+    assert!(refused.acquisitions() > 0, "nobody was refused");
+}
+
+#[test]
+fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
+    for (lock, counter) in
+        [("mmap-sem", "pgfault"), ("speculative", "speculative_pgfault"), ("per-vma", "vma_lock_success")]
+    {
+        let config = RunConfig {
+            workload: "fault-many".into(),
+            lock: lock.into(),
+            pv: true,
+            memory_bytes: 16 << 20,
+            think: Duration::ZERO,
+            ..small()
+        };
+        let outcome = done(&config);
+        let (faults, served) = (event(&outcome, "pgfault"), event(&outcome, counter));
+        assert!(faults > 0 && (1..=faults).contains(&served), "{lock}: {served} of {faults} faults");
+        // Those look at the end at what they have left.
+        let checked = done(&RunConfig { workload: "selftest-memory".into(), ..config.clone() });
+        assert_eq!(checked.lost_updates, Some(0), "{lock}");
+        match start(&RunConfig { workload: "selftest-leak".into(), ..config }) {
+            Err(RunError::GuestPanic { message, .. }) => {
+                assert!(message.contains("1 areas leaked"), "{message}")
+            }
+            other => panic!("{lock}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn sections_without_a_lock_and_short_stacks_are_found() {
+    match start(&RunConfig { workload: "selftest-exclusion".into(), ..small() }) {
+        Err(RunError::ExclusionViolated(_)) => {}
+        other => panic!("{other:?}"),
+    }
+    match start(&RunConfig { workload: "selftest-stack".into(), ..small() }) {
+        Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_panic_and_an_exception_are_reported_with_their_place() {
+    let (panicked, readings) =
+        with_readings(&RunConfig { workload: "selftest-panic".into(), ..small() }, &Instruments::default());
+    match panicked {
+        Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
+            assert_eq!(message, "this is what a panic looks like");
+            assert!(file.ends_with("selftest.rs"), "{file}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(readings.console.contains("about to panic"), "{}", readings.console);
+    match start(&RunConfig { workload: "selftest-exception".into(), ..small() }) {
+        Err(RunError::GuestException { vcpu: 7, vector: 14, location, detail, .. }) => {
+            assert!(
+                location.contains("selftest::exception") && detail.contains("0x10"),
+                "{location}{detail}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hang_and_a_lost_kick_are_explained() {
+    let long = Duration::from_secs(60);
+    let watchdog = Some(Duration::from_millis(50));
+    for (workload, lock, cause) in [
+        ("selftest-hang", "qspinlock", Cause::HolderRuns),
+        ("selftest-lost-kick", "qspinlock", Cause::LostWakeUp),
+    ] {
+        let config = RunConfig {
+            workload: workload.into(),
+            lock: lock.into(),
+            pv: true,
+            window: long,
+            watchdog,
+            ..small()
+        };
+        let (result, readings) = with_readings(&config, &Instruments::default());
+        assert!(matches!(result, Err(RunError::NoProgress(_))), "{workload}: {result:?}");
+        let story = readings.explanation.expect("it is explained");
+        assert_eq!(story.verdict.cause, cause, "{workload}: {story}");
+        assert_eq!(story.vcpus.len(), 8);
+        if cause == Cause::HolderRuns {
+            assert_eq!(story.verdict.vcpu, Some(0), "{story}");
+            assert!(story.to_string().contains("selftest"), "where the holder is: {story}");
+        }
+    }
+}
+
+#[test]
+fn traces_hold_every_section_and_profiles_have_their_samples_where_the_time_goes() {
+    let instruments = Instruments { profile: Some(us(100)), trace: true };
+    let hold = us(2);
+    let config = RunConfig { lock: "tas".into(), pv: false, hold, think: us(6), window: us(4000), ..small() };
+    let config = RunConfig { vcpus: 4, ..config };
+    let (result, readings) = with_readings(&config, &instruments);
+    let outcome = result.expect("it comes to its end");
+    let trace = readings.trace.expect("it was asked for");
+    let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
+    assert!(events > 4, "{events} host events");
+    assert!(sections + dropped >= outcome.acquisitions(), "{sections} of {}", outcome.acquisitions());
+    assert_eq!(trace.implausible_sections(), 0);
+    let profile = readings.profile.expect("it was asked for");
+    let at_work = profile
+        .rows
+        .iter()
+        .filter(|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
+    let at_work: u64 = at_work.map(|row| row.samples).sum();
+    // A sample every 100 us, on average, of 4 pCPUs for 4 ms.
+    assert!((80..320).contains(&profile.samples), "{} samples", profile.samples);
+    assert!(at_work * 2 > profile.samples, "{at_work} of {} samples in the work loop", profile.samples);
+    let again = with_readings(&config, &instruments).1.profile.expect("it was asked for");
+    assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same samples twice");
+}
+
+#[test]
+fn what_a_simulated_machine_cannot_do_is_refused() {
+    let refused = |config: RunConfig| match start(&config) {
+        Err(RunError::Usage(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let config = small();
+    let beside = vec![RunConfig { name: "other".into(), ..config.clone() }];
+    for (config, reason) in [
+        (RunConfig { sched: Sched::Host, ..config.clone() }, "no model of the host's scheduler"),
+        (RunConfig { beside, ..config.clone() }, "several guests"),
+        (RunConfig { pv_backend: PvBackend::Kvm, ..config.clone() }, "put to sleep by the VMM"),
+        (RunConfig { pv_backend: PvBackend::Ipi, ..config.clone() }, "put to sleep by the VMM"),
+        (RunConfig { cpus: vec![0, 120], ..config.clone() }, "CPU 120 does not exist"),
+        (
+            RunConfig { simulated: None, cpus: vec![base::config(Engine::Sim).cpus[0]], ..config.clone() },
+            "needs a machine",
+        ),
+    ] {
+        let text = refused(config);
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
+    for (lock, pv) in [("qspinlock", true), ("mcs", false), ("none", false)] {
+        let mix = Mix {
+            work_sections: Some(500),
+            nested_one_in: 7,
+            long_one_in: 5,
+            long_hold: us(3),
+            ..Mix::default()
+        };
+        let config = RunConfig {
+            workload: "mixed".into(),
+            lock: lock.into(),
+            pv,
+            mix,
+            lock_count: 3,
+            vcpus: 1,
+            hold: us(1),
+            think: us(1),
+            window: Duration::from_secs(60),
+            ..small()
+        };
+        let counts = |outcome: &Outcome| {
+            let sum = |times: &haltkick_vmm::TicksHistogram| times.buckets.iter().sum::<u64>();
+            let events = outcome.lock_events.clone();
+            (outcome.acquisitions(), outcome.lost_updates, events, sum(&outcome.wait), sum(&outcome.hold))
+        };
+        let simulated = done(&config);
+        let cpus = base::config(Engine::Threads).cpus[..1].to_vec();
+        let real = done(&RunConfig { engine: Engine::Threads, simulated: None, cpus, ..config });
+        assert_eq!(counts(&simulated), counts(&real), "{lock}");
+        assert!(simulated.completion.is_some() && simulated.acquisitions() >= 500, "{lock}");
+    }
+}
