@@ -17,6 +17,7 @@ mod report;
 mod results;
 mod runs;
 mod schemas;
+mod simulated;
 mod support;
 mod tiny;
 mod trace;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         results::trials,
         runs::trials,
         schemas::trials,
+        simulated::trials,
         trace::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();

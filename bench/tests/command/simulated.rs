@@ -1,0 +1,221 @@
+//! `--engine sim`: machines by name and by file, records, experiments. None of it needs `/dev/kvm`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    assert_valid, code, haltkick, json, nulls_without_reason, refusal, scratch, stderr, stdout, trials,
+};
+use crate::tiny::records;
+
+trials![
+    machines_are_listed_and_run_by_their_names,
+    a_record_of_a_simulated_run_holds_its_machine_and_is_to_be_trusted,
+    two_runs_with_one_seed_write_one_record,
+    a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint,
+    what_no_simulated_machine_can_do_is_refused,
+    an_experiment_on_a_simulated_machine_resumes_where_it_ended,
+    an_arm_differs_from_itself_by_nothing,
+];
+
+/// A run of a millisecond on four pCPUs.
+const SHORT: [&str; 12] = [
+    "run",
+    "--engine",
+    "sim",
+    "--cpus",
+    "0-3",
+    "--ratio",
+    "2",
+    "--duration",
+    "1ms",
+    "--warmup",
+    "1ms",
+    "--no-ideal",
+];
+
+fn record(more: &[&str]) -> Value {
+    let output = haltkick(&[&SHORT, more, &["--format", "json"]].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).expect("a record")
+}
+
+fn machines_are_listed_and_run_by_their_names() {
+    let list = stdout(&haltkick(&["list", "machines"]));
+    for name in ["ivybridge-ex-4s", "westmere-ex-8s", "numaconnect-512"] {
+        assert!(list.lines().any(|line| line.starts_with(name) && line.contains("CPUs")), "{list}");
+    }
+    let listed: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(listed.len() > 10, "{list}");
+    for machine in &listed {
+        let record = record(&["--machine", machine, "--lock", "tas"]);
+        assert_eq!(record["config"]["vcpus"], 8, "{machine}");
+        assert!(record["totals"]["acquisitions"].as_u64() > Some(0), "{machine}");
+    }
+}
+
+fn a_record_of_a_simulated_run_holds_its_machine_and_is_to_be_trusted() {
+    let record = record(&["--machine", "cascadelake-2s", "--lock", "qspinlock", "--pv", "on"]);
+    assert_valid("run", &record);
+    assert_eq!(record["config"]["engine"], "sim");
+    let machine = record["config"]["machine"].as_str().expect("the file is in the record");
+    assert!(machine.starts_with("format = 1\nname = \"cascadelake-2s\""), "{machine}");
+    assert_eq!((&record["trusted"], &record["totals"]["lost_updates"]), (&json!(true), &json!(0)));
+    assert_eq!(record["noise"]["steal_share"], Value::Null);
+    assert_eq!(nulls_without_reason(&record), Vec::<String>::new());
+    let why = record["why"].as_object().expect("reasons").iter();
+    let of_noise: Vec<_> =
+        why.filter(|(key, _)| key.starts_with("noise")).map(|(_, reason)| reason).collect();
+    assert!(of_noise.contains(&&json!("nothing else runs on a simulated machine")), "{of_noise:?}");
+    // The file in the record is a machine of its own.
+    let path = scratch("machine-of-a-record").join("again.toml");
+    fs::write(&path, machine).unwrap();
+    let again = self::record(&["--machine", path.to_str().unwrap(), "--lock", "qspinlock", "--pv", "on"]);
+    assert_eq!(again["per_vcpu"], record["per_vcpu"]);
+}
+
+fn two_runs_with_one_seed_write_one_record() {
+    let run = |seed: &str| {
+        let mut record = record(&["--machine", "milan-1s", "--lock", "mcs", "--seed", seed]);
+        let fields = record.as_object_mut().expect("a record");
+        // What belongs to this process on this host, and not to the run.
+        for field in ["host", "started", "run_id"] {
+            fields.remove(field);
+        }
+        record
+    };
+    let first = run("7");
+    assert_eq!(first, run("7"));
+    assert_ne!(first["per_vcpu"], run("8")["per_vcpu"]);
+}
+
+fn a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint() {
+    let run = |more: &[&str]| refusal(&[&["run", "--engine", "sim"], more].concat());
+    let unknown = run(&["--machine", "ivybridge-ex-4"]);
+    assert!(
+        unknown.contains("unknown machine 'ivybridge-ex-4': did you mean 'ivybridge-ex-4s'?"),
+        "{unknown}"
+    );
+    assert!(
+        run(&[]).contains("--machine: engine sim simulates a machine: name one of `haltkick list machines`")
+    );
+    let strange = refusal(&["run", "--engine", "threads", "--machine", "milan-1s"]);
+    assert!(strange.contains("--machine: only engine sim simulates a machine: use engine sim"), "{strange}");
+    let path = scratch("bad-machine").join("here.toml");
+    let file = path.to_str().unwrap();
+    assert!(run(&["--machine", file]).contains("No such file"));
+    let good = self::record(&["--machine", "nehalem-2s"])["config"]["machine"].clone();
+    let good = good.as_str().expect("the file is in the record");
+    for (from, to, complaint) in [
+        ("socket-ns = {", "socket-ms = {", "unknown field `socket-ms`"),
+        ("threads-per-core = 2", "threads-per-core = 2000", "must be 1 to 1024"),
+        ("format = 1", "format = 2", "format 2 is unknown: this version reads format 1"),
+    ] {
+        assert!(good.contains(from), "{good}");
+        fs::write(&path, good.replacen(from, to, 1)).unwrap();
+        let message = run(&["--machine", file]);
+        assert!(message.contains(file) && message.contains(complaint), "{message}");
+    }
+    fs::write(&path, good.replacen("socket-ns = {", "socket-ns = [", 1)).unwrap();
+    let line = good.lines().position(|line| line.starts_with("socket-ns")).expect("it has one") + 1;
+    let message = run(&["--machine", file]);
+    assert!(message.contains(&format!("line {line}")), "line {line}: {message}");
+}
+
+fn what_no_simulated_machine_can_do_is_refused() {
+    let run =
+        |more: &[&str]| refusal(&[&["run", "--engine", "sim", "--machine", "nehalem-2s"], more].concat());
+    for (arguments, reason) in [
+        (&["--sched", "host"][..], "there is no model of the host's scheduler"),
+        (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
+        (&["--cpus", "0-16"], "CPU 16"),
+        (&["--vm", "name=a", "--vm", "name=b"], "several guests"),
+    ] {
+        let message = run(arguments);
+        assert!(message.contains(reason), "{arguments:?}: {message}");
+    }
+}
+
+const TWICE: &str = r#"
+format = 1
+name = "twice"
+title = "A lock and itself"
+blocks = 3
+[settings]
+engine = "sim"
+machine = "nehalem-2s"
+cpus = "0-3"
+ratio = 2
+window = "1ms"
+warmup = "1ms"
+lock = "qspinlock"
+pv = "on"
+[[arm]]
+name = "a"
+[[arm]]
+name = "b"
+[[compare]]
+name = "b/a"
+arm = "b"
+baseline = "a"
+"#;
+
+/// Runs that experiment into a directory. What is in the way of a verdict from three blocks is no matter here.
+fn twice(name: &str) -> std::path::PathBuf {
+    let path = scratch(name);
+    let experiment = path.join("twice.toml");
+    fs::write(&experiment, TWICE).unwrap();
+    let results = path.join("results");
+    bench(&[experiment.to_str().unwrap(), "--output", results.to_str().unwrap()]);
+    results
+}
+
+fn bench(arguments: &[&str]) {
+    let output = haltkick(&[&["bench"], arguments].concat());
+    assert!([0, 7].contains(&code(&output)), "{arguments:?}: {}", stderr(&output));
+}
+
+/// What the runs found out, by cell and block.
+fn findings(results: &Path) -> Vec<(String, u64, Value)> {
+    let mut findings: Vec<_> = records(results)
+        .into_iter()
+        .map(|record| {
+            let place = &record["place"];
+            let cell = place["cell_id"].as_str().expect("a cell").to_owned();
+            (cell, place["block"].as_u64().expect("a block"), record["per_vcpu"].clone())
+        })
+        .collect();
+    findings.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    // A block that is completed runs its cell without a lock once more, and finds the same.
+    findings.dedup();
+    findings
+}
+
+fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
+    let results = twice("resumed-simulation");
+    let whole = findings(&results);
+    assert!(whole.len() >= 6, "{} records", whole.len());
+    // The last four records are lost.
+    let runs = results.join("runs.jsonl");
+    let text = fs::read_to_string(&runs).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    fs::write(&runs, lines[..lines.len() - 4].join("\n") + "\n").unwrap();
+    bench(&["--resume", results.to_str().unwrap()]);
+    assert_eq!(findings(&results), whole, "what is run again is what it was");
+}
+
+fn an_arm_differs_from_itself_by_nothing() {
+    let results = twice("simulated-pair");
+    let summary = json(&results.join("summary.json"));
+    let comparison = &summary["comparisons"][0];
+    assert_eq!(comparison["ratio"]["hodges_lehmann"], 1.0, "{comparison}");
+    assert_eq!(comparison["ratio"]["interval"]["low"], 1.0, "{comparison}");
+    assert_eq!(comparison["ratio"]["interval"]["high"], 1.0, "{comparison}");
+    let acquisitions = |record: &Value| record["totals"]["acquisitions"].clone();
+    let all = records(&results);
+    let blocks: std::collections::BTreeSet<_> =
+        all.iter().map(|record| acquisitions(record).to_string()).collect();
+    assert!(blocks.len() > 1, "every block has another seed: {blocks:?}");
+}
