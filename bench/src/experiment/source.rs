@@ -11,7 +11,7 @@ use crate::text::nearest;
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 25] = [
+pub(crate) const BUILT_IN: [(&str, &str); 24] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
@@ -32,7 +32,6 @@ pub(crate) const BUILT_IN: [(&str, &str); 25] = [
     ("sim-native", include_str!("../../experiments/sim-native.toml")),
     ("sim-pv", include_str!("../../experiments/sim-pv.toml")),
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
-    ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
     ("injected", include_str!("../../experiments/injected.toml")),

@@ -77,19 +77,6 @@ pub(super) const ROWS: &[Row] = &[
         ..PV_32
     },
     Row {
-        seed: "Speculative page faults (2018), 16 CPUs, simulated",
-        source: "Laurent Dufour: Speculative page faults, v10, linux-mm, April 2018",
-        figure: "speculative over mmap_sem: ebizzy, records a second, 16-CPU x86 guest",
-        published: 7.34,
-        machine: "16-CPU x86 guest of a host that nobody names",
-        pcpus: 16,
-        experiment: "sim-fault",
-        ours: compared("speculative/mmap-sem", &[]),
-        alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-        why: "There a record cost 81 us, most of it sleeps and wake-ups of a guest; here vCPUs wake up on pCPUs of their own.",
-        ..FOUR_SOCKETS
-    },
-    Row {
         seed: "Grant table locking, split (2013), 16 CPUs, simulated",
         source: "Matt Wilson: gnttab: refactor locking for better scalability, xen-devel, November 2013, and its thread",
         figure: "split locks over one lock: 24 disks that stream 2 MiB writes, MB/s",
