@@ -72,7 +72,11 @@ fn on_a_busy_host<R>(what: impl FnOnce() -> R) -> R {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             // Relaxed: they only have to end some time.
-            scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let result = what();
         over.store(true, Ordering::Relaxed);

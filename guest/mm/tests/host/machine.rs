@@ -131,6 +131,10 @@ pub(crate) struct Host {
     vmas: Vec<Vma>,
     lists: Vec<CpuList>,
     /// The page tables that the pages may be.
+    #[allow(
+        clippy::vec_box,
+        reason = "each table is memory of its own: Miri is quadratic in the size of what races are looked for in"
+    )]
     tables: Vec<Box<[AtomicU64; ENTRIES]>>,
     caches: Vec<Cache>,
     /// One word of what is in each page.
