@@ -190,20 +190,31 @@ fn shapes() -> Check {
     }
 }
 
+/// Sections without which shares of them are chance.
+const ENOUGH_SECTIONS: u64 = 50;
+
 fn readers() -> Check {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
         let shape = Shape { read_percent: 90, read_hold: Duration::from_nanos(300), ..Shape::default() };
-        let outcome = start(&RunConfig { lock: lock.into(), pv, shape, ..config() })?;
-        let (sections, reads) = (acquisitions(&outcome), outcome.reads);
-        let waits = outcome.time("read-wait").map_or(0, count);
-        check(waits == reads && count(&outcome.wait) == sections - reads, || {
-            format!(
-                "{lock}: {reads} of {sections} sections read, {waits} times, {} others",
-                count(&outcome.wait)
-            )
+        let config = RunConfig { lock: lock.into(), pv, shape, ..config() };
+        // An emulated machine comes to a handful of sections in a window.
+        let (mut sections, mut reads, mut waits, mut others, mut windows) = (0, 0, 0, 0, 0);
+        while sections < ENOUGH_SECTIONS && windows < 20 {
+            let outcome = start(&config)?;
+            sections += acquisitions(&outcome);
+            reads += outcome.reads;
+            waits += outcome.time("read-wait").map_or(0, count);
+            others += count(&outcome.wait);
+            windows += 1;
+        }
+        // Where it takes several windows a vCPU may stand still for so long that the end of one takes it in the middle.
+        let most = if windows == 1 { 0 } else { windows * u64::from(config.vcpus) };
+        check(waits.abs_diff(reads) + others.abs_diff(sections - reads) <= most, || {
+            format!("{lock}: {reads} of {sections} sections read, {waits} times, {others} others")
         })?;
-        // By chance a tenth of them does not; three quarters is far below.
-        check(reads * 4 > sections * 3, || format!("{lock}: {reads} of {sections} read"))?;
+        check(sections >= ENOUGH_SECTIONS, || format!("{lock}: {sections} sections in {windows} windows"))?;
+        // By chance a tenth of them does not; three fifths is far below.
+        check(reads * 5 > sections * 3, || format!("{lock}: {reads} of {sections} read"))?;
     }
     Ok(())
 }

@@ -111,7 +111,7 @@ fn grace_period() -> Check {
         at: None,
     };
     for deschedule in [None, Some(readers_off)] {
-        let outcome = start(&RunConfig {
+        let config = RunConfig {
             workload: "grace-period".into(),
             // Nobody takes it; without a lock nobody is asked what it holds.
             lock: "tas".into(),
@@ -119,6 +119,9 @@ fn grace_period() -> Check {
             deschedule,
             window: Duration::from_millis(400),
             ..config()
+        };
+        let outcome = start_until(&config, |outcome| {
+            reported(outcome, "grace-period") > 0 && acquisitions(outcome) > 0
         })?;
         check(reported(&outcome, "grace-period") > 0, || "no grace period came to its end".into())?;
         check(acquisitions(&outcome) > 0, || "nobody read".into())?;
