@@ -81,7 +81,7 @@ bench-instrument *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
-# Five locks on 4 to 256 simulated CPUs (no KVM needed): where does the work-conserving lock stop winning? About an hour.
+# Five locks on 4 to 256 simulated CPUs (no KVM needed): where does the work-conserving lock stop winning?
 bench-sim-scale *ARGS: setup
     @{{ haltkick }} bench sim-scale {{ ARGS }}
 
