@@ -3,7 +3,6 @@
 use crate::analysis::summary::Summary;
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
-use crate::show::table;
 
 /// A line for each kind of row or column that needs one.
 pub(crate) fn lines(summary: &Summary) -> Vec<String> {
@@ -22,7 +21,7 @@ pub(crate) fn lines(summary: &Summary) -> Vec<String> {
     if let Some((arm, guest)) = beside {
         lines.push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran beside the first guest of {arm}"));
     }
-    if table::counts_overtaking(summary) {
+    if summary.counts_overtaking() {
         lines.push("overtaken: sections that others began in the worst wait of all runs".into());
     }
     lines
@@ -33,6 +32,7 @@ mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
     use crate::record::Record;
+    use crate::show::table;
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);

@@ -154,7 +154,7 @@ fn figures(summary: &Summary) -> Markup {
                             @for name in ["throughput", "efficiency", "fairness", "starved", "long waits", "wait p50", "wait p99"] {
                                 th { (name) }
                             }
-                            @if table::counts_overtaking(summary) { th { "overtaken" } }
+                            @if summary.counts_overtaking() { th { "overtaken" } }
                             @for asked in &summary.outline.comparisons { th { (asked.name) } }
                         }
                     }
@@ -190,7 +190,7 @@ fn figure_row(summary: &Summary, row: &Row) -> Markup {
         td { (table::long_waits(row)) }
         td { (wait("wait_p50_ns", &row.wait_p50_ns)) }
         td { (wait("wait_p99_ns", &row.wait_p99_ns)) }
-        @if table::counts_overtaking(summary) { td { (table::overtaken(row)) } }
+        @if summary.counts_overtaking() { td { (table::overtaken(row)) } }
         @for asked in &summary.outline.comparisons { (ratio(summary, row, &asked.name)) }
     }
 }

@@ -140,7 +140,7 @@ fn figures(summary: &Summary) -> String {
     if has_starved(summary) {
         header.insert(header.len() - 1, "starved".into());
     }
-    if counts_overtaking(summary) {
+    if summary.counts_overtaking() {
         header.push("overtaken".into());
     }
     header.extend(first_comparison.map(String::from));
@@ -179,11 +179,6 @@ fn shows_vcpus(summary: &Summary) -> bool {
 
 fn has_starved(summary: &Summary) -> bool {
     summary.rows.iter().any(|row| row.starved_vcpus.is_some_and(|starved| starved > 0.0))
-}
-
-/// Whether the workload counts how often a waiter is overtaken.
-pub(crate) fn counts_overtaking(summary: &Summary) -> bool {
-    summary.rows.iter().any(|row| row.overtaken_most.is_some())
 }
 
 fn has_fixed_work(summary: &Summary) -> bool {
@@ -231,7 +226,7 @@ fn line(
     } else {
         Field::new(long_waits(row))
     });
-    if counts_overtaking(summary) {
+    if summary.counts_overtaking() {
         fields.push(Field::new(overtaken(row)));
     }
     if row.role == Role::Ideal {

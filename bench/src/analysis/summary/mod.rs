@@ -183,6 +183,11 @@ pub(crate) struct Trials {
 }
 
 impl Summary {
+    /// Whether the workload counts how often a waiter is overtaken.
+    pub(crate) fn counts_overtaking(&self) -> bool {
+        self.rows.iter().any(|row| row.overtaken_most.is_some())
+    }
+
     pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
         let placed = Placed::sort(records);
         let settings = settings(outline, &placed);

@@ -50,7 +50,7 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let allowed = cpulist::allowed()?;
     let places = places(&allowed.0).map_err(host_lacks)?;
     output::talk(
-        "measures instructions, lines and guests without locks: about ten seconds, best on a quiet host",
+        "measuring instructions, cache lines and guests without locks: a few seconds, best on a quiet host",
     );
     let measured = Measured::here(&places)?;
     let name = path.file_stem().map_or_else(|| "here".into(), |stem| stem.to_string_lossy().into_owned());
@@ -137,45 +137,44 @@ impl Measured {
             packages.len(),
             cores.len(),
         );
-        let mut figure = |key: &str, value: f64, source: &str| {
-            let _ = writeln!(text, "{key} = {{ value = {value:.3}, source = \"{source}\" }}");
-        };
         let cpu = &self.cpu;
-        figure("\n[cpu]\nclock-ghz", cpu.tsc_khz as f64 / 1e6, "here");
-        figure("instruction-ns", self.instruction_ns, "here");
-        figure("pause-ns", cpu.pause_ns, "here");
-        figure("rdtsc-ns", cpu.rdtsc_ns, "here");
-        figure("fence-ns", cpu.fence_ns, "here");
-        figure("rmw-ns", cpu.rmw_ns, "here");
-        figure("hit-ns", self.instruction_ns, "E");
-        figure("store-buffer-entries", 56.0, "E");
-        figure("busy-sibling-speed", 0.6, "E");
+        figure(&mut text, "\n[cpu]\nclock-ghz", cpu.tsc_khz as f64 / 1e6, "here");
+        figure(&mut text, "instruction-ns", self.instruction_ns, "here");
+        figure(&mut text, "pause-ns", cpu.pause_ns, "here");
+        figure(&mut text, "rdtsc-ns", cpu.rdtsc_ns, "here");
+        figure(&mut text, "fence-ns", cpu.fence_ns, "here");
+        figure(&mut text, "rmw-ns", cpu.rmw_ns, "here");
+        figure(&mut text, "hit-ns", self.instruction_ns, "E");
+        figure(&mut text, "store-buffer-entries", 56.0, "E");
+        figure(&mut text, "busy-sibling-speed", 0.6, "E");
         let of = |measured: Option<f64>, guess: f64| measured.map_or((guess, "E"), |ns| (ns, "here"));
         let (sibling_ns, sibling) = of(self.sibling_ns, 10.0);
-        figure("\n[line]\nsibling-ns", sibling_ns, sibling);
+        figure(&mut text, "\n[line]\nsibling-ns", sibling_ns, sibling);
         let (socket_ns, socket) = of(self.socket_ns, 50.0);
-        figure("socket-ns", socket_ns, socket);
+        figure(&mut text, "socket-ns", socket_ns, socket);
         if let Some(far_ns) = self.far_ns {
             // One distance: which sockets are neighbours is not looked at.
             let _ = writeln!(text, "hops-ns = [{{ value = {far_ns:.3}, source = \"here\" }}]");
         }
-        let mut figure = |key: &str, value: f64, source: &str| {
-            let _ = writeln!(text, "{key} = {{ value = {value:.3}, source = \"{source}\" }}");
-        };
-        figure("shared-ns", socket_ns * 0.4, "E");
-        figure("memory-ns", cpu.memory_ns, "here");
-        figure("invalidate-factor", 1.07, "E");
-        figure("occupancy-socket", 0.47, "E");
-        figure("occupancy-far", 1.0, "E");
-        figure("grants-in-a-row", 24.0, "E");
-        figure("\n[guest]\nexit-ns", self.exit_ns, "here");
-        figure("timer-ns", self.timer_ns, "here");
-        figure("kick-ns", self.kick_ns, "here");
+        figure(&mut text, "shared-ns", socket_ns * 0.4, "E");
+        figure(&mut text, "memory-ns", cpu.memory_ns, "here");
+        figure(&mut text, "invalidate-factor", 1.07, "E");
+        figure(&mut text, "occupancy-socket", 0.47, "E");
+        figure(&mut text, "occupancy-far", 1.0, "E");
+        figure(&mut text, "grants-in-a-row", 24.0, "E");
+        figure(&mut text, "\n[guest]\nexit-ns", self.exit_ns, "here");
+        figure(&mut text, "timer-ns", self.timer_ns, "here");
+        figure(&mut text, "kick-ns", self.kick_ns, "here");
         let (wake_ns, wake) = of(self.wake_ns, 4000.0);
-        figure("wake-ns", wake_ns, wake);
-        figure("switch-ns", self.switch_ns, "here");
+        figure(&mut text, "wake-ns", wake_ns, wake);
+        figure(&mut text, "switch-ns", self.switch_ns, "here");
         text
     }
+}
+
+/// A line of the file. `key` may begin with the head of its table.
+fn figure(text: &mut String, key: &str, value: f64, source: &str) {
+    let _ = writeln!(text, "{key} = {{ value = {value:.3}, source = \"{source}\" }}");
 }
 
 /// Guests without locks, on KVM and on simulated machines.
