@@ -491,7 +491,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
     /// this guest is the guest's mistake and kicks nobody.
-    fn kick(&self, from: &Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
+    fn kick(&self, from: &mut Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
         let guest = from.guest;
         if vcpu >= guest.vcpus {
             return (None, None);
@@ -501,7 +501,7 @@ impl<'a, B: Bell> Core<'a, B> {
         if self.kick_yields {
             let queue = lock(&self.queue);
             let virtual_ns = queue.ready.after_sleep(guest.index, task.account.virtual_ns);
-            if self.may_go_first(&queue, from, virtual_ns) {
+            if let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) {
                 task.account.wake(guest, self.clock.now_ns());
                 task.account.virtual_ns = virtual_ns;
                 task.account.handed += 1;
@@ -512,10 +512,22 @@ impl<'a, B: Bell> Core<'a, B> {
         (Some(true), None)
     }
 
-    /// Whether `from`, which runs, may hand its pCPU to a vCPU of its guest at `virtual_ns`, as far as others are concerned.
-    fn may_go_first(&self, queue: &Queue<'a>, from: &Task<'a>, virtual_ns: u64) -> bool {
+    /// `from`, which runs, hands its pCPU to a vCPU of its guest at `virtual_ns`: the virtual time from which on that one runs, if
+    /// it may, as far as others are concerned.
+    ///
+    /// If the other one has had more than `from`, the two exchange their virtual times: `from` gives it its own place in the
+    /// queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of them, and nobody
+    /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
+    /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
+    fn gives_its_place(&self, queue: &Queue<'a>, from: &mut Task<'a>, virtual_ns: u64) -> Option<u64> {
         let running_ns = self.clock.now_ns().saturating_sub(from.account.on_since_ns());
-        queue.ready.may_go_first(from.guest.index, virtual_ns, running_ns)
+        // What the present turn has taken is charged when it ends.
+        let own_ns = from.account.virtual_ns.saturating_add(running_ns);
+        let place_ns = virtual_ns.min(own_ns);
+        queue.ready.may_go_first(from.guest.index, place_ns, running_ns).then(|| {
+            from.account.virtual_ns += virtual_ns - place_ns;
+            place_ns
+        })
     }
 
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
@@ -531,7 +543,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
     /// it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much by it, it is a yield
     /// to whoever is next, as under Linux, where the scheduler takes a directed yield for a hint.
-    fn take_ready(&self, from: &Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
+    fn take_ready(&self, from: &mut Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
         let guest = from.guest;
         if vcpu >= guest.vcpus {
             return None;
@@ -539,10 +551,11 @@ impl<'a, B: Bell> Core<'a, B> {
         let mut queue = lock(&self.queue);
         queue.take_back(self.clock.now_ns());
         let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
-        if !self.may_go_first(&queue, from, virtual_ns) {
+        let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) else {
             return Some(Turn::Yields);
-        }
+        };
         let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
+        task.account.virtual_ns = virtual_ns;
         task.account.handed += 1;
         Some(Turn::HandsOver(task))
     }

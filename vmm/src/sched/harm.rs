@@ -61,6 +61,10 @@ pub(crate) enum Attack {
     KickOne,
     /// All say that they hold a lock and have not started, for ever.
     Lie,
+    /// All but the last yield to the second as soon as they run, which runs as long as it may, and so does the last.
+    WaitForOne,
+    /// All but the last yield to each other in turn, each after a moment. The last runs as long as it may.
+    PassAroundOne,
 }
 
 /// Numbers out of bytes, as long as there are any.
@@ -160,8 +164,8 @@ struct World<'a, 's> {
     guests: &'a [GuestRun<'a>],
     script: Script<'s>,
     slots: Vec<Slot<'a>>,
-    /// CPU time of each guest in turns that have ended.
-    ran_ns: Vec<u64>,
+    /// CPU time of each vCPU of each guest in turns that have ended.
+    ran_ns: Vec<Vec<u64>>,
     now_ns: u64,
 }
 
@@ -170,6 +174,8 @@ struct World<'a, 's> {
 pub(crate) struct Shares {
     /// CPU time of each guest.
     pub(crate) ran_ns: Vec<u64>,
+    /// CPU time of each vCPU of each guest.
+    pub(crate) each_ns: Vec<Vec<u64>>,
     pub(crate) length_ns: u64,
     /// Hand-overs.
     pub(crate) handed: u64,
@@ -237,7 +243,16 @@ impl<'a, 's> World<'a, 's> {
             Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
         });
         let slots = slots.collect();
-        Self { setting, core, clock, guests, script, slots, ran_ns: vec![0; guests.len()], now_ns: 1 }
+        Self {
+            setting,
+            core,
+            clock,
+            guests,
+            script,
+            slots,
+            ran_ns: vec![vec![0; setting.vcpus as usize]; guests.len()],
+            now_ns: 1,
+        }
     }
 
     fn run(&mut self, length_ns: u64) {
@@ -323,7 +338,7 @@ impl<'a, 's> World<'a, 's> {
             self.core.rang(&mut task, &mut here.pcpu, now_ns)
         };
         let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
-        self.ran_ns[task.guest.index] += now_ns - began_ns;
+        self.ran_ns[task.guest.index][task.vcpu.id as usize] += now_ns - began_ns;
         match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, began_ns) {
             Some(next) => self.begin(slot, next),
             None => {
@@ -361,7 +376,13 @@ impl<'a, 's> World<'a, 's> {
             Attack::PassAround => (MOMENT_NS, Exit::Yield(Some((id + 1) % vcpus))),
             Attack::KickOne if id == 0 => (MOMENT_NS, Exit::Kick(1)),
             Attack::KickOne if id == 1 => (SLICE_NS.saturating_sub(self.now_ns - began_ns + 1), Exit::Wait),
-            Attack::FeedOne | Attack::KickOne | Attack::Lie => NEVER,
+            Attack::WaitForOne if id != 1 && id + 1 < vcpus => (MOMENT_NS / 100, Exit::Yield(Some(1))),
+            Attack::PassAroundOne if id + 1 < vcpus => {
+                (MOMENT_NS / 100, Exit::Yield(Some((id + 1) % (vcpus - 1))))
+            }
+            Attack::FeedOne | Attack::KickOne | Attack::Lie | Attack::WaitForOne | Attack::PassAroundOne => {
+                NEVER
+            }
         }
     }
 
@@ -430,7 +451,13 @@ impl<'a, 's> World<'a, 's> {
         let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
         let handed = finished.iter().map(|vcpu| vcpu.account.handed).sum();
-        Shares { ran_ns, length_ns: now_ns, handed }
+        let each_ns = ran_ns;
+        Shares {
+            ran_ns: each_ns.iter().map(|each| each.iter().sum()).collect(),
+            each_ns,
+            length_ns: now_ns,
+            handed,
+        }
     }
 }
 

@@ -7,6 +7,8 @@ mod fair_queue;
 pub(crate) mod guest_run;
 mod halts;
 #[cfg(test)]
+mod handing_over;
+#[cfg(test)]
 pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;

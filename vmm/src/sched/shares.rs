@@ -90,8 +90,7 @@ impl<T> Shares<T> {
 
     /// Whether a vCPU of `guest` at `virtual_ns` may run although it is not next: it may not if it is ahead of another one that is
     /// ready by more than the credit, or if by guest its guest, with the `running_ns` that nobody has charged yet, is ahead of
-    /// another. So whatever vCPUs do for each other, none is ahead of one that is ready by more than the credit and a slice:
-    /// waiters that yield to each other in a ring, which was seen, do not keep the owner of their lock from its turn.
+    /// another. So waiters that yield to each other in a ring, which was seen, do not keep the owner of their lock from its turn.
     pub(crate) fn may_go_first(&self, guest: usize, virtual_ns: u64, running_ns: u64) -> bool {
         let own = self.queue_of(guest);
         let within = |used_ns: u64, others_ns: Option<u64>| {
