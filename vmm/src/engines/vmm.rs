@@ -77,7 +77,7 @@ pub(super) fn run(
     });
     let scheduler = match &config.simulated {
         Some(machine) if config.engine == Engine::Sim => {
-            Scheduler::simulated(config.rules(), &guests, vcpus, plan, (machine, &config.cpus))
+            Scheduler::simulated(config.rules(), &guests, vcpus, plan, (machine, &config.cpus, config.seed))
         }
         _ => Scheduler::new(config.rules(), &guests, vcpus, plan),
     };

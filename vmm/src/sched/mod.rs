@@ -131,13 +131,13 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The VMM's, on `cpus` of a simulated machine.
+    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says.
     pub(crate) fn simulated(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
-        machine: (&Arc<haltkick_sim::machine::Machine>, &[u32]),
+        machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
     ) -> Self {
         Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine)))
     }

@@ -16,6 +16,7 @@ use haltkick_sim::machine::Machine;
 
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
+use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
@@ -26,6 +27,9 @@ use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::{Finished, Rules};
+
+/// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.
+const SCATTER_STREAM: u64 = 1 << 32;
 
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
@@ -104,16 +108,28 @@ struct State<'a> {
     now_ps: u64,
     /// Time that vCPUs had, of all pCPUs.
     busy_ps: u64,
+    /// How costs scatter.
+    random: SplitMix,
+    scatter_permille: u64,
+}
+
+impl State<'_> {
+    /// A cost, as it is this time.
+    fn scattered(&mut self, cost_ps: u64) -> u64 {
+        let widest = 2 * self.scatter_permille + 1;
+        cost_ps * (1000 - self.scatter_permille + self.random.next() % widest) / 1000
+    }
 }
 
 impl<'a> Simulated<'a> {
-    /// Takes over the vCPUs of the guest that `guests` are, to be run as `rules` say on `cpus` of `machine`.
+    /// Takes over the vCPUs of the guest that `guests` are, to be run as `rules` say on `cpus` of `machine`, whose costs scatter as
+    /// the seed says.
     pub(crate) fn new(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
-        (machine, cpus): (&Arc<Machine>, &[u32]),
+        (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
     ) -> Self {
         let core = Core::new(rules, guests, vcpus, plan, NoBell);
         let shared = guests[0].shared.as_ref().expect("a guest of our own");
@@ -132,7 +148,9 @@ impl<'a> Simulated<'a> {
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
         let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
-        let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0 };
+        let scatter_permille = machine.costs.guest.scatter_permille;
+        let random = SplitMix::stream(seed, SCATTER_STREAM);
+        let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
         crate::host::locks::lock(&core.queue).idle_runners = cpus.len();
         Self { core, machine: Arc::clone(machine), state: RefCell::new(state) }
@@ -227,10 +245,10 @@ impl<'a> Simulated<'a> {
         crate::host::locks::lock(&self.core.queue).idle_runners -= 1;
         match self.core.next(slot.cpu) {
             Next::Runs(task) => {
-                let guest = &self.machine.costs.guest;
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
                 slot.doing = Doing::Changes { task, since_ps: None };
-                state.due.push(Reverse((at_ps + guest.wake_ps + deep_ps, Due::Begins(index))));
+                let wake_ps = state.scattered(self.machine.costs.guest.wake_ps + deep_ps);
+                state.due.push(Reverse((at_ps + wake_ps, Due::Begins(index))));
             }
             Next::Idles(queue, until_ns) => {
                 drop(queue);
@@ -304,7 +322,7 @@ impl<'a> Simulated<'a> {
             What::Alarm => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
-        let at_ps = happening.at_ps + costs.exit_ps + extra_ps;
+        let at_ps = happening.at_ps + state.scattered(costs.exit_ps + extra_ps);
         self.set_clock(state, at_ps);
         let slot = &mut state.slots[index];
         let Doing::Runs { mut task, began_ns } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
@@ -383,7 +401,8 @@ impl<'a> Simulated<'a> {
         match next {
             Next::Runs(task) => {
                 slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
-                state.due.push(Reverse((at_ps + self.machine.costs.guest.switch_ps, Due::Begins(index))));
+                let switch_ps = state.scattered(self.machine.costs.guest.switch_ps);
+                state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
             }
             Next::Idles(queue, until_ns) => {
                 drop(queue);

@@ -168,6 +168,7 @@ impl Measured {
         let (wake_ns, wake) = of(self.wake_ns, 4000.0);
         figure(&mut text, "wake-ns", wake_ns, wake);
         figure(&mut text, "switch-ns", self.switch_ns, "here");
+        figure(&mut text, "scatter", 0.2, "E");
         text
     }
 }

@@ -126,6 +126,7 @@ struct GuestTable {
     kick_ns: Figure,
     wake_ns: Figure,
     switch_ns: Figure,
+    scatter: Figure,
     #[serde(default)]
     idle: Vec<IdleTable>,
 }
@@ -136,6 +137,9 @@ struct IdleTable {
     after_us: f64,
     wake_us: Figure,
 }
+
+/// Most scatter of what it costs to be a guest.
+const MOST_SCATTER: f64 = 0.9;
 
 impl Machine {
     /// Reads a machine from the text of its file; `name` is for messages.
@@ -273,7 +277,9 @@ impl Reader<'_> {
             let ps = |us: f64| (us * 1000.0 * PS_PER_NS as f64).round() as u64;
             Ok(IdleCost { after_ps: ps(state.after_us), wake_ps: ps(wake_us) })
         });
+        let scatter = self.value("guest.scatter", &guest.scatter, 0.0, MOST_SCATTER)?;
         Ok(GuestCosts {
+            scatter_permille: (scatter * 1000.0).round() as u64,
             exit_ps: self.ps("guest.exit-ns", &guest.exit_ns)?,
             timer_ps: self.ps("guest.timer-ns", &guest.timer_ns)?,
             kick_ps: self.ps("guest.kick-ns", &guest.kick_ns)?,

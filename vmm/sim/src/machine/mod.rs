@@ -98,6 +98,8 @@ pub struct GuestCosts {
     pub wake_ps: u64,
     /// Another vCPU on the same pCPU.
     pub switch_ps: u64,
+    /// Each of these times is uniformly up to this share longer or shorter, in thousandths.
+    pub scatter_permille: u64,
     /// Idle states: a pCPU that has been idle for so long takes so much longer to wake up.
     pub idle: Vec<IdleCost>,
 }

@@ -38,6 +38,20 @@ const PV_32: Row = Row {
     ..FOUR_SOCKETS
 };
 
+const FAULTS_16: Row = Row {
+    seed: "Speculative page faults (2018), 16 CPUs, simulated",
+    source: "Laurent Dufour: Speculative page faults, v10, linux-mm, April 2018",
+    figure: "speculative over mmap_sem: ebizzy, records a second, 16-CPU x86 guest",
+    published: 7.34,
+    machine: "16-CPU x86 guest of a host that nobody names",
+    pcpus: 16,
+    experiment: "sim-fault",
+    ours: compared("speculative/mmap-sem", &[("machine", "nehalem-2s")]),
+    alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
+    why: "There a record cost 81 us, most of it sleeps and wake-ups of a guest; here vCPUs wake up on pCPUs of their own.",
+    ..FOUR_SOCKETS
+};
+
 const OSQ_1024: Row = Row {
     seed: "optimistic spin queue (2023), 1024 bytes, rwsem, simulated",
     source: "Zeng Heng: locking/osq_lock: Avoid false sharing in optimistic_spin_node, linux-kernel, December 2023",
@@ -75,6 +89,17 @@ pub(super) const ROWS: &[Row] = &[
         alike: Alike { arrangement: Other, ..PV_32.alike },
         why: "Both have strict queues and pass the lock on to vCPUs that are off. There the host's scheduler moved the vCPUs.",
         ..PV_32
+    },
+    FAULTS_16,
+    Row {
+        seed: "Speculative page faults (2018), 80 CPUs, simulated",
+        figure: "speculative over mmap_sem: ebizzy, records a second, 80-CPU POWER8 host",
+        published: 2.01,
+        machine: "80-CPU POWER8 host",
+        pcpus: 80,
+        ours: compared("speculative/mmap-sem", &[("machine", "cascadelake-2s")]),
+        alike: Alike { arrangement: Other, ..FAULTS_16.alike },
+        ..FAULTS_16
     },
     Row {
         seed: "Grant table locking, split (2013), 16 CPUs, simulated",
