@@ -81,6 +81,14 @@ bench-instrument *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
+# This host measured, then foretold by `--engine sim` from what doctor measures of it: misses first (`--quick`: one block).
+bench-predict *ARGS: setup
+    rm -rf target/predict && mkdir -p target/predict
+    @{{ haltkick }} doctor --write-machine target/predict/here.toml
+    @{{ haltkick }} bench predict --output target/predict/real {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} bench predict --set engine=sim --set machine=target/predict/here.toml --output target/predict/simulated {{ ARGS }} || test $? -eq 7
+    @{{ haltkick }} predict target/predict/real target/predict/simulated
+
 # Five locks on 4 to 256 simulated CPUs (no KVM needed): where does the work-conserving lock stop winning?
 bench-sim-scale *ARGS: setup
     @{{ haltkick }} bench sim-scale {{ ARGS }}

@@ -46,6 +46,28 @@ pub(crate) fn p_of_groups(above: &[f64], below: &[f64], limit: f64) -> Option<f6
     })
 }
 
+/// The least that [`p_of_pairs`] can be for so many pairs, however great the loss.
+pub(crate) fn least_p_of_pairs(pairs: usize) -> Option<f64> {
+    match pairs {
+        0 | 1 => None,
+        // Student's has no least.
+        2..6 => Some(0.0),
+        _ => Some(0.5_f64.powi(pairs.min(1000) as i32)),
+    }
+}
+
+/// The least that [`p_of_groups`] can be for groups of these sizes, however great the loss: one order of all that there are.
+pub(crate) fn least_p_of_groups(above: usize, below: usize) -> Option<f64> {
+    let orders = (1..=above).map(|i| (below + i) as f64 / i as f64).product::<f64>();
+    (above > 0 && below > 0).then_some(1.0 / orders)
+}
+
+/// Runs on either side with which the greatest loss in one of `cells` cells would be rejected.
+pub(crate) fn runs_to_tell(cells: usize) -> usize {
+    let suffices = |runs| least_p_of_groups(runs, runs).is_some_and(|p| p <= LEVEL / cells.max(1) as f64);
+    (1..).find(|&runs| suffices(runs)).unwrap_or(usize::MAX)
+}
+
 /// Beyond this the exact distributions take long and differ from the normal one by nothing.
 const EXACT_PAIRS: usize = 60;
 const EXACT_GROUP: usize = 40;

@@ -65,6 +65,9 @@ pub(crate) enum Command {
     /// Compare two results: directories, or arms in them
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
+    /// Put a simulation beside the real runs that it should foretell
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(PredictArgs),
     /// Make table, plots and report again from a directory's records
     Report(ReportArgs),
     /// Put the records of several directories into a new one
@@ -272,6 +275,31 @@ pub(crate) struct CompareArgs {
     pub(crate) format: Format,
 }
 
+const PREDICT_EXAMPLES: &str = "\
+Example:
+  haltkick doctor --write-machine here.toml
+  haltkick bench predict --output real
+  haltkick bench predict --set engine=sim --set machine=here.toml --output simulated
+  haltkick predict real simulated
+      the cells that the simulation misses by most, and whether it orders the locks as the real runs do";
+
+/// Options of `haltkick predict`.
+#[derive(Args, Debug)]
+pub(crate) struct PredictArgs {
+    /// A directory of real runs
+    #[arg(value_name = "REAL")]
+    pub(crate) real: PathBuf,
+    /// A directory of the same experiment, simulated
+    #[arg(value_name = "SIMULATED")]
+    pub(crate) simulated: PathBuf,
+    /// Show all cells, not only those that are off by more than 25 %
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How to print it
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+}
+
 /// Options of `haltkick report`.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
@@ -430,6 +458,8 @@ pub(crate) enum SchemaOf {
     Summary,
     /// The output of `haltkick compare --format json`
     Comparison,
+    /// The output of `haltkick predict --format json`
+    Prediction,
     /// The output of `haltkick reproduce --format json`
     Reproduction,
     /// The output of `haltkick doctor --json`

@@ -37,6 +37,8 @@ pub(crate) struct Compared {
     pub(crate) cells: Vec<Comparison>,
     /// For each cell the chance of a ratio as low as this, or lower, if the loss were the threshold; null without figures.
     pub(crate) p_values: Vec<Option<f64>>,
+    /// Whether there are enough runs for any cell to be called a regression, however much it had lost.
+    pub(crate) can_tell: bool,
     /// Indices of the cells that regressed: those whose p-values Holm's procedure rejects, at 2.5 % for all together.
     pub(crate) regressions: Vec<usize>,
 }
@@ -55,7 +57,12 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Exit> {
     let differences = differences(&a, &b, args.anyway)?;
     let compared = compare_sides(&a, &b, args.threshold, differences)?;
     show(&compared, args.format)?;
-    Ok(if compared.regressions.is_empty() { Exit::Done } else { Exit::Regression })
+    Ok(match () {
+        () if !compared.regressions.is_empty() => Exit::Regression,
+        () if compared.can_tell => Exit::Done,
+        // No all-clear: there could not have been an alarm.
+        () => Exit::Untrusted,
+    })
 }
 
 /// What stands between two directories: refused, unless it is to be compared anyway.
@@ -95,12 +102,14 @@ fn compare_sides(a: &Side, b: &Side, threshold: f64, differences: Vec<String>) -
     }
     let limit = 1.0 - threshold;
     let p_values: Vec<Option<f64>> = cells.iter().map(|cell| cell.values.p_value(limit)).collect();
+    let least: Vec<Option<f64>> = cells.iter().map(|cell| cell.values.least_p_value(limit)).collect();
     Ok(Compared {
         schema: "haltkick.comparison".into(),
         schema_version: 1,
         threshold,
         differences,
         cells: cells.into_iter().map(|cell| cell.shown).collect(),
+        can_tell: !holm::rejected(&least).is_empty(),
         regressions: holm::rejected(&p_values),
         p_values,
     })
@@ -167,6 +176,15 @@ impl Values {
             }
         };
         Cell { shown, values: self }
+    }
+
+    /// The least that [`Self::p_value`] could have been with as many runs.
+    fn least_p_value(&self, limit: f64) -> Option<f64> {
+        self.p_value(limit)?;
+        match self {
+            Self::Pairs(ratios) => holm::least_p_of_pairs(ratios.len()),
+            Self::Groups(above, below) => holm::least_p_of_groups(above.len(), below.len()),
+        }
     }
 
     /// Of a loss as great as `limit` says; none where there is no figure either.
@@ -241,7 +259,8 @@ fn in_order(side: &Side, mut cells: Vec<Cell>) -> Vec<Cell> {
 fn show(compared: &Compared, format: Format) -> Result<()> {
     match format {
         Format::Table => {
-            output::data(&table::comparisons(&compared.cells, &compared.regressions, compared.threshold))
+            let found = (compared.can_tell, &compared.regressions[..]);
+            output::data(&table::comparisons(&compared.cells, found, compared.threshold))
         }
         Format::Json => {
             let json = serde_json::to_string_pretty(compared)
@@ -319,6 +338,25 @@ mod tests {
         assert_eq!(compared.regressions, [0; 0]);
         let lost = side("lost", &few, 8, &world(2, 0.85));
         assert_eq!(compare_sides(&before, &lost, 0.05, vec![]).unwrap().regressions, [0]);
+    }
+
+    #[test]
+    fn where_no_loss_could_be_told_there_is_no_all_clear() {
+        let sketch = sketch();
+        let world =
+            |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
+        for (blocks, can_tell) in [(5, false), (7, true)] {
+            // Nine tenths are lost.
+            let before = side("before", &sketch, blocks, &world(1, 1.0));
+            let after = side("after", &sketch, blocks, &world(2, 0.1));
+            let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+            assert_eq!(compared.cells.len(), 40);
+            assert_eq!(
+                (compared.can_tell, compared.regressions.len()),
+                (can_tell, if can_tell { 40 } else { 0 })
+            );
+            assert_eq!(blocks as usize >= holm::runs_to_tell(40), can_tell);
+        }
     }
 
     #[test]

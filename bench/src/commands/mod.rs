@@ -8,6 +8,7 @@ mod doctor;
 mod guest_image;
 mod interrupt;
 mod list;
+mod predict;
 mod report;
 mod reproduce;
 mod run;
@@ -22,6 +23,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Predict(args) => predict::predict(&args),
         Command::Report(args) => report::again(&args),
         Command::Merge(args) => report::merge(&args),
         Command::Reproduce(args) => reproduce::reproduce(&args),

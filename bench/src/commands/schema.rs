@@ -1,5 +1,6 @@
 //! `haltkick schema`: the JSON Schema of each file format.
 
+use crate::analysis::prediction::Prediction;
 use crate::analysis::summary::Summary;
 use crate::cli::SchemaOf;
 use crate::commands::compare::Compared;
@@ -22,6 +23,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Manifest => schemars::schema_for!(Manifest),
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),
+        SchemaOf::Prediction => schemars::schema_for!(Prediction),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Doctor => schemars::schema_for!(Examination),
     };

@@ -11,7 +11,7 @@ use crate::text::nearest;
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 24] = [
+pub(crate) const BUILT_IN: [(&str, &str); 26] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
@@ -28,9 +28,11 @@ pub(crate) const BUILT_IN: [(&str, &str); 24] = [
     ("grant-options", include_str!("../../experiments/grant-options.toml")),
     ("grant-writer", include_str!("../../experiments/grant-writer.toml")),
     ("rwlock", include_str!("../../experiments/rwlock.toml")),
+    ("predict", include_str!("../../experiments/predict.toml")),
     ("sim-scale", include_str!("../../experiments/sim-scale.toml")),
     ("sim-native", include_str!("../../experiments/sim-native.toml")),
     ("sim-pv", include_str!("../../experiments/sim-pv.toml")),
+    ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),

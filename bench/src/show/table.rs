@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
+use crate::analysis::holm;
+use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
 use crate::experiment::place::Role;
@@ -319,13 +321,16 @@ fn lock_costs(costs: &[ArmCost]) -> String {
 }
 
 /// What `haltkick compare` found, cell by cell.
-pub(crate) fn comparisons(cells: &[Comparison], regressions: &[usize], threshold: f64) -> String {
+pub(crate) fn comparisons(
+    cells: &[Comparison],
+    (can_tell, regressions): (bool, &[usize]),
+    threshold: f64,
+) -> String {
     let header = ["setting", "arm (B)", "baseline (A)", "B/A", "verdict"].map(String::from);
     let line = |cell: &Comparison| {
-        let setting: Vec<String> = cell.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
         vec![
-            Field::new(setting.join(", ")),
+            Field::new(setting_words(&cell.setting)),
             Field::new(cell.arm.as_str()),
             Field::new(baseline),
             of_comparison(cell),
@@ -336,10 +341,81 @@ pub(crate) fn comparisons(cells: &[Comparison], regressions: &[usize], threshold
     let mut text = layout(&header, &lines, 1);
     let percent = significant(threshold * 100.0);
     let _ = match regressions.len() {
+        0 if !can_tell => {
+            let below = |cell: &&Comparison| {
+                let interval = cell.ratio.as_ref().and_then(|ratio| ratio.interval.as_ref());
+                interval.is_some_and(|interval| interval.high < 1.0 - threshold)
+            };
+            writeln!(
+                text,
+                "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of so many can be \
+                 called sure with fewer than {} blocks on either side",
+                cells.len(),
+                cells.iter().filter(below).count(),
+                significant(1.0 - threshold),
+                holm::runs_to_tell(cells.len())
+            )
+        }
         0 => writeln!(text, "no regression beyond {percent} %"),
         count => writeln!(text, "{count} of {} cells lost more than {percent} %", cells.len()),
     };
     text
+}
+
+/// What `haltkick predict` found: misses first, then the order of the arms at each setting. All cells, or those that are off
+/// by more than 25 %.
+pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
+    let header = ["setting", "arm", "measured", "predicted", "predicted/measured"].map(String::from);
+    let line = |cell: &prediction::Cell| {
+        vec![
+            Field::new(setting_words(&cell.setting)),
+            Field::new(cell.arm.as_str()),
+            Field::new(format!(
+                "{}{}",
+                significant(cell.measured.hodges_lehmann),
+                plus_minus(&cell.measured)
+            )),
+            Field::new(significant(cell.predicted)),
+            Field::new(significant(cell.factor)),
+        ]
+    };
+    let shown = prediction.cells.iter().filter(|cell| all || !cell.is_near);
+    let lines: Vec<Vec<Field>> = shown.map(line).collect();
+    let mut text = format!("{HEADING}Efficiency, measured and predicted, farthest off first{HEADING:#}\n");
+    text += &layout(&header, &lines, 1);
+    let header = ["setting", "arms", "tau", "told apart", "tau of those", "within 25 %", "median factor"];
+    let figure = |value: Option<f64>| Field::new(value.map_or("-".into(), |value| format!("{value:.2}")));
+    let line = |order: &prediction::Order| {
+        vec![
+            Field::new(setting_words(&order.setting)),
+            Field::new(order.arms.to_string()),
+            figure(order.tau),
+            Field::new(format!("{} pairs", order.told_apart)),
+            figure(order.tau_told_apart),
+            Field::new(format!("{} of {}", order.near, order.arms)),
+            figure(Some(order.median_factor)),
+        ]
+    };
+    let lines: Vec<Vec<Field>> = prediction.orders.iter().map(line).collect();
+    let _ = write!(text, "\n{HEADING}The order of the arms at each setting{HEADING:#}\n");
+    text += &layout(&header.map(String::from), &lines, 0);
+    let near = prediction.cells.iter().filter(|cell| cell.is_near).count();
+    let share = significant(prediction.near_share.unwrap_or(0.0) * 100.0);
+    let _ = writeln!(text, "\n{near} of {} cells ({share} %) are within 25 %", prediction.cells.len());
+    if let Some(least) = prediction.least_tau {
+        let _ = writeln!(text, "the least tau of a setting is {least:.2}");
+    }
+    if prediction.without_figure > 0 {
+        let _ = writeln!(text, "{} more cells have no efficiency on one side", prediction.without_figure);
+    }
+    text += "tau: Kendall's tau-b, 1 if both put the arms into the same order; told apart: pairs of arms whose\n\
+             measured 95 % intervals do not overlap. Efficiency: throughput over that of lock-free runs.\n";
+    text
+}
+
+fn setting_words(setting: &BTreeMap<String, String>) -> String {
+    let words: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    words.join(", ")
 }
 
 fn of_setting(setting: &BTreeMap<String, String>) -> String {

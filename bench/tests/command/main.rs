@@ -11,6 +11,7 @@ mod interrupted;
 mod kernels;
 mod merged;
 mod perfetto;
+mod predict;
 mod qemu;
 mod refused;
 mod report;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         interrupted::trials,
         kernels::trials,
         merged::trials,
+        predict::trials,
         qemu::trials,
         refused::trials,
         report::trials,

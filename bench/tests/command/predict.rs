@@ -1,0 +1,93 @@
+//! `haltkick predict`: simulated runs beside real ones. The real ones are threads here, which need no `/dev/kvm`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::{
+    an_allowed_cpu, assert_valid, code, finished, haltkick, refusal, scratch, stderr, stdout, trials,
+};
+
+trials![simulated_runs_stand_beside_the_real_ones_that_they_foretell, sides_that_are_mixed_up_are_refused];
+
+fn experiment(name: &str, engine: &str) -> String {
+    format!(
+        r#"
+format = 1
+name = "{name}"
+title = "Two locks"
+blocks = 2
+[settings]
+{engine}
+ratio = 1
+hold = "1us"
+think = "2us"
+window = "5ms"
+warmup = "1ms"
+[[arm]]
+name = "tas"
+lock = "tas"
+[[arm]]
+name = "mcs"
+lock = "mcs"
+[[compare]]
+name = "mcs/tas"
+arm = "mcs"
+baseline = "tas"
+"#
+    )
+}
+
+/// Runs it into a directory.
+fn bench(scratch: &str, name: &str, engine: &str) -> PathBuf {
+    let path = self::scratch(scratch);
+    let file = path.join("experiment.toml");
+    fs::write(&file, experiment(name, engine)).expect("a file");
+    let results = path.join("results");
+    let output = finished(&["bench", file.to_str().unwrap(), "--output", results.to_str().unwrap()]);
+    assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+    results
+}
+
+fn real(scratch: &str) -> PathBuf {
+    bench(scratch, "two", &format!("engine = \"threads\"\ncpus = \"{}\"", an_allowed_cpu()))
+}
+
+const SIMULATED: &str = "engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0\"";
+
+fn simulated_runs_stand_beside_the_real_ones_that_they_foretell() {
+    let (real, simulated) = (real("predict-real"), bench("predict-simulated", "two", SIMULATED));
+    let sides = [real.to_str().unwrap(), simulated.to_str().unwrap()];
+    let output = haltkick(&["predict", sides[0], sides[1], "--format", "json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let prediction: Value = serde_json::from_str(&stdout(&output)).expect("a prediction");
+    assert_valid("prediction", &prediction);
+    let cells = prediction["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 2, "{prediction}");
+    for cell in cells {
+        let figure = |name: &str| cell[name].as_f64().expect("a figure");
+        let measured = cell["measured"]["hodges_lehmann"].as_f64().expect("a figure");
+        assert!((figure("factor") - figure("predicted") / measured).abs() < 1e-9, "{cell}");
+        assert_eq!(cell["is_near"], (figure("factor") - 1.0).abs() <= 0.25, "{cell}");
+    }
+    let off = |cell: &Value| cell["factor"].as_f64().expect("a figure").ln().abs();
+    assert!(off(&cells[0]) >= off(&cells[1]), "{prediction}");
+    assert_eq!(prediction["orders"][0]["arms"], 2);
+    let table = stdout(&haltkick(&["predict", sides[0], sides[1], "--all"]));
+    for text in ["tas", "mcs", "predicted/measured", "of 2 cells", "Kendall"] {
+        assert!(table.contains(text), "{table}");
+    }
+}
+
+fn sides_that_are_mixed_up_are_refused() {
+    let (real, simulated) = (real("mixed-real"), bench("mixed-simulated", "two", SIMULATED));
+    let other = bench("mixed-other", "another", SIMULATED);
+    let [real, simulated, other] = [&real, &simulated, &other].map(|path| path.to_str().unwrap());
+    let message = refusal(&["predict", simulated, real]);
+    assert!(message.contains("real runs belong there (haltkick predict REAL SIMULATED)"), "{message}");
+    let message = refusal(&["predict", real, real]);
+    assert!(message.contains("simulated runs belong there"), "{message}");
+    let message = refusal(&["predict", real, other]);
+    assert!(message.contains("simulate the experiment that was measured"), "{message}");
+}
