@@ -16,15 +16,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::guest::activity::Activity;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::{lock, unlocked};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::observe::trace::Why;
 use crate::sched::account::{Account, By, Place};
 use crate::sched::deschedule::{Injector, Plan};
+use crate::sched::grace::Grace;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
@@ -32,44 +31,12 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
+use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules};
 
 /// A vCPU's first slice while its guest starts: it needs a moment only, and those that have started would make the others
 /// wait. Where the moment is longer, on an emulated host, each slice that was not enough is followed by one twice as long.
 const START_SLICE_NS: u64 = 100_000;
-
-/// Why a vCPU's turn ended.
-pub(super) enum Turn<'a> {
-    /// Its slice is over and another vCPU is ready.
-    SliceEnded,
-    /// It is descheduled on purpose for so many nanoseconds.
-    Injected(u64),
-    /// It sleeps until kicked.
-    Waits,
-    /// It has halted in KVM's hands.
-    Halts,
-    /// It gives up its slice, and somebody else is ready.
-    Yields,
-    /// It hands its pCPU to this vCPU.
-    HandsOver(Box<Task<'a>>),
-    /// It has nothing more to do, or may not be entered again.
-    Left,
-    /// The run is over.
-    Stopped,
-}
-
-impl Turn<'_> {
-    /// Why a vCPU that was in `activity` is off its pCPU now, for a trace.
-    fn why(&self, activity: Activity) -> Why {
-        match self {
-            Self::SliceEnded => Why::Preempted(activity),
-            Self::Injected(_) => Why::Injected(activity),
-            Self::Waits | Self::Halts => Why::Waits,
-            Self::Yields | Self::HandsOver(_) => Why::Yields,
-            Self::Left | Self::Stopped => Why::Left,
-        }
-    }
-}
 
 /// How pCPUs that have nothing to do learn that there is something.
 pub(super) trait Bell {
@@ -100,7 +67,7 @@ pub(super) struct Core<'a, B> {
     sleepers: Sleepers<Box<Task<'a>>>,
     pcpus: usize,
     pub(super) slice_ns: u64,
-    grace_ns: u64,
+    grace: Grace,
     kick_yields: bool,
     plan: Option<Plan>,
     pub(super) look_cost: LookCost,
@@ -138,7 +105,7 @@ impl<'a, B: Bell> Core<'a, B> {
             sleepers: Sleepers::new(count),
             pcpus: rules.pcpus,
             slice_ns,
-            grace_ns: rules.grace.as_nanos() as u64,
+            grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,
             plan,
             look_cost: LookCost::default(),
@@ -300,8 +267,8 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::Injected(length_ns));
         }
         if pcpu.slice.ended(now_ns) {
-            if self.somebody_is_ready() && !self.grants_grace(task, pcpu, now_ns) {
-                self.settle_grace(task, pcpu, true, now_ns);
+            if self.somebody_is_ready() && !self.grace.grants(task, pcpu, now_ns) {
+                self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
             self.publish_slice_end(task, pcpu);
@@ -323,7 +290,7 @@ impl<'a, B: Bell> Core<'a, B> {
             lock(&self.queue).ready.charge(guest.index, now.saturating_sub(began_ns));
         }
         // A turn may end in its grace for another reason than the grace.
-        self.settle_grace(&mut task, pcpu, false, now);
+        self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
         pcpu.observer.stops(guest.number_of(id), now, || turn.why(guest.activity(id)));
         match turn {
@@ -395,7 +362,7 @@ impl<'a, B: Bell> Core<'a, B> {
         to: Option<u32>,
     ) -> Option<Turn<'a>> {
         if pcpu.grace.is_some() {
-            self.settle_grace(task, pcpu, false, self.clock.now_ns());
+            self.grace.settle(task, pcpu, false, self.clock.now_ns());
             return Some(Turn::SliceEnded);
         }
         match to {
@@ -429,45 +396,6 @@ impl<'a, B: Bell> Core<'a, B> {
             .in_ns(pcpu.slice.deadline_ns().saturating_sub(self.clock.now_ns()), self.clock.tsc());
         // Relaxed: a hint, which the vCPU reads once it runs.
         shared.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
-    }
-
-    /// The slice of the vCPU is over: whether it may run a little longer, once, to leave its section.
-    ///
-    /// What it runs beyond the slice is charged to the next one. So a vCPU that always claims to hold a lock gains nothing.
-    fn grants_grace<T: Timer>(&self, task: &Task<'_>, pcpu: &mut Pcpu<'_, T>, now_ns: u64) -> bool {
-        let Some(shared) = &task.guest.shared else { return false };
-        if self.grace_ns == 0 || pcpu.grace.is_some() || task.guest.activity(task.vcpu.id) != Activity::Holder
-        {
-            return false;
-        }
-        pcpu.grace = Some(now_ns);
-        pcpu.slice.extend(now_ns + self.grace_ns);
-        // Relaxed: the vCPU is stopped.
-        shared.area(task.vcpu.id).host.yield_wanted.store(1, Ordering::Relaxed);
-        true
-    }
-
-    /// The end of a turn, with grace or without.
-    fn settle_grace<T: Timer>(
-        &self,
-        task: &mut Task<'_>,
-        pcpu: &mut Pcpu<'_, T>,
-        expired: bool,
-        now_ns: u64,
-    ) {
-        let Some(granted_ns) = pcpu.grace.take() else { return };
-        if let Some(shared) = &task.guest.shared {
-            // Relaxed: the vCPU is stopped.
-            shared.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
-        }
-        let overrun_ns = now_ns.saturating_sub(granted_ns);
-        task.account.debt_ns = overrun_ns.min(self.slice_ns);
-        if task.guest.window.contains(now_ns) {
-            let graces = &mut task.account.graces;
-            graces.granted += 1;
-            graces.expired += u64::from(expired);
-            graces.overrun_ns += overrun_ns;
-        }
     }
 
     /// The virtual time at which they start; `None` if they have started already.

@@ -4,12 +4,13 @@ pub(crate) mod account;
 mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
+mod grace;
 pub(crate) mod guest_run;
 mod halts;
 #[cfg(test)]
 mod handing_over;
 #[cfg(test)]
-pub(crate) mod harm;
+mod harm;
 pub(crate) mod hints;
 mod host;
 pub(crate) mod loss;
@@ -24,6 +25,7 @@ mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod switches;
+mod turn;
 pub(crate) mod window;
 
 use std::sync::Arc;

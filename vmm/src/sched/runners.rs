@@ -14,12 +14,13 @@ use crate::host::{panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
-use crate::sched::core::{Bell, Core, Next, Turn};
+use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules, run_delay};
 
 impl Bell for Condvar {

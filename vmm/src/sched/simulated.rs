@@ -20,12 +20,13 @@ use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
-use crate::sched::core::{Bell, Core, Next, Turn};
+use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules};
 
 /// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.

@@ -1,0 +1,145 @@
+//! Guests that mean harm, made up, under the scheduler of `--sched vmm`, in made-up time: their vCPUs come back whenever and for
+//! whatever reason they like, and write what they like into what they share with the VMM. One guest is honest: its vCPUs
+//! compute, and nothing else.
+//!
+//! Whatever the others do, the honest guest gets its share, no vCPU is lost or in two places, and the run ends.
+
+mod behaviour;
+mod script;
+mod setting;
+mod world;
+
+use std::sync::OnceLock;
+
+use crate::guest::memory::{LARGE_PAGE, Memory};
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::{Clock, Moment, SimulatedClock};
+use crate::host::time::TscRate;
+use crate::image::file::Image;
+use crate::observe::notes::Notes;
+use crate::sched::Share;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::Watcher;
+use crate::sched::shared::Shared;
+use script::Script;
+use setting::{HONEST, SLICE_NS};
+use world::{Ended, World};
+
+pub(crate) use setting::{Attack, Setting};
+
+/// A run whose script nobody goes on reading ends then.
+const LONGEST_NS: u64 = 300 * SLICE_NS;
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(Image::embedded)
+}
+
+/// Lets the guests of `setting` do as `script` says, for `length_ns` at most.
+///
+/// # Panics
+/// If the scheduler loses a vCPU, has one twice, or does not end.
+pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> Ended {
+    let clock = Clock::Simulated(SimulatedClock::default());
+    let Clock::Simulated(simulated) = &clock else { unreachable!("just made") };
+    simulated.set(Moment { ns: 1, tsc: 1 });
+    let (notes, watcher) = (Notes::none(), Watcher::nothing("made up".into()));
+    let count = setting.hostile + 1;
+    let memories: Vec<_> =
+        (0..count).map(|_| Memory::new(LARGE_PAGE * 3, setting.vcpus, 0, 0).expect("a few pages")).collect();
+    let guests: Vec<_> = memories
+        .iter()
+        .enumerate()
+        .map(|(index, memory)| {
+            let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
+            let shared = Shared::new(memory, image(), 1, &tsc, (true, true));
+            let mut guest = GuestRun::new(setting.vcpus, tsc, &clock, &watcher, &notes);
+            guest.shared = Some(shared);
+            (guest.index, guest.first_vcpu) = (index, index as u32 * setting.vcpus);
+            guest.window.open(1);
+            guest
+        })
+        .collect();
+    let mut world = World::new(setting, &guests, simulated, &notes, Script::new(script));
+    world.run(length_ns);
+    world.end()
+}
+
+/// One execution: a setting and a script out of `bytes`.
+///
+/// # Panics
+/// If an invariant does not hold.
+fn execute(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let choice = script.byte();
+    let setting = Setting {
+        share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
+        pcpus: 1 + usize::from(choice >> 1 & 1),
+        hostile: 1 + usize::from(choice >> 2 & 1) * 2,
+        vcpus: 2 + u32::from(choice >> 3 & 3),
+        grace: choice >> 5 & 1 != 0,
+        kick_yields: choice >> 6 & 1 != 0,
+        attack: Attack::Anything,
+    };
+    let ended = play(setting, script.rest(), LONGEST_NS);
+    check_share(setting, &ended);
+}
+
+/// What the honest guest may lack of its share, whatever the others do: each of their vCPUs may be ahead by the credit, which is a
+/// slice, and by the slice with its grace that it was in then; and each pCPU may be in the middle of a slice.
+fn most_lacking_ns(setting: Setting) -> u64 {
+    let slice_ns = if setting.grace { SLICE_NS * 3 / 2 } else { SLICE_NS };
+    let ahead_ns = setting.hostile as u64 * u64::from(setting.vcpus) * (SLICE_NS + slice_ns);
+    ahead_ns + setting.pcpus as u64 * slice_ns
+}
+
+/// The honest guest's vCPUs always want to run: it gets its share at least.
+fn check_share(setting: Setting, ended: &Ended) {
+    let guests = setting.hostile as u64 + 1;
+    // Of vCPUs all guests have as many.
+    let fair_ns = ended.length_ns * setting.pcpus as u64 / guests;
+    let had_ns = ended.ran_ns[HONEST];
+    assert!(
+        had_ns + most_lacking_ns(setting) >= fair_ns,
+        "the honest guest had {had_ns} ns of its {fair_ns}, the others {:?}, {} hand-overs: {setting:?}",
+        &ended.ran_ns[1..],
+        ended.handed
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fuzz::fuzz;
+
+    fn settings() -> impl Iterator<Item = Setting> {
+        (0..64_u32).map(|choice| Setting {
+            share: if choice & 1 == 0 { Share::Vcpu } else { Share::Guest },
+            pcpus: 1 + (choice >> 1 & 1) as usize,
+            hostile: 1 + (choice >> 2 & 1) as usize * 2,
+            vcpus: 2 + (choice >> 3 & 1) * 2,
+            grace: choice >> 4 & 1 != 0,
+            kick_yields: choice >> 5 & 1 != 0,
+            attack: Attack::Anything,
+        })
+    }
+
+    #[test]
+    fn an_honest_guest_gets_its_share_beside_guests_that_hand_their_turns_to_each_other() {
+        let mut handed = 0;
+        for attack in [Attack::FeedOne, Attack::PassAround, Attack::KickOne, Attack::Lie] {
+            for setting in settings() {
+                let setting = Setting { attack, ..setting };
+                let ended = play(setting, &[], 300 * SLICE_NS);
+                check_share(setting, &ended);
+                handed += ended.handed;
+            }
+        }
+        assert!(handed > 10_000, "{handed} hand-overs in all: nothing was tried");
+    }
+
+    #[test]
+    fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_the_others_do_and_say() {
+        fuzz("scheduler", 8192, execute);
+    }
+}

@@ -1,0 +1,41 @@
+//! What the guests are like, and the scheduler that runs them.
+
+use crate::sched::Share;
+
+pub(super) const SLICE_NS: u64 = 1_000_000;
+/// The number of the guest that means no harm.
+pub(super) const HONEST: usize = 0;
+
+/// What the guests are like, and the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) share: Share,
+    pub(crate) pcpus: usize,
+    /// How many guests mean harm.
+    pub(crate) hostile: usize,
+    /// vCPUs of each guest.
+    pub(crate) vcpus: u32,
+    pub(crate) grace: bool,
+    pub(crate) kick_yields: bool,
+    /// What hostile vCPUs do.
+    pub(crate) attack: Attack,
+}
+
+/// What hostile vCPUs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attack {
+    /// Whatever the script says.
+    Anything,
+    /// The first yields to the second as soon as it runs, and that runs as long as it may.
+    FeedOne,
+    /// All yield to each other in turn, each after a moment.
+    PassAround,
+    /// The first kicks the second awake as soon as it runs; that runs as long as it may but for a moment, then sleeps.
+    KickOne,
+    /// All say that they hold a lock and have not started, for ever.
+    Lie,
+    /// All but the last yield to the second as soon as they run, which runs as long as it may, and so does the last.
+    WaitForOne,
+    /// All but the last yield to each other in turn, each after a moment. The last runs as long as it may.
+    PassAroundOne,
+}

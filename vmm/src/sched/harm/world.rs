@@ -1,0 +1,244 @@
+//! pCPUs in made-up time, the scheduler, and vCPUs that behave as they are told.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::host::clock::{Moment, SimulatedClock};
+use crate::host::locks::lock;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
+use crate::observe::notes::Notes;
+use crate::observe::observer::Observer;
+use crate::sched::core::{Bell, Core, Next};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::harm::behaviour::Behaviour;
+use crate::sched::harm::script::Script;
+use crate::sched::harm::setting::{SLICE_NS, Setting};
+use crate::sched::pcpu::Pcpu;
+use crate::sched::queue::Task;
+use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::turn::Turn;
+use crate::sched::{Rules, Sched};
+
+/// Idle pCPUs look for themselves.
+struct Noticed(Cell<bool>);
+
+impl Bell for Noticed {
+    fn ring_one(&self) {
+        self.0.set(true);
+    }
+
+    fn ring_all(&self) {
+        self.0.set(true);
+    }
+}
+
+/// When a pCPU's timer rings next, and how often after that.
+#[derive(Clone, Default)]
+struct Alarm(Rc<Cell<(u64, u64)>>);
+
+impl Timer for Alarm {
+    fn set(&self, at_ns: u64, interval_ns: u64) {
+        self.0.set((at_ns, interval_ns));
+    }
+}
+
+impl Alarm {
+    fn rings_at(&self) -> u64 {
+        self.0.get().0
+    }
+
+    fn has_rung(&self, now_ns: u64) {
+        let (mut at_ns, interval_ns) = self.0.get();
+        while at_ns <= now_ns {
+            at_ns += interval_ns.max(1);
+        }
+        self.0.set((at_ns, interval_ns));
+    }
+}
+
+/// What a pCPU does.
+enum Doing<'a> {
+    /// Nothing; whether it is counted as idle.
+    Idle {
+        counted: bool,
+    },
+    /// It runs this one, which comes back for this reason if the timer does not ring before.
+    Runs {
+        task: Box<Task<'a>>,
+        began_ns: u64,
+        exit: Option<Exit>,
+    },
+    Ended,
+}
+
+struct Slot<'a> {
+    pcpu: Pcpu<'a, Alarm>,
+    alarm: Alarm,
+    doing: Doing<'a>,
+    /// When something happens here next.
+    at_ns: u64,
+}
+
+/// The guests, the pCPUs, and the time.
+pub(super) struct World<'a, 's> {
+    setting: Setting,
+    core: Core<'a, Noticed>,
+    clock: &'a SimulatedClock,
+    guests: &'a [GuestRun<'a>],
+    behaviour: Behaviour<'s>,
+    slots: Vec<Slot<'a>>,
+    /// CPU time of each vCPU of each guest in turns that have ended.
+    ran_ns: Vec<Vec<u64>>,
+    now_ns: u64,
+}
+
+/// What came of a world.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// CPU time of each guest.
+    pub(crate) ran_ns: Vec<u64>,
+    /// CPU time of each vCPU of each guest.
+    pub(crate) each_ns: Vec<Vec<u64>>,
+    pub(crate) length_ns: u64,
+    /// Hand-overs.
+    pub(crate) handed: u64,
+}
+
+impl<'a, 's> World<'a, 's> {
+    pub(super) fn new(
+        setting: Setting,
+        guests: &'a [GuestRun<'a>],
+        clock: &'a SimulatedClock,
+        notes: &'a Notes,
+        script: Script<'s>,
+    ) -> Self {
+        let rules = Rules {
+            sched: Sched::Vmm,
+            share: setting.share,
+            pcpus: setting.pcpus,
+            slice: Duration::from_nanos(SLICE_NS),
+            grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
+            kick_yields: setting.kick_yields,
+        };
+        // The driver says what they come back with.
+        let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
+        let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
+        let core = Core::new(rules, guests, vcpus, None, Noticed(Cell::new(false)));
+        let slots = (0..setting.pcpus as u32).map(|number| {
+            let alarm = Alarm::default();
+            let observer = Observer::new(notes, number).expect("there is nothing to observe");
+            let pcpu = Pcpu::new(number, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
+            Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
+        });
+        let slots = slots.collect();
+        let behaviour = Behaviour::new(setting, script);
+        let ran_ns = vec![vec![0; setting.vcpus as usize]; guests.len()];
+        Self { setting, core, clock, guests, behaviour, slots, ran_ns, now_ns: 1 }
+    }
+
+    pub(super) fn run(&mut self, length_ns: u64) {
+        while self.now_ns < length_ns && !self.behaviour.is_over() {
+            self.step();
+            for guest in self.guests.iter().filter(|guest| guest.failed() && !guest.stopping()) {
+                guest.stop();
+            }
+        }
+        self.guests.iter().for_each(GuestRun::stop);
+        // Everybody is kicked; whoever runs comes back at once.
+        self.slots.iter_mut().for_each(|slot| slot.at_ns = self.now_ns);
+        for _ in 0..4 * self.slots.len() {
+            if self.slots.iter().any(|slot| !matches!(slot.doing, Doing::Ended)) {
+                self.step();
+            }
+        }
+    }
+
+    /// Lets happen what happens next.
+    fn step(&mut self) {
+        if self.core.bell.0.take() {
+            let idle = self.slots.iter_mut().filter(|slot| matches!(slot.doing, Doing::Idle { .. }));
+            idle.for_each(|slot| slot.at_ns = slot.at_ns.min(self.now_ns));
+        }
+        let next = (0..self.slots.len()).min_by_key(|&slot| self.slots[slot].at_ns).expect("there are some");
+        self.now_ns = self.now_ns.max(self.slots[next].at_ns);
+        self.clock.set(Moment { ns: self.now_ns, tsc: self.now_ns });
+        match std::mem::replace(&mut self.slots[next].doing, Doing::Ended) {
+            Doing::Idle { counted } => self.look(next, counted),
+            Doing::Runs { task, began_ns, exit } => self.comes_back(next, task, began_ns, exit),
+            Doing::Ended => self.slots[next].at_ns = u64::MAX,
+        }
+    }
+
+    /// An idle pCPU looks what there is to do.
+    fn look(&mut self, slot: usize, counted: bool) {
+        if counted {
+            lock(&self.core.queue).idle_runners -= 1;
+        }
+        let (task, at_ns) = match self.core.next(slot as u32) {
+            Next::Runs(task) => (Some(task), self.now_ns),
+            Next::Ends => (None, u64::MAX),
+            Next::Idles(_, until_ns) => {
+                self.slots[slot].doing = Doing::Idle { counted: true };
+                // What the bell does not tell is found out a slice later.
+                (None, until_ns.unwrap_or(u64::MAX).clamp(self.now_ns + 1, self.now_ns + SLICE_NS))
+            }
+        };
+        self.slots[slot].at_ns = at_ns;
+        if let Some(task) = task {
+            self.begin(slot, task);
+        }
+    }
+
+    fn begin(&mut self, slot: usize, mut task: Box<Task<'a>>) {
+        task.last_pcpu = Some(slot as u32);
+        self.core.begin_turn(&mut task, &mut self.slots[slot].pcpu, self.now_ns);
+        self.goes_on(slot, task, self.now_ns);
+    }
+
+    /// The vCPU runs until it comes back by itself, or the timer rings.
+    fn goes_on(&mut self, slot: usize, task: Box<Task<'a>>, began_ns: u64) {
+        let (after_ns, exit) = self.behaviour.next(&task, self.now_ns - began_ns);
+        let (rings_at, exits_at) = (self.slots[slot].alarm.rings_at(), self.now_ns.saturating_add(after_ns));
+        let exit = (exits_at < rings_at).then_some(exit);
+        self.slots[slot].at_ns = rings_at.min(exits_at).max(self.now_ns);
+        self.slots[slot].doing = Doing::Runs { task, began_ns, exit };
+    }
+
+    fn comes_back(&mut self, slot: usize, mut task: Box<Task<'a>>, began_ns: u64, exit: Option<Exit>) {
+        let (now_ns, here) = (self.now_ns, &mut self.slots[slot]);
+        let turn = if task.guest.stopping() {
+            Some(Turn::Stopped)
+        } else if let Some(exit) = exit {
+            self.core.exited(&mut task, &mut here.pcpu, exit)
+        } else {
+            here.alarm.has_rung(now_ns);
+            self.core.rang(&mut task, &mut here.pcpu, now_ns)
+        };
+        let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
+        self.ran_ns[task.guest.index][task.vcpu.id as usize] += now_ns - began_ns;
+        match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, began_ns) {
+            Some(next) => self.begin(slot, next),
+            None => {
+                self.slots[slot].doing = Doing::Idle { counted: false };
+                self.slots[slot].at_ns = now_ns;
+            }
+        }
+    }
+
+    /// Sees that everybody is there, once.
+    pub(super) fn end(self) -> Ended {
+        let Self { core, guests, slots, ran_ns, now_ns, setting, .. } = self;
+        assert!(slots.iter().all(|slot| matches!(slot.doing, Doing::Ended)), "a pCPU goes on after the run");
+        drop(slots);
+        let mut finished = core.finish();
+        finished.sort_by_key(|vcpu| (vcpu.guest, vcpu.id));
+        let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
+        let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
+        assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
+        let handed = finished.iter().map(|vcpu| vcpu.account.handed).sum();
+        let of_guests = ran_ns.iter().map(|each| each.iter().sum()).collect();
+        Ended { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
+    }
+}
