@@ -1,0 +1,102 @@
+//! Which function carries out an instruction.
+
+mod arithmetic;
+mod bits;
+mod control;
+mod forms;
+mod moves;
+mod strings;
+
+use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::operands::{self, Form};
+use crate::bus::Bus;
+use crate::cpu::slot;
+use crate::flags;
+use crate::op::{Address, Op, Run};
+use crate::operations::machine;
+
+pub(super) fn not_covered<B: Bus>() -> Op<B> {
+    plain(machine::not_covered)
+}
+
+fn plain<B: Bus>(run: Run<B>) -> Op<B> {
+    let (first, second) = (slot::ZERO, slot::ZERO);
+    Op { run, immediate: 0, address: Address::NONE, first, second, position: 0, length: 0, offset: 0 }
+}
+
+/// The operation of an instruction, but for its place. `None`: not covered.
+pub(super) fn operation<B: Bus>(instruction: &Instruction) -> Option<Op<B>> {
+    let run = function(instruction, &Form::of(instruction))?;
+    let mut op = plain(run);
+    let mut has_memory = false;
+    for operand in 0..instruction.op_count() {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let number = register(instruction.op_register(operand));
+                *(if operand == 0 { &mut op.first } else { &mut op.second }) = number;
+                // A third one is CL, which its operation knows.
+                if operand == 1 && instruction.op_count() == 3 {
+                    break;
+                }
+            }
+            OpKind::Memory => has_memory = true,
+            _ => {}
+        }
+    }
+    if has_memory {
+        op.address = operands::address(instruction)?;
+    }
+    op.immediate = immediate(instruction);
+    if instruction.flow_control() == FlowControl::Call {
+        op.address.displacement = instruction.next_ip() as i64;
+    }
+    Some(op)
+}
+
+/// The number of a register within its kind.
+fn register(register: Register) -> u8 {
+    operands::general(register).unwrap_or_else(|| register.number() as u8)
+}
+
+/// The immediate operand, or what takes its place.
+fn immediate(instruction: &Instruction) -> i64 {
+    use Mnemonic::{Clc, Cld, Cmc, Invlpg, Mov, Stc, Std, Sti};
+    /// What to keep of the flags, and what to invert then.
+    const fn change(clear: u64, invert: u64) -> i64 {
+        (invert << 32 | 0xffff_ffff & !clear) as i64
+    }
+    match instruction.mnemonic() {
+        Clc => return change(flags::CARRY, 0),
+        Stc => return change(flags::CARRY, flags::CARRY),
+        Cmc => return change(0, flags::CARRY),
+        Cld => return change(flags::BACKWARD, 0),
+        Std => return change(flags::BACKWARD, flags::BACKWARD),
+        Sti | Invlpg => return instruction.next_ip() as i64,
+        Mov if instruction.op0_register().is_cr() => return instruction.next_ip() as i64,
+        _ => {}
+    }
+    match instruction.flow_control() {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
+            return instruction.near_branch_target() as i64;
+        }
+        FlowControl::IndirectCall => return instruction.next_ip() as i64,
+        _ => {}
+    }
+    let operand = (0..instruction.op_count()).find_map(|operand| instruction.try_immediate(operand).ok());
+    operand.unwrap_or(0) as i64
+}
+
+/// The function, by groups of instructions.
+fn function<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
+    if instruction.condition_code() != ConditionCode::None {
+        return moves::on_condition(instruction, form);
+    }
+    arithmetic::arithmetic(instruction, form)
+        .or_else(|| moves::moves(instruction, form))
+        .or_else(|| bits::bit_operations(instruction, form))
+        .or_else(|| control::flow(instruction, form))
+        .or_else(|| strings::string(instruction))
+        .or_else(|| control::fixed(instruction.code()))
+        .or_else(|| control::system(instruction, form))
+}
