@@ -9,43 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bus::{Bus, LINE};
-use crate::cpu::{Cpu, Fault};
-use crate::memory::PAGE;
+use crate::cpu::Cpu;
 use crate::op::Op;
-
-/// Why a CPU stopped running, and what the driver has to do. Where it says nothing else the CPU stands behind the
-/// instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It has executed as many instructions as it was to.
-    Limit,
-    /// The bus said so: before the access that it refused, behind the PAUSE.
-    Stopped,
-    /// OUT: the lowest `bytes` of `value`.
-    #[expect(missing_docs, reason = "operands of the instruction")]
-    Out { port: u16, bytes: u8, value: u32 },
-    /// IN: the driver owes [`Cpu::answer`].
-    #[expect(missing_docs, reason = "operands of the instruction")]
-    In { port: u16, bytes: u8 },
-    /// HLT.
-    Halt,
-    /// RDMSR of a register that is not kept here: the driver owes [`Cpu::answer`].
-    #[expect(missing_docs, reason = "operand of the instruction")]
-    ReadMsr { register: u32 },
-    /// WRMSR of one.
-    #[expect(missing_docs, reason = "operands of the instruction")]
-    WriteMsr { register: u32, value: u64 },
-    /// VMCALL or VMMCALL.
-    Hypercall,
-    /// It stands before the instruction at a watched address.
-    Reached,
-    /// It stands before an instruction that is not carried out here.
-    NotCovered,
-    /// It stands before an instruction whose exception, or before which an interrupt, could not be delivered: delivering
-    /// `first` raised `second`. A real CPU would try twice more and reset.
-    #[expect(missing_docs, reason = "described together")]
-    ShutDown { first: Fault, second: Fault },
-}
+use crate::tlb::PAGE;
 
 /// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;
@@ -106,7 +72,7 @@ impl<B: Bus> Code<B> {
         Self::default()
     }
 
-    /// From now on CPUs leave with [`Event::Reached`] before they execute the instruction at `address`, until the driver
+    /// From now on CPUs leave with [`Event::Reached`](crate::Event::Reached) before they execute the instruction at `address`, until the driver
     /// has them [`Cpu::pass`] it or go on elsewhere.
     pub fn watch(&mut self, address: u64) {
         self.watched.insert(address);

@@ -1,8 +1,8 @@
 //! The state of one CPU: plain data.
 
-use crate::code::Event;
+use crate::event::{Event, Fault};
 use crate::flags::Flags;
-use crate::memory::Tlb;
+use crate::tlb::Tlb;
 
 /// What lies behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
 pub(crate) mod slot {
@@ -175,24 +175,6 @@ pub(crate) enum Out {
     Done(Event),
     /// It is still to come (a repeated one, or one that is not carried out), and the driver goes on.
     Before(Event),
-}
-
-/// An exception.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Its number.
-    pub vector: u8,
-    /// What is pushed behind the frame, if anything is.
-    pub error: Option<u32>,
-}
-
-impl Fault {
-    pub(crate) const DIVIDE: Self = Self { vector: 0, error: None };
-    pub(crate) const UNDEFINED: Self = Self { vector: 6, error: None };
-
-    pub(crate) const fn protection(error: u32) -> Self {
-        Self { vector: 13, error: Some(error) }
-    }
 }
 
 /// What instructions of user mode can change of a CPU.

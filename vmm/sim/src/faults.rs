@@ -1,11 +1,11 @@
 //! Exceptions and interrupts, on their way through the IDT (Intel SDM vol. 3, 6.14).
 
 use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::code::Event;
-use crate::cpu::{CS, Cpu, Fault, Out, RSP, SS};
+use crate::cpu::{CS, Cpu, Out, RSP, SS};
+use crate::event::{Event, Fault};
 use crate::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
-use crate::memory::PAGE;
 use crate::paging::{Intent, NoTranslation};
+use crate::tlb::PAGE;
 
 /// Who caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

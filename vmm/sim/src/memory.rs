@@ -5,142 +5,14 @@
 //!                      | nothing there: the operation is given up (`Out::Fill`), `run` walks the page tables, and the
 //!                      v instruction begins anew
 //! ```
-//! A translation for stores exists only where the page may be written, is marked as dirty in its table, and holds no
-//! decoded instructions: so that such stores come by `run`, and code that changes is noticed.
 
 use crate::bus::{Access, Bus, LINE, Moment, Verdict};
 use crate::cpu::{Cpu, Out};
 use crate::op::{Left, Op};
+use crate::tlb::{PAGE, PAGE_BITS};
 
-/// Sets of translations.
-const SETS: usize = 64;
-/// Translations in a set: one instruction can need four pages at once, an operand and the stack, both across a boundary. It
-/// would never find them all if they put each other out.
-const WAYS: usize = 4;
-const FETCH_ENTRIES: usize = 64;
-const EMPTY: u64 = u64::MAX;
-pub(crate) const PAGE_BITS: u32 = 12;
-pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
-/// In what [`Cpu::place`] returns: the operand goes on in the page at [`Tlb::second`].
+/// In what [`Cpu::place`] returns: the operand goes on in the page at [`Tlb::second`](crate::tlb::Tlb).
 const CROSSES: u64 = 1 << 63;
-
-/// The translation of 4 KiB, perhaps a part of a larger page.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Number of the virtual page, if it may be read.
-    read: u64,
-    /// The same, if it may be written.
-    write: u64,
-    /// Physical address of its first byte.
-    frame: u64,
-    /// Bits of the page number that are those of a larger page's inside.
-    inside: u32,
-}
-
-impl Entry {
-    #[inline(always)]
-    fn tag<const WRITE: bool>(&self) -> u64 {
-        if WRITE { self.write } else { self.read }
-    }
-}
-
-/// The translation of 4 KiB of code.
-#[derive(Clone, Copy, Debug)]
-struct FetchEntry {
-    number: u64,
-    /// Index in [`Code`](crate::code::Code)'s pages.
-    page: u32,
-    inside: u32,
-}
-
-/// Translations that a CPU has cached. One set for each ring, whose rights differ.
-#[derive(Clone, Debug)]
-pub(crate) struct Tlb {
-    /// Of each set the one that was used last first.
-    data: [[[Entry; WAYS]; SETS]; 2],
-    fetch: [[FetchEntry; FETCH_ENTRIES]; 2],
-    /// The second page of an operand that lies in two.
-    second: u64,
-}
-
-impl Tlb {
-    pub(crate) fn new() -> Self {
-        Self {
-            data: [[[Entry { read: EMPTY, write: EMPTY, frame: 0, inside: 0 }; WAYS]; SETS]; 2],
-            fetch: [[FetchEntry { number: EMPTY, page: 0, inside: 0 }; FETCH_ENTRIES]; 2],
-            second: 0,
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    pub(crate) fn drop_page(&mut self, address: u64) {
-        let number = address >> PAGE_BITS;
-        let same = |cached: u64, inside: u32| (cached ^ number) & !u64::from(inside) == 0;
-        for entry in self.data.iter_mut().flatten().flatten().filter(|entry| same(entry.read, entry.inside)) {
-            (entry.read, entry.write) = (EMPTY, EMPTY);
-        }
-        for entry in self.fetch.iter_mut().flatten().filter(|entry| same(entry.number, entry.inside)) {
-            entry.number = EMPTY;
-        }
-    }
-
-    /// Drops the right to store, everywhere.
-    pub(crate) fn drop_writes(&mut self) {
-        for entry in self.data.iter_mut().flatten().flatten() {
-            entry.write = EMPTY;
-        }
-    }
-
-    pub(crate) fn insert(&mut self, ring: u8, address: u64, frame: u64, writable: bool, inside: u32) {
-        let number = address >> PAGE_BITS;
-        let write = if writable { number } else { EMPTY };
-        let ways = &mut self.data[of(ring)][set(number)];
-        // The one that is replaced: the same page with less rights, or the one that was used least recently.
-        let at = ways.iter().position(|entry| entry.read == number).unwrap_or(WAYS - 1);
-        ways[at] = Entry { read: number, write, frame, inside };
-        ways[..=at].rotate_right(1);
-    }
-
-    pub(crate) fn insert_code(&mut self, ring: u8, address: u64, page: u32, inside: u32) {
-        let number = address >> PAGE_BITS;
-        self.fetch[of(ring)][number as usize % FETCH_ENTRIES] = FetchEntry { number, page, inside };
-    }
-
-    /// The physical address, if it is cached.
-    #[inline(always)]
-    pub(crate) fn find<const WRITE: bool>(&mut self, ring: u8, address: u64) -> Option<u64> {
-        let number = address >> PAGE_BITS;
-        let ways = &mut self.data[of(ring)][set(number)];
-        if ways[0].tag::<WRITE>() != number {
-            let at = ways[1..].iter().position(|entry| entry.tag::<WRITE>() == number)? + 1;
-            ways[..=at].rotate_right(1);
-        }
-        Some(ways[0].frame | address & (PAGE - 1))
-    }
-
-    /// The page of code, if it is cached.
-    #[inline(always)]
-    pub(crate) fn find_code(&self, ring: u8, address: u64) -> Option<u32> {
-        let number = address >> PAGE_BITS;
-        let entry = &self.fetch[of(ring)][number as usize % FETCH_ENTRIES];
-        (entry.number == number).then_some(entry.page)
-    }
-}
-
-/// Ring 0 or ring 3.
-#[inline(always)]
-fn of(ring: u8) -> usize {
-    usize::from(ring & 1)
-}
-
-/// The set of a page.
-#[inline(always)]
-fn set(number: u64) -> usize {
-    number as usize % SETS
-}
 
 impl Cpu {
     /// How far it is, at `op`.

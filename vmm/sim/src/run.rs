@@ -1,12 +1,13 @@
 //! A CPU runs: block after block, until the driver has something to do.
 
 use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::code::{Block, Code, Event};
-use crate::cpu::{Cpu, Fault, Nmi, Out};
+use crate::code::{Block, Code};
+use crate::cpu::{Cpu, Nmi, Out};
+use crate::event::{Event, Fault};
 use crate::faults::{Cause, Undelivered};
-use crate::memory::PAGE;
 use crate::op::{Flow, Left};
 use crate::paging::NoTranslation;
+use crate::tlb::PAGE;
 
 /// The vector of a non-maskable interrupt.
 const NMI: u8 = 2;

@@ -24,7 +24,7 @@ mod fabric;
 mod memory;
 mod slot;
 mod spin;
-mod work_loop;
+mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -32,13 +32,14 @@ use std::sync::Arc;
 
 use crate::lines::{LINE_BYTES, Need, Requested};
 use crate::machine::Machine;
+use crate::work_loop::ROUND;
 use crate::{Code, Cpu, Event};
 
+pub use crate::work_loop::WorkLoop;
 use fabric::{Fabric, From, Why};
 pub use memory::Memory;
-use slot::{Slot, State};
-pub(crate) use work_loop::ROUND;
-pub use work_loop::WorkLoop;
+use slot::Slot;
+use state::State;
 
 /// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,6 +352,11 @@ impl<M: Memory> Board<M> {
                 break None;
             }
         };
+        self.stops(slot, cpu, happening)
+    }
+
+    /// The CPU of a slot does not execute on for now, with this to be told to the driver unless its alarm has rung.
+    fn stops(&mut self, slot: u32, cpu: Box<Cpu>, happening: Option<Happening>) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
         place.cpu = Some(cpu);
         let rings = place.state == State::Due && std::mem::take(&mut place.alarm_rang);
@@ -362,7 +368,7 @@ impl<M: Memory> Board<M> {
     fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
         let work = self.loops[&cpu.rip()];
         let place = &mut self.slots[slot as usize];
-        let round_ps = work_loop::ROUND * instruction_ps;
+        let round_ps = ROUND * instruction_ps;
         let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
         // A counter of zero goes round once, and on from below.
         let left = cpu.general(work.left);
@@ -370,7 +376,7 @@ impl<M: Memory> Board<M> {
         let left = left.wrapping_sub(rounds);
         cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
         cpu.set_general(work.left, left);
-        cpu.add_instructions(rounds * work_loop::ROUND);
+        cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
         if left == 0 {
             cpu.set_rip(work.end);

@@ -3,24 +3,7 @@
 use crate::Cpu;
 
 use super::spin::{Last, Parked};
-
-/// What a slot waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
-    /// Whoever drives the board.
-    #[default]
-    Still,
-    /// Its turn.
-    Due,
-    /// A line that its instruction needs.
-    Line,
-    /// Its stores, all of them.
-    Drain,
-    /// One of its stores.
-    Full,
-    /// A change to what it reads in its spin loop.
-    Parked,
-}
+use super::state::State;
 
 /// See the module.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::cpu::Stand;
 use crate::{Cpu, Event};
 
 use super::fabric::{From, Why};
-use super::slot::State;
+use super::state::State;
 use super::{Board, Memory};
 
 /// Instructions that a trial may take.

@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, 
 use crate::bus::Bus;
 use crate::code::{BLOCK_OPS, Block, Code};
 use crate::cpu::Cpu;
-use crate::memory::PAGE;
+use crate::tlb::PAGE;
 use crate::op::{Left, Op};
 use crate::paging::Intent;
 

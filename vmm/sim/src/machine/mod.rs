@@ -11,7 +11,7 @@ pub use file::MachineError;
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
 
-use crate::board::ROUND;
+use crate::work_loop::ROUND;
 
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1000;

@@ -2,8 +2,8 @@
 
 use super::Source;
 use crate::bus::{Bus, Fence, Verdict};
-use crate::code::Event;
-use crate::cpu::{Cpu, Fault, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
+use crate::cpu::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
+use crate::event::{Event, Fault};
 use crate::flags::{BACKWARD, INTERRUPTS};
 use crate::op::{Flow, Left, Op, Outcome};
 

@@ -2,7 +2,8 @@
 
 use super::Source;
 use crate::bus::Bus;
-use crate::cpu::{Cpu, Fault, Out, RAX, RDX, slot};
+use crate::cpu::{Cpu, Out, RAX, RDX, slot};
+use crate::event::Fault;
 use crate::flags::{mask, signed};
 use crate::op::{Flow, Op, Outcome};
 

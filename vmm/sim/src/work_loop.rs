@@ -75,7 +75,7 @@ impl WorkLoop {
     }
 
     /// The product after so many rounds.
-    pub(super) fn after(mut product: u64, rounds: u64) -> u64 {
+    pub(crate) fn after(mut product: u64, rounds: u64) -> u64 {
         // An odd number is 1 after its square has been squared 62 times; an even one is 0 after 6 times.
         const SETTLED: u64 = 64 / MULTIPLICATIONS as u64;
         for _ in 0..rounds.min(SETTLED) * MULTIPLICATIONS as u64 {
