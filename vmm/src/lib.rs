@@ -47,7 +47,7 @@ pub use image::file::{Entry, Image};
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
-pub use machine::in_kernel::PvBackend;
+pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};

@@ -12,7 +12,7 @@ use crate::host::switches::Reported;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::build::Machine;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::wanted::Wanted;
 use crate::observe::instruments::Instruments;
 use crate::observe::notes::Notes;
@@ -48,7 +48,7 @@ struct Ran<'a> {
 }
 
 /// Runs `configs`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
-/// Its steps in order: what each makes lives until the last one.
+/// Long: these are its steps in order, and what each makes lives until the last one.
 pub(super) fn run(
     configs: &[&RunConfig],
     image: &Image,

@@ -11,9 +11,10 @@ use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::capabilities;
 use crate::machine::in_kernel;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring;
 use crate::machine::ring::Ring;
+use crate::machine::ring_probe;
 use crate::machine::vcpu::{KvmVcpu, NativeVcpu, SimulatedVcpu, Vcpu};
 use crate::machine::vm::{Vm, open_kvm};
 use crate::machine::wanted::Wanted;
@@ -218,7 +219,7 @@ fn decide(
     let prepared = |has_irqchip| {
         let mut vm = draft(has_irqchip)?;
         vm.create_vcpus(wanted.vcpus.min(in_kernel::TRIAL_VCPUS))?;
-        let rate = if wanted.ring == Ring::Auto { Some(ring::ring0_rate(&mut vm)?) } else { None };
+        let rate = if wanted.ring == Ring::Auto { Some(ring_probe::ring0_rate(&mut vm)?) } else { None };
         Ok((vm, rate))
     };
     let (mut vm, rate) = match prepared(in_kernel::may_be_chosen(wanted)) {

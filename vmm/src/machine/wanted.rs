@@ -1,7 +1,7 @@
 //! What a machine is to be like.
 
 use crate::machine::capabilities::KernelHalts;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 
 /// What a machine is to be like.

@@ -3,9 +3,10 @@
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring;
 use crate::machine::ring::Ring;
+use crate::machine::ring_probe;
 use crate::machine::vm::{Vm, open_kvm};
 
 /// What this host's KVM can do.
@@ -37,8 +38,8 @@ pub fn probe() -> Result<Probe, RunError> {
     let kvm = open_kvm()?;
     let image = Image::embedded();
     let mut vm = Vm::small(&image, 1, false)?;
-    let ring0 = ring::precise_instructions_per_second(&mut vm, Ring::Ring0)?;
-    let ring3 = ring::precise_instructions_per_second(&mut vm, Ring::Ring3)?;
+    let ring0 = ring_probe::precise_instructions_per_second(&mut vm, Ring::Ring0)?;
+    let ring3 = ring_probe::precise_instructions_per_second(&mut vm, Ring::Ring3)?;
     let works = |backend| {
         in_kernel::probe(backend, true, None, || Vm::small(&image, in_kernel::TRIAL_VCPUS, true)).cloned()
     };

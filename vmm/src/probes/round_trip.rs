@@ -22,7 +22,7 @@ use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::exits::Exit;
 use crate::machine::in_kernel;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;

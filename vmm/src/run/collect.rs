@@ -16,7 +16,7 @@ use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::run::config::RunConfig;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
@@ -60,7 +60,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) patched_sites: usize,
 }
 
-/// Checks the run and sums it up. As long as an outcome has fields.
+/// Checks the run and sums it up. Long: an outcome has many fields.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let seen = Seen {
         config: facts.config,

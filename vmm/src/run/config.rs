@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::machine::capabilities::KernelHalts;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::wanted::Wanted;
 use crate::sched::deschedule::Deschedule;

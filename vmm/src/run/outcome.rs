@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::guest::activity::ByActivity;
 use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::sched::account::Graces;
 use crate::sched::run_delay::RunDelay;

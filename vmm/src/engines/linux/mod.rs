@@ -29,7 +29,7 @@ use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
-use crate::machine::{capabilities, irqchip, ring};
+use crate::machine::{capabilities, irqchip, ring, ring_probe};
 use crate::observe::notes::Notes;
 use crate::run::beside;
 use crate::run::collect;
@@ -139,7 +139,7 @@ pub struct LinuxOutcome {
 /// `warn` is told before the guest starts if this host is no place for it. `stop` is polled: setting it ends the run with
 /// [`RunError::Interrupted`].
 ///
-/// Its steps in order: what each makes lives until the last one.
+/// Long: these are its steps in order, and what each makes lives until the last one.
 ///
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
@@ -212,9 +212,9 @@ pub fn run_linux(
 
 /// Why this host is no place for a Linux guest, if it is none.
 fn obstacle() -> Result<Option<String>, RunError> {
-    let rate = match ring::known_ring0_rate() {
+    let rate = match ring_probe::known_ring0_rate() {
         Some(rate) => rate,
-        None => ring::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
+        None => ring_probe::ring0_rate(&mut Vm::small(&Image::embedded(), 1, false)?)?,
     };
     Ok((!ring::is_native(rate))
         .then(|| format!("ring 0 is interpreted here ({:.1} M instructions/s)", rate / 1e6)))

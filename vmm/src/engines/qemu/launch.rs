@@ -9,7 +9,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::host::affinity;
 use crate::host::error::{RunError, system};
 use crate::image::file::Image;
-use crate::machine::in_kernel::{self, PvBackend};
+use crate::machine::in_kernel;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::vm::Vm;
 use crate::run::config::{Accelerator, RunConfig, Shape};
 

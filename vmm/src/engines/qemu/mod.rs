@@ -19,7 +19,7 @@ use crate::host::clock;
 use crate::host::error::RunError;
 use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
-use crate::machine::in_kernel::PvBackend;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
 use crate::run::collect;
@@ -117,7 +117,7 @@ impl Drop for Running {
     }
 }
 
-/// What the run found out. As long as an outcome has fields.
+/// What the run found out. Long: an outcome has many fields.
 fn outcome(
     config: &RunConfig,
     image: &Image,

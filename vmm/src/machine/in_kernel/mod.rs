@@ -11,41 +11,15 @@ use std::sync::OnceLock;
 
 use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
-use serde::Serialize;
 
 use crate::host::error::RunError;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::{self, Ring};
+use crate::machine::ring_probe;
 use crate::machine::vm::Vm;
 use crate::machine::wanted::Wanted;
 
 pub(crate) use trial::{ACCEPT_INTERRUPTS, HYPERCALL, KVM_HC_KICK_CPU, TRIAL_VCPUS, X2APIC_ICR, expect};
-
-/// How a vCPU sleeps and is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PvBackend {
-    /// The best that works here: `Kvm`, `Ipi`, `Vmm`.
-    Auto,
-    /// Doorbells: the VMM puts the vCPU to sleep and wakes it.
-    Vmm,
-    /// In the kernel: HLT, and KVM_HC_KICK_CPU.
-    Kvm,
-    /// In the kernel: HLT, and an interrupt, as under hypervisors without a hypercall for it.
-    Ipi,
-}
-
-impl PvBackend {
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Vmm => "vmm",
-            Self::Kvm => "kvm",
-            Self::Ipi => "ipi",
-        }
-    }
-}
 
 /// KVM's first CPUID leaf: the signature. The next one holds the features.
 const KVM_SIGNATURE_LEAF: u32 = 0x4000_0000;
@@ -80,7 +54,8 @@ pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
 /// Whether such a run may come to a back end of this kind, as far as is known before anything was tried.
 pub(crate) fn may_be_chosen(wanted: &Wanted) -> bool {
     may_halt(wanted)
-        && !(wanted.ring == Ring::Auto && ring::known_ring0_rate().is_some_and(|rate| !ring::is_native(rate)))
+        && !(wanted.ring == Ring::Auto
+            && ring_probe::known_ring0_rate().is_some_and(|rate| !ring::is_native(rate)))
 }
 
 /// Why `backend`, [`PvBackend::Kvm`] or [`PvBackend::Ipi`], cannot be used here, with exits at HLT or without, if it cannot:

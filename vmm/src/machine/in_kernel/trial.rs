@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use haltkick_hypercalls::{PORT_BOOTED, PORT_KICK, WAKE_VECTOR};
 use kvm_bindings::kvm_regs;
 
-use super::{PV_UNHALT, PvBackend, features, is_amd};
+use super::{PV_UNHALT, features, is_amd};
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
 use crate::host::signal::{self, KickTimer};
 use crate::machine::boot;
 use crate::machine::exits::Exit;
+use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
