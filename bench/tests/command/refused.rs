@@ -17,7 +17,7 @@ trials![
     a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts,
 ];
 
-/// Long for its one table.
+/// Long: it is one table.
 fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     for (arguments, expected) in [
         (&["--vcpus", "0"][..], "haltkick: --vcpus: 0 is out of range: 1 to 1024\n"),

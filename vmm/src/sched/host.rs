@@ -201,7 +201,7 @@ impl<'a> HostThreads<'a> {
         if vcpu == 0 { self.complete.load(Ordering::Acquire) } else { self.booted.load(Ordering::Acquire) }
     }
 
-    /// The run loop of a vCPU. Where it was when it ended. As long as there are exits to serve.
+    /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
     fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Place, RunError> {
         while !self.may_start(vcpu.id) && !self.run.stopping() {
             // With a limit: if not all threads could be started, nobody knows whom to unpark.

@@ -18,7 +18,7 @@ pub(super) fn lock_free(config: &RunConfig) -> f64 {
     config.cpus.len().min(config.vcpus as usize) as f64 / section.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-/// (Long for its one literal, which names every field of an outcome.)
+/// Long: its one literal names every field of an outcome.
 pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome {
     let of_work = config.mix.work_sections.map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))

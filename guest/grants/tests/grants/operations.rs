@@ -148,7 +148,7 @@ fn a_stale_translation_does_not_outlive_its_mapping<S: Scheme>() {
     assert!(world.mapped(&other, MAPPER, handle).is_err(), "the other vCPU still has it");
 }
 
-/// Long for its one table.
+/// Long: it is one table.
 fn a_bad_request_gets_its_status_is_counted_and_changes_nothing<S: Scheme>() {
     use Status::*;
     type Asked<'a> = &'a dyn Fn() -> Result<(), Status>;

@@ -123,7 +123,7 @@ fn area_address(cpu: u32) -> u64 {
     end.next_multiple_of(large_page) + u64::from(cpu) * size_of::<VcpuArea>() as u64
 }
 
-/// Writes the boot block and what each vCPU must know of itself. As long as the block has fields.
+/// Writes the boot block and what each vCPU must know of itself. Long: the block has many fields.
 fn lay_out(settings: &Settings) -> Result<&'static BootBlock, Failure> {
     let areas = u64::from(settings.vcpus) + 1;
     let exception_stacks = area_address(0) + areas * size_of::<VcpuArea>() as u64;

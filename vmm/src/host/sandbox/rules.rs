@@ -37,7 +37,7 @@ const fn without(position: u8, bits: u64) -> Argument {
     Argument(position, bits, 0)
 }
 
-/// The calls, what their arguments must be, and why.
+/// The calls, what their arguments must be, and why. Long: it is one table.
 fn rules() -> Vec<(i64, Vec<Vec<Argument>>)> {
     let process = u64::from(std::process::id());
     let kick = signal::kick_signal() as u64;
