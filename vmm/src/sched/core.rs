@@ -217,7 +217,7 @@ impl<'a, B: Bell> Core<'a, B> {
         task.account.virtual_ns += start_ns.saturating_sub(began_ns);
         task.account.resume(guest, id, start_ns);
         guest.runs_here(id);
-        self.publish_slice_end(task, pcpu);
+        pcpu.publish_slice_end(task, self.clock);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
     }
 
@@ -271,7 +271,7 @@ impl<'a, B: Bell> Core<'a, B> {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
-            self.publish_slice_end(task, pcpu);
+            pcpu.publish_slice_end(task, self.clock);
         }
         None
     }
@@ -384,18 +384,6 @@ impl<'a, B: Bell> Core<'a, B> {
         queue.take_back(self.clock.now_ns());
         self.publish_load(&queue);
         !queue.ready.is_empty()
-    }
-
-    /// Tells the guest when the slice ends that began, or went on.
-    fn publish_slice_end<T: Timer>(&self, task: &Task<'_>, pcpu: &Pcpu<'_, T>) {
-        let Some(shared) = &task.guest.shared else { return };
-        // The clock is read here and not taken from the caller: to set the timer may have taken 8 us since then.
-        let end = task
-            .guest
-            .tsc
-            .in_ns(pcpu.slice.deadline_ns().saturating_sub(self.clock.now_ns()), self.clock.tsc());
-        // Relaxed: a hint, which the vCPU reads once it runs.
-        shared.area(task.vcpu.id).host.slice_end_tsc.store(end, Ordering::Relaxed);
     }
 
     /// The virtual time at which they start; `None` if they have started already.

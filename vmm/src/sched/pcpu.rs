@@ -1,8 +1,12 @@
 //! What a runner has of its own: its pCPU's timers, and what ends the turn that is on it.
 
+use std::sync::atomic::Ordering;
+
 use crate::guest::activity::Activity;
+use crate::host::clock::Clock;
 use crate::observe::observer::Observer;
 use crate::sched::deschedule::Injector;
+use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 
 /// When to look whether the vCPU on a pCPU has halted.
@@ -39,6 +43,16 @@ impl<'a, T: Timer> Pcpu<'a, T> {
         self.slice.begin(now_ns, debt_ns);
         self.look = first_look_ns.map(|look_ns| Look { began_ns: now_ns, at_ns: now_ns + look_ns });
         self.set_alarm();
+    }
+
+    /// Tells the guest of `task`, whose turn it is, when the slice ends that began, or went on.
+    pub(super) fn publish_slice_end(&self, task: &Task<'_>, clock: &Clock) {
+        let Some(shared) = &task.guest.shared else { return };
+        // The clock is read here and not taken from the caller: to set the timer may have taken 8 us since then.
+        let left_ns = self.slice.deadline_ns().saturating_sub(clock.now_ns());
+        // Relaxed: a hint, which the vCPU reads once it runs.
+        let end_tsc = task.guest.tsc.in_ns(left_ns, clock.tsc());
+        shared.area(task.vcpu.id).host.slice_end_tsc.store(end_tsc, Ordering::Relaxed);
     }
 
     /// The vCPU has not halted.
