@@ -1,0 +1,137 @@
+//! Circles of imports.
+//!
+//! Of the entries of one folder, which are files and folders, none may import another that imports it, straight or by others. A
+//! folder's `mod.rs` is no entry of it: the module is made of its parts, and these may name what the whole defines. What a
+//! module only hands on (`pub use`) is imported from where it is defined.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::imports::{Import, imports};
+use crate::source::Source;
+
+type Module = Vec<String>;
+
+/// A crate's modules, and what each imports.
+struct Imports {
+    of: BTreeMap<Module, Vec<Import>>,
+}
+
+impl Imports {
+    fn new(sources: &[Source]) -> Self {
+        let of = |source: &Source| (source.module.clone(), imports(&source.module, &source.text));
+        Self { of: sources.iter().map(of).collect() }
+    }
+
+    /// The module that defines what `path` leads to, from the root of the crate.
+    fn defining(&self, path: &[String]) -> Option<Module> {
+        let mut path = path.to_vec();
+        // As often as one module may hand on what another one hands on.
+        for _ in 0..8 {
+            let module = (0..=path.len()).rev().find(|&length| self.of.contains_key(&path[..length]))?;
+            let Some(name) = path.get(module) else { return Some(path) };
+            let handed_on = |import: &&Import| {
+                import.name.as_ref() == Some(name) && !import.of_tests && import.path != path
+            };
+            match self.of[&path[..module]].iter().find(handed_on) {
+                Some(import) if self.is_here(&import.path) => {
+                    path = [&import.path[..], &path[module + 1..]].concat();
+                }
+                _ => return Some(path[..module].to_vec()),
+            }
+        }
+        None
+    }
+
+    /// Whether `path` leads to something of the crate, and not to another one.
+    fn is_here(&self, path: &[String]) -> bool {
+        let parent = path.len().saturating_sub(1);
+        self.of.contains_key(path) || self.of.contains_key(&path[..parent])
+    }
+
+    /// Which entry of a folder imports which other, and by which modules.
+    fn between_entries(&self) -> BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>> {
+        let mut between: BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>> = BTreeMap::new();
+        for (from, imports) in &self.of {
+            for import in imports.iter().filter(|import| !import.of_tests) {
+                let Some(to) = self.defining(&import.path) else { continue };
+                let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+                if shared < from.len() && shared < to.len() {
+                    let by = format!("{} imports {}", from.join("::"), import.path.join("::"));
+                    let (from, to) = (from[..=shared].to_vec(), to[..=shared].to_vec());
+                    between.entry(from).or_default().entry(to).or_default().insert(by);
+                }
+            }
+        }
+        between
+    }
+}
+
+/// What the circles in `sources` are made of, one import a line.
+pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
+    let mut between = Imports::new(sources).between_entries();
+    // Whatever imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    loop {
+        let imported: BTreeSet<Module> = between.values().flat_map(|to| to.keys().cloned()).collect();
+        let importing: BTreeSet<Module> = between.keys().cloned().collect();
+        let before = between.values().map(BTreeMap::len).sum::<usize>();
+        between.retain(|from, _| imported.contains(from));
+        between.values_mut().for_each(|to| to.retain(|to, _| importing.contains(to)));
+        between.retain(|_, to| !to.is_empty());
+        if between.values().map(BTreeMap::len).sum::<usize>() == before {
+            break;
+        }
+    }
+    between.into_values().flat_map(BTreeMap::into_values).flatten().collect()
+}
+
+#[cfg(test)]
+fn of(files: &[(&str, &str)]) -> Vec<String> {
+    let source = |&(module, text): &(&str, &str)| Source {
+        path: module.into(),
+        module: module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+        text: text.to_owned(),
+    };
+    circles(&files.iter().map(source).collect::<Vec<_>>())
+}
+
+#[test]
+fn files_that_import_each_other_are_a_circle_and_those_that_only_import_are_not() {
+    let circle = [("", ""), ("a", "use crate::b::B;"), ("b", "use crate::c::C;"), ("c", "use super::a::A;")];
+    assert_eq!(of(&circle), ["a imports b::B", "b imports c::C", "c imports a::A"]);
+    let mut hanging_on = circle.to_vec();
+    hanging_on.extend([("d", "use crate::a::A;"), ("e", "")]);
+    assert_eq!(of(&hanging_on), of(&circle));
+    assert_eq!(of(&circle[..3]), [""; 0]);
+}
+
+#[test]
+fn folders_are_in_a_circle_when_what_they_hold_imports_what_the_other_holds() {
+    let files = [
+        ("a", ""),
+        ("a::one", "use crate::b::one::B;"),
+        ("a::two", ""),
+        ("b", ""),
+        ("b::one", ""),
+        ("b::two", "fn f() { crate::a::two::f() }"),
+    ];
+    assert_eq!(of(&files), ["a::one imports b::one::B", "b::two imports a::two::f"]);
+}
+
+#[test]
+fn a_module_and_its_parts_are_no_circle() {
+    assert_eq!(of(&[("a", "mod part; use part::P; pub struct A;"), ("a::part", "use super::A;")]), [""; 0]);
+}
+
+#[test]
+fn what_a_module_hands_on_is_imported_from_where_it_is_defined() {
+    let files =
+        [("", "mod a; mod b; pub use a::A; pub use b::B;"), ("a", "use crate::B;"), ("b", "use crate::A;")];
+    assert_eq!(of(&files), ["a imports B", "b imports A"]);
+    assert_eq!(of(&[("", "pub use a::A; pub use std::mem;"), ("a", "use crate::mem;")]), [""; 0]);
+}
+
+#[test]
+fn imports_of_tests_make_no_circle() {
+    let tests = "#[cfg(test)] mod tests { use crate::b::B; }";
+    assert_eq!(of(&[("a", tests), ("b", "use crate::a::A;")]), [""; 0]);
+}
