@@ -41,7 +41,7 @@ Examples:
 #[command(name = "haltkick", version, styles = STYLES, after_help = closing_words(),
           max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Leave out the walls around threads that run guests, to look for a fault or to attach a debugger; records say so
+    /// Run without the sandbox around threads that run guests, for example to attach a debugger; records say so
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) no_sandbox: bool,
     #[command(subcommand)]
@@ -73,12 +73,12 @@ pub(crate) enum Command {
     /// Put the records of several directories into a new one
     #[command(after_help = MERGE_EXAMPLES)]
     Merge(MergeArgs),
-    /// Put the published figures of the seeds beside ours
+    /// Put published figures beside those of this host
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
     /// Say what this host can do and what will spoil a measurement
     Doctor(DoctorArgs),
-    /// List locks, workloads or experiments
+    /// List locks, workloads, experiments, points in locks, or simulated machines
     List(ListArgs),
     /// Show a lock's call sites before and after the VMM has rewritten them
     #[command(after_help = DISASM_EXAMPLES)]
@@ -131,14 +131,14 @@ pub(crate) struct RunArgs {
     /// File with the guests to run at once, a table each; docs/unfair.md has the format
     #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
-    /// Do not run the lock-free companion that gives the ideal
+    /// Do not run the same cell without a lock, which gives the ideal
     #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
     /// Sample where the vCPUs spend their time, this often on each pCPU [default: 1ms]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
           help_heading = "Observing")]
     pub(crate) profile: Option<Span>,
-    /// Write who ran, waited, held and kicked, for ui.perfetto.dev
+    /// Write a trace of which vCPU ran, waited, held a lock and kicked which other one, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", help_heading = "Observing")]
     pub(crate) trace: Option<PathBuf>,
     /// How to print the record
@@ -193,10 +193,11 @@ Examples:
       an experiment of one's own, started from a copy
 
 Exit code 7:
-  A run that something else on the host disturbed is made again, up to --retry-disturbed times; if it stays disturbed it
-  is kept, marked and warned of. The command ends with 7 only where the headline lost its trust: where more than
-  29 % of the pairs of the file's first [[compare]], at one of its settings, have a run that is not to be trusted.
-  (Without a [[compare]]: more than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.";
+  A run that something else on the host disturbed is made again, up to --retry-disturbed times.
+  If it stays disturbed it is kept, marked, and counted in a warning. The command ends with 7 only
+  if the headline, which is the file's first [[compare]], lost its trust: if at one of its settings
+  more than 29 % of its pairs have a run that is not to be trusted. (Without a [[compare]]: more
+  than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.";
 
 /// Options of `haltkick bench`.
 #[derive(Args, Debug)]
@@ -206,7 +207,7 @@ pub(crate) struct BenchArgs {
     pub(crate) experiment: Option<String>,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Add blocks of what is known less well until every ratio's 95 % interval is this narrow, such as 2%
+    /// Add blocks where needed until the 95 % interval of every comparison is this narrow, such as 2%
     #[arg(long, value_name = "PERCENT", value_parser = share::percent, help_heading = "When to stop")]
     pub(crate) target_precision: Option<f64>,
     /// Begin no block that would end later than this
@@ -264,7 +265,7 @@ pub(crate) struct CompareArgs {
     /// What to compare with it: a directory, or DIR:ARM
     #[arg(value_name = "B")]
     pub(crate) candidate: String,
-    /// A slow-down that is surely greater than this, by the end of its interval, is a regression
+    /// A slow-down is a regression if its whole 95 % interval is beyond this
     #[arg(long, value_name = "PERCENT", value_parser = share::percent, default_value = "5%")]
     pub(crate) threshold: f64,
     /// Compare, with a warning, what was measured with other settings or on another host
@@ -350,10 +351,10 @@ Examples:
 /// Options of `haltkick reproduce`.
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
-    /// Experiments to run instead of all that a seed has
+    /// Experiments to run [default: all that have published figures]
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
-    /// Where: on this host, or each seed on a simulated machine like its own
+    /// Measure on this host, or on simulated machines like those of the published figures
     #[arg(long, value_name = "ENGINE", default_value = "kvm")]
     pub(crate) engine: ReproducedOn,
     #[command(flatten)]

@@ -24,7 +24,7 @@ pub(crate) struct Overrides {
     /// Host CPUs to use, such as 0,2-3
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<CpuList>,
-    /// Who preempts the vCPUs: vmm or host
+    /// Which scheduler preempts the vCPUs: vmm or host
     #[arg(long, value_name = "WHO", hide_possible_values = true)]
     pub(crate) sched: Option<SchedChoice>,
     /// Length of each measuring window

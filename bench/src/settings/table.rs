@@ -86,7 +86,7 @@ const MACHINE: &[Setting] = &[
             };
         })
         .told(Echo::Found("config.ring")),
-    word::<SchedChoice>("sched", "WHO", "Who preempts the vCPUs: vmm or host")
+    word::<SchedChoice>("sched", "WHO", "Which scheduler preempts the vCPUs: vmm or host")
         .default("vmm")
         .linux(Linux::Used)
         .apply(|config, value| {
@@ -118,8 +118,8 @@ const HOSTILITY: &[Setting] = &[
         "deschedule",
         "POLICY",
         Kind::Deschedule,
-        "Take vCPUs off on purpose: holder, head, waiter or random, then as wanted ,rate=N (a second) or ,prob=P, \
-         ,for=TIME and ,at=POINT (`haltkick list points`); or none",
+        "Take vCPUs off their pCPU on purpose: none, or holder, head, waiter or random, followed by ,rate=N \
+         (times a second) or ,prob=P, ,for=TIME and ,at=POINT (`haltkick list points`); see docs/hostile-host.md",
     )
     .default("none")
     .linux(Linux::Used)
@@ -133,7 +133,7 @@ const HOSTILITY: &[Setting] = &[
         .default("0s")
         .apply(|config, value| config.grace = value.time())
         .echo("grace_ns", |config| ns(config.grace)),
-    time("slice-margin", "How much of a slice must be left for locks that ask for that")
+    time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .apply(|config, value| config.slice_margin = value.time())
         .echo("slice_margin_ns", |config| ns(config.slice_margin)),
@@ -143,7 +143,7 @@ const HOSTILITY: &[Setting] = &[
         .echo("kick_yield", |config| config.kick_yields.into()),
     switch(
         "attribution",
-        "Tell descheduling by what the vCPU was doing, and what that cost the others: on or off",
+        "Attribute each descheduling to what the vCPU was doing, and to what that cost the others: on or off",
     )
     .default("on")
     .apply(|config, value| config.attribution = value.is_on())
@@ -198,7 +198,7 @@ const LOCK: &[Setting] = &[
     word::<PreemptedChoice>(
         "preempted-by",
         "WHO",
-        "Who writes that flag under the host's scheduler: auto, kvm or bpf",
+        "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
     )
     .default("auto")
     .apply(|config, value| {
@@ -247,11 +247,16 @@ const WORKLOAD: &[Setting] = &[
         .of_guest()
         .apply(|config, value| config.lock_count = value.number_u32())
         .echo("locks", |config| config.lock_count.into()),
-    other("memory", "SIZE", Kind::Memory, "Memory that the guest manages, in the workloads that take page faults")
-        .default("64MiB")
-        .linux(Linux::Used)
-        .apply(|config, value| config.memory_bytes = value.bytes())
-        .told(Echo::Found("config.memory_bytes")),
+    other(
+        "memory",
+        "SIZE",
+        Kind::Memory,
+        "Memory that the guest manages, in the workloads that take page faults",
+    )
+    .default("64MiB")
+    .linux(Linux::Used)
+    .apply(|config, value| config.memory_bytes = value.bytes())
+    .told(Echo::Found("config.memory_bytes")),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
         .only_in(MIXED)
@@ -260,7 +265,7 @@ const WORKLOAD: &[Setting] = &[
             |config| json!(config.mix.work_sections),
             "as many sections as fit into the window",
         ),
-    word::<AfterWork>("after-work", "WHAT", "What vCPUs do when that is done: leave or go-on")
+    word::<AfterWork>("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on")
         .default("leave")
         .of_guest()
         .only_in(MIXED)
@@ -296,11 +301,16 @@ const WORKLOAD: &[Setting] = &[
         config.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
     })
     .echo("exponential_think", |config| config.shape.exponential_think.into()),
-    other("hold-jitter", "SHARE", Kind::Share, "How far the length of a section is off --hold, at most, such as 20%")
-        .default("0%")
-        .only_in(SHAPED)
-        .apply(|config, value| config.shape.hold_jitter_percent = value.percent())
-        .echo("hold_jitter_percent", |config| config.shape.hold_jitter_percent.into()),
+    other(
+        "hold-jitter",
+        "SHARE",
+        Kind::Share,
+        "How far a section's length differs from --hold, at most, such as 20%",
+    )
+    .default("0%")
+    .only_in(SHAPED)
+    .apply(|config, value| config.shape.hold_jitter_percent = value.percent())
+    .echo("hold_jitter_percent", |config| config.shape.hold_jitter_percent.into()),
     other(
         "zipf",
         "POWER",
@@ -315,7 +325,7 @@ const WORKLOAD: &[Setting] = &[
         "arrivals",
         "RATE",
         Kind::Arrivals,
-        "Sections that each vCPU is to begin in a second, done with the one before or not; waits count from then",
+        "Sections that each vCPU begins per second, done with the last one or not; waits count from then",
     )
     .only_in(SHAPED)
     .apply(|config, value| config.shape.arrivals = Some(value.arrivals().apart()))
@@ -324,13 +334,13 @@ const WORKLOAD: &[Setting] = &[
         |config| json!(config.shape.arrivals.map(ns)),
         "vCPUs began their next section when they had thought",
     ),
-    other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section walks")
+    other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
         .apply(|config, value| config.shape.footprint_lines = value.number_u32())
         .echo("footprint_lines", |config| config.shape.footprint_lines.into()),
-    other("dirty", "LINES", Kind::Number, "Those of them that it writes, too")
+    other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint it writes, too")
         .default("0")
         .only_in(SHAPED)
         .apply(|config, value| config.shape.dirty_lines = value.number_u32())
