@@ -15,50 +15,16 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod access;
-mod active;
-mod copy;
-mod frames;
-mod guarded;
-mod iommu;
-mod kernel_lock;
-mod maintain;
-mod map;
-mod maptrack;
-mod memory;
-mod order;
-mod reach;
-mod rest;
-mod scheme;
-mod shared;
-mod status;
-mod stream;
-mod sync;
-mod table;
-mod transfer;
-mod unmap;
-mod vcpu;
-mod window;
-mod world;
+mod interface;
+mod locking;
+mod machine;
+mod operations;
+mod tables;
+mod workload;
 
-use haltkick_locks::mutant;
-
-pub use access::{DEVICE_MAP, HOST_MAP, READONLY_MAP};
-pub use copy::{CopyRequest, Place};
-pub use frames::{PAGE_BYTES, PAGE_WORDS, Page};
-pub use kernel_lock::KernelLock;
-pub use map::MapRequest;
-pub use memory::Memory;
-pub use rest::Rest;
-pub use scheme::*;
-pub use shared::{
-    ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, SharedEntry, TRANSFER_COMMITTED, TRANSFER_COMPLETED,
-    TRIES, TYPE, WRITING,
-};
-pub use status::Status;
-pub use stream::*;
-pub use table::ENTRIES_PER_PAGE;
-pub use transfer::TransferRequest;
-pub use unmap::BATCH;
-pub use vcpu::{Counter, Vcpu};
-pub use world::{Sizes, World};
+pub use interface::*;
+pub use locking::*;
+pub use machine::*;
+pub use operations::*;
+pub use tables::*;
+pub use workload::*;

@@ -21,33 +21,11 @@
 //! invalidations in the name of a CPU that is not running, as this project's does).
 #![no_std]
 
-mod classic;
-mod deferred;
-mod event;
-mod grace;
-mod machine;
-mod mm;
-mod page;
-mod per_vma;
-mod record;
-mod sequence;
-mod space;
-mod speculative;
-mod sync;
-mod table;
-mod tree;
-mod vma;
+mod address_space;
+mod contract;
+mod page_faults;
+mod records;
 
-use haltkick_locks::mutant;
-
-pub use event::Event;
-pub use machine::{Access, Cpus, Error, Exclusion, Machine, Sharing, Step};
-pub use mm::{Mm, Scheme, Space};
-pub use page::Memory;
-pub use record::{CpuList, Page};
-pub use sync::{AtomicU32, AtomicU64};
-pub use table::{ENTRIES, PAGE_BYTES, USER_END, USER_START};
-pub use vma::{Protection, Vma};
-
-/// No page, no area.
-const NONE: u32 = u32::MAX;
+pub use address_space::*;
+pub use contract::*;
+pub use records::*;

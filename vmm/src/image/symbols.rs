@@ -256,7 +256,7 @@ mod tests {
             (run.address..run.address + run.size).map(|address| lines.frames(address)).collect();
         let inlined = frames.iter().find(|frames| {
             let file = frames.first().and_then(|frame| frame.file.as_deref());
-            frames.len() > 1 && file == Some("guest/locks/src/tas.rs")
+            frames.len() > 1 && file == Some("guest/locks/src/centralized/tas.rs")
         });
         let inlined = inlined.expect("the lock's own code is inlined there");
         assert!(inlined[0].function.as_deref().is_some_and(|name| name.starts_with("lock<")), "{inlined:?}");

@@ -10,21 +10,28 @@
 #![expect(unreachable_pub, reason = "what the crate shows to others is this test's own here")]
 
 #[expect(dead_code, reason = "not every part of a page table in miniature has an order of its own")]
-#[path = "../../src/frames.rs"]
+#[path = "../../src/machine/frames.rs"]
 mod frames;
 #[expect(dead_code, reason = "swaps and hostile writes have no order")]
-#[path = "../../src/shared.rs"]
+#[path = "../../src/tables/shared.rs"]
 mod shared;
 #[expect(dead_code, reason = "more statuses than are met here")]
-#[path = "../../src/status.rs"]
+#[path = "../../src/interface/status.rs"]
 mod status;
 #[expect(dead_code, reason = "looks at rest have no order")]
-#[path = "../../src/window.rs"]
+#[path = "../../src/machine/window.rs"]
 mod window;
 
 /// What the modules take their atomics from.
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+mod locking {
+    pub(crate) mod sync {
+        pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    }
+}
+
+/// How they fail.
+mod interface {
+    pub(crate) use super::status::Status;
 }
 
 /// As the crate's own.
@@ -32,10 +39,7 @@ pub(crate) trait Memory {
     fn slice<T: Sync>(&self, length: usize, make: impl FnMut(usize) -> T) -> &'static [T];
 }
 
-pub(crate) use status::Status;
-
 use frames::Frames;
-use haltkick_locks::mutant;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;

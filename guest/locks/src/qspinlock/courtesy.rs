@@ -22,10 +22,9 @@ use super::{
     word::{LOCKED, LOCKED_PENDING, Word},
 };
 use crate::{
-    Platform,
-    nesting::Code,
-    patience::Patience,
-    sync::{AtomicU32, MODELLED, Ordering::*},
+    contract::Platform,
+    memory::sync::{AtomicU32, MODELLED, Ordering::*},
+    waiting::{nesting::Code, patience::Patience},
 };
 
 /// After how many spin thresholds the head insists. Shorter turns would be fairer in the short run and cost more

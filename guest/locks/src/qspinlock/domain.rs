@@ -8,11 +8,12 @@ use super::{
     table::{Line, Table, WIDTH},
 };
 use crate::{
-    Event, Platform, Queues,
-    domain::domain,
-    nesting::{Code, LEVELS, Nesting},
-    sync::{AtomicU32, MODELLED, array, const_unless_loom},
-    wake::{KickStamp, OF_SPINLOCKS},
+    contract::{Event, Platform, Queues, domain::domain},
+    memory::sync::{AtomicU32, MODELLED, array, const_unless_loom},
+    waiting::{
+        nesting::{Code, LEVELS, Nesting},
+        wake::{KickStamp, OF_SPINLOCKS},
+    },
 };
 
 /// The memory that all queue spinlocks of one kernel share.
@@ -191,7 +192,7 @@ mod tests {
     use std::{format, string::String, vec::Vec};
 
     use super::*;
-    use crate::test_platform::Idle;
+    use crate::contract::test_platform::Idle;
 
     type Domain = QSpinDomain<Idle, 64>;
 

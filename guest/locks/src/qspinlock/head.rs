@@ -5,10 +5,10 @@ use super::{
     word::{LOCKED, LOCKED_MASK, Word},
 };
 use crate::{
-    Platform, Point,
-    mutant::mutant,
-    patience::Patience,
-    sync::{AtomicU32, Ordering::*},
+    contract::{Platform, Point},
+    faults::mutant::mutant,
+    memory::sync::{AtomicU32, Ordering::*},
+    waiting::patience::Patience,
 };
 
 /// P1: spins for the lock. `Some` with the word as last seen, locked if this took the lock.

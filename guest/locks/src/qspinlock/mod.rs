@@ -151,8 +151,8 @@ use core::{fmt, marker::PhantomData};
 use word::{LOCKED, try_lock};
 
 use crate::{
-    Lock, Platform,
-    sync::{AtomicU32, Ordering::*, const_unless_loom},
+    contract::{Lock, Platform},
+    memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]

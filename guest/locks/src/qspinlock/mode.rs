@@ -1,7 +1,7 @@
 //! What the kinds of this lock implement: how to wait, and how to release.
 
 use super::{domain::Memory, word::Word};
-use crate::sync::AtomicU32;
+use crate::memory::sync::AtomicU32;
 
 /// How a queue spinlock waits and releases.
 pub trait Mode: sealed::Sealed + 'static {

@@ -8,10 +8,10 @@ use super::{
     word::{LOCKED_MASK, LOCKED_PENDING, PENDING, Word, try_lock},
 };
 use crate::{
-    Activity, Event, Platform, Point,
-    mutant::mutant,
-    nesting::Code,
-    sync::{AtomicU32, MODELLED, Ordering::*},
+    contract::{Activity, Event, Platform, Point},
+    faults::mutant::mutant,
+    memory::sync::{AtomicU32, MODELLED, Ordering::*},
+    waiting::nesting::Code,
 };
 
 /// How often N1 looks at the word. On x86 a hand-over is shorter than this, unless its CPU has been

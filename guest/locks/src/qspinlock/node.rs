@@ -8,7 +8,7 @@
 //! | [`HALTED`] | sleeps, or is about to, and is not head | the waiter |
 //! | [`HASHED`] | stands in the table, or will before the lock is released | the head; the owner, from HALTED |
 
-use crate::sync::{AtomicU8, AtomicU32, Ordering::*, const_unless_loom};
+use crate::memory::sync::{AtomicU8, AtomicU32, Ordering::*, const_unless_loom};
 
 /// The waiter does not sleep.
 pub(super) const RUNNING: u8 = 0;

@@ -16,12 +16,11 @@ use super::{
     word::{LOCKED, LOCKED_MASK, LOCKED_PENDING, PENDING, SLOW, TAIL_MASK, Word, try_lock},
 };
 use crate::{
-    Activity, Event, Platform, Point,
-    mutant::mutant,
-    nesting::Code,
-    patience::Patience,
-    slice_tas::give_up_unless_in_section,
-    sync::{AtomicU32, MODELLED, Ordering::*, fence},
+    centralized::slice_tas::give_up_unless_in_section,
+    contract::{Activity, Event, Platform, Point},
+    faults::mutant::mutant,
+    memory::sync::{AtomicU32, MODELLED, Ordering::*, fence},
+    waiting::{nesting::Code, patience::Patience},
 };
 
 /// Rounds between two looks at the predecessor's state.

@@ -6,10 +6,10 @@ use super::{
     word::{LOCKED, LOCKED_MASK, Word},
 };
 use crate::{
-    Activity, Event, Platform, Point,
-    mutant::mutant,
-    nesting::Code,
-    sync::{AtomicU32, Ordering::*},
+    contract::{Activity, Event, Platform, Point},
+    faults::mutant::mutant,
+    memory::sync::{AtomicU32, Ordering::*},
+    waiting::nesting::Code,
 };
 
 /// What a native and a paravirtual lock do differently around the same queue.

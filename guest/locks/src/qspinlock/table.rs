@@ -17,8 +17,8 @@ use core::{fmt, ptr};
 
 use super::node::Node;
 use crate::{
-    nesting::Code,
-    sync::{AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
+    memory::sync::{AtomicU32, AtomicUsize, Ordering::*, array, const_unless_loom},
+    waiting::nesting::Code,
 };
 
 /// Entries in a line.

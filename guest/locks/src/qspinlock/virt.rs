@@ -7,8 +7,8 @@ use super::{
     word::{Word, try_lock},
 };
 use crate::{
-    Activity, Platform,
-    sync::{AtomicU32, Ordering::*},
+    contract::{Activity, Platform},
+    memory::sync::{AtomicU32, Ordering::*},
 };
 
 /// Neither queue nor fairness, so nobody ever waits for a waiter that is not running.

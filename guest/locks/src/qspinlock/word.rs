@@ -25,8 +25,8 @@
 //! run. `Packed` does what a kernel on x86 does, byte stores included, in assembly.
 
 use crate::{
-    mutant::mutant,
-    sync::{AtomicU32, Ordering::*},
+    faults::mutant::mutant,
+    memory::sync::{AtomicU32, Ordering::*},
 };
 
 /// Locked byte: held.

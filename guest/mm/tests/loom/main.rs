@@ -11,7 +11,7 @@
 
 #![cfg(loom)]
 
-#[path = "../../src/sequence.rs"]
+#[path = "../../src/records/sequence.rs"]
 mod sequence;
 
 /// What `sequence.rs` takes its atomics from.
@@ -21,7 +21,6 @@ mod sync {
 
 use std::sync::atomic::AtomicBool;
 
-use haltkick_locks::mutant;
 use loom::{
     sync::{
         Arc,

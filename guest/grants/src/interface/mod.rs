@@ -1,0 +1,7 @@
+//! What the callers of an operation say, and what they are told.
+
+pub(crate) mod access;
+mod status;
+
+pub use access::{DEVICE_MAP, HOST_MAP, READONLY_MAP};
+pub use status::Status;

@@ -1,0 +1,17 @@
+//! What a hypervisor does with grant tables, one operation each file.
+
+mod copy;
+mod maintain;
+mod map;
+mod reach;
+mod rest;
+mod transfer;
+mod unmap;
+mod world;
+
+pub use copy::{CopyRequest, Place};
+pub use map::MapRequest;
+pub use rest::Rest;
+pub use transfer::TransferRequest;
+pub use unmap::BATCH;
+pub use world::World;

@@ -1,0 +1,12 @@
+//! Grant tables and maptrack, each with its locks.
+
+pub(crate) mod active;
+pub(crate) mod maptrack;
+pub(crate) mod shared;
+pub(crate) mod table;
+
+pub use shared::{
+    ACCEPT_TRANSFER, PERMIT_ACCESS, READING, READONLY, SharedEntry, TRANSFER_COMMITTED, TRANSFER_COMPLETED,
+    TRIES, TYPE, WRITING,
+};
+pub use table::ENTRIES_PER_PAGE;

@@ -1,0 +1,167 @@
+//! Shared entries: what the granting domain writes and everybody else distrusts.
+//!
+//! ```text
+//! word    bits 31 to 16          bits 4, 3, 2                      bits 1, 0
+//!         domain that may map    writing, reading, readonly        type: none, permit access, accept transfer
+//! frame   the granter's frame number
+//! ```
+//!
+//! Flags and domain are one word, so that a check and a change of both are one compare-exchange. For a transfer,
+//! bits 2 and 3 say committed and completed.
+
+use haltkick_locks::mutant::mutant;
+
+use crate::interface::Status;
+use crate::locking::sync::{AtomicU32, Ordering::*};
+
+/// Mask of the type.
+pub const TYPE: u32 = 0b11;
+/// The frame may be mapped by the domain.
+pub const PERMIT_ACCESS: u32 = 1;
+/// The domain may transfer a page into this entry.
+pub const ACCEPT_TRANSFER: u32 = 2;
+/// With [`PERMIT_ACCESS`]: for reading only.
+pub const READONLY: u32 = 1 << 2;
+/// Mapped. Set and cleared by the mapping side.
+pub const READING: u32 = 1 << 3;
+/// Mapped for writing. Set and cleared by the mapping side.
+pub const WRITING: u32 = 1 << 4;
+/// With [`ACCEPT_TRANSFER`]: a page is on its way. Set by the giving side.
+pub const TRANSFER_COMMITTED: u32 = 1 << 2;
+/// With [`ACCEPT_TRANSFER`]: the page has arrived, `frame` names it. Set by the giving side.
+pub const TRANSFER_COMPLETED: u32 = 1 << 3;
+
+/// How often the mapping side follows an entry that changes under its hands. Without a bound, a granter that changes it
+/// for ever would keep a CPU in a loop, with locks held.
+pub const TRIES: usize = 5;
+
+/// One entry of the shared table: eight bytes, 512 to a page.
+#[derive(Debug)]
+pub struct SharedEntry {
+    word: AtomicU32,
+    frame: AtomicU32,
+}
+
+impl SharedEntry {
+    pub(crate) fn new() -> Self {
+        Self { word: AtomicU32::new(0), frame: AtomicU32::new(0) }
+    }
+
+    /// Grants `domain` what `flags` say for `frame`.
+    pub fn publish(&self, domain: u16, flags: u32, frame: u32) {
+        // Relaxed: published by the store below.
+        self.frame.store(frame, Relaxed);
+        // Release: whoever sees the flags finds the frame. Pairs with the acquires in `set_in_use` and `commit_transfer`.
+        let release = mutant!("grants-relaxed-publish": Release => Relaxed);
+        self.word.store(flags | u32::from(domain) << 16, release);
+    }
+
+    /// Takes the grant back; `false` if it is in use.
+    pub fn revoke(&self) -> bool {
+        // Acquire: what the mapping side did to the page comes before its clearing of the flags. Relaxed on failure:
+        // the loop looks again.
+        let acquire = mutant!("grants-relaxed-revoke": AcqRel => Relaxed);
+        let unless_marked = |seen| (seen & (READING | WRITING) == 0).then_some(0);
+        self.word.fetch_update(acquire, Relaxed, unless_marked).is_ok()
+    }
+
+    /// Flags and domain. A granter may write anything here at any time.
+    pub fn word(&self) -> u32 {
+        // Acquire: a granter that sees "not in use" or "completed" may use the page.
+        self.word.load(mutant!("grants-relaxed-look": Acquire => Relaxed))
+    }
+
+    /// Writes flags and domain without asking anybody: what a hostile granter does.
+    pub fn overwrite(&self, word: u32) {
+        // Relaxed: hostile.
+        self.word.store(word, Relaxed);
+    }
+
+    /// Writes the frame without asking anybody.
+    pub fn overwrite_frame(&self, frame: u32) {
+        // Relaxed: as above.
+        self.frame.store(frame, Relaxed);
+    }
+
+    /// The frame that the granter named, or that a transfer has brought.
+    pub fn frame(&self) -> u32 {
+        // Relaxed: ordered by the acquire of the word.
+        self.frame.load(Relaxed)
+    }
+
+    /// Marks the entry as in use by `domain`, if it permits that, and gives the granter's frame.
+    ///
+    /// The entry may change between check and mark: the compare-exchange fails then, [`TRIES`] times at most. `unstable`
+    /// counts.
+    pub(crate) fn set_in_use(&self, domain: u16, write: bool, unstable: impl Fn()) -> Result<u32, Status> {
+        let marks = READING | if write { WRITING } else { 0 };
+        for _ in 0..TRIES {
+            // Acquire: pairs with the release in `publish`.
+            let seen = self.word.load(mutant!("grants-relaxed-mark": Acquire => Relaxed));
+            if seen & TYPE != PERMIT_ACCESS || seen >> 16 != u32::from(domain) {
+                return Err(Status::GeneralError);
+            }
+            if write && seen & READONLY != 0 {
+                return Err(Status::PermissionDenied);
+            }
+            // AcqRel: acquire as above; release: the mark comes before the accesses to the page that it announces.
+            let acquire = mutant!("grants-relaxed-mark": AcqRel => Relaxed);
+            let mark = || self.word.compare_exchange(seen, seen | marks, acquire, Relaxed);
+            if mutant!("grants-mark-blindly": mark() => Ok(self.word.fetch_or(marks, acquire))).is_ok() {
+                return Ok(self.frame());
+            }
+            unstable();
+        }
+        Err(Status::GeneralError)
+    }
+
+    /// Clears marks. Release: the accesses to the page come before. Pairs with the acquire in `revoke` and `word`.
+    pub(crate) fn clear(&self, marks: u32) {
+        self.word.fetch_and(!marks, mutant!("grants-relaxed-clear": Release => Relaxed));
+    }
+
+    /// Announces that a page from `domain` is coming, if the entry accepts one, and gives the frame number where the
+    /// receiver wants it.
+    pub(crate) fn commit_transfer(&self, domain: u16, unstable: impl Fn()) -> Result<u32, Status> {
+        for _ in 0..TRIES {
+            // Acquire: pairs with the release in `publish`.
+            let seen = self.word.load(Acquire);
+            let expected = ACCEPT_TRANSFER | u32::from(domain) << 16;
+            if seen != expected {
+                return Err(Status::GeneralError);
+            }
+            // AcqRel: as in `set_in_use`.
+            if self.word.compare_exchange(seen, seen | TRANSFER_COMMITTED, AcqRel, Relaxed).is_ok() {
+                return Ok(self.frame());
+            }
+            unstable();
+        }
+        Err(Status::GeneralError)
+    }
+
+    /// Takes back the announcement.
+    pub(crate) fn abandon_transfer(&self) {
+        // Relaxed: nothing has happened.
+        self.word.fetch_and(!TRANSFER_COMMITTED, Relaxed);
+    }
+
+    /// Says that the page has arrived as `frame`.
+    pub(crate) fn complete_transfer(&self, frame: u32) {
+        // Relaxed: published by the flag.
+        self.frame.store(frame, Relaxed);
+        // Release: the page's content and its number come before. Pairs with the acquire in `word`.
+        self.word.fetch_or(TRANSFER_COMPLETED, mutant!("grants-relaxed-complete": Release => Relaxed));
+    }
+
+    /// Exchanges the contents of two entries that nobody has mapped.
+    pub(crate) fn swap(&self, other: &Self) {
+        // Relaxed: a granter that writes meanwhile gets what it deserves; the mapping side is kept out by the locks.
+        for (mine, theirs) in [(&self.frame, &other.frame), (&self.word, &other.word)] {
+            let (a, b) = (mine.load(Relaxed), theirs.load(Relaxed));
+            mine.store(b, Relaxed);
+            theirs.store(a, Relaxed);
+        }
+    }
+}
+
+const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<SharedEntry>() == 8);

@@ -1,0 +1,177 @@
+//! A grant table: shared entries, active entries, and the lock that keeps their number.
+
+use haltkick_locks::{CachePadded, RwLock, mutant::mutant};
+
+use super::active::Active;
+use super::maptrack::List;
+use super::shared::SharedEntry;
+use crate::interface::Status;
+use crate::locking::guarded::Guarded;
+use crate::locking::order::Class;
+use crate::locking::scheme::Readers;
+use crate::locking::{MaptrackLocking, Scheme, Taken};
+use crate::machine::{Memory, Sizes, Vcpu};
+
+/// Entries per page of the shared table.
+pub const ENTRIES_PER_PAGE: usize = 512;
+
+/// A table's lock, and what shares its line.
+pub(crate) struct Line<S: Scheme> {
+    table: S::TableLock,
+    /// The free handles of the domain, where its maptrack lock is not padded.
+    handles: Option<List<S::Kernel>>,
+}
+
+/// One domain's table.
+pub(crate) struct Table<S: Scheme> {
+    line: &'static CachePadded<Line<S>>,
+    /// The domain that grants by this table.
+    owner: u16,
+    /// Entries that there are. Protected by the lock: changed by a writer only.
+    count: Guarded,
+    shared: &'static [SharedEntry],
+    active: &'static [Active<S::Kernel>],
+}
+
+/// Both sides of one entry.
+pub(crate) struct Entry<'a, S: Scheme> {
+    pub(crate) reference: u32,
+    pub(crate) shared: &'a SharedEntry,
+    pub(crate) active: &'a Active<S::Kernel>,
+}
+
+impl<S: Scheme> Table<S> {
+    /// `owner`'s table of as many entries as `sizes` says.
+    pub(crate) fn new(memory: &impl Memory, owner: u16, sizes: Sizes) -> Self {
+        let most = sizes.most_references;
+        assert!(sizes.references <= most);
+        let line = |_| {
+            let handles =
+                (S::MAPTRACK == MaptrackLocking::Beside).then(|| List::new(0, sizes.handles as u32));
+            CachePadded::new(Line { table: S::new_table_lock(), handles })
+        };
+        Self {
+            line: &memory.slice(1, line)[0],
+            owner,
+            count: Guarded::new(sizes.references as u32),
+            shared: memory.slice(most, |_| SharedEntry::new()),
+            active: memory.slice(most, |_| Active::new()),
+        }
+    }
+
+    /// The free handles that lie beside the lock, if any do.
+    pub(crate) fn handles(&self) -> Option<&'static List<S::Kernel>> {
+        self.line.handles.as_ref()
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    fn lock_address(&self) -> usize {
+        core::ptr::from_ref(&self.line.table).addr()
+    }
+
+    /// Does `section` while the table keeps its size.
+    #[inline(always)]
+    pub(crate) fn read<R>(
+        &self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
+        let domain = S::table_domain(readers);
+        let token = self.line.table.read(domain);
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableRead(self.owner), self.lock_address());
+        let result = section();
+        self.line.table.read_unlock(domain, token);
+        drop(holding);
+        result
+    }
+
+    /// Does `section` while nobody else is in the table.
+    #[inline(always)]
+    pub(crate) fn write<R>(
+        &self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        let _held = vcpu.order.acquire(Class::Table, self.address(), 0);
+        let domain = S::table_domain(readers);
+        let token = self.line.table.write(domain);
+        let holding = vcpu.holding::<S::Kernel>(Taken::TableWrite(self.owner), self.lock_address());
+        let result = section();
+        self.line.table.write_unlock(domain, token);
+        drop(holding);
+        result
+    }
+
+    /// Does `section`, which makes or removes a mapping of one of the pages: as [`read`](Self::read), but where the IOMMU is
+    /// strict, as [`write`](Self::write).
+    #[inline(always)]
+    pub(crate) fn map<R>(&self, readers: &Readers<S::Kernel>, vcpu: &Vcpu, section: impl FnOnce() -> R) -> R {
+        if mutant!("grants-strict-shares": S::STRICT_IOMMU => false) {
+            self.write(readers, vcpu, section)
+        } else {
+            self.read(readers, vcpu, section)
+        }
+    }
+
+    /// Does `section` while both tables keep their size; once if they are one, else lower address first.
+    #[inline(always)]
+    pub(crate) fn read_both<R>(
+        &self,
+        other: &Self,
+        readers: &Readers<S::Kernel>,
+        vcpu: &Vcpu,
+        section: impl FnOnce() -> R,
+    ) -> R {
+        if mutant!("grants-one-table-twice": self.address() == other.address() => false) {
+            return self.read(readers, vcpu, section);
+        }
+        let in_order = mutant!("grants-tables-as-given": self.address() < other.address() => true);
+        let (first, second) = if in_order { (self, other) } else { (other, self) };
+        first.read(readers, vcpu, || second.read(readers, vcpu, section))
+    }
+
+    /// Entry `reference`, under the lock.
+    #[inline(always)]
+    pub(crate) fn entry(&self, reference: u32) -> Result<Entry<'_, S>, Status> {
+        if reference >= self.count.get() {
+            return Err(Status::BadReference);
+        }
+        let index = reference as usize;
+        Ok(Entry { reference, shared: &self.shared[index], active: &self.active[index] })
+    }
+
+    /// The machine frame that entry `reference` has pinned, or had last. While nobody else is in the table.
+    pub(crate) fn frame_of(&self, reference: u32) -> u32 {
+        self.active[reference as usize].frame.get()
+    }
+
+    /// Entries, under the lock.
+    pub(crate) fn count(&self) -> u32 {
+        self.count.get()
+    }
+
+    /// Grows to `count` entries, under the lock for writing. Growing to less than there is changes nothing.
+    pub(crate) fn grow_to(&self, count: u32) -> Result<(), Status> {
+        if count as usize > self.shared.len() {
+            return Err(Status::NoSpace);
+        }
+        self.count.set(count.max(self.count.get()));
+        Ok(())
+    }
+
+    /// Shared entries, which the domain writes as it likes, beyond the end of the table too.
+    pub(crate) fn shared(&self) -> &'static [SharedEntry] {
+        self.shared
+    }
+
+    /// Active entries. For a look at rest.
+    pub(crate) fn active(&self) -> &'static [Active<S::Kernel>] {
+        self.active
+    }
+}

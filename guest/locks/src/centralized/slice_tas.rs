@@ -1,0 +1,81 @@
+//! Test-and-set that asks before it acquires: whoever cannot expect to be out of the critical section before the host
+//! takes its CPU away does not go in (Teabe et al., "The lock holder and the lock waiter pre-emption problems",
+//! EuroSys 2017, ask so before they let a waiter have the lock).
+//!
+//! The host says when the slice ends ([`Platform::slice_left`]), the kernel how long its sections are
+//! ([`Platform::slice_margin`]). A CPU with too little left gives its slice back, and then looks again; it never insists,
+//! for on a host with nobody else to run the slice may never seem to get longer. One that holds another lock already keeps
+//! its slice ([`Platform::is_in_section`]): it would be that lock's holder that is off its CPU.
+
+use super::Tas;
+use crate::{
+    contract::{Activity, Lock, Platform},
+    faults::mutant::mutant,
+    memory::sync::const_unless_loom,
+};
+
+/// Test-and-test-and-set lock that is not taken at the end of a slice.
+#[derive(Debug)]
+pub struct SliceTas {
+    inner: Tas,
+}
+
+impl SliceTas {
+    const_unless_loom! {
+        /// A free lock.
+        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
+        pub const fn new() -> Self {
+            Self { inner: Tas::new() }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow<P: Platform>(&self, platform: &P) {
+        platform.announce(Activity::Waiter);
+        loop {
+            platform.pause();
+            await_slice(platform);
+            if self.inner.try_lock(platform).is_some() {
+                return;
+            }
+        }
+    }
+}
+
+/// Gives the slice back if what is left of it is too short.
+#[inline(always)]
+fn await_slice<P: Platform>(platform: &P) {
+    if platform.slice_ends_soon() {
+        give_up_unless_in_section(platform);
+    }
+}
+
+/// Gives the slice back, unless the CPU is in a section already: that is what must not lose it.
+pub(crate) fn give_up_unless_in_section<P: Platform>(platform: &P) {
+    if mutant!("slice-ignore-outer": !platform.is_in_section() => true) {
+        platform.yield_to(None);
+    }
+}
+
+impl<P: Platform> Lock<P> for SliceTas {
+    type Token = ();
+
+    #[inline(always)]
+    fn lock(&self, platform: &P) {
+        await_slice(platform);
+        if self.inner.try_lock(platform).is_none() {
+            self.lock_slow(platform);
+        }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self, platform: &P) -> Option<()> {
+        self.inner.try_lock(platform)
+    }
+
+    #[inline(always)]
+    fn unlock(&self, platform: &P, (): ()) {
+        self.inner.unlock(platform, ());
+    }
+}

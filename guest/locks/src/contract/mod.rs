@@ -1,0 +1,21 @@
+//! What a lock owes its caller, and the kernel owes a lock.
+
+mod delegate;
+pub(crate) mod domain;
+mod event;
+mod lock;
+mod platform;
+mod point;
+mod queues;
+pub(crate) mod rw_lock;
+#[cfg(all(test, not(any(loom, shuttle, coherence))))]
+pub(crate) mod test_platform;
+
+pub use delegate::Delegate;
+pub use domain::Domain;
+pub use event::Event;
+pub use lock::Lock;
+pub use platform::{Activity, Platform};
+pub use point::Point;
+pub use queues::Queues;
+pub use rw_lock::RwLock;

@@ -1,0 +1,217 @@
+//! MCS lock (Mellor-Crummey and Scott, TOCS 1991): a queue in which every waiter spins on a line of its own.
+//!
+//! ```text
+//! tail ------------------------------+        a node: next    who is behind, 0 if nobody is known
+//!                                    v                locked  1 when its CPU may enter
+//! [owner] --next--> [waiter] --next--> [last]
+//! ```
+//!
+//! A CPU swaps its node into `tail`; if there was a node before, it links itself behind that one and waits
+//! for `locked`. The owner's node stays queued until `unlock`, which hands over to `next`, or empties `tail`
+//! if there is none. Nodes are named by number, not by address: no pointer is followed, so no code here is
+//! unsafe.
+//!
+//! As the owner keeps its node, and locks need not be released in the order they were taken, a CPU uses any
+//! of its eight nodes that is free.
+
+use core::{mem::offset_of, ptr};
+
+use crate::{
+    contract::{Activity, Lock, Platform, Queues, domain::domain},
+    faults::mutant::mutant,
+    memory::{
+        CachePadded,
+        sync::{AtomicU32, Ordering::*, array, const_unless_loom},
+    },
+    waiting::nesting::{SLOTS, Slots},
+};
+
+/// MCS lock.
+#[derive(Debug)]
+pub struct Mcs {
+    /// 0: free. Otherwise the [`Code`] of the last node in the queue.
+    tail: AtomicU32,
+}
+
+/// What MCS locks of one kernel share: the platform, and eight nodes for each CPU.
+#[derive(Debug)]
+pub struct McsDomain<P, const CPUS: usize> {
+    platform: P,
+    cpus: [PerCpu; CPUS],
+}
+
+/// The node of a held lock, for `unlock`.
+#[derive(Debug)]
+#[must_use = "without its token the lock cannot be released"]
+pub struct McsToken(Code);
+
+/// Names a node: CPU * [`SLOTS`] + slot + 1, so that 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Code(u32);
+
+#[derive(Debug)]
+struct PerCpu {
+    in_use: CachePadded<Slots>,
+    nodes: [CachePadded<Node>; SLOTS],
+}
+
+#[derive(Debug)]
+struct Node {
+    /// Code of the successor, 0 while none is known. Written by the successor.
+    next: AtomicU32,
+    /// 1 once this node's CPU may enter. Written by the predecessor.
+    locked: AtomicU32,
+}
+
+domain!(McsDomain<CPUS>, queues_in_memory);
+
+impl<P, const CPUS: usize> McsDomain<P, CPUS> {
+    const_unless_loom! {
+        /// The memory of `CPUS` CPUs, all nodes free.
+        pub const fn new(platform: P) -> Self {
+            const { assert!(CPUS >= 1 && CPUS < u32::MAX as usize / SLOTS) };
+            Self { platform, cpus: array![PerCpu::new(); CPUS] }
+        }
+    }
+
+    fn queues_in_memory(&self) -> Queues {
+        Queues {
+            nodes: ptr::from_ref(&self.cpus[0].nodes).addr(),
+            cpu_bytes: size_of::<PerCpu>(),
+            node_bytes: size_of::<CachePadded<Node>>(),
+            nodes_per_cpu: SLOTS,
+            in_use: ptr::from_ref(&self.cpus[0].in_use).addr(),
+            next: offset_of!(Node, next),
+            locked: offset_of!(Node, locked),
+            ..Queues::default()
+        }
+    }
+
+    fn node(&self, code: Code) -> &Node {
+        let index = code.0 as usize - 1;
+        &self.cpus[index / SLOTS].nodes[index % SLOTS]
+    }
+}
+
+impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
+    /// Claims a free node of the calling CPU, and initialises it.
+    #[inline]
+    fn claim(&self) -> (Code, &Node) {
+        let cpu = self.platform.cpu();
+        let per_cpu = &self.cpus[cpu];
+        let slot = per_cpu.in_use.claim(cpu);
+        let node = &per_cpu.nodes[slot];
+        // Relaxed: published by the swap of `tail`.
+        node.next.store(0, Relaxed);
+        node.locked.store(0, Relaxed);
+        (Code((cpu * SLOTS + slot + 1) as u32), node)
+    }
+
+    /// Gives back a node that no other CPU can reach any more.
+    #[inline]
+    fn give_back(&self, code: Code) {
+        let index = code.0 as usize - 1;
+        self.cpus[index / SLOTS].in_use.give_back(index % SLOTS);
+    }
+
+    /// Links `code` behind `prev` and waits until it is handed the lock.
+    #[cold]
+    #[inline(never)]
+    fn wait_behind(&self, prev: u32, code: Code, node: &Node) {
+        self.platform.announce(Activity::Waiter);
+        // Release: whoever reads this link finds `locked` initialised. Pairs with the loads of `next` in
+        // `unlock`.
+        self.node(Code(prev)).next.store(code.0, Release);
+        // Acquire: pairs with the hand-over in `unlock`.
+        while node.locked.load(Acquire) == 0 {
+            self.platform.pause();
+        }
+    }
+
+    /// The successor of a node that is not the last one: its link is on the way.
+    #[inline]
+    fn await_next(&self, node: &Node) -> Code {
+        loop {
+            // Acquire: pairs with the link in `wait_behind`.
+            let next = node.next.load(Acquire);
+            if next != 0 {
+                return Code(next);
+            }
+            self.platform.pause();
+        }
+    }
+}
+
+impl PerCpu {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self { in_use: CachePadded::new(Slots::new()), nodes: array![CachePadded::new(Node::new()); SLOTS] }
+        }
+    }
+}
+
+impl Node {
+    const_unless_loom! {
+        const fn new() -> Self {
+            Self { next: AtomicU32::new(0), locked: AtomicU32::new(0) }
+        }
+    }
+}
+
+impl Mcs {
+    const_unless_loom! {
+        /// A free lock.
+        #[expect(clippy::new_without_default, reason = "a lock is made in a static, where Default cannot be used")]
+        pub const fn new() -> Self {
+            Self { tail: AtomicU32::new(0) }
+        }
+    }
+}
+
+impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
+    type Token = McsToken;
+
+    #[inline]
+    fn lock(&self, domain: &McsDomain<P, CPUS>) -> McsToken {
+        let (code, node) = domain.claim();
+        // Acquire: pairs with the release that emptied the queue, or that initialised the predecessor's node.
+        // Release: publishes the initialised node.
+        let prev = self.tail.swap(code.0, AcqRel);
+        if prev != 0 {
+            domain.wait_behind(prev, code, node);
+        }
+        McsToken(code)
+    }
+
+    #[inline]
+    fn try_lock(&self, domain: &McsDomain<P, CPUS>) -> Option<McsToken> {
+        // Relaxed: failing needs no ordering.
+        if self.tail.load(Relaxed) != 0 {
+            return None;
+        }
+        let (code, _) = domain.claim();
+        // AcqRel: as in `lock`.
+        match self.tail.compare_exchange(0, code.0, AcqRel, Relaxed) {
+            Ok(_) => Some(McsToken(code)),
+            Err(_) => {
+                domain.give_back(code);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn unlock(&self, domain: &McsDomain<P, CPUS>, McsToken(code): McsToken) {
+        let node = domain.node(code);
+        // Acquire: pairs with the link in `wait_behind`.
+        let known = node.next.load(Acquire);
+        // Release: pairs with the acquire of the next to swap `tail`.
+        let alone = known == 0 && self.tail.compare_exchange(code.0, 0, Release, Relaxed).is_ok();
+        if !mutant!("mcs-forget-late-link": alone => known == 0) {
+            let next = if known != 0 { Code(known) } else { domain.await_next(node) };
+            // Release: pairs with the wait in `wait_behind`.
+            domain.node(next).locked.store(1, mutant!("mcs-relaxed-hand-over": Release => Relaxed));
+        }
+        domain.give_back(code);
+    }
+}

@@ -1,0 +1,9 @@
+//! What waiters of several kinds of locks do alike: nodes that nest, how long to spin, how to sleep and be kicked.
+
+pub(crate) mod nesting;
+pub(crate) mod patience;
+mod sleepers;
+pub(crate) mod wake;
+
+pub use nesting::LEVELS;
+pub use sleepers::{SleeperDomain, Sleepers, Wake};

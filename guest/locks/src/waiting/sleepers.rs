@@ -1,0 +1,190 @@
+//! Sleeping waiters for a lock that knows nothing of sleep: somebody else's spinlock, between two of whose looks at itself
+//! a hook of ours is called.
+//!
+//! Each lock has a set of the CPUs that sleep until it is released, or are about to. A waiter whose patience is over enters
+//! itself, has the lock look once more, and sleeps only at the next call. So either that look finds the lock free, or the
+//! unlock finds the waiter in the set: case T1 of the locks with a paravirtual form of their own.
+//!
+//! Who is in the set of a lock is asking for it. A "wake one" relies on that: whoever it takes out either acquires, and
+//! wakes the next one at its own unlock, or fails because somebody else has acquired, who will. So every way out of
+//! the sleep takes the CPU out of the set, a kick that was meant for an earlier sleep included: with the bit left behind a
+//! CPU that acquires and goes on to other things would be woken in the place of one that sleeps.
+
+use crate::{
+    contract::{Activity, Domain, Platform},
+    faults::mutant::mutant,
+    memory::{
+        CachePadded,
+        sync::{AtomicU8, AtomicUsize, Ordering, array, const_unless_loom, fence},
+    },
+};
+
+/// Whom an unlock has to wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Any one: the lock is free to whoever comes first.
+    One,
+    /// All: the lock is free to one of them, and only that one knows.
+    All,
+}
+
+const BITS: usize = usize::BITS as usize;
+
+/// The CPUs that sleep, or are about to, until one lock is released: one bit for each, below `WORDS` times the length of a
+/// word.
+pub struct Sleepers<const WORDS: usize>([AtomicUsize; WORDS]);
+
+impl<const WORDS: usize> Sleepers<WORDS> {
+    const_unless_loom! {
+        /// Nobody.
+        #[must_use]
+        #[expect(clippy::new_without_default, reason = "a lock is made in a constant")]
+        pub const fn new() -> Self {
+            Self(array![AtomicUsize::new(0); WORDS])
+        }
+    }
+
+    /// LOCKed, and so a full fence: the caller's next look at the lock comes after it. Pairs with the fence in `released`.
+    fn insert(&self, cpu: usize) {
+        self.0[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);
+    }
+
+    /// Whether `cpu` was still in it.
+    fn remove(&self, cpu: usize) -> bool {
+        let bit = 1 << (cpu % BITS);
+        self.0[cpu / BITS].fetch_and(!bit, Ordering::SeqCst) & bit != 0
+    }
+
+    /// Kicks one or all; the first is the next after the calling CPU, by number and around.
+    #[inline]
+    fn wake(&self, platform: &impl Platform, wake: Wake) {
+        let first = platform.cpu() + 1;
+        let (first_word, not_before) = (first / BITS % WORDS, usize::MAX << (first % BITS));
+        for step in 0..=WORDS {
+            let index = (first_word + step) % WORDS;
+            // Relaxed: the caller's fence orders it; `remove` decides.
+            let mut bits = self.0[index].load(Ordering::Relaxed);
+            if step == 0 {
+                bits &= not_before;
+            } else if step == WORDS {
+                bits &= !not_before;
+            }
+            while bits != 0 {
+                let cpu = index * BITS + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.remove(cpu) {
+                    platform.kick(cpu);
+                    if wake == Wake::One {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether `cpu` is in it.
+    #[must_use]
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0[cpu / BITS].load(Ordering::Relaxed) & 1 << (cpu % BITS) != 0
+    }
+}
+
+/// What a waiter remembers from one look at the lock to the next. A CPU waits for one lock at a time.
+struct Waiting {
+    /// When the spinning began; 0: not yet.
+    since: AtomicUsize,
+    /// Not 0: this CPU has entered itself into the lock's set, and has not slept yet.
+    registered: AtomicU8,
+}
+
+/// The memory that all locks share whose waiters sleep like this.
+pub struct SleeperDomain<P, const CPUS: usize> {
+    platform: P,
+    waiting: [CachePadded<Waiting>; CPUS],
+}
+
+impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
+    const_unless_loom! {
+        /// Nobody waits.
+        #[must_use]
+        pub const fn new(platform: P) -> Self {
+            let waiting = array![
+                CachePadded::new(Waiting { since: AtomicUsize::new(0), registered: AtomicU8::new(0) });
+                CPUS
+            ];
+            Self { platform, waiting }
+        }
+    }
+
+    #[inline(always)]
+    fn this(&self) -> &Waiting {
+        &self.waiting[self.platform.cpu()]
+    }
+
+    /// The calling CPU is about to ask for a lock.
+    #[inline(always)]
+    pub fn asking(&self) {
+        // Relaxed, here and below: only this CPU accesses its own `Waiting`.
+        self.this().since.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the threshold is still ahead of the calling CPU, which waits.
+    #[inline]
+    pub fn is_patient(&self) -> bool {
+        let (since, now) = (&self.this().since, self.platform.now() as usize);
+        match since.load(Ordering::Relaxed) {
+            0 => {
+                since.store(now, Ordering::Relaxed);
+                true
+            }
+            begun => now.wrapping_sub(begun) < self.platform.spin_threshold() as usize,
+        }
+    }
+
+    /// A look at the lock has failed.
+    #[inline]
+    pub fn relax<const WORDS: usize>(&self, sleepers: &Sleepers<WORDS>) {
+        self.platform.announce(Activity::Waiter);
+        let (cpu, waiting) = (self.platform.cpu(), self.this());
+        if self.is_patient() {
+            self.platform.pause();
+        } else if waiting.registered.load(Ordering::Relaxed) == 0 {
+            waiting.registered.store(1, Ordering::Relaxed);
+            sleepers.insert(cpu);
+        } else {
+            // Even if an unlock has taken this CPU out already: the kick is on its way, and is used up here.
+            self.platform.wait(|| true);
+            // Whoever woke this CPU has taken it out, unless it was a stray kick that ended the sleep.
+            mutant!("sleepers-stay-after-a-stray-kick": _ = sleepers.remove(cpu) => ());
+            waiting.registered.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The calling CPU holds the lock.
+    #[inline(always)]
+    pub fn holding<const WORDS: usize>(&self, sleepers: &Sleepers<WORDS>) {
+        let waiting = self.this();
+        if waiting.registered.load(Ordering::Relaxed) != 0 {
+            waiting.registered.store(0, Ordering::Relaxed);
+            // Before this CPU's own unlock, so that whoever still finds it there knows of an unlock to come.
+            sleepers.remove(self.platform.cpu());
+        }
+    }
+
+    /// The calling CPU has released the lock.
+    #[inline(always)]
+    pub fn released<const WORDS: usize>(&self, sleepers: &Sleepers<WORDS>, wake: Wake) {
+        // The lock is free before the set is read; pairs with the LOCKed insertion in `relax`.
+        fence(Ordering::SeqCst);
+        sleepers.wake(&self.platform, wake);
+    }
+}
+
+impl<P: Platform, const CPUS: usize> Domain for SleeperDomain<P, CPUS> {
+    type Platform = P;
+
+    #[inline(always)]
+    fn platform(&self) -> &P {
+        &self.platform
+    }
+}

@@ -1,0 +1,200 @@
+//! Pages: a list of free ones per CPU, and one for all.
+
+use crate::contract::Event;
+use crate::contract::machine::{Exclusion, Machine};
+use crate::records::grace::Deferred;
+use crate::records::record::{FREE, List, Page, USED};
+use crate::records::sync::Ordering::Relaxed;
+use crate::records::vma::Vma;
+use crate::records::{NONE, tree};
+
+/// Pages that go between a CPU's list and the common one at a time.
+const BATCH: u32 = 16;
+
+/// All memory there is, and all areas.
+#[derive(Debug)]
+pub struct Memory<M: Machine> {
+    /// The machine below.
+    pub machine: M,
+    /// Protects the lists, those of `deferred` too.
+    pub(crate) lock: M::Spin,
+    pages: List,
+    pub(crate) vmas: List,
+    /// Areas that are not free yet.
+    pub(crate) deferred: Deferred,
+}
+
+/// Pages on their way to be freed together, after one invalidation.
+pub(crate) struct Gather {
+    first: u32,
+    pub(crate) length: u32,
+}
+
+impl<M: Machine> Memory<M> {
+    /// Takes over the machine's pages and areas.
+    pub fn new(machine: M, lock: M::Spin) -> Self {
+        let memory = Self { machine, lock, pages: List::new(), vmas: List::new(), deferred: Deferred::new() };
+        for page in (0..memory.machine.pages().len() as u32).rev() {
+            memory.page(page).state.store(FREE, Relaxed);
+            memory.push(&memory.pages, page);
+        }
+        for index in (0..memory.machine.vmas().len() as u32).rev() {
+            memory.vma(index).priority.store(tree::priority(index), Relaxed);
+            memory.push_vma(&memory.vmas, index);
+        }
+        memory
+    }
+
+    pub(crate) fn page(&self, page: u32) -> &Page<M::Spin> {
+        &self.machine.pages()[page as usize]
+    }
+
+    pub(crate) fn vma(&self, index: u32) -> &Vma {
+        &self.machine.vmas()[index as usize]
+    }
+
+    /// Pages in use, page tables included. Exact while no CPU allocates or frees.
+    pub fn used_pages(&self) -> usize {
+        let of_cpus = self.machine.cpu_lists().iter().map(|list| list.pages.length.load(Relaxed));
+        self.machine.pages().len() - (self.pages.length.load(Relaxed) + of_cpus.sum::<u32>()) as usize
+    }
+
+    /// Areas in use. Exact while no CPU maps or unmaps.
+    pub fn used_vmas(&self) -> usize {
+        self.machine.vmas().len() - (self.vmas.length.load(Relaxed) + self.deferred.slots()) as usize
+    }
+
+    // The lists below: Relaxed, since they belong to a CPU or are under the lock.
+
+    fn push(&self, list: &List, page: u32) {
+        self.page(page).next.store(list.first.load(Relaxed), Relaxed);
+        list.first.store(page, Relaxed);
+        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+    }
+
+    fn pop(&self, list: &List) -> Option<u32> {
+        let page = list.first.load(Relaxed);
+        if page == NONE {
+            return None;
+        }
+        list.first.store(self.page(page).next.load(Relaxed), Relaxed);
+        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
+        Some(page)
+    }
+
+    /// Most pages that a CPU keeps: all CPUs together not more than an eighth.
+    fn most_kept(&self) -> u32 {
+        let share = self.machine.pages().len() / (8 * self.machine.cpu_lists().len());
+        (share as u32).min(2 * BATCH)
+    }
+
+    /// A page full of zeros.
+    pub(crate) fn allocate(&self) -> Option<u32> {
+        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        let page = self.pop(list).or_else(|| self.refill(list));
+        let Some(page) = page else {
+            self.machine.event(Event::OutOfMemory, 1);
+            return None;
+        };
+        assert!(self.page(page).state.swap(USED, Relaxed) == FREE, "page {page} was allocated twice");
+        self.machine.clear(page);
+        Some(page)
+    }
+
+    #[cold]
+    fn refill(&self, list: &List) -> Option<u32> {
+        self.lock.lock();
+        let page = self.pop(&self.pages);
+        for _ in 1..BATCH.min(self.most_kept()) {
+            let Some(page) = self.pop(&self.pages) else { break };
+            self.push(list, page);
+        }
+        self.lock.unlock();
+        page
+    }
+
+    /// Gives back a page that nothing refers to.
+    pub(crate) fn free(&self, page: u32) {
+        assert!(self.page(page).state.swap(FREE, Relaxed) == USED, "page {page} was freed twice");
+        let list = &self.machine.cpu_lists()[self.machine.cpu()].pages;
+        self.push(list, page);
+        if list.length.load(Relaxed) > self.most_kept() {
+            self.lock.lock();
+            for _ in 0..BATCH {
+                let Some(page) = self.pop(list) else { break };
+                self.push(&self.pages, page);
+            }
+            self.lock.unlock();
+        }
+    }
+
+    pub(crate) fn gather(&self, gather: &mut Gather, page: u32) {
+        self.page(page).next.store(gather.first, Relaxed);
+        *gather = Gather { first: page, length: gather.length + 1 };
+    }
+
+    pub(crate) fn free_all(&self, gather: Gather) {
+        let mut page = gather.first;
+        while page != NONE {
+            let next = self.page(page).next.load(Relaxed);
+            self.free(page);
+            page = next;
+        }
+    }
+
+    pub(crate) fn push_vma(&self, list: &List, index: u32) {
+        self.vma(index).next_free.store(list.first.load(Relaxed), Relaxed);
+        list.first.store(index, Relaxed);
+        list.length.store(list.length.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(crate) fn pop_vma(&self, list: &List) -> Option<u32> {
+        let index = list.first.load(Relaxed);
+        if index == NONE {
+            return None;
+        }
+        list.first.store(self.vma(index).next_free.load(Relaxed), Relaxed);
+        list.length.store(list.length.load(Relaxed) - 1, Relaxed);
+        Some(index)
+    }
+
+    /// A free slot; waits for one if some are only not free yet.
+    fn free_slot(&self) -> Option<u32> {
+        loop {
+            self.lock.lock();
+            let index = self.pop_vma(&self.vmas);
+            let waiting = self.deferred.slots();
+            self.lock.unlock();
+            if index.is_some() || waiting == 0 {
+                return index;
+            }
+            // Faults wait for nobody while they look at areas.
+            self.advance(1);
+            self.machine.pause();
+        }
+    }
+
+    /// A slot for an area, with one reference.
+    pub(crate) fn allocate_vma(&self) -> Option<u32> {
+        let Some(index) = self.free_slot() else {
+            self.machine.event(Event::OutOfMemory, 1);
+            return None;
+        };
+        let area = self.vma(index);
+        // Nobody else has a reference. Even again: what is found from now on is this new area.
+        area.references.store(1, Relaxed);
+        area.sequence.end();
+        Some(index)
+    }
+
+    /// Gives back a slot without references.
+    pub(crate) fn free_vma(&self, index: u32) {
+        self.lock.lock();
+        self.push_vma(&self.vmas, index);
+        self.lock.unlock();
+    }
+}
+
+impl Gather {
+    pub(crate) const EMPTY: Self = Self { first: NONE, length: 0 };
+}

@@ -1,0 +1,194 @@
+//! Speculative page faults, after the series of 2018 (version 10), which was never merged.
+//!
+//! The fault takes no lock that a writer of the address space holds for long. It looks the area up under the tree's own
+//! lock, keeps it by a reference, and validates the area's sequence count before it acts on anything it has read. What it
+//! must not do without `mmap_sem` it leaves to the classic path: page tables are never made here, so that the first fault in
+//! each of them is a classic one.
+//!
+//! # Why a page is never installed where the area is gone
+//!
+//! The last look at the sequence happens with the page lock of the table held, and whoever takes an area away marks its
+//! sequence first and takes that page lock afterwards.
+//! 1. The fault gets the page lock first. The entry that it installs is there when the other one gets the lock, and is
+//!    taken out with the rest.
+//! 2. It gets it second. The lock orders the mark before its look: it gives up.
+//!
+//! An area that has left the tree stays marked, so that a fault which only now begins with its reference is case 2, too.
+//! The same holds for the table itself, which is taken out under its page lock and with no mapped area in its range. The
+//! lock is only tried: its holder may be waiting for this CPU to drop translations (in a kernel with interrupts disabled
+//! here, for ever).
+
+use haltkick_locks::mutant::mutant;
+
+use super::classic::{Attempt, allows};
+use crate::address_space::deferred::Inside;
+use crate::address_space::mm::{Scheme, Space};
+use crate::address_space::table::Leaf;
+use crate::contract::Event;
+use crate::contract::machine::{Access, Error, Exclusion, Machine, Sharing, Step};
+use crate::records::sync::Ordering::Relaxed;
+use crate::records::vma::{ANON, SPECIAL, Vma};
+
+/// What keeps the area that was found from being used anew.
+enum Hold {
+    Reference,
+    Inside(Inside),
+}
+
+/// Why it was given up.
+enum Abort {
+    Counted(Event),
+    Wrong,
+    OutOfMemory,
+}
+
+impl<M: Machine> Space<'_, M> {
+    pub(crate) fn fault_speculatively(self, address: u64, access: Access) -> Attempt {
+        let Some((index, hold)) = self.hold_area(address) else { return Attempt::GiveUp(None) };
+        self.memory.machine.step(Step::VmaHeld);
+        let (event, attempt) = match self.speculate(index, address, access) {
+            Ok(()) => (Some(Event::SpeculativePgfault), Attempt::Served),
+            Err(Abort::Wrong) => (Some(Event::SpfVmaAccess), Attempt::Wrong(Error::NotAllowed)),
+            Err(Abort::OutOfMemory) => (None, Attempt::Wrong(Error::OutOfMemory)),
+            Err(Abort::Counted(event)) => (Some(event), Attempt::GiveUp(None)),
+        };
+        if let Some(event) = event {
+            self.memory.machine.event(event, 1);
+        }
+        match (hold, &attempt) {
+            // The classic path may use it.
+            (Hold::Reference, Attempt::GiveUp(_)) => Attempt::GiveUp(Some(index)),
+            (Hold::Reference, _) => {
+                self.put_area(index);
+                attempt
+            }
+            (Hold::Inside(inside), _) => {
+                self.memory.leave(inside);
+                attempt
+            }
+        }
+    }
+
+    /// The area at or above `address`, kept from being used anew.
+    fn hold_area(self, address: u64) -> Option<(u32, Hold)> {
+        match self.mm.scheme {
+            Scheme::SpeculativeSrcu => self.enter_and_find(address),
+            _ => self.get_area(address).map(|index| (index, Hold::Reference)),
+        }
+    }
+
+    /// The same without the tree's lock, and without a reference.
+    fn enter_and_find(self, address: u64) -> Option<(u32, Hold)> {
+        let inside = self.memory.enter();
+        let seen = self.mm.tree_sequence.read();
+        let found = self.tree().find(address);
+        let is_whole = seen.is_multiple_of(2) && self.mm.tree_sequence.is_still(seen);
+        if let (true, Some(index)) = (is_whole, found) {
+            return Some((index, Hold::Inside(inside)));
+        }
+        self.memory.leave(inside);
+        if !is_whole {
+            self.memory.machine.event(Event::SpfVmaChanged, 1);
+        }
+        None
+    }
+
+    /// The area at or above `address`, with a reference.
+    fn get_area(self, address: u64) -> Option<u32> {
+        self.mm.tree_lock.read();
+        let found = self.tree().find(address);
+        if let Some(index) = found {
+            // Relaxed: the tree has a reference, which is not dropped before the tree's lock has been held for writing.
+            self.memory.vma(index).references.fetch_add(mutant!("spf-no-reference": 1 => 0), Relaxed);
+        }
+        self.mm.tree_lock.read_unlock();
+        found
+    }
+
+    fn speculate(self, index: u32, address: u64, access: Access) -> Result<(), Abort> {
+        let machine = &self.memory.machine;
+        let area = self.memory.vma(index);
+        let changed = Abort::Counted(Event::SpfVmaChanged);
+        let seen = area.sequence.read();
+        if mutant!("spf-ignore-odd": !seen.is_multiple_of(2) => false) {
+            return Err(changed);
+        }
+        machine.step(Step::SequenceRead);
+        let flags = area.flags();
+        if flags & mutant!("spf-ignore-special": SPECIAL => 0) != 0 {
+            return Err(Abort::Counted(Event::SpfVmaNotsup));
+        }
+        if mutant!("spf-ignore-anon": flags & ANON == 0 => false) {
+            return Err(Abort::Counted(Event::SpfVmaNoanon));
+        }
+        if mutant!("spf-ignore-bounds": !area.covers(address) => false) {
+            return Err(changed);
+        }
+        if mutant!("spf-ignore-access": !allows(flags, access) => false) {
+            // What was read may be half of a change: an error is only what the area says when it is still.
+            let is_still = mutant!("spf-refuse-at-once": area.sequence.is_still(seen) => true);
+            return Err(if is_still { Abort::Wrong } else { changed });
+        }
+        machine.step(Step::Checked);
+        let leaf = mutant!("spf-make-tables": self.find_leaf(address) => self.make_leaf(address).ok());
+        let leaf = leaf.ok_or(Abort::Counted(Event::SpfVmaNotsup))?;
+        machine.step(Step::Walked);
+        if mutant!("spf-no-look-after-walk": !area.sequence.is_still(seen) => false) {
+            return Err(changed);
+        }
+        let slot = self.entry(leaf);
+        if slot.load(Relaxed) != 0 && area.sequence.is_still(seen) {
+            // Somebody was faster; or the CPU had an old translation.
+            machine.event(Event::PgFaultSpurious, 1);
+            return Ok(());
+        }
+        let page = self.memory.allocate().ok_or(Abort::OutOfMemory)?;
+        machine.step(Step::Allocated);
+        let installed = self.install_if_unchanged(area, seen, leaf, page, flags);
+        match installed {
+            Ok(true) => {}
+            Ok(false) => {
+                machine.event(Event::PgFaultSpurious, 1);
+                self.memory.free(page);
+            }
+            Err(_) => self.memory.free(page),
+        }
+        installed.map(|_| ()).map_err(Abort::Counted)
+    }
+
+    /// Installs `page` unless something changed since the area's sequence was `seen`; `false` if a page is there already.
+    fn install_if_unchanged(
+        self,
+        area: &Vma,
+        seen: u32,
+        leaf: Leaf,
+        page: u32,
+        flags: u32,
+    ) -> Result<bool, Event> {
+        let machine = &self.memory.machine;
+        if mutant!("spf-no-look-after-allocation": !area.sequence.is_still(seen) => false) {
+            return Err(Event::SpfVmaChanged);
+        }
+        machine.step(Step::Rechecked);
+        if mutant!("spf-ignore-pmd": !self.is_in_place(leaf) => false) {
+            return Err(Event::SpfPmdChanged);
+        }
+        machine.step(Step::BeforeLock);
+        let lock = &self.memory.page(leaf.table).lock;
+        if !mutant!("spf-wait-for-ptl": lock.try_lock() => { lock.lock(); true }) {
+            return Err(Event::SpfPteLock);
+        }
+        let result = if mutant!("spf-no-last-look": area.sequence.is_still(seen) => true) {
+            let slot = self.entry(leaf);
+            let is_empty = mutant!("spf-ignore-pte": slot.load(Relaxed) == 0 => true);
+            if is_empty {
+                slot.store(self.page_entry(page, flags), Relaxed);
+            }
+            Ok(is_empty)
+        } else {
+            Err(Event::SpfVmaChanged)
+        };
+        lock.unlock();
+        result
+    }
+}
