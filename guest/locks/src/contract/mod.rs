@@ -1,5 +1,6 @@
 //! What a lock owes its caller, and the kernel owes a lock.
 
+mod activity;
 mod delegate;
 pub(crate) mod domain;
 mod event;
@@ -11,11 +12,12 @@ pub(crate) mod rw_lock;
 #[cfg(all(test, not(any(loom, shuttle, coherence))))]
 pub(crate) mod test_platform;
 
+pub use activity::Activity;
 pub use delegate::Delegate;
 pub use domain::Domain;
 pub use event::Event;
 pub use lock::Lock;
-pub use platform::{Activity, Platform};
+pub use platform::Platform;
 pub use point::Point;
 pub use queues::Queues;
 pub use rw_lock::RwLock;

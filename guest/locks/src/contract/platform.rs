@@ -4,7 +4,7 @@
 //! `wait` is `pv_wait`, `kick` is `pv_kick`, `is_preempted` is `vcpu_is_preempted`. Every call is statically
 //! dispatched, so a method with an empty body costs nothing.
 
-use super::{Event, Point};
+use super::{Activity, Event, Point};
 
 /// The CPU, its clock and its hypervisor, as seen by a lock.
 ///
@@ -142,31 +142,5 @@ pub trait Platform: Sync {
     #[inline(always)]
     fn point(&self, point: Point) {
         _ = point;
-    }
-}
-
-/// What a CPU is doing, in the eyes of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Activity {
-    /// Nothing that concerns a lock.
-    Other = 0,
-    /// Owns a lock: is in a section.
-    Holder = 1,
-    /// Waits for a lock, behind others or in no particular order. Set by the lock.
-    Waiter = 2,
-    /// Waits for a lock and is the next to be served. Set by the lock.
-    Head = 3,
-}
-
-impl Activity {
-    /// What a CPU in so many `sections` does that has announced this.
-    ///
-    /// Who waits for a lock while it holds another one is a holder first: others wait for it. Who is about to kick has
-    /// released a lock that its user still counts.
-    #[inline(always)]
-    pub const fn among(self, sections: u32) -> Self {
-        let still_counted = matches!(self, Self::Other) as u32;
-        if sections > still_counted { Self::Holder } else { self }
     }
 }

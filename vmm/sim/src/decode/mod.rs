@@ -8,9 +8,9 @@ use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, 
 use crate::bus::Bus;
 use crate::code::{BLOCK_OPS, Block, Code};
 use crate::cpu::Cpu;
-use crate::tlb::PAGE;
 use crate::op::{Left, Op};
 use crate::paging::Intent;
+use crate::tlb::PAGE;
 
 /// Bytes of the longest instruction.
 const LONGEST: usize = 15;

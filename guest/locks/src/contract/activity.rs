@@ -1,0 +1,27 @@
+//! What a CPU does with locks, as the host sees it.
+
+/// What a CPU is doing, in the eyes of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Activity {
+    /// Nothing that concerns a lock.
+    Other = 0,
+    /// Owns a lock: is in a section.
+    Holder = 1,
+    /// Waits for a lock, behind others or in no particular order. Set by the lock.
+    Waiter = 2,
+    /// Waits for a lock and is the next to be served. Set by the lock.
+    Head = 3,
+}
+
+impl Activity {
+    /// What a CPU in so many `sections` does that has announced this.
+    ///
+    /// Who waits for a lock while it holds another one is a holder first: others wait for it. Who is about to kick has
+    /// released a lock that its user still counts.
+    #[inline(always)]
+    pub const fn among(self, sections: u32) -> Self {
+        let still_counted = matches!(self, Self::Other) as u32;
+        if sections > still_counted { Self::Holder } else { self }
+    }
+}
