@@ -8,7 +8,7 @@ pub(crate) const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 pub(crate) const BIG_HOSTS: &str = "docs/big-hosts.md";
 /// What the help names.
 pub(crate) const FOR_THE_HELP: &[(&str, &str)] = &[
-    ("docs/tutorial.md", "a first hour"),
+    ("docs/tutorial.md", "from a first run to a finding"),
     (READING_A_TABLE, "columns, intervals and marks"),
     ("docs/experiment-files.md", "experiments of your own"),
     ("docs/measuring.md", "how figures are made, and what they are worth"),

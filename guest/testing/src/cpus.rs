@@ -17,6 +17,8 @@ use std::{
 
 use haltkick_locks::{Activity, Event, Platform, Point};
 
+#[cfg(not(any(loom, shuttle)))]
+use crate::watchdog::Watchdog;
 use crate::{
     reached::reach,
     threads::{self, Clock, Latch, draw},
@@ -165,6 +167,12 @@ impl Cpus {
         Self::impatient(cpus).patient(spin_threshold.as_nanos() as u64)
     }
 
+    /// Ends the process, with a report of these CPUs, unless it is dropped in time.
+    pub fn watchdog(&self) -> Watchdog {
+        let cpus = self.clone();
+        Watchdog::new(move || cpus.report())
+    }
+
     /// Runs `cpu(i)` on all CPUs at once, and returns when all are done.
     pub fn run(&self, cpu: impl Fn(usize) + Sync) {
         self.run_some(self.cpus.len(), cpu);
@@ -172,7 +180,7 @@ impl Cpus {
 
     /// The same on the first so many.
     pub fn run_some(&self, cpus: usize, cpu: impl Fn(usize) + Sync) {
-        let _watchdog = crate::Watchdog::new(self);
+        let _watchdog = self.watchdog();
         let barrier = std::sync::Barrier::new(cpus);
         std::thread::scope(|scope| {
             for i in 0..cpus {

@@ -11,8 +11,6 @@ use std::{
     time::Duration,
 };
 
-use crate::Cpus;
-
 /// Something that happens once, in one thread, and that others wait for.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<AtomicBool>);
@@ -44,16 +42,15 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the calling test, which `cpus` play in.
-    pub fn new(cpus: &Cpus) -> Self {
+    /// Watches the calling test. `report` says how far it is, if it does not end.
+    pub fn new(report: impl FnOnce() -> String + Send + 'static) -> Self {
         let limit = env::var("WATCHDOG_SECONDS").map_or(120, |seconds| seconds.parse().expect("a number"));
         let limit = Duration::from_secs(if cfg!(miri) { 3600 } else { limit });
         let (fed, starved) = mpsc::channel();
-        let cpus = cpus.clone();
         let test = thread::current().name().unwrap_or("test").to_owned();
         let thread = thread::spawn(move || {
             if starved.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{test}: no progress for {limit:?}\n{}", cpus.report());
+                eprintln!("{test}: no progress for {limit:?}\n{}", report());
                 std::process::abort();
             }
         });

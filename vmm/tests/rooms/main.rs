@@ -1,10 +1,12 @@
 //! The shape of the sources.
 //!
 //! What may import what: the sources of a crate lie in rooms, folders beside its `lib.rs`; a room imports from those before it in
-//! the table, and so none is in a circle with another. Within a room, files are in no circle either.
+//! the table, and so none is in a circle with another. Within a room, files are in no circle either. And how long files and
+//! functions may be.
 
 mod circles;
 mod imports;
+mod sizes;
 mod source;
 
 use std::fs;
@@ -92,7 +94,7 @@ const HOUSES: &[House] = &[
 ];
 
 /// Crates without such a table, whose files are in no circle all the same.
-const OTHERS: &[&str] = &["hypercalls/src", "vmm/sim/src"];
+const OTHERS: &[&str] = &["hypercalls/src", "guest/testing/src", "vmm/sim/src"];
 
 /// Most entries at the top of a crate's sources.
 const MOST_ENTRIES: usize = 12;

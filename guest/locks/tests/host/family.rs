@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haltkick_locks::*;
 
-use crate::support::{self, Cpus, Watchdog, rounds};
+use crate::support::{self, Cpus, rounds};
 
 /// CPUs in a test: more than the machine that runs it is likely to have to spare. Miri has one thread for
 /// all.
@@ -95,7 +95,7 @@ fn no_lock_admits_everybody_at_once() {
 #[test]
 fn trying_a_clh_lock_does_not_wait_for_one_who_came_meanwhile() {
     let host = Cpus::impatient(3);
-    let _watchdog = Watchdog::new(&host);
+    let _watchdog = host.watchdog();
     let stage = std::rc::Rc::new((ClhDomain::<Cpus, 3>::new(host), Clh::new()));
     let (domain, lock) = &*stage;
     Cpus::become_cpu(0);

@@ -3,7 +3,7 @@
 use std::{cell::UnsafeCell, thread};
 
 use haltkick_locks::Lock;
-pub(crate) use haltkick_testing::{Cpus, Signal, Watchdog};
+pub(crate) use haltkick_testing::{Cpus, Signal};
 
 /// How much work a test does: Miri is some thousand times slower than the processor.
 pub(crate) const fn rounds(native: usize) -> usize {

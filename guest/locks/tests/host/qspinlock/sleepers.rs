@@ -12,7 +12,7 @@ use std::{
 use haltkick_locks::*;
 
 use super::{Domain, Stage};
-use crate::support::{Cpus, Signal, Watchdog};
+use crate::support::{Cpus, Signal};
 
 on_both_layouts! {
     a_newcomer_steals_while_the_head_sleeps
@@ -151,7 +151,7 @@ fn a_threshold_by_count_is_so_many_pauses_whatever_the_clock_says<W: Word>() {
 #[test]
 fn a_sleeper_in_another_domain_is_missed_loudly() {
     let host = Cpus::impatient(2);
-    let _watchdog = Watchdog::new(&host);
+    let _watchdog = host.watchdog();
     let domains = [Domain::new(host.clone()), Domain::new(host.clone())];
     let lock = QSpinLock::<Pv>::new();
     Cpus::become_cpu(0);
