@@ -38,6 +38,7 @@ pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
 pub use host::affinity::allowed_cpus;
+pub use host::clock::VirtualTime;
 pub use host::error::RunError;
 pub use host::pmu::CacheEvents;
 pub use host::sandbox::{confine_process, disable_sandbox, is_sandboxed, sandbox_filters};

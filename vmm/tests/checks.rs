@@ -49,7 +49,7 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 #[test]
 fn a_profile_without_a_period_is_refused() {
     for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
-        let instruments = Instruments { profile: Some(period), trace: false };
+        let instruments = Instruments { profile: Some(period), trace: false, ..Instruments::default() };
         let (stop, mut readings) = (AtomicBool::new(false), Readings::default());
         let result = run_with_readings(&base(), &Image::embedded(), &stop, &instruments, &mut readings);
         assert!(refused(result).contains("apart"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use haltkick_vmm::machines::{Machine, presets};
 use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Readings,
-    RunConfig, RunError, Sched, Target, run, run_with_readings,
+    RunConfig, RunError, Sched, Target, VirtualTime, run, run_with_readings,
 };
 
 const fn us(microseconds: u64) -> Duration {
@@ -271,7 +271,7 @@ fn a_hang_and_a_lost_kick_are_explained() {
 
 #[test]
 fn traces_hold_every_section_and_profiles_have_their_samples_where_the_time_goes() {
-    let instruments = Instruments { profile: Some(us(100)), trace: true };
+    let instruments = Instruments { profile: Some(us(100)), trace: true, ..Instruments::default() };
     let hold = us(2);
     let config = RunConfig { lock: "tas".into(), pv: false, hold, think: us(6), window: us(4000), ..small() };
     let config = RunConfig { vcpus: 4, ..config };
@@ -293,6 +293,31 @@ fn traces_hold_every_section_and_profiles_have_their_samples_where_the_time_goes
     assert!(at_work * 2 > profile.samples, "{at_work} of {} samples in the work loop", profile.samples);
     let again = with_readings(&config, &instruments).1.profile.expect("it was asked for");
     assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same samples twice");
+}
+
+#[test]
+fn a_run_shows_how_far_it_is_and_stops_at_once_when_it_is_told_to() {
+    let busy =
+        RunConfig { pv: false, lock: "tas".into(), hold: us(0), think: us(0), ..on("skylake-8s", 64, 1) };
+    let config = RunConfig { window: Duration::from_secs(60), ..busy };
+    let (image, stop, virtual_time) =
+        (Image::embedded(), AtomicBool::new(false), Arc::new(VirtualTime::default()));
+    let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..Instruments::default() };
+    let asked_at = us(1500);
+    let result = std::thread::scope(|scope| {
+        let run =
+            scope.spawn(|| run_with_readings(&config, &image, &stop, &instruments, &mut Readings::default()));
+        while virtual_time.passed() < asked_at && !run.is_finished() {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        run.join().expect("it does not panic")
+    });
+    assert!(matches!(result, Err(RunError::Interrupted)), "{result:?}");
+    assert!(virtual_time.executed() > 10_000, "{} instructions", virtual_time.executed());
+    // The supervisor looks every 20 ms of virtual time, which are many seconds of simulation.
+    let passed = virtual_time.passed();
+    assert!((asked_at..us(15_000)).contains(&passed), "{passed:?}");
 }
 
 #[test]

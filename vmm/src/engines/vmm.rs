@@ -61,7 +61,9 @@ pub(super) fn run(
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
     let clock = match config.engine {
-        Engine::Sim => Clock::Simulated(SimulatedClock::default()),
+        Engine::Sim => {
+            Clock::Simulated(SimulatedClock::watched(instruments.virtual_time.clone().unwrap_or_default()))
+        }
         _ => Clock::Host,
     };
     let notes = notes(configs, instruments, vcpus, clock.moment());
@@ -77,7 +79,8 @@ pub(super) fn run(
     });
     let scheduler = match &config.simulated {
         Some(machine) if config.engine == Engine::Sim => {
-            Scheduler::simulated(config.rules(), &guests, vcpus, plan, (machine, &config.cpus, config.seed))
+            let machine = (machine, config.cpus.as_slice(), config.seed);
+            Scheduler::simulated(config.rules(), &guests, vcpus, plan, machine, stop)
         }
         _ => Scheduler::new(config.rules(), &guests, vcpus, plan),
     };

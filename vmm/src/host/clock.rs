@@ -1,7 +1,7 @@
 //! The host's clocks.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -56,15 +56,47 @@ pub(crate) enum Clock {
 /// The clocks of a simulated machine.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedClock {
-    ns: AtomicU64,
+    time: Arc<VirtualTime>,
     tsc: AtomicU64,
 }
 
+/// How far the clock of a simulated machine has come, for whoever waits for the run.
+#[derive(Debug, Default)]
+pub struct VirtualTime {
+    ns: AtomicU64,
+    executed: AtomicU64,
+}
+
+impl VirtualTime {
+    /// Time since the machine was switched on.
+    #[must_use]
+    pub fn passed(&self) -> Duration {
+        // Relaxed: shown, and nothing is read on the strength of it.
+        Duration::from_nanos(self.ns.load(Ordering::Relaxed))
+    }
+
+    /// Instructions executed one by one since then: not the rounds of parked spin loops, nor those of work.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
+    }
+}
+
 impl SimulatedClock {
+    /// One that others may watch.
+    pub(crate) fn watched(by: Arc<VirtualTime>) -> Self {
+        Self { time: by, tsc: AtomicU64::default() }
+    }
+
+    /// So many instructions have been executed one by one.
+    pub(crate) fn count(&self, executed: u64) {
+        self.time.executed.store(executed, Ordering::Relaxed);
+    }
+
     /// It is that late now.
     pub(crate) fn set(&self, now: Moment) {
         // Relaxed: whoever drives a simulated machine is one thread.
-        self.ns.store(now.ns, Ordering::Relaxed);
+        self.time.ns.store(now.ns, Ordering::Relaxed);
         self.tsc.store(now.tsc, Ordering::Relaxed);
     }
 }
@@ -74,7 +106,7 @@ impl Clock {
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Host => now_ns(),
-            Self::Simulated(clock) => clock.ns.load(Ordering::Relaxed),
+            Self::Simulated(clock) => clock.time.ns.load(Ordering::Relaxed),
         }
     }
 

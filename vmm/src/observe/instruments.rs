@@ -1,7 +1,9 @@
 //! What a run is asked to show besides its outcome.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::host::clock::VirtualTime;
 use crate::host::error::RunError;
 use crate::observe::profile::PROFILE_PERIODS;
 
@@ -12,6 +14,8 @@ pub struct Instruments {
     pub profile: Option<Duration>,
     /// Note who ran where, who waited and held what, and who kicked whom.
     pub trace: bool,
+    /// Where a simulated machine shows how far it has come.
+    pub virtual_time: Option<Arc<VirtualTime>>,
 }
 
 impl Instruments {

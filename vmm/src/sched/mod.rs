@@ -29,6 +29,7 @@ mod turn;
 pub(crate) mod window;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::Duration;
 
@@ -133,15 +134,16 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says.
+    /// The VMM's, on CPUs of a simulated machine, whose costs scatter as a seed says. `stop` ends what it simulates.
     pub(crate) fn simulated(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         machine: (&Arc<haltkick_sim::machine::Machine>, &[u32], u64),
+        stop: &'a AtomicBool,
     ) -> Self {
-        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine)))
+        Self::Simulated(Box::new(Simulated::new(rules, guests, vcpus, plan, machine, stop)))
     }
 
     /// Starts its threads on `cpus`.

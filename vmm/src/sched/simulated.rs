@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_sim::Event;
@@ -97,6 +98,8 @@ enum Due {
 pub(crate) struct Simulated<'a> {
     core: Core<'a, NoBell>,
     machine: Arc<Machine>,
+    /// Somebody wants the run to end. Time stands still from then on.
+    stop: &'a AtomicBool,
     state: RefCell<State<'a>>,
 }
 
@@ -131,6 +134,7 @@ impl<'a> Simulated<'a> {
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
+        stop: &'a AtomicBool,
     ) -> Self {
         let core = Core::new(rules, guests, vcpus, plan, NoBell);
         let shared = guests[0].shared.as_ref().expect("a guest of our own");
@@ -154,15 +158,19 @@ impl<'a> Simulated<'a> {
         let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
         crate::host::locks::lock(&core.queue).idle_runners = cpus.len();
-        Self { core, machine: Arc::clone(machine), state: RefCell::new(state) }
+        Self { core, machine: Arc::clone(machine), stop, state: RefCell::new(state) }
     }
 
-    /// Lets this much time of the machine pass.
+    /// Lets this much time of the machine pass, or less if the run is to end.
     pub(crate) fn pass(&self, time: Duration) {
         let state = &mut *self.state.borrow_mut();
         let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
         self.tell_board(state);
         loop {
+            // Relaxed: a request; nothing is read on the strength of it.
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
             if let Some(happening) = state.board.run(next_ps) {
                 self.happens(state, happening);
@@ -228,6 +236,7 @@ impl<'a> Simulated<'a> {
         state.now_ps = state.now_ps.max(at_ps);
         if let Clock::Simulated(clock) = self.core.clock {
             clock.set(Moment { ns: state.now_ps / PS, tsc: self.machine.ticks_at(state.now_ps) });
+            clock.count(state.board.executed());
         }
     }
 

@@ -186,7 +186,8 @@ fn explain_a_lost_kick() -> Check {
 fn nonsense_changes_figures_at_most() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-        let instruments = Instruments { profile: Some(Duration::from_millis(1)), trace: true };
+        let instruments =
+            Instruments { profile: Some(Duration::from_millis(1)), trace: true, ..Instruments::default() };
         let mut readings = Readings::default();
         let config = RunConfig { workload: "selftest-nonsense".into(), sched, ..config() };
         match run_with_readings(&config, &image, &stop, &instruments, &mut readings) {
@@ -207,7 +208,8 @@ fn nonsense_changes_figures_at_most() -> Check {
 /// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
 fn profile_is_fair() -> Check {
     let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    let instruments = Instruments { profile: Some(Duration::from_micros(300)), trace: false };
+    let instruments =
+        Instruments { profile: Some(Duration::from_micros(300)), trace: false, ..Instruments::default() };
     let (mut samples, mut holder, mut work) = (0, 0, 0);
     let start = Instant::now();
     // A busy host takes the thread off its CPU and so takes samples away: as many runs as it needs.
@@ -243,7 +245,7 @@ fn profile_is_fair() -> Check {
 fn trace_agrees_with_the_guest() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-        let instruments = Instruments { profile: None, trace: true };
+        let instruments = Instruments { profile: None, trace: true, ..Instruments::default() };
         let mut readings = Readings::default();
         let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };
         let config = RunConfig { sched, workload: workload.into(), ..config() };

@@ -53,7 +53,7 @@ fn instruments(args: &RunArgs) -> Result<Instruments> {
             Span(longest)
         )));
     }
-    Ok(Instruments { profile, trace: args.trace.is_some() })
+    Ok(Instruments { profile, trace: args.trace.is_some(), ..Instruments::default() })
 }
 
 /// The same with the work rate of this host, unless one was given.

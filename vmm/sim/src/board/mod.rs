@@ -95,6 +95,8 @@ pub struct Board<M> {
     least_transfer_ps: u64,
     parks: bool,
     most_ahead_ps: u64,
+    /// Instructions executed one by one.
+    executed: u64,
 }
 
 impl<M: Memory> Board<M> {
@@ -113,6 +115,7 @@ impl<M: Memory> Board<M> {
             least_transfer_ps: occupancy_ps.min(line.shared_ps).min(line.near_ps),
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
+            executed: 0,
             code,
             fabric: Fabric::new(memory, machine),
         }
@@ -150,6 +153,12 @@ impl<M: Memory> Board<M> {
     #[must_use]
     pub fn transfers(&self) -> u64 {
         self.fabric.lines.transfers()
+    }
+
+    /// Instructions that have been executed one by one: not the rounds of parked spin loops, nor those of work.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.executed
     }
 
     /// The host has written the line of this address: no core has it any more.
@@ -319,6 +328,7 @@ impl<M: Memory> Board<M> {
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).max(1);
             let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());
+            self.executed += cpu.instructions() - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
             self.tell_watchers(slot);
             match (event, self.fabric.why) {
