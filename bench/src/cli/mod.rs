@@ -213,6 +213,10 @@ pub(crate) struct BenchArgs {
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) max_time: Option<Span>,
+    /// Simulate this many cells at the same time; the records are the same, whatever it is [default: the host's CPUs]
+    #[arg(long, value_name = "N", conflicts_with_all = ["print", "list_cells", "cell"],
+          help_heading = "With --set engine=sim")]
+    pub(crate) jobs: Option<std::num::NonZeroUsize>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
     /// [default: as the file says; 2 in built-in experiments]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),

@@ -1,7 +1,9 @@
 //! `haltkick bench`: from an experiment file to a directory of results and a table.
 
 use std::borrow::Cow;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use haltkick_vmm::{Image, RunError};
@@ -21,16 +23,16 @@ use crate::host::cpulist::{self, CpuList};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::host::noise;
+use crate::measure::ahead::Ahead;
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
 use crate::measure::rule::Rule;
-use crate::measure::session::Session;
+use crate::measure::session::{Session, Simulators};
 use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::{self, Manifest, ManifestSource};
 use crate::settings::Supply;
-use crate::settings::value::Value;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -53,7 +55,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&job.experiment));
     match &args.cell {
         Some(id) => run_one(args, &job, id, &output),
-        None => run_all(args, &job, Directory::create(&output)?, vec![]),
+        None => {
+            let jobs = job.jobs(args.jobs)?;
+            run_all(args, &job, Directory::create(&output)?, vec![], jobs)
+        }
     }
 }
 
@@ -72,7 +77,7 @@ impl Job {
         experiment.apply(overrides)?;
         let image = guest_image::load(guest)?;
         let allowed: CpuList = cpulist::allowed()?;
-        let pcpus = experiment.settings.settings.given("cpus").map_or(&allowed, Value::cpus).0.len();
+        let pcpus = experiment.settings.settings.pcpu_count(&allowed);
         let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
         if !left_out.is_empty() {
             output::talk(&format!(
@@ -100,6 +105,21 @@ impl Job {
         }
     }
 
+    /// How many simulated cells to run at the same time: as many as were asked for, or as this process has CPUs; `None` where
+    /// cells are measured.
+    fn jobs(&self, asked: Option<NonZeroUsize>) -> Result<Option<NonZeroUsize>> {
+        if self.plan.cells().all(|cell| cell.config.simulated.is_some()) {
+            let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            return Ok(Some(asked.unwrap_or(cpus)));
+        }
+        match asked {
+            None | Some(NonZeroUsize::MIN) => Ok(None),
+            Some(_) => Err(Failure::usage(
+                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs                  (--list-cells prints commands for several hosts)",
+            )),
+        }
+    }
+
     fn manifest(&self) -> Manifest {
         Manifest {
             schema: manifest::SCHEMA.into(),
@@ -121,9 +141,15 @@ impl Job {
     }
 }
 
-fn run_all(args: &BenchArgs, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
+fn run_all(
+    args: &BenchArgs,
+    job: &Job,
+    directory: Directory,
+    records: Vec<Record>,
+    jobs: Option<NonZeroUsize>,
+) -> Result<Exit> {
     let rule = job.rule(args.target_precision, args.max_time, args.retry_disturbed);
-    let (directory, manifest, records, ending) = measure(job, directory, records, rule)?;
+    let (directory, manifest, records, ending) = measure(job, directory, records, (rule, jobs))?;
     let show = Show { format: args.format, strict: args.strict };
     let concluded = report::conclude(directory.path(), &manifest, &records, show);
     // What ended it early is the reason for whatever went wrong then.
@@ -135,11 +161,13 @@ fn measure(
     job: &Job,
     directory: Directory,
     records: Vec<Record>,
-    rule: Rule,
+    (rule, jobs): (Rule, Option<NonZeroUsize>),
 ) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
     let stop = interrupt::catch()?;
-    let engine = engine::kvm(&job.image, &stop);
+    let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
     let mut session = start(job, &engine, directory, records)?;
+    session.simulators =
+        jobs.map(|jobs| Simulators { ahead: Arc::new(Ahead::new(jobs)), simulate: &simulator, stop: &stop });
     let ending = session.run(rule);
     let manifest =
         Manifest { noise_after: Some(facts::noise()), ..Manifest::read(session.directory.path())? };
@@ -162,7 +190,8 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
         (Job::new(Source::find(name)?, overrides, (None, false))?, Directory::create(path)?, vec![])
     };
     let rule = job.rule(None, None, None);
-    let (directory, manifest, records, ending) = measure(&job, directory, records, rule)?;
+    let jobs = job.jobs(None)?;
+    let (directory, manifest, records, ending) = measure(&job, directory, records, (rule, jobs))?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
 }
@@ -201,6 +230,7 @@ fn start<'a>(
         records,
         progress: Progress::start(),
         in_vain: 0,
+        simulators: None,
     })
 }
 
@@ -214,12 +244,13 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     if args.overrides != Overrides::default() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --strict, --guest and --format go with it",
+             --max-time, --retry-disturbed, --jobs, --strict, --guest and --format go with it",
         ));
     }
     let job = job_of(path, (args.guest.as_deref(), args.trust_image))?;
+    let jobs = job.jobs(args.jobs)?;
     let directory = Directory::reopen(path)?;
-    run_all(args, &job, directory, directory::read_records(path)?)
+    run_all(args, &job, directory, directory::read_records(path)?, jobs)
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
@@ -302,8 +333,14 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let stop = interrupt::catch()?;
-    let engine = engine::kvm(&job.image, &stop);
+    let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
     let mut session = start(job, &engine, directory, records)?;
+    let is_simulated = cell.config.simulated.is_some();
+    session.simulators = is_simulated.then(|| Simulators {
+        ahead: Arc::new(Ahead::new(NonZeroUsize::MIN)),
+        simulate: &simulator,
+        stop: &stop,
+    });
     let before = session.records.len();
     let ending = session.run_single(cell, block, job.rule(None, None, args.retry_disturbed).retries);
     if session.records.len() == before {

@@ -1,16 +1,17 @@
 //! One run of one cell: from settings to record.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Image, Instruments, Outcome, Readings, RunConfig, RunError};
+use haltkick_vmm::{Image, Instruments, Outcome, Readings, RunConfig, RunError, VirtualTime};
 
 use super::judge::judge;
 use super::origin::Origin;
 use crate::experiment::ideal::lock_free;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
-use crate::host::noise::{self, Watcher};
+use crate::host::noise::{self, Found, Watcher};
 use crate::record::Record;
 use crate::show::failure;
 use crate::text::output;
@@ -24,32 +25,56 @@ pub(crate) fn kvm<'a>(
     stop: &'a AtomicBool,
 ) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
     move |config| {
-        let mut readings = Readings::default();
-        let result =
-            haltkick_vmm::run_with_readings(config, image, stop, &Instruments::default(), &mut readings);
-        if result.is_err() {
-            let story = failure::story(&readings);
-            if !story.is_empty() {
-                output::talk(&story);
-            }
+        let (result, story) = run_and_tell(config, image, stop, &Instruments::default());
+        if !story.is_empty() {
+            output::talk(&story);
         }
         result
     }
 }
 
+/// The same for runs on simulated machines, which show how far they are, and tell nothing before their turn.
+pub(crate) fn simulator<'a>(
+    image: &'a Image,
+    stop: &'a AtomicBool,
+) -> impl Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) + Sync + 'a {
+    move |config, virtual_time| {
+        let instruments = Instruments { virtual_time: Some(virtual_time), ..Instruments::default() };
+        run_and_tell(config, image, stop, &instruments)
+    }
+}
+
+/// What came of a run, and the story of its guest if that failed.
+fn run_and_tell(
+    config: &RunConfig,
+    image: &Image,
+    stop: &AtomicBool,
+    instruments: &Instruments,
+) -> (Result<Outcome, RunError>, String) {
+    let mut readings = Readings::default();
+    let result = haltkick_vmm::run_with_readings(config, image, stop, instruments, &mut readings);
+    let story = if result.is_err() { failure::story(&readings) } else { String::new() };
+    (result, story)
+}
+
 /// Longest window of the lock-free companion of a single run.
 const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 
-/// Runs one cell: the record of its guest, and of each that runs beside it. `lock_free_per_second` of each is asked
-/// afterwards, so that a single run can measure it then.
+/// A run that came to its end.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) started: SystemTime,
+    pub(crate) outcome: Outcome,
+    /// What else ran meanwhile.
+    pub(crate) noise: Found,
+}
+
+/// Runs one cell.
 pub(crate) fn run_cell(
     engine: Engine<'_>,
     watcher: Watcher<'_>,
     config: &RunConfig,
-    host: &Host,
-    place: Option<&Place>,
-    lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
-) -> Result<Vec<Record>, RunError> {
+) -> Result<Ran, RunError> {
     let started = SystemTime::now();
     let mut outcome = None;
     let noise = if config.simulated.is_some() {
@@ -58,7 +83,17 @@ pub(crate) fn run_cell(
     } else {
         watcher(&config.cpus, &mut || outcome = Some(engine(config)))
     };
-    let outcome = outcome.expect("a watcher runs what it watches")?;
+    Ok(Ran { started, outcome: outcome.expect("a watcher runs what it watches")?, noise })
+}
+
+/// The record of a run's guest, and of each that ran beside it. `lock_free_per_second` is asked of each.
+pub(crate) fn records(
+    Ran { started, outcome, noise }: Ran,
+    config: &RunConfig,
+    host: &Host,
+    place: Option<&Place>,
+    lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
+) -> Vec<Record> {
     let origin = Origin::new(started, host.clone(), noise);
     let lock_free = lock_free_per_second(&outcome);
     let outcomes = std::iter::once(&outcome).chain(&outcome.beside);
@@ -69,7 +104,7 @@ pub(crate) fn run_cell(
         judge(&mut record, config, outcome, origin.tick_resolution());
         record
     });
-    Ok(records.collect())
+    records.collect()
 }
 
 /// The guests of a run.

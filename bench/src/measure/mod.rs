@@ -1,5 +1,6 @@
 //! Running cells: from a configuration to its record, and from a plan to all of them.
 
+pub(crate) mod ahead;
 pub(crate) mod calibrate;
 mod costs;
 pub(crate) mod engine;

@@ -1,16 +1,30 @@
 //! Progress on stderr: one line that is redrawn on a terminal, one line per block elsewhere.
 //!
 //! It draws between cells only. A bar that ticks while a cell runs would take CPU time from the vCPUs that are
-//! being measured.
+//! being measured. While a machine is simulated there is nobody to disturb, and much to wait for: the line says how far its
+//! clock has come, and where nobody watches another line says so now and then.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use haltkick_vmm::VirtualTime;
+
 use crate::text::output;
-use crate::text::quantity::patience;
+use crate::text::quantity::{patience, significant};
 
 /// What a cell costs beside its warm-up and window, until it has been run.
 const OVERHEAD_GUESS: Duration = Duration::from_millis(60);
+
+/// A simulation that takes longer than this says so first.
+pub(crate) const WORTH_SAYING: Duration = Duration::from_secs(20);
+
+/// How often somebody who waits for a simulated run looks how far it is.
+pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(200);
+
+/// Where nobody watches, somebody who simulates says this often how far he is.
+const SAYS_EVERY: Duration = Duration::from_secs(15);
 
 /// How far an experiment is.
 #[derive(Debug)]
@@ -20,27 +34,45 @@ pub(crate) struct Progress {
     done: usize,
     /// How long each cell took when it was run last. A window may end early, when a fixed amount of work is done, or double.
     took: HashMap<String, Duration>,
+    /// How long simulated cells were to take, and how long they took.
+    simulated: (Duration, Duration),
+    /// What is under way, as the line begins and ends.
+    shown: (String, String),
+    /// When something was said last.
+    said: Instant,
 }
 
 /// A cell, as far as its length is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned<'a> {
     pub(crate) id: &'a str,
-    /// Warm-up and window.
+    /// Warm-up and window, or how long it probably takes to simulate them.
     pub(crate) length: Duration,
     /// The window is a limit, and ends when some work is done.
     pub(crate) is_limit: bool,
+    pub(crate) is_simulated: bool,
 }
 
 impl Progress {
     pub(crate) fn start() -> Self {
-        Self { on_terminal: output::is_watched(), started: Instant::now(), done: 0, took: HashMap::new() }
+        Self {
+            on_terminal: output::is_watched(),
+            started: Instant::now(),
+            done: 0,
+            took: HashMap::new(),
+            simulated: (Duration::ZERO, Duration::ZERO),
+            shown: (String::new(), String::new()),
+            said: Instant::now(),
+        }
     }
 
-    /// The cell `id` is done, and took so long.
-    pub(crate) fn cell_done(&mut self, id: &str, took: Duration) {
+    /// The cell is done, and took so long.
+    pub(crate) fn cell_done(&mut self, cell: Planned<'_>, took: Duration) {
         self.done += 1;
-        self.took.insert(id.to_owned(), took);
+        self.took.insert(cell.id.to_owned(), took);
+        if cell.is_simulated {
+            self.simulated = (self.simulated.0 + cell.length, self.simulated.1 + took);
+        }
     }
 
     /// Time that a cell will take.
@@ -49,7 +81,18 @@ impl Progress {
         match self.took.get(cell.id) {
             Some(took) => *took,
             None if cell.is_limit && known > 0 => self.took.values().sum::<Duration>() / known,
+            None if cell.is_simulated && !self.simulated.0.is_zero() => {
+                cell.length.mul_f64(self.simulated.1.as_secs_f64() / self.simulated.0.as_secs_f64())
+            }
             None => cell.length + OVERHEAD_GUESS,
+        }
+    }
+
+    /// Says before `cells` are simulated, so many at a time, how long that will take, if it is worth saying.
+    pub(crate) fn announce(&self, cells: usize, at_a_time: usize, takes: Duration) {
+        if takes > WORTH_SAYING {
+            let takes = patience(takes.as_secs_f64());
+            output::talk(&format!("simulates {cells} cells, {at_a_time} at a time: about {takes}"));
         }
     }
 
@@ -58,16 +101,30 @@ impl Progress {
     }
 
     /// Shows which cell comes next; only where a person watches.
-    pub(crate) fn draw(&self, position: &Position<'_>, left: Duration) {
+    pub(crate) fn draw(&mut self, position: &Position<'_>, left: Duration) {
+        self.shown = (bar(position, left), position.cell_id.to_owned());
         if self.on_terminal {
-            let line = bar_line(position, left);
-            eprint!("\r\x1b[2K{line}");
+            let (bar, cell_id) = &self.shown;
+            redraw(&format!("{bar}  {cell_id}"));
+        }
+    }
+
+    /// The cell that was drawn last is being simulated, and so much of about `length` has passed on its machine.
+    pub(crate) fn simulates(&mut self, passed: Duration, length: Duration) {
+        let (bar, cell_id) = &self.shown;
+        let of = virtual_time(passed, length);
+        if self.on_terminal {
+            redraw(&format!("{bar}  {of}  {cell_id}"));
+        } else if self.said.elapsed() > SAYS_EVERY {
+            self.said = Instant::now();
+            output::talk(&format!("{cell_id}: {of} simulated, {} cells done", self.done));
         }
     }
 
     /// Says that a block is done; where nobody watches this is the only sign of life.
-    pub(crate) fn block_done(&self, block: u32, blocks: u32, left: Duration) {
+    pub(crate) fn block_done(&mut self, block: u32, blocks: u32, left: Duration) {
         if !self.on_terminal {
+            self.said = Instant::now();
             output::talk(&format!(
                 "block {} of {blocks} done, {} cells in {}, about {} left",
                 block + 1,
@@ -102,21 +159,63 @@ pub(crate) struct Position<'a> {
     pub(crate) cell_id: &'a str,
 }
 
-/// `[=====>    ]  37/370  block 2/10  12 s left  ticket_ratio-8`, at most 79 columns.
-fn bar_line(position: &Position<'_>, left: Duration) -> String {
+/// Draws the line anew, at most 79 columns of it.
+fn redraw(line: &str) {
+    eprint!("\r\x1b[2K{}", narrow(line));
+}
+
+/// No line is wider: one that wraps cannot be drawn anew.
+fn narrow(line: &str) -> String {
+    line.chars().take(79).collect()
+}
+
+/// Simulates something, about `length` of virtual time, and shows meanwhile how far `virtual_time` has come.
+pub(crate) fn shown<R>(virtual_time: &VirtualTime, length: Duration, simulate: impl FnOnce() -> R) -> R {
+    let (over, is_over) = mpsc::channel::<Infallible>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || show(virtual_time, length, &is_over));
+        // Dropped when it is done, however that ends.
+        let _over = over;
+        simulate()
+    })
+}
+
+/// Shows it until the other end of the channel is gone.
+fn show(virtual_time: &VirtualTime, length: Duration, is_over: &mpsc::Receiver<Infallible>) {
+    let on_terminal = output::is_watched();
+    let every = if on_terminal { LOOKS_EVERY } else { SAYS_EVERY };
+    let started = Instant::now();
+    while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(every) {
+        let passed = virtual_time.passed();
+        let done = passed.min(length).as_secs_f64() / length.as_secs_f64();
+        let left = patience(started.elapsed().as_secs_f64() * (1.0 / done.max(1e-6) - 1.0));
+        let line = format!("{} simulated, about {left} left", self::virtual_time(passed, length));
+        if on_terminal { redraw(&line) } else { output::talk(&line) }
+    }
+    if on_terminal {
+        redraw("");
+    }
+}
+
+/// `12 of 55 ms`. A machine starts before it warms up, and some windows are longer than they were to be.
+fn virtual_time(passed: Duration, length: Duration) -> String {
+    let ms = |time: Duration| significant(time.as_secs_f64() * 1e3);
+    format!("{} of about {} ms", ms(passed.min(length)), ms(length))
+}
+
+/// `[=====>    ]  37/370  block 2/10  12 s left`.
+fn bar(position: &Position<'_>, left: Duration) -> String {
     const BAR: usize = 20;
     let filled = (BAR * position.done).checked_div(position.cells).unwrap_or(0).min(BAR);
     let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
-    let line = format!(
-        "[{bar}] {}/{}  block {}/{}  {} left  {}",
+    format!(
+        "[{bar}] {}/{}  block {}/{}  {} left",
         position.done,
         position.cells,
         position.block + 1,
         position.blocks,
         patience(left.as_secs_f64()),
-        position.cell_id,
-    );
-    line.chars().take(79).collect()
+    )
 }
 
 #[cfg(test)]
@@ -125,22 +224,41 @@ mod tests {
 
     #[test]
     fn the_bar_fills_and_never_wraps_a_narrow_terminal() {
-        let position = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id: &"x".repeat(100) };
-        let line = bar_line(&position, Duration::from_secs(45));
-        assert!(line.starts_with("[==========          ] 185/370  block 5/10  45 s left  xxx"), "{line}");
-        assert_eq!(line.chars().count(), 79);
+        let position = Position { done: 185, cells: 370, block: 4, blocks: 10, cell_id: "x" };
+        let bar = bar(&position, Duration::from_secs(45));
+        assert_eq!(bar, "[==========          ] 185/370  block 5/10  45 s left");
+        assert_eq!(narrow(&format!("{bar}  {}", "x".repeat(100))).chars().count(), 79);
+    }
+
+    #[test]
+    fn virtual_time_never_passes_what_was_asked_for() {
+        let us = Duration::from_micros;
+        assert_eq!(virtual_time(us(12_345), us(55_000)), "12.3 of about 55.0 ms");
+        assert_eq!(virtual_time(us(60_000), us(55_000)), "55.0 of about 55.0 ms");
     }
 
     #[test]
     fn a_cell_costs_what_it_cost_last_time_and_its_window_before_that() {
         let second = Duration::from_secs(1);
-        let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit };
+        let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit, is_simulated: false };
         let mut progress = Progress::start();
         assert_eq!(progress.estimate(planned("work", true)), 60 * second + OVERHEAD_GUESS);
-        progress.cell_done("work", 2 * second);
-        progress.cell_done("more work", 4 * second);
+        progress.cell_done(planned("work", true), 2 * second);
+        progress.cell_done(planned("more work", true), 4 * second);
         assert_eq!(progress.estimate(planned("work", true)), 2 * second);
         assert_eq!(progress.estimate(planned("new work", true)), 3 * second);
         assert_eq!(progress.estimate(planned("new", false)), 60 * second + OVERHEAD_GUESS);
+    }
+
+    #[test]
+    fn a_simulated_cell_is_guessed_by_how_far_the_guesses_for_others_were_off() {
+        let second = Duration::from_secs(1);
+        let planned =
+            |id, seconds| Planned { id, length: seconds * second, is_limit: false, is_simulated: true };
+        let mut progress = Progress::start();
+        progress.cell_done(planned("small", 10), 4 * second);
+        progress.cell_done(planned("large", 30), 16 * second);
+        assert_eq!(progress.estimate(planned("small", 10)), 4 * second);
+        assert_eq!(progress.estimate(planned("new", 60)), 30 * second);
     }
 }

@@ -1,12 +1,15 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Outcome, Ring, RunError};
+use haltkick_vmm::{Outcome, Ring, RunConfig, RunError};
 
+use super::ahead::{Ahead, Run, Simulate};
 use super::calibrate::Calibration;
-use super::engine::{self, Engine};
+use super::engine::{self, Engine, Ran};
 use super::progress::{Planned, Position, Progress};
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use crate::analysis::attempts;
@@ -15,11 +18,12 @@ use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
-use crate::host::noise::Watcher;
+use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::results::directory::Directory;
+use crate::settings::simulated_for;
 use crate::text::exit::{Failure, Result};
-use crate::text::output::to_json;
+use crate::text::output::{self, to_json};
 
 /// What is left of the attempts at a cell.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,30 @@ struct Retries {
     /// No attempt begins that would end later after the start of the experiment.
     until: Option<Duration>,
 }
+
+/// Threads that make runs on simulated machines before their turn comes.
+#[derive(Clone)]
+pub(crate) struct Simulators<'a> {
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) simulate: Simulate<'a>,
+    /// Ends what they are making.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// Nobody wants the runs any more that threads are making, or are to make.
+struct End<'s, 'a>(&'s Simulators<'a>);
+
+impl Drop for End<'_, '_> {
+    fn drop(&mut self) {
+        if self.0.ahead.end() {
+            // Relaxed: polled; nothing else is read on the strength of it.
+            self.0.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How a run ended.
+type Ended = std::result::Result<Ran, RunError>;
 
 /// A running experiment.
 pub(crate) struct Session<'a> {
@@ -42,6 +70,8 @@ pub(crate) struct Session<'a> {
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) in_vain: u32,
+    /// Where all cells are simulated.
+    pub(crate) simulators: Option<Simulators<'a>>,
 }
 
 /// So many of them in a row, and the host is one that is always disturbed.
@@ -50,6 +80,23 @@ const MOST_IN_VAIN: u32 = 10;
 impl<'a> Session<'a> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
+        self.with_simulators(|session| session.run_blocks(rule))
+    }
+
+    /// Does something while threads simulate, if cells are simulated.
+    fn with_simulators(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let Some(simulators) = self.simulators.clone() else { return work(self) };
+        std::thread::scope(|scope| {
+            for _ in 0..simulators.ahead.jobs() {
+                scope.spawn(|| simulators.ahead.work(simulators.simulate));
+            }
+            // Whatever becomes of the work, the scope waits for the threads.
+            let _end = End(&simulators);
+            work(self)
+        })
+    }
+
+    fn run_blocks(&mut self, rule: Rule) -> Result<()> {
         for block in 0.. {
             let wanted = self.wanted(block, rule);
             if wanted.is_empty() {
@@ -61,14 +108,41 @@ impl<'a> Session<'a> {
                 self.progress.say(&done);
                 break;
             }
+            if block == 0 {
+                self.announce(&missing, rule);
+            }
+            self.expect(block, &missing);
+            // Threads that are done with this block need not wait for each other.
+            if rule.max_time.is_none() && block + 1 < rule.blocks && self.is_whole(block + 1, rule) {
+                self.expect(block + 1, &self.missing(block + 1, &self.plan.block(block + 1)));
+            }
             self.run_block(block, rule, &missing)?;
         }
         self.progress.finish();
         Ok(())
     }
 
+    /// Tells the threads that simulate what they will be asked for.
+    fn expect(&self, block: u32, cells: &[&Cell]) {
+        let Some(simulators) = &self.simulators else { return };
+        simulators
+            .ahead
+            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.config(cell, block))));
+    }
+
+    /// Says how long it will take to simulate this block and the other ones, where that is worth saying.
+    fn announce(&mut self, cells: &[&Cell], rule: Rule) {
+        let Some(simulators) = &self.simulators else { return };
+        let left = self.time_left(cells, rule.blocks.saturating_sub(1));
+        self.progress.announce(cells.len() * rule.blocks as usize, simulators.ahead.jobs(), left);
+    }
+
     /// Runs one cell, after the lock-free one that gives its ideal.
     pub(crate) fn run_single(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
+        self.with_simulators(|session| session.run_after_ideal(cell, block, retries))
+    }
+
+    fn run_after_ideal(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
         let plan = self.plan;
         let mut ideals = BTreeMap::new();
         let ideal = plan.cells().find(|other| Some(&other.id) == cell.ideal.as_ref());
@@ -86,12 +160,10 @@ impl<'a> Session<'a> {
     /// The planned blocks are whole. Those that precision asks for beyond them are of what is not known that well yet.
     fn wanted(&self, block: u32, rule: Rule) -> Vec<&'a Cell> {
         let plan = self.plan;
-        let Some(target) = rule.target_precision else {
-            return if block < rule.blocks { plan.block(block) } else { vec![] };
-        };
-        if block < rule.blocks.max(JUDGED_FROM) {
+        if self.is_whole(block, rule) {
             return plan.block(block);
         }
+        let Some(target) = rule.target_precision else { return vec![] };
         if block >= rule.blocks.saturating_mul(MOST_TIMES_PLANNED) {
             let planned = rule.blocks;
             self.progress.say(&format!(
@@ -111,6 +183,11 @@ impl<'a> Session<'a> {
                 && vague.iter().any(|(setting, arm)| **setting == cell.setting && is_of(arm, &cell.arm))
         };
         plan.block(block).into_iter().filter(is_vague).collect()
+    }
+
+    /// Whether the rule asks for all cells of `block`, whatever those before it find.
+    fn is_whole(&self, block: u32, rule: Rule) -> bool {
+        block < if rule.target_precision.is_some() { rule.blocks.max(JUDGED_FROM) } else { rule.blocks }
     }
 
     fn would_end_late(&self, cells: &[&Cell], rule: Rule) -> bool {
@@ -171,14 +248,12 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
         loop {
-            let begun = Instant::now();
-            let records = self.attempt(cell, &place, ideals)?;
-            let took = begun.elapsed();
+            let (records, took) = self.attempt(cell, &place, ideals)?;
             let disturbed = records.iter().any(attempts::is_disturbed);
             self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
             if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
-                self.progress.cell_done(&cell.id, took);
+                self.progress.cell_done(planned(cell), took);
                 return Ok(());
             }
             retries.left -= 1;
@@ -201,15 +276,44 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One run of a cell, recorded.
+    /// What a cell of `block` runs with.
+    fn config(&self, cell: &Cell, block: u32) -> RunConfig {
+        self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)))
+    }
+
+    /// Runs a cell, or has it run, and says how long that took.
+    fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
+        let begun = Instant::now();
+        let Some(simulators) = self.simulators.clone() else {
+            let ran = engine::run_cell(self.engine, self.watcher, config);
+            return (ran, begun.elapsed());
+        };
+        let length = config.warmup + config.window;
+        let progress = &mut self.progress;
+        let Run { started, took, result, story } =
+            simulators
+                .ahead
+                .take(&(block, cell.id.clone()), config, |passed| progress.simulates(passed, length));
+        if !story.is_empty() {
+            progress.finish();
+            output::talk(&story);
+        }
+        (result.map(|outcome| Ran { started, outcome, noise: Err(noise::SIMULATED.into()) }), took)
+    }
+
+    /// One run of a cell, recorded, and how long it took.
     fn attempt(
         &mut self,
         cell: &Cell,
         place: &Place,
         ideals: &mut BTreeMap<String, Vec<f64>>,
-    ) -> Result<Vec<Record>> {
-        let config =
-            self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(place.block)));
+    ) -> Result<(Vec<Record>, Duration)> {
+        let config = self.config(cell, place.block);
+        let (ran, took) = self.ran(cell, place.block, &config);
+        let ran = ran.map_err(|error| {
+            self.progress.finish();
+            in_cell(&cell.id, place.block, error)
+        })?;
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
         let lock_free = |outcome: &Outcome| match ideal {
             Some((_, Some(lock_free))) => Ok(lock_free),
@@ -217,12 +321,7 @@ impl<'a> Session<'a> {
             None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
-        let records =
-            engine::run_cell(self.engine, self.watcher, &config, &self.host, Some(place), lock_free);
-        let mut records = records.map_err(|error| {
-            self.progress.finish();
-            in_cell(&cell.id, place.block, error)
-        })?;
+        let mut records = engine::records(ran, &config, &self.host, Some(place), lock_free);
         if cell.role == Role::Ideal {
             let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
             ideals.insert(cell.id.clone(), per_second.collect());
@@ -234,7 +333,7 @@ impl<'a> Session<'a> {
             self.directory.append(&to_json(record)?).map_err(|failure| self.with_what_is_kept(failure))?;
             self.records.push(record.clone());
         }
-        Ok(records)
+        Ok((records, took))
     }
 
     /// A failure to write, with what is not lost by it.
@@ -249,15 +348,22 @@ impl<'a> Session<'a> {
 
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
-        let estimate = |cell: &Cell| {
-            self.progress.estimate(Planned {
-                id: &cell.id,
-                length: cell.config.warmup + cell.config.window,
-                is_limit: cell.config.mix.work_sections.is_some(),
-            })
-        };
+        let estimate = |cell: &Cell| self.progress.estimate(planned(cell));
         let block: Duration = self.plan.cells().map(estimate).sum();
-        rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks
+        let all = rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks;
+        all / self.simulators.as_ref().map_or(1, |simulators| simulators.ahead.jobs() as u32)
+    }
+}
+
+/// What is known of a cell's length.
+fn planned(cell: &Cell) -> Planned<'_> {
+    let config = &cell.config;
+    let is_simulated = config.simulated.is_some();
+    Planned {
+        id: &cell.id,
+        length: if is_simulated { simulated_for(config) } else { config.warmup + config.window },
+        is_limit: config.mix.work_sections.is_some(),
+        is_simulated,
     }
 }
 
@@ -278,6 +384,10 @@ fn in_cell(id: &str, block: u32, error: RunError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
+    use haltkick_vmm::VirtualTime;
+
     use super::*;
     use crate::measure::synthetic::{Scratch, Sketch, World};
 
@@ -325,6 +435,76 @@ mod tests {
         let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
         let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
         assert_eq!(records.len() - 40 * 2, 11);
+    }
+
+    /// The records of a session on a world whose figures follow from the settings, made by so many threads; how many runs
+    /// those made.
+    fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, u64) {
+        let world = World::new(1).truth(|config| 1e6 / (config.seed + config.lock.len() as u64) as f64);
+        let scratch = Scratch::new(&format!("{name}-{jobs}"));
+        let (engine, watcher, stop) = (world.engine(), world.watcher(), AtomicBool::new(false));
+        // Those that come later are made faster, so that they are done first where they can.
+        let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
+            std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
+            (engine(config), String::new())
+        };
+        let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+        session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+        let before = world.runs();
+        session.run(rule).unwrap();
+        let mut records = session.records;
+        for record in &mut records {
+            // What tells a run from others that are alike.
+            (record.run_id, record.started) = (String::new(), String::new());
+        }
+        (records, world.runs() - before)
+    }
+
+    #[test]
+    fn runs_that_threads_make_ahead_are_recorded_as_if_one_made_them_in_turn() {
+        let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").plan(8);
+        for (name, rule) in [
+            ("planned", Rule { blocks: 8, ..ONCE }),
+            ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
+            ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
+        ] {
+            let (in_turn, runs) = simulated(name, &plan, rule, 1);
+            assert!(in_turn.len() >= 6 * 6, "{name}: {} records", in_turn.len());
+            assert_eq!(runs as usize, in_turn.len(), "{name}: every run is wanted");
+            let order: Vec<_> =
+                in_turn.iter().map(|record| record.place.clone().unwrap().order_index).collect();
+            assert!(order.is_sorted(), "{name}: {order:?}");
+            assert_eq!(simulated(name, &plan, rule, 4), (in_turn, runs), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_fails_ends_the_session_at_its_turn_and_stops_what_is_made_ahead() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(8);
+        let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
+        let (engine, watcher) = (world.engine(), world.watcher());
+        let failing = plan.block(1)[1].id.clone();
+        let seed = plan.seed + 1;
+        let lock = plan.block(1)[1].config.lock.clone();
+        let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
+            if config.seed == seed && config.lock == lock {
+                return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
+            }
+            // Later blocks go on until somebody stops them.
+            while config.seed > seed && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (engine(config), String::new())
+        };
+        let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+        session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+        let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
+        assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
+        assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
     }
 
     #[test]

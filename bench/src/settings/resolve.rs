@@ -18,7 +18,7 @@ use crate::host::cpulist::{self, CpuList};
 use crate::text::duration::Span;
 use crate::text::nearest;
 
-/// vCPUs per pCPU, if nobody says how many there are.
+/// vCPUs per pCPU, if nobody says how many there are, and so many fit.
 const DEFAULT_RATIO: u32 = 8;
 /// The longest that a fixed amount of work may take, unless a window is given.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
@@ -246,12 +246,20 @@ impl Settings {
         if let Some(vcpus) = self.given("vcpus") {
             return Ok(vcpus.number_u32());
         }
-        let ratio = self.given("ratio").map_or(DEFAULT_RATIO, Value::number_u32);
-        in_range(&ratio, &1, &(MAX_VCPUS as u32 / pcpus), u32::to_string).map_err(|message| Impossible {
+        let most = MAX_VCPUS as u32 / pcpus;
+        let ratio = self.given("ratio").map_or(DEFAULT_RATIO.min(most).max(1), Value::number_u32);
+        in_range(&ratio, &1, &most, u32::to_string).map_err(|message| Impossible {
             key: "ratio",
             message: format!("{} vCPUs on {pcpus} pCPUs: {message}", ratio * pcpus),
         })?;
         Ok(ratio * pcpus)
+    }
+
+    /// How many pCPUs a run would have, where this host has `allowed` to offer.
+    pub(crate) fn pcpu_count(&self, allowed: &CpuList) -> usize {
+        let machine = self.engine().and_then(|engine| self.simulated_machine(engine)).ok().flatten();
+        let all = machine.map_or(allowed.0.len(), |machine| machine.topology.cpus() as usize);
+        self.given("cpus").map_or(all, |cpus| cpus.cpus().0.len())
     }
 
     /// Name and form of the lock, if the image has both.
@@ -355,6 +363,33 @@ mod tests {
     fn only_a_workload_of_sections_has_a_shape() {
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().shape.zipf_hundredths, 99);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().key, "zipf");
+    }
+
+    #[test]
+    fn without_a_ratio_there_are_eight_vcpus_for_each_pcpu_or_as_many_as_fit() {
+        let sim = |more: &[(&str, &str)]| {
+            resolve(&[&[("engine", "sim"), ("machine", "numaconnect-512")], more].concat())
+        };
+        assert_eq!(resolve(&[]).unwrap().vcpus, 16);
+        assert_eq!(sim(&[]).unwrap().vcpus, 1024);
+        assert_eq!(sim(&[("cpus", "0-127")]).unwrap().vcpus, 1024);
+        assert_eq!(sim(&[("cpus", "0-128")]).unwrap().vcpus, 7 * 129);
+        let refused = sim(&[("ratio", "8")]).unwrap_err();
+        assert_eq!(refused.key, "ratio");
+        assert!(refused.message.contains("4096 vCPUs on 512 pCPUs"), "{}", refused.message);
+    }
+
+    #[test]
+    fn pcpus_are_those_of_the_simulated_machine_unless_some_are_chosen() {
+        let count = |given: &[(&str, &str)]| {
+            let mut settings = Settings::default();
+            given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
+            settings.pcpu_count(&CpuList(vec![0, 1]))
+        };
+        let sim = ("machine", "numaconnect-512");
+        assert_eq!((count(&[]), count(&[("cpus", "1")])), (2, 1));
+        assert_eq!(count(&[("engine", "sim"), sim]), 512);
+        assert_eq!(count(&[("engine", "sim"), sim, ("cpus", "0-9")]), 10);
     }
 
     #[test]

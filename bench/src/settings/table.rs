@@ -66,7 +66,7 @@ const MACHINE: &[Setting] = &[
         .linux(Linux::Used)
         .echo("vcpus", |config| config.vcpus.into()),
     number("ratio", "vCPUs per pCPU, instead of --vcpus")
-        .default_told("8")
+        .default_told("8, or less on machines that 1024 vCPUs fill")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()

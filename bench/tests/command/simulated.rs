@@ -1,12 +1,14 @@
 //! `--engine sim`: machines by name and by file, records, experiments. None of it needs `/dev/kvm`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    assert_valid, code, haltkick, json, nulls_without_reason, refusal, scratch, stderr, stdout, trials,
+    assert_valid, code, command, eventually, haltkick, json, nulls_without_reason, refusal, scratch, stderr,
+    stdout, trials,
 };
 use crate::tiny::records;
 
@@ -18,6 +20,9 @@ trials![
     what_no_simulated_machine_can_do_is_refused,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
     an_arm_differs_from_itself_by_nothing,
+    any_number_of_cells_at_a_time_write_the_same_records,
+    only_simulated_cells_run_at_the_same_time,
+    an_interrupted_simulation_keeps_its_records_and_is_completed_in_parallel,
 ];
 
 /// A run of a millisecond on four pCPUs.
@@ -163,13 +168,18 @@ baseline = "a"
 "#;
 
 /// Runs that experiment into a directory. What is in the way of a verdict from three blocks is no matter here.
-fn twice(name: &str) -> std::path::PathBuf {
+fn twice(name: &str, more: &[&str]) -> PathBuf {
+    let (experiment, results) = twice_in(name);
+    bench(&[&[experiment.as_str(), "--output", results.to_str().unwrap()], more].concat());
+    results
+}
+
+/// That experiment's file, and a place for its results.
+fn twice_in(name: &str) -> (String, PathBuf) {
     let path = scratch(name);
     let experiment = path.join("twice.toml");
     fs::write(&experiment, TWICE).unwrap();
-    let results = path.join("results");
-    bench(&[experiment.to_str().unwrap(), "--output", results.to_str().unwrap()]);
-    results
+    (experiment.display().to_string(), path.join("results"))
 }
 
 fn bench(arguments: &[&str]) {
@@ -194,7 +204,7 @@ fn findings(results: &Path) -> Vec<(String, u64, Value)> {
 }
 
 fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
-    let results = twice("resumed-simulation");
+    let results = twice("resumed-simulation", &[]);
     let whole = findings(&results);
     assert!(whole.len() >= 6, "{} records", whole.len());
     // The last four records are lost.
@@ -207,7 +217,7 @@ fn an_experiment_on_a_simulated_machine_resumes_where_it_ended() {
 }
 
 fn an_arm_differs_from_itself_by_nothing() {
-    let results = twice("simulated-pair");
+    let results = twice("simulated-pair", &[]);
     let summary = json(&results.join("summary.json"));
     let comparison = &summary["comparisons"][0];
     assert_eq!(comparison["ratio"]["hodges_lehmann"], 1.0, "{comparison}");
@@ -218,4 +228,59 @@ fn an_arm_differs_from_itself_by_nothing() {
     let blocks: std::collections::BTreeSet<_> =
         all.iter().map(|record| acquisitions(record).to_string()).collect();
     assert!(blocks.len() > 1, "every block has another seed: {blocks:?}");
+}
+
+/// The records as they were written, without what tells a process and a moment from others.
+fn written(results: &Path) -> Vec<Value> {
+    let mut records = records(results);
+    for record in &mut records {
+        for field in ["run_id", "started"] {
+            record.as_object_mut().expect("a record").remove(field).expect("every record has it");
+        }
+    }
+    records
+}
+
+fn any_number_of_cells_at_a_time_write_the_same_records() {
+    let in_turn = written(&twice("one-at-a-time", &["--jobs", "1"]));
+    assert_eq!(in_turn.len(), 3 * 3);
+    for jobs in ["2", "7"] {
+        assert_eq!(written(&twice(&format!("{jobs}-at-a-time"), &["--jobs", jobs])), in_turn, "{jobs}");
+    }
+}
+
+fn only_simulated_cells_run_at_the_same_time() {
+    let (experiment, results) = twice_in("measured-jobs");
+    let text = fs::read_to_string(&experiment).unwrap();
+    let measured =
+        text.replace("engine = \"sim\"\nmachine = \"nehalem-2s\"\ncpus = \"0-3\"", "engine = \"threads\"");
+    fs::write(&experiment, measured).unwrap();
+    let output = results.to_str().unwrap();
+    let message = refusal(&["bench", &experiment, "--jobs", "2", "--output", output]);
+    assert!(message.contains("--jobs: only simulated cells run at the same time"), "{message}");
+    assert!(!results.exists(), "nothing was begun");
+    refusal(&["bench", &experiment, "--jobs", "0", "--output", output]);
+}
+
+fn an_interrupted_simulation_keeps_its_records_and_is_completed_in_parallel() {
+    let never = twice("never-interrupted", &["--blocks", "12", "--jobs", "1"]);
+    let whole = written(&never);
+    let (experiment, results) = twice_in("interrupted-simulation");
+    let directory = results.to_str().unwrap();
+    let child = command(&["bench", &experiment, "--blocks", "12", "--jobs", "3", "--output", directory])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("haltkick can be started");
+    let lines = || fs::read_to_string(results.join("runs.jsonl")).unwrap_or_default().lines().count();
+    eventually("some records", || (lines() >= 2).then_some(()));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the child is ours");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 130, "{}", stderr(&output));
+    let kept = written(&results);
+    assert!((2..whole.len()).contains(&kept.len()), "{} records", kept.len());
+    assert_eq!(kept, whole[..kept.len()], "what is kept is what comes first");
+    bench(&["--resume", directory, "--jobs", "2"]);
+    assert_eq!(findings(&results), findings(&never));
 }

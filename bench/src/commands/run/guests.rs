@@ -1,10 +1,11 @@
 //! Our own guests: all of a run at once, their lock-free companions, one record each, joined by the run's id. A guest that
 //! dies leaves the records of the others, which say so.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use haltkick_vmm::{Ended, Image, Instruments, Outcome, Profile, Readings, RunConfig, RunError};
+use haltkick_vmm::{Ended, Image, Instruments, Outcome, Profile, Readings, RunConfig, RunError, VirtualTime};
 
 use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
@@ -12,6 +13,7 @@ use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
 use crate::measure::origin::Origin;
+use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::measure::{engine, judge};
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
@@ -20,9 +22,6 @@ use crate::show;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
-
-/// A simulation that takes longer than this says so first.
-const WORTH_SAYING: Duration = Duration::from_secs(20);
 
 pub(super) fn run(
     args: &RunArgs,
@@ -40,7 +39,7 @@ pub(super) fn run(
         ));
     }
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
-    let ended = haltkick_vmm::run_guests(config, image, &stop, instruments)?;
+    let ended = run_guests(config, image, &stop, instruments)?;
     let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
     let origin = Origin::new(started, Host::probe(), noise);
     // Profile and trace are of all guests, and come with the first.
@@ -80,6 +79,23 @@ pub(super) fn run(
     }
 }
 
+/// Runs the guests, and shows how far a simulated machine is.
+fn run_guests(
+    config: &RunConfig,
+    image: &Image,
+    stop: &AtomicBool,
+    instruments: &Instruments,
+) -> std::result::Result<Vec<Ended>, RunError> {
+    if config.simulated.is_none() {
+        return haltkick_vmm::run_guests(config, image, stop, instruments);
+    }
+    let virtual_time = Arc::new(VirtualTime::default());
+    let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..instruments.clone() };
+    shown(&virtual_time, config.warmup + config.window, || {
+        haltkick_vmm::run_guests(config, image, stop, &instruments)
+    })
+}
+
 /// Throughput of each guest without a lock, or why it is not known.
 fn lock_free(
     args: &RunArgs,
@@ -100,7 +116,15 @@ fn lock_free(
     if args.no_ideal {
         return Err("not asked for (--no-ideal)".into());
     }
-    engine::companion(&engine::kvm(image, stop), config, image, first.work_rate)
+    let (real, simulator) = (engine::kvm(image, stop), engine::simulator(image, stop));
+    let either = |config: &RunConfig| {
+        if config.simulated.is_none() {
+            return real(config);
+        }
+        let virtual_time = Arc::new(VirtualTime::default());
+        shown(&virtual_time, config.warmup + config.window, || simulator(config, Arc::clone(&virtual_time))).0
+    };
+    engine::companion(&either, config, image, first.work_rate)
         .map_err(|error| format!("the lock-free companion run failed: {error}"))
 }
 

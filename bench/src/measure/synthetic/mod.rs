@@ -19,8 +19,8 @@ mod shape;
 mod sketch;
 mod tests;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
 use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
 
@@ -41,20 +41,20 @@ pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;
 
 /// Whether somebody disturbs a run, by its configuration and number.
-type Disturbed = dyn Fn(&RunConfig, u64) -> bool;
+type Disturbed = dyn Fn(&RunConfig, u64) -> bool + Send + Sync;
 /// What becomes of an outcome.
-type Adjust = dyn Fn(&RunConfig, &mut Outcome);
+type Adjust = dyn Fn(&RunConfig, &mut Outcome) + Send + Sync;
 
 /// A host with its guests.
 pub(crate) struct World {
-    truth: Box<dyn Fn(&RunConfig) -> f64>,
+    truth: Box<dyn Fn(&RunConfig) -> f64 + Send + Sync>,
     shape: Shape,
     host: Host,
     work_rate: u64,
     disturbed: Box<Disturbed>,
     noise: Result<(), String>,
     adjust: Box<Adjust>,
-    state: RefCell<State>,
+    state: Mutex<State>,
 }
 
 /// What moves on with every run.
@@ -80,13 +80,13 @@ impl World {
             disturbed: Box::new(|_, _| false),
             noise: Ok(()),
             adjust: Box::new(|_, _| ()),
-            state: RefCell::new(State { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
+            state: Mutex::new(State { scatter: shape::Scatter::new(seed), runs: 0, disturbed: false }),
         }
     }
 
     /// Sections per second that a cell really does: the median of its runs. Of cells with a lock; those without do as much
     /// as their work allows.
-    pub(crate) fn truth(self, per_second: impl Fn(&RunConfig) -> f64 + 'static) -> Self {
+    pub(crate) fn truth(self, per_second: impl Fn(&RunConfig) -> f64 + Send + Sync + 'static) -> Self {
         Self { truth: Box::new(per_second), ..self }
     }
 
@@ -107,7 +107,10 @@ impl World {
 
     /// Runs that somebody disturbs, chosen by their configuration and their number: they lose throughput and are not to be
     /// trusted. The number counts all runs from 0, also the three for calibration that a session may begin with.
-    pub(crate) fn disturbed(self, disturbed: impl Fn(&RunConfig, u64) -> bool + 'static) -> Self {
+    pub(crate) fn disturbed(
+        self,
+        disturbed: impl Fn(&RunConfig, u64) -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self { disturbed: Box::new(disturbed), ..self }
     }
 
@@ -117,13 +120,13 @@ impl World {
     }
 
     /// Changes outcomes last: fields that are missing, runs without sections, whatever a test needs.
-    pub(crate) fn adjust(self, adjust: impl Fn(&RunConfig, &mut Outcome) + 'static) -> Self {
+    pub(crate) fn adjust(self, adjust: impl Fn(&RunConfig, &mut Outcome) + Send + Sync + 'static) -> Self {
         Self { adjust: Box::new(adjust), ..self }
     }
 
     /// Runs so far.
     pub(crate) fn runs(&self) -> u64 {
-        self.state.borrow().runs
+        self.state().runs
     }
 
     /// What [`Session`] and [`engine::run_cell`] run cells with.
@@ -136,7 +139,7 @@ impl World {
         |_, run| {
             run();
             self.noise.clone()?;
-            let others_share = if self.state.borrow().disturbed { DISTURBERS_SHARE } else { 0.0 };
+            let others_share = if self.state().disturbed { DISTURBERS_SHARE } else { 0.0 };
             let of_ns = 100_000_000;
             let noise = Noise {
                 others_share: Some(others_share),
@@ -148,9 +151,13 @@ impl World {
         }
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics with it")
+    }
+
     fn run(&self, config: &RunConfig) -> Outcome {
         let disturbed = (self.disturbed)(config, self.runs());
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state();
         state.runs += 1;
         state.disturbed = disturbed;
         let slowed = if disturbed { 1.0 - DISTURBERS_SHARE } else { 1.0 };
@@ -177,9 +184,9 @@ impl World {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
                 let lock_free = |outcome: &Outcome| Ok(ideal.unwrap_or_else(|| engine::per_second(outcome)));
-                let of_cell =
-                    engine::run_cell(&engine, &watcher, &cell.config, &self.host, Some(&place), lock_free);
-                let of_cell = of_cell.expect("a world runs whatever it is asked to");
+                let ran = engine::run_cell(&engine, &watcher, &cell.config);
+                let ran = ran.expect("a world runs whatever it is asked to");
+                let of_cell = engine::records(ran, &cell.config, &self.host, Some(&place), lock_free);
                 if cell.role == Role::Ideal {
                     let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);
                     ideals.insert(&cell.id, per_second.collect());
@@ -233,6 +240,7 @@ impl World {
             records,
             progress: Progress::start(),
             in_vain: 0,
+            simulators: None,
         }
     }
 }

@@ -1,0 +1,269 @@
+//! Simulated runs, made by threads before their turn comes.
+//!
+//! A simulated run depends on nothing but its settings, so that it does not matter when it is made, nor what is made at the
+//! same time. A session says which runs it will want; threads make them in that order, and the session takes each in its turn:
+//!
+//! ```text
+//!  expect() ──> waits ── a thread takes the first ──> under way ──> done ── take() ──> the session
+//! ```
+//!
+//! Few are done and not taken yet: with more than that, threads wait before they begin another. Whoever asks for a run that
+//! was not expected gets it made first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use haltkick_vmm::{Outcome, RunConfig, RunError, VirtualTime};
+
+use super::progress::LOOKS_EVERY;
+
+/// Which run: its block and its cell.
+pub(crate) type Key = (u32, String);
+
+/// What makes a run, and shows how far it is.
+pub(crate) type Simulate<'a> =
+    &'a (dyn Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) + Sync);
+
+/// So many runs may be done and not taken, beside one for each thread.
+const MOST_SPARE: usize = 16;
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) started: SystemTime,
+    pub(crate) took: Duration,
+    pub(crate) result: Result<Outcome, RunError>,
+    /// What there is to tell of a failure.
+    pub(crate) story: String,
+}
+
+/// A run that a thread is making.
+#[derive(Clone, Debug)]
+struct UnderWay {
+    key: Key,
+    virtual_time: Arc<VirtualTime>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waits: VecDeque<(Key, RunConfig)>,
+    under_way: Vec<UnderWay>,
+    done: BTreeMap<Key, Run>,
+    /// The run that somebody waits for, which is made however many are done.
+    wanted: Option<Key>,
+    ended: bool,
+    /// A thread panicked: what it was making will never be done.
+    is_broken: bool,
+}
+
+impl State {
+    fn knows(&self, key: &Key) -> bool {
+        self.done.contains_key(key)
+            || self.under_way.iter().any(|run| run.key == *key)
+            || self.waits.iter().any(|(waits, _)| waits == key)
+    }
+
+    /// The next one to be made.
+    fn begin(&mut self, most: usize) -> Option<(Key, RunConfig, Arc<VirtualTime>)> {
+        let is_wanted = self.waits.front().is_some_and(|(key, _)| Some(key) == self.wanted.as_ref());
+        if !is_wanted && self.done.len() + self.under_way.len() >= most {
+            return None;
+        }
+        let (key, config) = self.waits.pop_front()?;
+        let virtual_time = Arc::new(VirtualTime::default());
+        self.under_way.push(UnderWay { key: key.clone(), virtual_time: Arc::clone(&virtual_time) });
+        Some((key, config, virtual_time))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    jobs: NonZeroUsize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Ahead {
+    /// For so many threads.
+    pub(crate) fn new(jobs: NonZeroUsize) -> Self {
+        Self { jobs, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// How many threads make runs at the same time.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.get()
+    }
+
+    /// These will be wanted, in this order. Those that are known already keep their place.
+    pub(crate) fn expect(&self, runs: impl IntoIterator<Item = (Key, RunConfig)>) {
+        let mut state = self.state();
+        for (key, config) in runs {
+            if !state.knows(&key) {
+                state.waits.push_back((key, config));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for a run, and says now and then how far it is, once it has begun.
+    pub(crate) fn take(&self, key: &Key, config: &RunConfig, mut meanwhile: impl FnMut(Duration)) -> Run {
+        let mut state = self.state();
+        state.wanted = Some(key.clone());
+        match state.waits.iter().position(|(waits, _)| waits == key) {
+            Some(at) => {
+                let wanted = state.waits.remove(at).expect("it was just found");
+                state.waits.push_front(wanted);
+            }
+            None if !state.knows(key) => state.waits.push_front((key.clone(), config.clone())),
+            None => {}
+        }
+        self.changed.notify_all();
+        loop {
+            assert!(!state.is_broken, "a thread that simulates has panicked");
+            if let Some(run) = state.done.remove(key) {
+                state.wanted = None;
+                self.changed.notify_all();
+                return run;
+            }
+            let passed =
+                state.under_way.iter().find(|run| run.key == *key).map(|run| run.virtual_time.passed());
+            if let Some(passed) = passed {
+                drop(state);
+                meanwhile(passed);
+                state = self.state();
+                if state.done.contains_key(key) {
+                    continue;
+                }
+            }
+            state = self.changed.wait_timeout(state, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Makes runs until the end: what each of the threads does.
+    pub(crate) fn work(&self, simulate: Simulate<'_>) {
+        let _fall = Fall(self);
+        while let Some((key, config, virtual_time)) = self.next() {
+            let (started, begun) = (SystemTime::now(), Instant::now());
+            let (result, story) = simulate(&config, virtual_time);
+            let run = Run { started, took: begun.elapsed(), result, story };
+            let mut state = self.state();
+            state.under_way.retain(|other| other.key != key);
+            state.done.insert(key, run);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Nobody wants anything any more. Whether something was still to be made.
+    pub(crate) fn end(&self) -> bool {
+        let mut state = self.state();
+        state.ended = true;
+        self.changed.notify_all();
+        !state.under_way.is_empty()
+    }
+
+    fn next(&self) -> Option<(Key, RunConfig, Arc<VirtualTime>)> {
+        let most = self.jobs() + MOST_SPARE;
+        let mut state = self.state();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(next) = state.begin(most) {
+                return Some(next);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change to it is complete when the lock is released, whatever happens to the thread then.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the others of a thread that panics.
+struct Fall<'a>(&'a Ahead);
+
+impl Drop for Fall<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state().is_broken = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+    fn key(number: u32) -> Key {
+        (number, "cell".into())
+    }
+
+    /// A run that fails with its seed.
+    fn failing(config: &RunConfig, _: Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) {
+        (Err(RunError::Usage(config.seed.to_string())), String::new())
+    }
+
+    fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, RunConfig)> {
+        numbers.map(|number| (key(number), RunConfig { seed: number.into(), ..RunConfig::default() }))
+    }
+
+    fn take(ahead: &Ahead, number: u32) -> String {
+        let (key, config) = seeds(number..number + 1).next().unwrap();
+        ahead.take(&key, &config, |_| ()).result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn runs_are_taken_in_any_order_also_those_that_nobody_expected() {
+        let ahead = Ahead::new(FOUR);
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work(&failing)));
+            ahead.expect(seeds(0..100));
+            for number in (0..100).rev().chain(200..203) {
+                assert!(take(&ahead, number).contains(&number.to_string()), "{number}");
+            }
+            assert!(!ahead.end(), "all were taken");
+        });
+    }
+
+    #[test]
+    fn no_more_runs_are_made_ahead_than_there_are_threads_and_some_spare_ones() {
+        let (ahead, begun) = (Ahead::new(FOUR), AtomicUsize::new(0));
+        let counted = |config: &RunConfig, virtual_time| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            failing(config, virtual_time)
+        };
+        let most = 4 + MOST_SPARE;
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| _ = scope.spawn(|| ahead.work(&counted)));
+            ahead.expect(seeds(0..100));
+            for taken in 1..=50 {
+                take(&ahead, taken);
+                let begun = begun.load(Ordering::Relaxed);
+                assert!((taken as usize..=taken as usize + 1 + most).contains(&begun), "{begun} for {taken}");
+            }
+            ahead.end();
+        });
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_wait() {
+        let ahead = Ahead::new(FOUR);
+        let waits = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| ahead.work(&|_, _| panic!("on purpose")));
+                take(&ahead, 1)
+            })
+        }));
+        assert!(waits.is_err());
+    }
+}
