@@ -127,6 +127,12 @@ _before-test:
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
 
+# Guests on simulated machines, which need no KVM: every lock on 64 CPUs, the command with `--engine sim`, a small experiment.
+test-simulated: setup
+    cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test machine --test simulated
+    cargo test --release --package haltkick --test command -- simulated
+    @{{ haltkick }} bench sim-scale --quick --cpus 0-63 --window 1ms --strict
+
 # A guest whose code and zeroed data the linker has put in another order, for `--guest`: does a figure depend on that?
 shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
@@ -181,6 +187,10 @@ model-deeper STATES="60000000":
 # Every instruction form of the guest image in a million random states, by the interpreter and by this CPU.
 prove-sim STATES="1000000": setup
     HALTKICK_PROVE_STATES={{ STATES }} cargo test --release --package haltkick-sim --test prove -- --nocapture
+
+# What it takes this host to simulate 80 and 512 pCPUs for a millisecond, by what they do (or the rows with a text in their names).
+bench-sim TEXT="": setup
+    cargo run --release --package haltkick-vmm --example simulated -- "{{ TEXT }}"
 
 # Millions of guest instructions a second that one simulated CPU executes on one core of this host.
 bench-sim-cpu: setup
