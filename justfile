@@ -127,11 +127,10 @@ _before-test:
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
 
-# Guests on simulated machines, which need no KVM: every lock on 64 CPUs, the command with `--engine sim`, a small experiment.
+# Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
     cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test machine --test simulated
     cargo test --release --package haltkick --test command -- simulated
-    @{{ haltkick }} bench sim-scale --quick --cpus 0-63 --window 1ms --strict
 
 # A guest whose code and zeroed data the linker has put in another order, for `--guest`: does a figure depend on that?
 shuffled-guest SEED="1": setup

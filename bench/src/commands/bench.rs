@@ -77,7 +77,7 @@ impl Job {
         experiment.apply(overrides)?;
         let image = guest_image::load(guest)?;
         let allowed: CpuList = cpulist::allowed()?;
-        let pcpus = experiment.settings.settings.pcpu_count(&allowed);
+        let pcpus = experiment.most_pcpus(&allowed);
         let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
         if !left_out.is_empty() {
             output::talk(&format!(

@@ -125,6 +125,20 @@ impl Experiment {
         Ok(())
     }
 
+    /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
+    pub(crate) fn most_pcpus(&self, allowed: &CpuList) -> usize {
+        let of_axes = self.axes.iter().filter(|axis| axis.key == "cpus").flat_map(|axis| &axis.values);
+        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "cpus");
+        let varied = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
+        let varied = varied.filter_map(|cpus| cpus.parse().ok());
+        let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
+        let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
+        chosen
+            .map(|cpus: CpuList| cpus.0.len())
+            .max()
+            .unwrap_or_else(|| self.settings.settings.pcpu_count(allowed))
+    }
+
     /// Leaves out ratios of the file that a machine with so many pCPUs is too large for; returns them.
     pub(crate) fn leave_out_ratios(&mut self, pcpus: usize, most_vcpus: usize) -> Vec<String> {
         let fits =
@@ -221,6 +235,21 @@ mod tests {
         let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
         let failure = experiment.apply(&overrides).unwrap_err();
         assert!(failure.message.contains("arm 'tas' sets it itself"), "{failure}");
+    }
+
+    #[test]
+    fn simulated_machines_are_as_large_as_they_are_wherever_the_experiment_runs() {
+        let most = |settings: &str| {
+            let text = format!(
+                "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 1\n{settings}\n[[arm]]\nname = \"a\"\nlock = \"tas\"\n"
+            );
+            parse(&text).unwrap().most_pcpus(&CpuList(vec![0, 1]))
+        };
+        let sim = "[settings]\nengine = \"sim\"\nmachine = \"numaconnect-512\"\n";
+        assert_eq!(most(""), 2);
+        assert_eq!(most(sim), 512);
+        assert_eq!(most(&format!("{sim}cpus = \"0-3\"\n")), 4);
+        assert_eq!(most(&format!("{sim}[grid]\ncpus = [\"0-3\", \"0-63\"]\n")), 64);
     }
 
     #[test]

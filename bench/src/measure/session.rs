@@ -97,6 +97,7 @@ impl<'a> Session<'a> {
     }
 
     fn run_blocks(&mut self, rule: Rule) -> Result<()> {
+        let mut announced = false;
         for block in 0.. {
             let wanted = self.wanted(block, rule);
             if wanted.is_empty() {
@@ -108,8 +109,8 @@ impl<'a> Session<'a> {
                 self.progress.say(&done);
                 break;
             }
-            if block == 0 {
-                self.announce(&missing, rule);
+            if !missing.is_empty() && !std::mem::replace(&mut announced, true) {
+                self.announce(&missing, rule.blocks.saturating_sub(block + 1));
             }
             self.expect(block, &missing);
             // Threads that are done with this block need not wait for each other.
@@ -130,11 +131,11 @@ impl<'a> Session<'a> {
             .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.config(cell, block))));
     }
 
-    /// Says how long it will take to simulate this block and the other ones, where that is worth saying.
-    fn announce(&mut self, cells: &[&Cell], rule: Rule) {
+    /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying.
+    fn announce(&self, cells: &[&Cell], blocks: u32) {
         let Some(simulators) = &self.simulators else { return };
-        let left = self.time_left(cells, rule.blocks.saturating_sub(1));
-        self.progress.announce(cells.len() * rule.blocks as usize, simulators.ahead.jobs(), left);
+        let all = cells.len() + self.plan.cells().count() * blocks as usize;
+        self.progress.announce(all, simulators.ahead.jobs(), self.time_left(cells, blocks));
     }
 
     /// Runs one cell, after the lock-free one that gives its ideal.
