@@ -1,44 +1,7 @@
-//! `haltkick`: experiments with locks on overcommitted virtual CPUs.
-//!
-//! The rooms, from the ground up. Each imports only from those before it:
-//!
-//! * [`text`]: what people type and read, and how the command speaks and ends;
-//! * [`host`]: the machine under the experiment;
-//! * [`settings`]: what a cell can be asked to be;
-//! * [`experiment`]: an experiment's file, and the plan of its cells;
-//! * [`record`]: what one run was asked, and what it found;
-//! * [`analysis`]: from records to figures, and what speaks against them;
-//! * [`results`]: the directory of an experiment;
-//! * [`show`]: figures as tables, pictures, CSV, the report;
-//! * [`measure`]: running cells;
-//! * [`cli`]: the command line; [`commands`]: what it asks for.
-
-mod analysis;
-mod cli;
-mod commands;
-mod experiment;
-mod host;
-mod measure;
-mod record;
-mod results;
-mod settings;
-mod show;
-mod text;
+//! The `haltkick` command: see the library beside it.
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use cli::Cli;
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    if cli.no_sandbox {
-        haltkick_vmm::disable_sandbox();
-    }
-    let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
-        text::output::talk(&format!("haltkick: {failure}"));
-        failure.exit
-    });
-    ExitCode::from(exit as u8)
+    haltkick::main()
 }

@@ -68,3 +68,21 @@ pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
 pub use sched::{Sched, Share};
+
+/// What the targets in `fuzz/` execute on bytes that coverage has chosen.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz {
+    pub use haltkick_fuzzing::Target;
+
+    pub const DEVICES: Target = crate::engines::linux::devices::fuzzed::TARGET;
+    pub const EXPLAIN: Target = crate::explain::fuzzed::TARGET;
+    pub const IMAGE: Target = crate::image::fuzzed::TARGET;
+    pub const KERNEL: Target = crate::engines::linux::load::fuzzed::TARGET;
+    pub const MACHINE: Target = haltkick_sim::machine::fuzzed::TARGET;
+    pub const QEMU: Target = crate::engines::qemu::record::fuzzed::TARGET;
+    pub const SCHEDULER: Target = crate::sched::harm::TARGET;
+    pub const SECTIONS: Target = crate::observe::trace::sections::fuzzed::TARGET;
+    pub const SHARED: Target = crate::run::fuzzed::TARGET;
+    pub const SWITCHES: Target = crate::sched::switches::fuzzed::TARGET;
+}

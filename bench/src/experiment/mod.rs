@@ -2,6 +2,8 @@
 
 mod contents;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub(crate) mod guest_set;
 pub(crate) mod ideal;
 mod keys;

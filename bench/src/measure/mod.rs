@@ -5,12 +5,15 @@ pub(crate) mod calibrate;
 mod costs;
 pub(crate) mod engine;
 mod fill;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub(crate) mod judge;
 pub(crate) mod linux;
 pub(crate) mod origin;
 pub(crate) mod progress;
 pub(crate) mod rule;
 pub(crate) mod session;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;
 mod times;

@@ -187,7 +187,7 @@ fn read_part(path: &Path) -> Result<Vec<Record>> {
     complete.lines().enumerate().map(|(i, line)| parse_record(path, i + 1, line)).collect()
 }
 
-fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
+pub(crate) fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
     let complain = |message: String| Failure::usage(format!("{}:{line_number}: {message}", path.display()));
     let value: serde_json::Value = serde_json::from_str(line)
         .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;

@@ -237,6 +237,19 @@ impl Memory {
         }
     }
 
+    /// Puts zeros where the guest and the VMM speak to each other: the control block, the areas, the oracles and counters of so
+    /// many locks.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn clear_shared(&self, locks: u32) {
+        let zero = |address: u64, bytes: usize| self.write(address, &vec![0; bytes]);
+        zero(CONTROL, size_of::<Control>());
+        zero(ORACLES, locks as usize * size_of::<Oracle>());
+        zero(self.areas, self.vcpus as usize * size_of::<VcpuArea>());
+        for vcpu in 0..self.vcpus() {
+            zero(self.entries(vcpu), locks as usize * size_of::<u64>());
+        }
+    }
+
     /// A copy of `len` bytes at `address`; `None` where there is no memory. A running guest may change them meanwhile.
     pub(crate) fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
         if address.checked_add(len).is_none_or(|end| end > self.size) {

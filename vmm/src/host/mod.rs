@@ -4,8 +4,6 @@
 pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod error;
-#[cfg(test)]
-pub(crate) mod fuzz;
 pub(crate) mod input;
 pub(crate) mod locks;
 pub(crate) mod mapping;

@@ -195,7 +195,7 @@ fn image_error(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::Image { path: path.to_owned(), reason: reason.into() }
 }
 
-fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
+pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunError> {
     let bytes = &*elf;
     let error = |reason: &str| image_error(path, reason);
     const NOT_AN_IMAGE: &str =
@@ -386,41 +386,4 @@ fn events(path: &Path, file: &object::File<'_>) -> Result<Vec<String>, RunError>
         return Err(image_error(path, format!("has more than {LOCK_EVENTS} lock events")));
     }
     Ok(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::fuzz::{edited, fuzz};
-
-    #[test]
-    fn fuzz_image_any_file_is_refused_or_can_be_asked_anything() {
-        let whole = Image::embedded_elf().to_vec();
-        let sections = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
-        let refused = |bytes: Vec<u8>| match parse(Path::new("fuzzed"), Cow::Owned(bytes)) {
-            Err(error) => assert!(!error.to_string().chars().any(char::is_control), "{error}"),
-            Ok(image) => {
-                for address in [image.entry, image.vector_stubs, 0, u64::MAX] {
-                    _ = image.symbols().describe(address);
-                    _ = image.bytes_at(address, 16);
-                }
-                for lock in 0..image.locks.len().min(3) {
-                    _ = image.edits(lock, false);
-                    _ = image.edits(lock, true);
-                }
-            }
-        };
-        fuzz("image", 64, |bytes| {
-            // In the headers of file and segments, in those of sections, or anywhere.
-            let (kind, edits) = bytes.split_first().map_or((0, bytes), |(kind, edits)| (kind % 3, edits));
-            match kind {
-                0 => {
-                    let head = edited(&whole[..64 + 4 * 56], edits, 0);
-                    refused([&head, &whole[head.len()..]].concat());
-                }
-                1 => refused(edited(&whole, edits, sections)),
-                _ => refused(edited(&whole, edits, 0)),
-            }
-        });
-    }
 }

@@ -3,6 +3,8 @@
 
 pub(crate) mod disassemble;
 pub(crate) mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub(crate) mod patch;
 pub(crate) mod segment;
 pub(crate) mod sites;

@@ -4,6 +4,8 @@ pub(crate) mod beside;
 pub(crate) mod check;
 pub(crate) mod collect;
 pub(crate) mod config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 pub(crate) mod outcome;
 pub(crate) mod readings;
 pub(crate) mod supervise;

@@ -179,46 +179,6 @@ pub(crate) fn on_return(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fuzz::fuzz;
-
-    #[test]
-    fn fuzz_shared_whatever_a_guest_writes_costs_no_more_than_the_time_that_passed() {
-        const VCPUS: u32 = 4;
-        let memory = Memory::new(crate::guest::memory::LARGE_PAGE * 3, VCPUS, 0, 0).unwrap();
-        let losses = Losses::new(&memory, VCPUS, 2, TscRate::of_khz(2_000_000));
-        fuzz("shared", 256, |bytes| {
-            for edit in bytes.chunks_exact(12) {
-                let structure = ["control", "vcpu", "oracle", "entries"][usize::from(edit[0] % 4)];
-                let shift = u32::from(edit[3] % 64);
-                let value = u64::from_le_bytes(edit[4..12].try_into().unwrap()) >> shift;
-                memory.deposit(structure, u32::from(edit[1] % 4), u64::from(edit[2]) * 8, value);
-            }
-            let word = |at: usize| {
-                bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().unwrap()))
-            };
-            let (from_ns, to_ns) = (word(0) % 2_000_000, word(8) % 2_000_000);
-            let (window, now) = (WindowTimes::between(1_000, 1_000_000), Moment { ns: to_ns, tsc: word(16) });
-            for vcpu in 0..VCPUS {
-                let lost_ns = losses.waited_by_others(vcpu, 0, from_ns, now, &window);
-                // Each by a tick, which is rounded.
-                assert!(lost_ns <= to_ns.saturating_sub(from_ns) * u64::from(VCPUS - 1) + u64::from(VCPUS));
-                _ = losses.is_inside(vcpu);
-                if let Some(lock) = losses.lock_of(vcpu) {
-                    assert!(losses.idle_since(lock, to_ns).is_none_or(|since_ns| since_ns <= 2_000_000));
-                }
-                for report in [
-                    crate::guest::reports::panic(vcpu, memory.area(vcpu)),
-                    crate::guest::reports::exception(
-                        vcpu,
-                        memory.area(vcpu),
-                        &crate::image::symbols::Symbols::default(),
-                    ),
-                ] {
-                    assert!(!report.to_string().chars().any(|c| c.is_control() && c != '\t'), "{report}");
-                }
-            }
-        });
-    }
 
     #[test]
     fn a_guest_whose_clock_has_just_begun_costs_no_more_than_the_time_that_passed() {

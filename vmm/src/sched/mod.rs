@@ -9,8 +9,8 @@ pub(crate) mod guest_run;
 mod halts;
 #[cfg(test)]
 mod handing_over;
-#[cfg(test)]
-mod harm;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;
 pub(crate) mod loss;

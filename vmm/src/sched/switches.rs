@@ -245,6 +245,9 @@ impl Books {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER};

@@ -17,7 +17,7 @@ impl WindowTimes {
     }
 
     /// One that was open from `open_ns` to `close_ns`.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) const fn between(open_ns: u64, close_ns: u64) -> Self {
         Self { open_ns: AtomicU64::new(open_ns), close_ns: AtomicU64::new(close_ns) }
     }

@@ -36,6 +36,7 @@ use crate::record::Record;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
+pub(crate) use outcome::of as outcome_of;
 pub(crate) use scratch::Scratch;
 pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;

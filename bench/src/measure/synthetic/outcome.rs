@@ -19,7 +19,7 @@ pub(super) fn lock_free(config: &RunConfig) -> f64 {
 }
 
 /// Long: its one literal names every field of an outcome.
-pub(super) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome {
+pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome {
     let of_work = config.mix.work_sections.map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
     });

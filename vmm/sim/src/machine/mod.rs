@@ -4,6 +4,9 @@
 //! on which published lock experiments ran are built in ([`presets`]).
 
 mod file;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 mod presets;
 mod topology;
 

@@ -104,6 +104,11 @@ impl Devices {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
+        Self::with(interrupt, sink, marker)
+    }
+
+    /// The same with the serial port's interrupt.
+    fn with(interrupt: EventFd, sink: ConsoleSink, marker: String) -> Result<Self, RunError> {
         let spool = Spool::new(sink)?;
         let console = Console { spool, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
         Ok(Self {
@@ -182,3 +187,6 @@ impl Ports for Devices {
         self.end.get().is_some()
     }
 }
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;

@@ -9,8 +9,8 @@
 
 mod acpi;
 mod cpu;
-mod devices;
-mod load;
+pub(crate) mod devices;
+pub(crate) mod load;
 mod spool;
 
 use std::path::PathBuf;

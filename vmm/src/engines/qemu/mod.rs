@@ -5,7 +5,7 @@
 //! where our own guests have it, so that one program judges both.
 
 mod launch;
-mod record;
+pub(crate) mod record;
 
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};

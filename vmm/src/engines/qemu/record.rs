@@ -172,6 +172,9 @@ fn cpu_time_of(process: u32) -> Duration {
     Duration::from_secs_f64(ticks().unwrap_or(0) as f64 / per_second as f64)
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
@@ -179,36 +182,6 @@ mod tests {
     use haltkick_hypercalls::{Control, VcpuArea};
 
     use super::*;
-    use crate::host::fuzz::fuzz;
-
-    #[test]
-    fn fuzz_qemu_any_line_of_the_record_is_taken_down_or_dropped() {
-        const WORDS: [&str; 12] = [
-            "word ",
-            "vcpu ",
-            "control ",
-            "oracle ",
-            "entries ",
-            "failed ",
-            "panic ",
-            "close ",
-            "kick ",
-            "tsc_khz ",
-            "ffffffffffffffff ",
-            "18446744073709551615 ",
-        ];
-        let memory = Memory::new(5 << 20, 2, 0, 0).unwrap();
-        fuzz("qemu", 64, |bytes| {
-            let word = |byte: &u8| match WORDS.get(usize::from(byte % 16)) {
-                Some(word) => (*word).to_owned(),
-                None => format!("{byte:x} "),
-            };
-            let line: String = bytes.iter().take(8).map(word).collect();
-            _ = take_down(&line, &mut Said::default(), &memory, 0, Instant::now());
-            let line = String::from_utf8_lossy(bytes);
-            _ = take_down(&line, &mut Said::default(), &memory, 0, Instant::now());
-        });
-    }
 
     #[test]
     fn words_of_the_record_that_lie_outside_are_dropped() {

@@ -154,7 +154,9 @@ fn wake_twice(
         wake()
     };
     thread::scope(|scope| {
-        let asleep = scope.spawn(sleep);
+        let asleep = thread::Builder::new()
+            .spawn_scoped(scope, sleep)
+            .map_err(|error| format!("the probe's thread cannot be started: {error}"))?;
         let sent = wake();
         // With its ends of the channels, so that the sleeper does not wait for what will not come.
         drop(wake);

@@ -1,7 +1,7 @@
 //! A vCPU, whoever runs it: KVM, or this process itself.
 
 mod kvm;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod made_up;
 mod native;
 mod simulated;
@@ -14,7 +14,7 @@ use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 
 pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use made_up::MadeUpVcpu;
 pub(crate) use native::NativeVcpu;
 pub(crate) use simulated::SimulatedVcpu;
@@ -31,7 +31,7 @@ pub(crate) struct Vcpu {
 enum Body {
     Kvm(KvmVcpu),
     Native(Box<NativeVcpu>),
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     MadeUp(MadeUpVcpu),
     Simulated(SimulatedVcpu),
 }
@@ -45,7 +45,7 @@ impl Vcpu {
         let exit = match &mut self.body {
             Body::Kvm(vcpu) => vcpu.run(),
             Body::Native(vcpu) => vcpu.run(),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Body::MadeUp(vcpu) => vcpu.run(),
             Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
         }?;
@@ -61,7 +61,7 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.nmi()?),
             Body::Native(_) | Body::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Ok(()),
         }
     }
@@ -74,7 +74,7 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => vcpu.stats(),
             Body::Native(_) => Err(io::Error::other("threads run without KVM")),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Err(io::Error::other("it is made up")),
             Body::Simulated(_) => Err(io::Error::other("a simulated machine has no KVM")),
         }
@@ -100,7 +100,7 @@ impl Vcpu {
                 vcpu.fd.get_mp_state().is_ok_and(|state| state.mp_state != KVM_MP_STATE_RUNNABLE)
             }
             Body::Native(_) | Body::Simulated(_) => false,
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => false,
         }
     }
@@ -110,7 +110,7 @@ impl Vcpu {
         match &self.body {
             Body::Kvm(vcpu) => Ok(vcpu.fd.get_regs()?.rip),
             Body::Native(vcpu) => Ok(vcpu.instruction_pointer()),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Body::MadeUp(_) => Ok(0x1000),
             Body::Simulated(vcpu) => {
                 let here = vcpu.cpu.as_ref().map(|cpu| cpu.rip());
@@ -152,7 +152,7 @@ impl From<NativeVcpu> for Vcpu {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl From<MadeUpVcpu> for Vcpu {
     fn from(vcpu: MadeUpVcpu) -> Self {
         Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::MadeUp(vcpu) }

@@ -6,7 +6,7 @@
 //! counted. `perfetto` writes all of it as a file.
 
 mod perfetto;
-mod sections;
+pub(crate) mod sections;
 mod write;
 
 use std::sync::Mutex;

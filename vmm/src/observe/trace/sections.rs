@@ -107,6 +107,9 @@ fn section(record: &[u8], locks: u32, clock: &Clock) -> Option<Section> {
     (ordered && section.lock < locks).then_some(section)
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
+
 #[cfg(test)]
 mod tests {
     use super::*;

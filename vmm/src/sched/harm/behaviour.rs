@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use haltkick_fuzzing::Script;
+
 use crate::guest::activity::Activity;
 use crate::machine::exits::Exit;
-use crate::sched::harm::script::Script;
 use crate::sched::harm::setting::{Attack, HONEST, SLICE_NS, Setting};
 use crate::sched::queue::Task;
 

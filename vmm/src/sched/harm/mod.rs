@@ -5,13 +5,14 @@
 //! Whatever the others do, the honest guest gets its share, no vCPU is lost or in two places, and the run ends.
 
 mod behaviour;
-mod script;
+mod memories;
 mod setting;
 mod world;
 
 use std::sync::OnceLock;
 
-use crate::guest::memory::{LARGE_PAGE, Memory};
+use haltkick_fuzzing::{Script, Target, no_seeds};
+
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, Moment, SimulatedClock};
 use crate::host::time::TscRate;
@@ -21,7 +22,7 @@ use crate::sched::Share;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::shared::Shared;
-use script::Script;
+use memories::Memories;
 use setting::{HONEST, SLICE_NS};
 use world::{Ended, World};
 
@@ -29,6 +30,11 @@ pub(crate) use setting::{Attack, Setting};
 
 /// A run whose script nobody goes on reading ends then.
 const LONGEST_NS: u64 = 300 * SLICE_NS;
+/// Locks that the guests say they take.
+const LOCKS: u32 = 1;
+
+pub(crate) const TARGET: Target =
+    Target { name: "scheduler", most_bytes: 8192, seeds: no_seeds, execute };
 
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
@@ -45,14 +51,15 @@ pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> Ended {
     simulated.set(Moment { ns: 1, tsc: 1 });
     let (notes, watcher) = (Notes::none(), Watcher::nothing("made up".into()));
     let count = setting.hostile + 1;
-    let memories: Vec<_> =
-        (0..count).map(|_| Memory::new(LARGE_PAGE * 3, setting.vcpus, 0, 0).expect("a few pages")).collect();
+    let memories = Memories::take(setting.vcpus, count, LOCKS);
     let guests: Vec<_> = memories
+        .all
         .iter()
+        .take(count)
         .enumerate()
         .map(|(index, memory)| {
             let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
-            let shared = Shared::new(memory, image(), 1, &tsc, (true, true));
+            let shared = Shared::new(memory, image(), LOCKS, &tsc, (true, true));
             let mut guest = GuestRun::new(setting.vcpus, tsc, &clock, &watcher, &notes);
             guest.shared = Some(shared);
             (guest.index, guest.first_vcpu) = (index, index as u32 * setting.vcpus);
@@ -110,7 +117,6 @@ fn check_share(setting: Setting, ended: &Ended) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fuzz::fuzz;
 
     fn settings() -> impl Iterator<Item = Setting> {
         (0..64_u32).map(|choice| Setting {
@@ -140,6 +146,6 @@ mod tests {
 
     #[test]
     fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_the_others_do_and_say() {
-        fuzz("scheduler", 8192, execute);
+        TARGET.run();
     }
 }

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use haltkick_fuzzing::Script;
+
 use crate::host::clock::{Moment, SimulatedClock};
 use crate::host::locks::lock;
 use crate::machine::exits::Exit;
@@ -13,7 +15,6 @@ use crate::observe::observer::Observer;
 use crate::sched::core::{Bell, Core, Next};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::harm::behaviour::Behaviour;
-use crate::sched::harm::script::Script;
 use crate::sched::harm::setting::{SLICE_NS, Setting};
 use crate::sched::pcpu::Pcpu;
 use crate::sched::queue::Task;

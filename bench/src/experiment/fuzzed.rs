@@ -1,0 +1,49 @@
+//! Texts that call themselves experiments.
+
+use std::sync::OnceLock;
+
+use haltkick_fuzzing::Target;
+use haltkick_vmm::Image;
+
+use super::plan::Plan;
+use super::source::BUILT_IN;
+use super::{Experiment, Source};
+use crate::host::cpulist::CpuList;
+use crate::settings::Supply;
+use crate::text::exit::Exit;
+
+pub(crate) const TARGET: Target = Target { name: "experiment", most_bytes: 256, seeds, execute };
+
+fn seeds() -> Vec<Vec<u8>> {
+    BUILT_IN.iter().map(|(_, text)| text.as_bytes().to_vec()).collect()
+}
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(Image::embedded)
+}
+
+/// Any text is refused with the place and in one line, or can be planned, or is impossible here.
+fn execute(bytes: &[u8]) {
+    let source = Source { origin: "any.toml".into(), text: String::from_utf8_lossy(bytes).into_owned() };
+    let experiment = match Experiment::parse(source) {
+        Ok(experiment) => experiment,
+        Err(failure) => {
+            assert_eq!(failure.exit, Exit::BadExperiment, "{failure}");
+            return assert!(!failure.message.contains(char::is_control), "{failure}");
+        }
+    };
+    let allowed = CpuList(vec![0, 1]);
+    match Plan::new(&experiment, Supply { image: image(), allowed: &allowed }, 1) {
+        Ok(plan) => assert_eq!(plan.block(0).len(), plan.cells().count(), "a block has every cell once"),
+        Err(failure) => assert!(!failure.message.contains(char::is_control), "{failure}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn fuzz_experiment_any_text_is_refused_in_a_line_or_can_be_planned() {
+        super::TARGET.run();
+    }
+}

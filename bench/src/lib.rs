@@ -1,0 +1,57 @@
+//! `haltkick`: experiments with locks on overcommitted virtual CPUs. A library for the command's own `main` and for `fuzz/` only.
+//!
+//! The rooms, from the ground up. Each imports only from those before it:
+//!
+//! * [`text`]: what people type and read, and how the command speaks and ends;
+//! * [`host`]: the machine under the experiment;
+//! * [`settings`]: what a cell can be asked to be;
+//! * [`experiment`]: an experiment's file, and the plan of its cells;
+//! * [`record`]: what one run was asked, and what it found;
+//! * [`analysis`]: from records to figures, and what speaks against them;
+//! * [`results`]: the directory of an experiment;
+//! * [`show`]: figures as tables, pictures, CSV, the report;
+//! * [`measure`]: running cells;
+//! * [`cli`]: the command line; [`commands`]: what it asks for.
+
+mod analysis;
+mod cli;
+mod commands;
+mod experiment;
+mod host;
+mod measure;
+mod record;
+mod results;
+mod settings;
+mod show;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::Cli;
+
+/// The command.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.no_sandbox {
+        haltkick_vmm::disable_sandbox();
+    }
+    let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
+        text::output::talk(&format!("haltkick: {failure}"));
+        failure.exit
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// What the targets in `fuzz/` execute on bytes that coverage has chosen.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz {
+    pub use haltkick_fuzzing::Target;
+
+    pub const EXPERIMENT: Target = crate::experiment::fuzzed::TARGET;
+    pub const OUTCOME: Target = crate::measure::fuzzed::outcome::TARGET;
+    pub const RECORD: Target = crate::measure::fuzzed::record::TARGET;
+}

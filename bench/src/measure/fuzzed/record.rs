@@ -1,0 +1,40 @@
+//! Lines that call themselves records.
+
+use std::path::Path;
+
+use haltkick_fuzzing::Target;
+
+use super::{good, record_of};
+use crate::results::directory::parse_record;
+use crate::show::record;
+use crate::text::output::to_json;
+
+pub(crate) const TARGET: Target = Target { name: "record", most_bytes: 256, seeds, execute };
+
+fn seeds() -> Vec<Vec<u8>> {
+    let record = |lock_free| to_json(&record_of(&good(), lock_free)).expect("a record can be written");
+    [Ok(1e6), Err("none was run".into())].map(|lock_free| record(lock_free).into_bytes()).into()
+}
+
+/// Any line is refused, in one line, or shown, and written as it was read.
+fn execute(bytes: &[u8]) {
+    let line = String::from_utf8_lossy(bytes);
+    match parse_record(Path::new("runs.jsonl"), 1, &line) {
+        Err(failure) => assert!(!failure.message.contains('\n'), "{failure}"),
+        Ok(read) => {
+            _ = record::record(&read);
+            let written = to_json(&read).expect("what was read can be written");
+            let again =
+                parse_record(Path::new("runs.jsonl"), 1, &written).expect("what was written can be read");
+            assert_eq!(to_json(&again), Ok(written));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn fuzz_record_any_line_is_refused_or_shown() {
+        super::TARGET.run();
+    }
+}

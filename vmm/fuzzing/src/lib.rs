@@ -1,0 +1,164 @@
+//! Executions of a part of the program on arbitrary bytes.
+//!
+//! A [`Target`] says what is executed and what to begin with. Its unit test makes inputs up from a seed, repeatably: a few in every
+//! test run, as many as somebody has time for with the variables that [`Target::run`] names. The same targets are guided by
+//! coverage in `fuzz/`, which begins with what the unit tests leave in HALTKICK_FUZZ_CORPUS.
+
+mod edits;
+mod script;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub use edits::edited;
+pub use script::Script;
+
+/// So many where nobody says otherwise.
+const FEW: u64 = 50;
+
+/// A part of the program that takes bytes which may be anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// The longest input that is made up here.
+    pub most_bytes: u64,
+    /// Inputs that get in: what is wrong is best looked for near what is right. May be none.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// One execution. Panics if something does not hold.
+    pub execute: fn(&[u8]),
+}
+
+/// No inputs to begin with.
+#[must_use]
+pub fn no_seeds() -> Vec<Vec<u8>> {
+    Vec::new()
+}
+
+/// Says which execution it was that panicked.
+struct Named<'t> {
+    target: &'t str,
+    seed: u64,
+    number: u64,
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { target, seed, number } = self;
+            eprintln!(
+                "{target}: HALTKICK_FUZZ_SEED={seed} HALTKICK_FUZZ_FROM={number} HALTKICK_FUZZ_EXECUTIONS=1"
+            );
+        }
+    }
+}
+
+fn given(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+}
+
+impl Target {
+    /// Executes on the seeds, and on what is made up: HALTKICK_FUZZ_EXECUTIONS times, or for HALTKICK_FUZZ_SECONDS, from execution
+    /// HALTKICK_FUZZ_FROM of HALTKICK_FUZZ_SEED on. With HALTKICK_FUZZ_CORPUS, a directory, leaves some of the inputs there.
+    ///
+    /// # Panics
+    /// If an execution does.
+    pub fn run(&self) {
+        let (seed, from) =
+            (given("HALTKICK_FUZZ_SEED").unwrap_or(1), given("HALTKICK_FUZZ_FROM").unwrap_or(0));
+        let time = given("HALTKICK_FUZZ_SECONDS").map(Duration::from_secs);
+        let most = given("HALTKICK_FUZZ_EXECUTIONS").unwrap_or(if time.is_some() { u64::MAX } else { FEW });
+        let seeds = (self.seeds)();
+        seeds.iter().for_each(|seed| (self.execute)(seed));
+        if let Some(corpus) = std::env::var_os("HALTKICK_FUZZ_CORPUS") {
+            self.leave(Path::new(&corpus), &seeds, seed);
+        }
+        let began = Instant::now();
+        let mut done = 0;
+        while done < most && time.is_none_or(|time| began.elapsed() < time) {
+            let number = from + done;
+            let named = Named { target: self.name, seed, number };
+            (self.execute)(&self.input(&seeds, seed, number));
+            drop(named);
+            done += 1;
+        }
+        println!("{}: {done} executions in {:.1} s, seed {seed}", self.name, began.elapsed().as_secs_f64());
+    }
+
+    /// Input `number` of `seed`: any bytes, or a seed that was changed.
+    fn input(&self, seeds: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {
+        let mut random = Random::stream(seed, number);
+        let any = |random: &mut Random, most: u64| -> Vec<u8> {
+            let length = random.next() % (most + 1);
+            (0..length).map(|_| random.next() as u8).collect()
+        };
+        match seeds.get(random.next() as usize % (seeds.len() * 8).max(1) / 7) {
+            Some(whole) => {
+                let edits = any(&mut random, 64);
+                edited(whole, &edits, 0)
+            }
+            None => any(&mut random, self.most_bytes),
+        }
+    }
+
+    /// Leaves inputs in `corpus`, in a directory of the target's own.
+    fn leave(&self, corpus: &Path, seeds: &[Vec<u8>], seed: u64) {
+        let directory = corpus.join(self.name);
+        std::fs::create_dir_all(&directory).expect("the corpus can be written");
+        let made_up: Vec<_> = (0..FEW).map(|number| self.input(seeds, seed, number)).collect();
+        for (number, input) in seeds.iter().chain(&made_up).enumerate() {
+            std::fs::write(directory.join(format!("seed-{number}")), input)
+                .expect("the corpus can be written");
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    /// One of many sequences of `seed`.
+    fn stream(seed: u64, stream: u64) -> Self {
+        Self(Self(seed).next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(seeds: fn() -> Vec<Vec<u8>>) -> Target {
+        Target { name: "itself", most_bytes: 16, seeds, execute: |_| () }
+    }
+
+    #[test]
+    fn an_input_depends_on_its_seed_and_number_only() {
+        let target = target(|| vec![b"some text".to_vec()]);
+        let seeds = (target.seeds)();
+        let inputs = |seed| (0..100).map(|number| target.input(&seeds, seed, number)).collect::<Vec<_>>();
+        assert_eq!(inputs(1), inputs(1));
+        assert_ne!(inputs(1), inputs(2));
+    }
+
+    #[test]
+    fn inputs_are_seeds_that_were_changed_and_now_and_then_anything() {
+        let target = target(|| vec![vec![b'x'; 100], vec![b'y'; 100]]);
+        let seeds = (target.seeds)();
+        let inputs: Vec<_> = (0..1000).map(|number| target.input(&seeds, 1, number)).collect();
+        let near = |letter: u8| {
+            let is_near = |input: &&Vec<u8>| input.iter().filter(|byte| **byte == letter).count() > 40;
+            inputs.iter().filter(is_near).count()
+        };
+        let (x, y) = (near(b'x'), near(b'y'));
+        assert!(x > 300 && y > 300 && x + y < 1000, "{x} and {y} of 1000");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a guest may have written wherever it can, and what is made of that: losses, reports, clocks, and the outcome.
+
+use std::sync::OnceLock;
+
+use haltkick_fuzzing::{Script, Target, no_seeds};
+
+use crate::guest::memory::{LARGE_PAGE, Memory};
+use crate::guest::reports;
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::Moment;
+use crate::host::time::TscRate;
+use crate::image::file::Image;
+use crate::image::symbols::Symbols;
+use crate::run::collect::{self, Seen};
+use crate::run::config::RunConfig;
+use crate::sched::loss::Losses;
+use crate::sched::window::WindowTimes;
+
+pub(crate) const TARGET: Target = Target { name: "shared", most_bytes: 512, seeds: no_seeds, execute };
+
+const VCPUS: u32 = 4;
+const LOCKS: u32 = 2;
+const KHZ: u64 = 2_000_000;
+const LONGEST_NS: u64 = 2_000_000;
+
+thread_local! {
+    static MEMORY: Memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a small guest's memory");
+}
+
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(Image::embedded)
+}
+
+/// Anything in all that is shared: no loss is longer than the time that passed, every report can be printed, and a run has an outcome
+/// or says what is wrong.
+fn execute(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    MEMORY.with(|memory| {
+        memory.clear_shared(LOCKS);
+        let [from_ns, to_ns] = [script.number() % LONGEST_NS, script.number() % LONGEST_NS];
+        let now = Moment { ns: to_ns, tsc: script.number() };
+        let workload = script.byte();
+        write_anything(memory, &mut script);
+        losses(memory, from_ns, now);
+        printable_reports(memory);
+        outcome(memory, usize::from(workload));
+        clocks(memory, now);
+    });
+}
+
+fn write_anything(memory: &Memory, script: &mut Script<'_>) {
+    while !script.is_over() {
+        let structure = ["control", "vcpu", "oracle", "entries"][usize::from(script.byte() % 4)];
+        let (index, eighth) = (u32::from(script.byte()) % VCPUS, script.number());
+        memory.deposit(structure, index, eighth.wrapping_mul(8), script.number());
+    }
+}
+
+fn losses(memory: &Memory, from_ns: u64, now: Moment) {
+    let losses = Losses::new(memory, VCPUS, LOCKS, TscRate::of_khz(KHZ));
+    let window = WindowTimes::between(1_000, 1_000_000);
+    for vcpu in 0..VCPUS {
+        let lost_ns = losses.waited_by_others(vcpu, 0, from_ns, now, &window);
+        // Each by a tick, which is rounded.
+        assert!(lost_ns <= now.ns.saturating_sub(from_ns) * u64::from(VCPUS - 1) + u64::from(VCPUS));
+        _ = losses.is_inside(vcpu);
+        if let Some(lock) = losses.lock_of(vcpu) {
+            assert!(losses.idle_since(lock, now.ns).is_none_or(|since_ns| since_ns <= LONGEST_NS));
+        }
+    }
+}
+
+fn printable_reports(memory: &Memory) {
+    for vcpu in 0..VCPUS {
+        let area = memory.area(vcpu);
+        for report in [reports::panic(vcpu, area), reports::exception(vcpu, area, &Symbols::default())] {
+            assert!(!report.to_string().chars().any(|c| c.is_control() && c != '\t'), "{report}");
+        }
+    }
+}
+
+/// All of the outcome that is read from shared memory.
+fn outcome(memory: &Memory, workload: usize) {
+    let image = image();
+    let workload = workload % image.workloads.len();
+    let lock = image.locks.iter().position(|lock| !lock.is_lock_free()).expect("there is a lock");
+    let config = RunConfig {
+        vcpus: VCPUS,
+        lock_count: LOCKS,
+        lock: image.locks[lock].name.clone(),
+        ..RunConfig::default()
+    };
+    let seen = Seen {
+        config: &config,
+        image,
+        memory,
+        lock: lock as u32,
+        workload: workload as u32,
+        patched_sites: 1,
+    };
+    _ = collect::check_exclusion(&seen);
+    _ = (collect::pair_ticks(&seen), collect::costs(&seen), collect::ideal(&seen));
+    _ = collect::entered(&seen);
+    for time in ["wait", "hold", "unlock"] {
+        let histogram = collect::time(&seen, time);
+        assert!(histogram.spans().all(|(low, high, _)| low <= high), "a bucket ends before it begins");
+    }
+    _ = collect::other_times(&seen);
+    _ = collect::sum_results(&seen, |results| &results.acquisitions);
+    for speed in collect::work_speeds(&seen, KHZ).into_iter().flatten() {
+        assert!(speed.over_promised.is_finite(), "records hold numbers");
+    }
+    _ = collect::lock_events(&seen, KHZ);
+    _ = collect::hint_samples(&seen);
+}
+
+/// A counter of which the guest says anything.
+fn clocks(memory: &Memory, now: Moment) {
+    let tsc = GuestTsc::new(TscRate::of_khz(KHZ), now.ns);
+    // Relaxed: one thread.
+    let said = memory.control().booted_tsc.load(std::sync::atomic::Ordering::Relaxed);
+    tsc.compare(said, now.tsc);
+    _ = (tsc.of_host(now.tsc), tsc.in_ns(u64::MAX, now.tsc));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn fuzz_shared_whatever_a_guest_writes_costs_no_more_than_the_time_that_passed() {
+        super::TARGET.run();
+    }
+}
