@@ -137,13 +137,35 @@ shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
     @echo "target/shuffled/x86_64-unknown-none/guest/haltkick-guest"
 
-# Arbitrary bytes for one part of the VMM (scheduler, image, kernel, qemu, shared), so many times.
-fuzz TARGET EXECUTIONS="1000000": setup
-    HALTKICK_FUZZ_EXECUTIONS={{ EXECUTIONS }} cargo test --release --package haltkick-vmm --lib -- fuzz_{{ TARGET }} --nocapture
+# What is guided by coverage needs a nightly toolchain with the guest's target, and cargo-fuzz.
+_fuzzer: setup
+    @rustup target list --toolchain nightly --installed | grep -qx x86_64-unknown-none || rustup target add --toolchain nightly x86_64-unknown-none
+    @cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+    @HALTKICK_FUZZ_CORPUS={{ justfile_directory() }}/fuzz/corpus HALTKICK_FUZZ_EXECUTIONS=0 cargo test --quiet --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_ >/dev/null
+
+# Bytes for one part of the program (`cargo fuzz list` names them), guided by coverage; options are libFuzzer's, such as -runs=1000000.
+fuzz TARGET *OPTIONS: _fuzzer
+    cargo +nightly fuzz run --sanitizer none {{ TARGET }} -- -max_len=8192 -timeout=10 {{ OPTIONS }}
 
 # The same for all of them, each for so many minutes.
-fuzz-all MINUTES="1": setup
-    HALTKICK_FUZZ_SECONDS=$(({{ MINUTES }} * 60)) cargo test --release --package haltkick-vmm --lib -- fuzz_ --nocapture --test-threads 1
+fuzz-all MINUTES="1": _fuzzer
+    for target in $(cargo +nightly fuzz list); do cargo +nightly fuzz run --sanitizer none $target -- -max_len=8192 -timeout=10 -max_total_time=$(({{ MINUTES }} * 60)) -print_final_stats=1 || exit 1; done
+
+# The same bytes as in `cargo test`, made up from a seed and so many times: no nightly toolchain, no coverage.
+fuzz-seeds TARGET EXECUTIONS="1000000":
+    HALTKICK_FUZZ_EXECUTIONS={{ EXECUTIONS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_{{ TARGET }} --nocapture
+
+# Each system call of the command fails at each time that is worth trying, with each error that a host may give.
+faults: setup
+    HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture
+
+# Locks, ratios, injections, hostile neighbours and kills at random for so many hours; goes on with the count in target/soak.tally.
+soak HOURS="1": setup
+    cargo run --release --package haltkick-vmm --example soak -- for {{ HOURS }}
+
+# An honest guest beside one that attacks, until so many runs were made; goes on with the count in target/attacks.tally.
+attacks RUNS="10000": setup
+    cargo run --release --package haltkick-vmm --example soak -- attacks {{ RUNS }}
 
 # Guests with their assertions and overflow checks (`just test-host` runs them as they are measured).
 test-checked: setup

@@ -1,4 +1,5 @@
 //! Workloads that attack the VMM and the guests beside this one, for tests of what neither may suffer.
+#![expect(unsafe_code, reason = "runs code that it makes up, which is the point")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,10 @@ workload! {
 workload! {
     "384" "selftest-flood", "every vCPU asks all others to drop their translations, as fast as it can",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => flood
+}
+workload! {
+    "388" "selftest-rewrite", "every vCPU writes code that is made up over code that others run, and runs it",
+    WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => rewrite
 }
 workload! {
     "386" "selftest-harm", "every vCPU rings anything with any number and writes anything into all shared memory",
@@ -121,4 +126,94 @@ fn region(draw: &mut impl FnMut() -> u64) -> &'static [AtomicU64] {
         10 => words(control()),
         _ => trace::Ring::of_this_vcpu().words(),
     }
+}
+
+/// Pieces of code that vCPUs write and run, several of them the same one. Memory of the guest is executable everywhere.
+static CODE: [[AtomicU64; WORDS_OF_CODE]; 8] =
+    [const { [const { AtomicU64::new(RETURNS) }; WORDS_OF_CODE] }; 8];
+const WORDS_OF_CODE: usize = 4;
+const RETURNS: u64 = u64::from_le_bytes([0xc3; 8]);
+
+/// Every vCPU makes code up and runs it, for ever: what the VMM and the host make of instructions and of registers that no compiler
+/// would give them. Most guests end by it soon, so that much of it is harmless.
+fn rewrite() {
+    let mut random = dice();
+    let mut draw = move || random.next();
+    while control().window.load(Ordering::Relaxed) != WINDOW_OPEN {
+        work(iterations(1_000));
+    }
+    loop {
+        let code = &CODE[draw() as usize % CODE.len()];
+        for word in &code[..WORDS_OF_CODE - 1] {
+            word.store(instructions(&mut draw), Ordering::Relaxed);
+        }
+        let at_a_port = u64::from(PORT_BASE) + draw() % 64;
+        let port = if draw() % 64 == 0 { draw() } else { at_a_port };
+        let somewhere =
+            if draw() % 4096 == 0 { draw() >> (draw() % 64) } else { code.as_ptr().addr() as u64 };
+        // SAFETY: not safe at all: the code may do anything to this guest, and then the guest fails, which is what this workload is
+        // for. What it usually does is to return, with any of the registers changed that are named here or restored.
+        unsafe {
+            core::arch::asm!(
+                "push rbx",
+                "push rbp",
+                "call {code}",
+                "pop rbp",
+                "pop rbx",
+                "cld",
+                code = in(reg) code.as_ptr(),
+                inout("rax") draw() => _,
+                inout("rdx") port => _,
+                inout("rcx") draw() % 8 => _,
+                inout("rdi") somewhere => _,
+                inout("rsi") somewhere => _,
+                clobber_abi("C"),
+            );
+        }
+        add(&this().results.acquisitions, 1);
+    }
+}
+
+/// Eight bytes of code, the last of which returns.
+fn instructions(draw: &mut impl FnMut() -> u64) -> u64 {
+    const RETURN: u8 = 0xc3;
+    /// NOP; PAUSE; CPUID; RDTSC; a store to and a load from RDI; a locked increment there; XCHG of EAX and EDX.
+    const HARMLESS: [&[u8]; 8] = [
+        &[0x90],
+        &[0xf3, 0x90],
+        &[0x0f, 0xa2],
+        &[0x0f, 0x31],
+        &[0x48, 0x89, 0x07],
+        &[0x48, 0x8b, 0x07],
+        &[0xf0, 0xff, 0x07],
+        &[0x92],
+    ];
+    /// OUT and IN with DX; a string of OUTs; HLT; RDMSR and WRMSR; INVLPG; loading CR3 and the IDT; SYSCALL; VMCALL; an INT; UD2.
+    const HARMFUL: [&[u8]; 12] = [
+        &[0xef],
+        &[0xed],
+        &[0xf3, 0x6f],
+        &[0xf4],
+        &[0x0f, 0x32],
+        &[0x0f, 0x30],
+        &[0x0f, 0x01, 0x3f],
+        &[0x0f, 0x22, 0xd8],
+        &[0x0f, 0x01, 0x1f],
+        &[0x0f, 0x05],
+        &[0x0f, 0x01, 0xc1],
+        &[0xcd, 0x80],
+    ];
+    let mut bytes = [RETURN; 8];
+    let mut at = 0;
+    while at < 5 {
+        let any = [draw() as u8];
+        let instruction: &[u8] = match draw() % 1024 {
+            0 => &any,
+            1..24 => HARMFUL[draw() as usize % HARMFUL.len()],
+            _ => HARMLESS[draw() as usize % HARMLESS.len()],
+        };
+        bytes[at..at + instruction.len()].copy_from_slice(instruction);
+        at += instruction.len();
+    }
+    u64::from_le_bytes(bytes)
 }

@@ -1,0 +1,166 @@
+//! What a run is like: drawn from its number.
+
+use std::time::Duration;
+
+use haltkick_vmm::{
+    Deschedule, HowOften, Image, PvBackend, Ring, RunConfig, Sched, Share, Target, allowed_cpus,
+};
+
+use crate::dice::Dice;
+
+/// What the runs are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Locks under all that befalls them.
+    Soak,
+    /// Attacks on an honest guest.
+    Attack,
+}
+
+impl Kind {
+    const NAMES: [(&'static str, Self); 2] = [("soak", Self::Soak), ("attacks", Self::Attack)];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}
+
+/// One run: the honest guest, with whoever is beside it.
+pub(crate) struct Case {
+    /// Runs that are counted together.
+    pub(crate) group: String,
+    pub(crate) config: RunConfig,
+}
+
+/// Attacks that go on as long as they can, and how many in a thousand runs each is.
+const ATTACKS: [(&str, u64); 7] = [
+    ("selftest-harm", 400),
+    ("selftest-nonsense", 150),
+    ("selftest-liar", 100),
+    ("selftest-feeder", 100),
+    ("selftest-flood", 149),
+    ("selftest-rewrite", 100),
+    // It takes until its time is up, which is long.
+    ("selftest-unborn", 1),
+];
+
+/// A wake-up that is lost is lost for ever; a host that has other things to do may keep a guest from moving for seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Case {
+    pub(crate) fn new(kind: Kind, number: u64, image: &Image) -> Self {
+        let mut dice = Dice::new(number);
+        match kind {
+            Kind::Soak => soak(&mut dice, number, image),
+            Kind::Attack => attack(&mut dice, number),
+        }
+    }
+}
+
+fn name(sched: Sched) -> &'static str {
+    if sched == Sched::Vmm { "vmm" } else { "host" }
+}
+
+/// At most two pCPUs, however many there are.
+fn cpus(most: usize) -> Vec<u32> {
+    allowed_cpus().into_iter().take(most.min(2)).collect()
+}
+
+fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
+    let (lock, pv) = dice.one(&forms(image));
+    let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
+    let cpus = cpus(1 + dice.below(4) as usize);
+    let ratio = dice.one(&[1, 2, 4, 8]);
+    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]).0);
+    let honest = RunConfig {
+        vcpus: ratio * cpus.len() as u32,
+        cpus,
+        sched,
+        pv_backend: PvBackend::Vmm,
+        slice: Duration::from_micros(dice.one(&[200, 500, 1_000, 4_000])),
+        grace: Duration::from_micros(if sched == Sched::Vmm { dice.one(&[0, 0, 100]) } else { 0 }),
+        kick_yields: sched == Sched::Vmm && dice.one_in(4),
+        patch: !dice.one_in(4),
+        preempted_hint: !dice.one_in(4),
+        spin_threshold: Duration::from_micros(dice.one(&[5, 20, 100])),
+        // It goes with one guest only.
+        deschedule: (hostile.is_none() && dice.one_in(2)).then(|| injection(dice)),
+        lock_count: dice.one(&[1, 1, 1, 3, 16]),
+        hold: Duration::from_nanos(dice.one(&[0, 0, 100, 1_000])),
+        think: Duration::from_nanos(dice.one(&[0, 100, 100, 2_000])),
+        warmup: Duration::from_millis(2),
+        window: Duration::from_millis(400),
+        watchdog: Some(PATIENCE),
+        seed: number,
+        lock: lock.clone(),
+        pv,
+        ..RunConfig::default()
+    };
+    let group = format!("{lock} {}", if pv { "pv" } else { "native" });
+    Case { group, config: with_beside(honest, hostile) }
+}
+
+fn injection(dice: &mut Dice) -> Deschedule {
+    Deschedule {
+        target: dice.one(&[Target::Holder, Target::Head, Target::Waiter, Target::Random]),
+        how_often: HowOften::PerSecond(dice.one(&[20.0, 200.0, 1_000.0])),
+        length: Duration::from_micros(dice.one(&[50, 500, 3_000])),
+        at: None,
+    }
+}
+
+/// Every form of every lock that guards sections.
+fn forms(image: &Image) -> Vec<(String, bool)> {
+    let locks = image.locks.iter().filter(|lock| !lock.is_lock_free() && !lock.serves_faults());
+    let forms = locks.flat_map(|lock| {
+        let forms = [(lock.has_native(), false), (lock.has_paravirt(), true)];
+        forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| (lock.name.clone(), pv))
+    });
+    forms.collect()
+}
+
+fn attack(dice: &mut Dice, number: u64) -> Case {
+    let mut left = dice.below(ATTACKS.iter().map(|(_, weight)| weight).sum());
+    let chosen = ATTACKS.iter().find(|(_, weight)| {
+        let here = left < *weight;
+        left = left.saturating_sub(*weight);
+        here
+    });
+    let workload = chosen.expect("the weights add up").0;
+    let sched = dice.one(&[Sched::Vmm, Sched::Host]);
+    let (ring, ring_name) = dice.one(&[(Ring::Ring0, "0"), (Ring::Ring3, "3")]);
+    let cpus = cpus(1 + dice.below(2) as usize);
+    // A spinning lock whose vCPUs never sleep: it always wants its share.
+    let honest = RunConfig {
+        vcpus: 2 * cpus.len() as u32,
+        cpus,
+        sched,
+        ring,
+        pv_backend: PvBackend::Vmm,
+        share: if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu },
+        lock: "tas".into(),
+        warmup: Duration::from_millis(2),
+        window: Duration::from_millis(80),
+        watchdog: Some(if workload == "selftest-unborn" { Duration::from_secs(1) } else { PATIENCE }),
+        seed: number,
+        ..RunConfig::default()
+    };
+    let group = format!("{workload} {} {ring_name}", name(sched));
+    Case { group, config: with_beside(honest, Some(workload)) }
+}
+
+/// The same guest with one beside it that does `workload`.
+fn with_beside(honest: RunConfig, workload: Option<&str>) -> RunConfig {
+    let hostile = workload.map(|workload| RunConfig {
+        workload: workload.into(),
+        lock: "tas".into(),
+        pv: false,
+        name: "hostile".into(),
+        ..honest.clone()
+    });
+    RunConfig { name: "honest".into(), beside: hostile.into_iter().collect(), ..honest }
+}
