@@ -67,7 +67,7 @@ fn count(job: &Job) -> std::io::Result<u64> {
         Until::Runs(runs) => tally.get("runs") >= runs,
     };
     while !is_over(&tally) {
-        Life::begin(job, &mut tally)?.watch(job, &mut tally, &is_over)?;
+        Life::begin(job, &mut tally)?.watch(job, &mut tally, is_over)?;
         tally.save()?;
     }
     eprintln!("soak: {}", table::running(&tally));

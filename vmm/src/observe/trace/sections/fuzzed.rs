@@ -24,7 +24,11 @@ fn execute(bytes: &[u8]) {
     let (mut at, mut last) = (TRACE_SECTIONS_OFFSET, start.tsc);
     while !script.is_over() && at < ring.len() {
         // Mostly a little later than before.
-        last = if script.byte() % 8 == 0 { script.number() } else { last.wrapping_add(script.number() % 64) };
+        last = if script.byte().is_multiple_of(8) {
+            script.number()
+        } else {
+            last.wrapping_add(script.number() % 64)
+        };
         let is_lock = at % TRACE_SECTION_BYTES == (TRACE_SECTIONS_OFFSET + 24) % TRACE_SECTION_BYTES;
         put(&mut ring, at, if is_lock { script.number() } else { last });
         at += 8;
