@@ -134,7 +134,9 @@ fn every_source_lies_in_a_room() {
         let entries =
             fs::read_dir(root().join(house.sources)).unwrap().map(|entry| entry.unwrap().file_name());
         let names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
-        assert!(names.len() <= MOST_ENTRIES, "{} has {} entries", house.sources, names.len());
+        // A crate that is a library and a program has two roots.
+        let entries = names.iter().filter(|name| *name != "main.rs").count();
+        assert!(entries <= MOST_ENTRIES, "{} has {entries} entries", house.sources);
         let known = |name: &String| {
             house.rooms.contains(&name.as_str()) || ["lib.rs", "main.rs"].contains(&name.as_str())
         };

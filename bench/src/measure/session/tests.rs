@@ -1,0 +1,153 @@
+use std::num::NonZeroUsize;
+
+use haltkick_vmm::VirtualTime;
+
+use super::*;
+use crate::measure::synthetic::{Scratch, Sketch, World};
+
+const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
+
+/// All records of a session on `world`, those of runs that were made again too.
+fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
+    let scratch = Scratch::new(name);
+    let (engine, watcher) = (world.engine(), world.watcher());
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+    session.run(rule).unwrap();
+    session.records
+}
+
+/// Every second run of one lock is disturbed, and every run of another.
+fn disturbed_world() -> World {
+    World::new(1).disturbed(|config, run| config.lock == "mcs" || (config.lock == "tas" && run % 2 == 0))
+}
+
+#[test]
+fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
+    let records = records("again", &disturbed_world(), &plan, Rule { retries: 2, ..ONCE });
+    let last = attempts::last(&records);
+    assert_eq!(last.len(), 4 * 3, "one of each cell and block counts");
+    let of = |lock: &str| last.iter().filter(|record| record.config.lock == lock).collect::<Vec<_>>();
+    assert!(of("tas").iter().all(|record| record.trusted), "the second attempt goes well");
+    let given_up = of("mcs");
+    assert!(given_up.iter().all(|record| !record.trusted), "it is disturbed whenever it runs");
+    assert!(given_up.iter().all(|record| record.place.as_ref().unwrap().replaces.len() == 2));
+    let summary = Summary::new(&plan.outline, &last);
+    assert_eq!(summary.replaced, records.len() - last.len());
+    let again = format!("12 runs in 4 blocks ({} more were disturbed and made again)", summary.replaced);
+    assert_eq!(summary.extent(), again);
+}
+
+#[test]
+fn on_a_host_that_is_always_disturbed_further_attempts_are_given_up_and_taken_up_again_when_it_is_not() {
+    let plan = Sketch::new().arm("a", "tas").plan(40);
+    let world = World::new(1).disturbed(|_, run| run < 60);
+    let records = records("in-vain", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
+    let again = records.len() - 40 * 2;
+    assert_eq!(again, 10, "ten in vain, and then none");
+    let world = World::new(1).disturbed(|_, run| run < 60 || run == 70);
+    let records = self::records("taken-up", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
+    assert_eq!(records.len() - 40 * 2, 11);
+}
+
+/// The records of a session on a world whose figures follow from the settings, made by so many threads; how many runs
+/// those made.
+fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, u64) {
+    let world = World::new(1).truth(|config| 1e6 / (config.seed + config.lock.len() as u64) as f64);
+    let scratch = Scratch::new(&format!("{name}-{jobs}"));
+    let (engine, watcher, stop) = (world.engine(), world.watcher(), AtomicBool::new(false));
+    // Those that come later are made faster, so that they are done first where they can.
+    let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
+        std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
+        (engine(config), String::new())
+    };
+    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(plan, &engine, &watcher, directory, vec![]);
+    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    let before = world.runs();
+    session.run(rule).unwrap();
+    let mut records = session.records;
+    for record in &mut records {
+        // What tells a run from others that are alike.
+        (record.run_id, record.started) = (String::new(), String::new());
+    }
+    (records, world.runs() - before)
+}
+
+#[test]
+fn runs_that_threads_make_ahead_are_recorded_as_if_one_made_them_in_turn() {
+    let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").plan(8);
+    for (name, rule) in [
+        ("planned", Rule { blocks: 8, ..ONCE }),
+        ("precise", Rule { blocks: 2, target_precision: Some(0.2), ..ONCE }),
+        ("timed", Rule { blocks: 8, max_time: Some(Duration::from_secs(3600)), ..ONCE }),
+    ] {
+        let (in_turn, runs) = simulated(name, &plan, rule, 1);
+        assert!(in_turn.len() >= 6 * 6, "{name}: {} records", in_turn.len());
+        assert_eq!(runs as usize, in_turn.len(), "{name}: every run is wanted");
+        let order: Vec<_> = in_turn.iter().map(|record| record.place.clone().unwrap().order_index).collect();
+        assert!(order.is_sorted(), "{name}: {order:?}");
+        assert_eq!(simulated(name, &plan, rule, 4), (in_turn, runs), "{name}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_ends_the_session_at_its_turn_and_stops_what_is_made_ahead() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(8);
+    let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
+    let (engine, watcher) = (world.engine(), world.watcher());
+    let failing = plan.block(1)[1].id.clone();
+    let seed = plan.seed + 1;
+    let lock = plan.block(1)[1].config.lock.clone();
+    let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
+        if config.seed == seed && config.lock == lock {
+            return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
+        }
+        // Later blocks go on until somebody stops them.
+        while config.seed > seed && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (engine(config), String::new())
+    };
+    let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+    session.simulators = Some(Simulators { ahead, simulate: &simulate, stop: &stop });
+    let failure = session.run(Rule { blocks: 8, ..ONCE }).unwrap_err();
+    assert!(failure.message.contains(&format!("cell {failing} in block 1")), "{failure}");
+    assert_eq!(session.records.len(), 3 + 1, "what comes before it is kept");
+}
+
+#[test]
+fn nothing_is_made_again_without_leave_or_time() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(1);
+    let rule = Rule { blocks: 1, ..ONCE };
+    for (name, rule) in
+        [("no-leave", rule), ("no-time", Rule { retries: 9, max_time: Some(Duration::ZERO), ..rule })]
+    {
+        assert_eq!(records(name, &disturbed_world(), &plan, rule).len(), 3, "{name}");
+    }
+}
+
+#[test]
+fn a_session_records_every_cell_of_every_block_once_and_goes_on_where_another_ended() {
+    let plan =
+        Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").control("a").plan(4);
+    let (scratch, world) = (Scratch::new("session"), World::new(1));
+    let (engine, watcher) = (world.engine(), world.watcher());
+    let records = {
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(&plan, &engine, &watcher, directory, vec![]);
+        session.run(Rule { blocks: 2, ..ONCE }).unwrap();
+        session.records
+    };
+    assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
+    let directory = Directory::reopen(scratch.path()).unwrap();
+    let mut session = world.session(&plan, &engine, &watcher, directory, records);
+    session.run(ONCE).unwrap();
+    let places = session.records.iter().map(|record| record.place.clone().unwrap());
+    let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
+    assert_eq!((runs.len(), session.records.len()), (4 * 7, 4 * 7));
+}
