@@ -19,7 +19,9 @@ struct Imports {
 impl Imports {
     fn new(sources: &[Source]) -> Self {
         let of = |source: &Source| (source.module.clone(), imports(&source.module, &source.text));
-        Self { of: sources.iter().map(of).collect() }
+        // A file of tests is no part of what it tests.
+        let parts = sources.iter().filter(|source| source.module.last().is_none_or(|name| name != "tests"));
+        Self { of: parts.map(of).collect() }
     }
 
     /// The module that defines what `path` leads to, from the root of the crate.
