@@ -88,6 +88,10 @@ program!(
     "dec rsi",
     "jnz 2b",
 );
+// What takes far longer than an instruction, on lines that no other CPU has.
+program!(pause_and_count, "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b");
+program!(look_at_the_clock, "2: rdtsc", "dec rsi", "jnz 2b");
+program!(fence, "2: mfence", "dec rsi", "jnz 2b");
 program!(store_then_load, "mov dword ptr [rdi], 1", "mov eax, [rsi]");
 
 struct Bench {
@@ -270,4 +274,24 @@ fn an_alarm_stops_a_cpu_wherever_it_is() {
     bench.board.resume(1, AT_PS * 2);
     assert_eq!(bench.board.run(AT_PS * 3), None);
     assert!(bench.board.cpu(1).unwrap().instructions() > 4000, "it has worked on");
+}
+
+#[test]
+fn an_alarm_rings_in_time_whatever_the_cpu_does() {
+    const AT_PS: u64 = 1_000_000_000;
+    for (name, code) in [
+        ("pause", pause_and_count()),
+        ("clock", look_at_the_clock()),
+        ("fence", fence()),
+        ("line", add()),
+        ("spin", wait_for_flag()),
+    ] {
+        let mut bench = Bench::new("haswell-2s", code);
+        bench.start(0, CODE, DATA, u64::MAX);
+        bench.board.set_alarm(0, AT_PS);
+        let happening = bench.board.run(u64::MAX / 2).expect("the alarm");
+        assert_eq!(happening.what, What::Alarm, "{name}");
+        let late_ps = happening.at_ps - AT_PS;
+        assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
+    }
 }

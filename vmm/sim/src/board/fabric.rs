@@ -75,6 +75,8 @@ struct Running {
     horizon_ps: u64,
     /// Up to then it may use lines that it has: whatever happens elsewhere takes them away later.
     reach_ps: u64,
+    /// It stops at the first PAUSE from then on.
+    end_ps: u64,
     /// A line that has just come, for the instruction that waited for it.
     granted: Option<u64>,
     /// A trial: nothing may change.
@@ -95,6 +97,8 @@ pub(super) struct From {
     pub(super) horizon_ps: u64,
     /// Up to then it may use lines that it has.
     pub(super) reach_ps: u64,
+    /// It stops at the first PAUSE from then on.
+    pub(super) end_ps: u64,
 }
 
 /// See the module.
@@ -127,6 +131,7 @@ impl<M: Memory> Fabric<M> {
             paid_ps: 0,
             horizon_ps: 0,
             reach_ps: 0,
+            end_ps: 0,
             granted: None,
             dry: false,
             past: false,
@@ -151,6 +156,7 @@ impl<M: Memory> Fabric<M> {
         (running.cpu, running.start_ps, running.start_instructions) = (cpu, from.at_ps, from.instructions);
         (running.instruction_ps, running.extra_ps) = (from.instruction_ps, 0);
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
+        running.end_ps = from.end_ps;
         (running.granted, running.dry, running.past) = (None, false, false);
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
         running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
@@ -401,8 +407,10 @@ impl<M: Memory> Bus for Fabric<M> {
         if !round.loud && now.instructions - round.instructions <= MOST_INSTRUCTIONS {
             return self.stop(now, Why::Pause);
         }
-        self.start_round(self.running.cpu, now.instructions + 1, self.time_ps(now.instructions + 1));
-        Verdict::Go
+        let behind_ps = self.time_ps(now.instructions + 1);
+        self.start_round(self.running.cpu, now.instructions + 1, behind_ps);
+        // A stop here is one behind the instruction.
+        if behind_ps >= self.running.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
     }
 
     fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {

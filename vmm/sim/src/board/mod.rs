@@ -72,6 +72,10 @@ const MOST_AHEAD_PS: u64 = 200_000;
 /// How far it may come ahead without touching memory at all. An alarm that is set in the meantime for a time before that is late.
 const MOST_WORK_PS: u64 = 20_000_000;
 
+/// Instructions after which a CPU's time is looked at again. Some take a hundred times as long as others; of PAUSE, with which CPUs
+/// spin, each one is looked at.
+const MOST_INSTRUCTIONS: u64 = 1024;
+
 /// What is due, in the order in which things of one time take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -320,12 +324,13 @@ impl<M: Memory> Board<M> {
                 instruction_ps,
                 horizon_ps,
                 reach_ps: horizon_ps + self.least_transfer_ps,
+                end_ps,
             };
             self.fabric.begin(slot, &from);
             if let Some(line) = granted.take() {
                 self.fabric.grant(line);
             }
-            let most = (end_ps.saturating_sub(at_ps) / instruction_ps).max(1);
+            let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
             let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());
             self.executed += cpu.instructions() - from.instructions;
@@ -344,10 +349,8 @@ impl<M: Memory> Board<M> {
                     self.wait_for(slot, why, now_ps);
                     break None;
                 }
-                (Event::Limit, _) => {
-                    self.schedule(slot, now_ps);
-                    break None;
-                }
+                // The end of the loop says whether that was all.
+                (Event::Limit, _) => {}
                 (Event::Reached, _) if self.loops.contains_key(&cpu.rip()) => {
                     let end_ps = driver_ps.min(horizon_ps.saturating_add(MOST_WORK_PS));
                     self.work(slot, &mut cpu, instruction_ps, end_ps);

@@ -148,7 +148,8 @@ impl<M: Memory> Board<M> {
         let (before, instructions) = (cpu.stand(), cpu.instructions());
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
-        self.fabric.begin(slot, &From { horizon_ps: u64::MAX, reach_ps: u64::MAX, ..*from });
+        self.fabric
+            .begin(slot, &From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from });
         self.fabric.begin_trial(past);
         let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + MOST_INSTRUCTIONS);
         let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
