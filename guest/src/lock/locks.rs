@@ -68,7 +68,7 @@ lock! {
 }
 
 lock! {
-    "060" "unfair-ticket", "ticket lock whose unlock frees it for everybody (2010)", LockFlags::NONE;
+    "060" "unfair-ticket", "ticket lock whose unlock frees it for any vCPU (2010)", LockFlags::NONE;
     native {
         UnfairTicket: haltkick_locks::UnfairTicket = haltkick_locks::UnfairTicket::new(), Guest = Guest,
         WORD: u32 = haltkick_hypercalls::WORD_UNFAIR_TICKET

@@ -77,7 +77,7 @@ fault_scheme!(
 );
 fault_scheme!(
     "415" "speculative-2018",
-    "the same beside the rwsem of Linux 4.16, for map and unmap and what is given up",
+    "the same beside the rwsem of Linux 4.16, for map, unmap and faults that are given up",
     Speculative2018,
     Speculative,
     Of2018

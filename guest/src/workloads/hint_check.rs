@@ -13,7 +13,7 @@ use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::workload;
 
 workload! {
-    "300" "hint-check", "every vCPU compares a neighbour's preempted flag with whether that one moves",
+    "300" "hint-check", "every vCPU compares a neighbour's preempted flag with whether that neighbour runs",
     WorkloadFlags::TAKES_NO_LOCK, [] => run
 }
 

@@ -15,7 +15,7 @@ use crate::work::random::Random;
 
 workload! {
     "020" "mixed",
-    "several locks (--locks), long sections (--long-hold), nested ones (--nested), fixed work (--work)",
+    "several locks (--locks), long sections (--long-hold), nested ones (--nested-one-in), fixed work (--work)",
     WorkloadFlags::NOTES_SECTIONS.with(WorkloadFlags::NOTES_WAITS).with(WorkloadFlags::IDEAL_IS_SERIAL), ["wait", "hold", "unlock"] => run
 }
 

@@ -22,7 +22,7 @@ use crate::observe::histogram::record_between;
 use crate::work::choice::Choices;
 
 workload! {
-    "120" "bounded-queue", "producers and consumers, who sleep while a queue of 16 is full or empty",
+    "120" "bounded-queue", "producers and consumers, which sleep while a queue of 16 is full or empty",
     WorkloadFlags::NOTES_SECTIONS, ["wait", "hold", "unlock", "transit"] => run
 }
 

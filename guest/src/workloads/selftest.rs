@@ -67,7 +67,7 @@ workload! {
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::TAKES_NO_LOCK), [] => stack
 }
 workload! {
-    "375" "selftest-lost-kick", "all kicks get lost, and with them whoever sleeps: needs --pv on",
+    "375" "selftest-lost-kick", "all kicks get lost, so that no sleeper wakes: needs --pv on",
     WorkloadFlags::IS_SELFTEST.with(WorkloadFlags::NEEDS_PARAVIRT), [] => lost_kick
 }
 
