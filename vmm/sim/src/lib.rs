@@ -1,28 +1,17 @@
-//! The CPU of a simulated machine.
+//! The CPU of a simulated machine, and machines of many.
+//!
+//! Its rooms, from the ground up: `cpu` interprets instructions; `machine` says where CPUs are and what everything costs;
+//! `lines` are the cache lines that move between them; `board` has CPUs that share memory, in virtual time.
 #![warn(missing_docs)]
 
 pub mod board;
-mod bus;
-mod code;
 mod cpu;
-mod decode;
-mod event;
-mod faults;
-mod flags;
 pub mod lines;
 pub mod machine;
-mod memory;
-mod op;
-mod operations;
-mod paging;
-mod ram;
-mod run;
-mod tlb;
-mod work_loop;
 
-pub use bus::{Access, Bus, Fence, LINE, Moment, Verdict};
-pub use code::Code;
-pub use cpu::{CS, Cpu, General, Registers, SS, System, Table};
-pub use decode::covers;
-pub use event::{Event, Fault};
-pub use ram::Ram;
+pub use cpu::bus::{Access, Bus, Fence, LINE, Moment, Verdict};
+pub use cpu::code::Code;
+pub use cpu::decode::covers;
+pub use cpu::event::{Event, Fault};
+pub use cpu::ram::Ram;
+pub use cpu::state::{CS, Cpu, General, Registers, SS, System, Table};

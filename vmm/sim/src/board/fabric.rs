@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::Machine;
-use crate::{Access, Bus, Fence, Moment, Verdict};
 
 use super::Memory;
 use super::buffer::{Buffer, Store};

@@ -1,6 +1,6 @@
 //! What the board needs of the memory of a guest.
 
-use crate::Ram;
+use crate::cpu::ram::Ram;
 
 /// Guest memory, as the CPUs of a board read and write it.
 pub trait Memory {

@@ -30,12 +30,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use crate::cpu::code::Code;
+use crate::cpu::event::Event;
+use crate::cpu::state::Cpu;
 use crate::lines::{LINE_BYTES, Need, Requested};
 use crate::machine::Machine;
-use crate::work_loop::ROUND;
-use crate::{Code, Cpu, Event};
+use crate::machine::work_loop::ROUND;
 
-pub use crate::work_loop::WorkLoop;
+pub use crate::machine::work_loop::WorkLoop;
 use fabric::{Fabric, From, Why};
 pub use memory::Memory;
 use slot::Slot;

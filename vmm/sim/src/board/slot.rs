@@ -1,6 +1,6 @@
 //! One CPU of the machine: what runs on it, and what it waits for.
 
-use crate::Cpu;
+use crate::cpu::state::Cpu;
 
 use super::spin::{Last, Parked};
 use super::state::State;

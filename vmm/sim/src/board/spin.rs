@@ -7,8 +7,8 @@
 //! before, that end alike show that the difference dies within a round: rounds depend on the clock alone. Then the first
 //! round that leaves the loop is found by bisection, as a loop that waits for a time leaves it for good.
 
-use crate::cpu::Stand;
-use crate::{Cpu, Event};
+use crate::cpu::event::Event;
+use crate::cpu::state::{Cpu, Stand};
 
 use super::fabric::{From, Why};
 use super::state::State;

@@ -9,12 +9,13 @@ mod file;
 pub mod fuzzed;
 mod presets;
 mod topology;
+pub(crate) mod work_loop;
 
 pub use file::MachineError;
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
 
-use crate::work_loop::ROUND;
+use work_loop::ROUND;
 
 /// Picoseconds in a nanosecond.
 pub const PS_PER_NS: u64 = 1000;

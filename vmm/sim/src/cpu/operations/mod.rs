@@ -10,9 +10,9 @@ pub(crate) mod multiply;
 pub(crate) mod shifts;
 pub(crate) mod strings;
 
-use crate::bus::Bus;
-use crate::cpu::Cpu;
-use crate::op::{Left, Op};
+use crate::cpu::bus::Bus;
+use crate::cpu::op::{Left, Op};
+use crate::cpu::state::Cpu;
 
 /// Where an operand is read from.
 pub(crate) trait Source {
@@ -53,7 +53,7 @@ impl Source for Memory {
 impl Source for Immediate {
     #[inline(always)]
     fn read<B: Bus, const W: u32>(_: &mut Cpu, _: &mut B, op: &Op<B>) -> Result<u64, Left> {
-        Ok(op.immediate as u64 & crate::flags::mask(W))
+        Ok(op.immediate as u64 & crate::cpu::flags::mask(W))
     }
 }
 

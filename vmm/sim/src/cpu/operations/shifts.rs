@@ -1,10 +1,10 @@
 //! Shifts and rotations. A count of zero, after its mask, changes no flag.
 
 use super::{Source, Target};
-use crate::bus::Bus;
-use crate::cpu::{Cpu, RCX};
-use crate::flags::{Flags, mask, signed};
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::flags::{Flags, mask, signed};
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::{Cpu, RCX};
 
 /// A shift or rotation by `count`, which is not zero.
 pub(crate) trait Shift {
@@ -108,7 +108,7 @@ pub(crate) struct Cl;
 
 impl Source for Cl {
     #[inline(always)]
-    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Result<u64, crate::op::Left> {
+    fn read<B: Bus, const W: u32>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Result<u64, crate::cpu::op::Left> {
         Ok(cpu.get::<8>(RCX))
     }
 }

@@ -1,11 +1,11 @@
 //! Exceptions and interrupts, on their way through the IDT (Intel SDM vol. 3, 6.14).
 
-use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::cpu::{CS, Cpu, Out, RSP, SS};
-use crate::event::{Event, Fault};
-use crate::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
-use crate::paging::{Intent, NoTranslation};
-use crate::tlb::PAGE;
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::event::{Event, Fault};
+use crate::cpu::flags::{INTERRUPTS, NESTED, RESUME, TRAP};
+use crate::cpu::paging::{Intent, NoTranslation};
+use crate::cpu::state::{CS, Cpu, Out, RSP, SS};
+use crate::cpu::tlb::PAGE;
 
 /// Who caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

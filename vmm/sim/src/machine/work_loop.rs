@@ -9,7 +9,7 @@
 //! A board recognises these instructions, and when a CPU comes to them it moves time on and sets both registers, instead of
 //! executing round after round.
 
-use crate::General;
+use crate::cpu::state::General;
 
 const REGISTERS: [General; 16] = [
     General::Rax,

@@ -37,7 +37,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug)]
 struct FetchEntry {
     number: u64,
-    /// Index in [`Code`](crate::code::Code)'s pages.
+    /// Index in [`Code`](crate::cpu::code::Code)'s pages.
     page: u32,
     inside: u32,
 }

@@ -1,10 +1,10 @@
 //! String instructions. A repeated one goes on until its count is zero; each element is complete before the next, so that
 //! a fault or a stop leaves registers from which it resumes.
 
-use crate::bus::Bus;
-use crate::cpu::{Cpu, RAX, RCX, RDI, RSI};
-use crate::flags::BACKWARD;
-use crate::op::{Flow, Left, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::flags::BACKWARD;
+use crate::cpu::op::{Flow, Left, Op, Outcome};
+use crate::cpu::state::{Cpu, RAX, RCX, RDI, RSI};
 
 /// One element.
 pub(crate) trait Element {

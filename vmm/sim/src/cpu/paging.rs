@@ -1,8 +1,8 @@
 //! Page tables in guest memory: four levels, pages of 4 KiB, 2 MiB and 1 GiB (Intel SDM vol. 3, 4.5).
 
-use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::cpu::Cpu;
-use crate::event::Fault;
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::event::Fault;
+use crate::cpu::state::Cpu;
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;

@@ -1,10 +1,10 @@
 //! Moves, the stack, exchanges, conversions.
 
 use super::{Source, Target};
-use crate::bus::Bus;
-use crate::cpu::{Cpu, RAX, RBP, RDX, RSP};
-use crate::flags::{self, signed};
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::flags::{self, signed};
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::{Cpu, RAX, RBP, RDX, RSP};
 
 /// A register gets a value.
 pub(crate) fn move_to_register<B: Bus, S: Source, const W: u32>(
@@ -101,7 +101,7 @@ pub(crate) fn push_value<B: Bus, const W: u32>(
     bus: &mut B,
     op: &Op<B>,
     value: u64,
-) -> Result<(), crate::op::Left> {
+) -> Result<(), crate::cpu::op::Left> {
     let top = cpu.get::<64>(RSP).wrapping_sub(u64::from(W / 8));
     cpu.store::<B, W>(bus, op, top, value)?;
     cpu.put::<64>(RSP, top);
@@ -217,7 +217,7 @@ pub(crate) fn flags_from_ah<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outc
 /// LAHF.
 pub(crate) fn flags_to_ah<B: Bus>(cpu: &mut Cpu, _: &mut B, _: &Op<B>) -> Outcome {
     let value = cpu.flags.get() & 0xff;
-    cpu.put::<8>(RAX | crate::cpu::slot::HIGH_BYTE, value);
+    cpu.put::<8>(RAX | crate::cpu::state::slot::HIGH_BYTE, value);
     Ok(Flow::Next)
 }
 

@@ -2,9 +2,9 @@
 
 use super::Source;
 use super::data::push_value;
-use crate::bus::Bus;
-use crate::cpu::{Cpu, RCX, RSP};
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::{Cpu, RCX, RSP};
 
 /// A branch to [`Op::immediate`] that is taken.
 #[inline(always)]

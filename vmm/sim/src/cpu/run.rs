@@ -1,13 +1,13 @@
 //! A CPU runs: block after block, until the driver has something to do.
 
-use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::code::{Block, Code};
-use crate::cpu::{Cpu, Nmi, Out};
-use crate::event::{Event, Fault};
-use crate::faults::{Cause, Undelivered};
-use crate::op::{Flow, Left};
-use crate::paging::NoTranslation;
-use crate::tlb::PAGE;
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::code::{Block, Code};
+use crate::cpu::event::{Event, Fault};
+use crate::cpu::faults::{Cause, Undelivered};
+use crate::cpu::op::{Flow, Left};
+use crate::cpu::paging::NoTranslation;
+use crate::cpu::state::{Cpu, Nmi, Out};
+use crate::cpu::tlb::PAGE;
 
 /// The vector of a non-maskable interrupt.
 const NMI: u8 = 2;

@@ -1,8 +1,9 @@
 //! The state of one CPU: plain data.
 
-use crate::event::{Event, Fault};
-use crate::flags::Flags;
-use crate::tlb::Tlb;
+use crate::cpu::bus::Access;
+use crate::cpu::event::{Event, Fault};
+use crate::cpu::flags::Flags;
+use crate::cpu::tlb::Tlb;
 
 /// What lies behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
 pub(crate) mod slot {
@@ -127,7 +128,7 @@ pub struct Cpu {
     pub(crate) passes: bool,
     /// The width, in bytes, of the IN that the driver owes an answer to.
     pub(crate) awaits: u8,
-    /// [`Code::generation`](crate::code::Code) that its translations for stores know of.
+    /// [`Code::generation`](crate::cpu::code::Code) that its translations for stores know of.
     pub(crate) knows_code: u64,
     pub(crate) nmi: Nmi,
 }
@@ -162,7 +163,7 @@ pub(crate) enum Out {
     /// No translation is cached.
     Fill {
         address: u64,
-        access: crate::Access,
+        access: Access,
     },
     /// The instruction is still to come.
     Fault(Fault),
@@ -291,7 +292,7 @@ impl Cpu {
     /// Whether a maskable interrupt may be delivered now.
     #[must_use]
     pub fn interruptible(&self) -> bool {
-        self.flags.system & crate::flags::INTERRUPTS != 0 && !self.shadow
+        self.flags.system & crate::cpu::flags::INTERRUPTS != 0 && !self.shadow
     }
 
     /// Executes the next instruction although its address is watched: see [`Code::watch`](crate::Code::watch).
@@ -337,7 +338,7 @@ impl Cpu {
         let value = self.file[usize::from(register & 31)];
         match W {
             8 => value >> ((register & slot::HIGH_BYTE) >> 2) & 0xff,
-            _ => value & crate::flags::mask(W),
+            _ => value & crate::cpu::flags::mask(W),
         }
     }
 

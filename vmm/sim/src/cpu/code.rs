@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bus::{Bus, LINE};
-use crate::cpu::Cpu;
-use crate::op::Op;
-use crate::tlb::PAGE;
+use crate::cpu::bus::{Bus, LINE};
+use crate::cpu::op::Op;
+use crate::cpu::state::Cpu;
+use crate::cpu::tlb::PAGE;
 
 /// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;

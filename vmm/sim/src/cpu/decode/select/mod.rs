@@ -10,11 +10,11 @@ mod strings;
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::operands::{self, Form};
-use crate::bus::Bus;
-use crate::cpu::slot;
-use crate::flags;
-use crate::op::{Address, Op, Run};
-use crate::operations::machine;
+use crate::cpu::bus::Bus;
+use crate::cpu::flags;
+use crate::cpu::op::{Address, Op, Run};
+use crate::cpu::operations::machine;
+use crate::cpu::state::slot;
 
 pub(super) fn not_covered<B: Bus>() -> Op<B> {
     plain(machine::not_covered)

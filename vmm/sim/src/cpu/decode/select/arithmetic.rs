@@ -3,12 +3,12 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::forms::{of_source, sized, wide};
-use crate::bus::Bus;
-use crate::decode::operands::Form;
-use crate::decode::operands::Place::{Immediate, Memory, Register as InRegister};
-use crate::op::Run;
-use crate::operations::{First, Immediate as AsImmediate, Memory as InMemory, Place as At, Second};
-use crate::operations::{arithmetic as a, multiply, shifts};
+use crate::cpu::bus::Bus;
+use crate::cpu::decode::operands::Form;
+use crate::cpu::decode::operands::Place::{Immediate, Memory, Register as InRegister};
+use crate::cpu::op::Run;
+use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Place as At, Second};
+use crate::cpu::operations::{arithmetic as a, multiply, shifts};
 
 /// SHLD and SHRD.
 macro_rules! shift_double {

@@ -1,10 +1,10 @@
 //! Single bits, searches for bits, changes of order.
 
 use super::{Source, change_at};
-use crate::bus::Bus;
-use crate::cpu::Cpu;
-use crate::flags::{mask, signed};
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::flags::{mask, signed};
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::Cpu;
 
 /// BT, BTS, BTR, BTC.
 pub(crate) trait BitChange {

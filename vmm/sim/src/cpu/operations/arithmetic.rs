@@ -1,10 +1,10 @@
 //! Addition, subtraction, comparison, bitwise operations.
 
 use super::{Source, Target};
-use crate::bus::Bus;
-use crate::cpu::{Cpu, RAX};
-use crate::flags::Flags;
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::flags::Flags;
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::{Cpu, RAX};
 
 /// An operation on two operands.
 pub(crate) trait Binary {

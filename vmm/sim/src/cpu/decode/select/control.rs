@@ -3,13 +3,13 @@
 use iced_x86::{Code, Instruction, Mnemonic};
 
 use super::forms::sized;
-use crate::bus::Bus;
-use crate::decode::operands::Place::Immediate;
-use crate::decode::operands::Place::Register as InRegister;
-use crate::decode::operands::{self, Form};
-use crate::op::Run;
-use crate::operations::{First, Immediate as AsImmediate, Memory as InMemory, Second};
-use crate::operations::{branches, data, machine};
+use crate::cpu::bus::Bus;
+use crate::cpu::decode::operands::Place::Immediate;
+use crate::cpu::decode::operands::Place::Register as InRegister;
+use crate::cpu::decode::operands::{self, Form};
+use crate::cpu::op::Run;
+use crate::cpu::operations::{First, Immediate as AsImmediate, Memory as InMemory, Second};
+use crate::cpu::operations::{branches, data, machine};
 
 pub(super) fn flow<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let in_register = form.first == InRegister;

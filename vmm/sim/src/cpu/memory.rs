@@ -6,12 +6,12 @@
 //!                      v instruction begins anew
 //! ```
 
-use crate::bus::{Access, Bus, LINE, Moment, Verdict};
-use crate::cpu::{Cpu, Out};
-use crate::op::{Left, Op};
-use crate::tlb::{PAGE, PAGE_BITS};
+use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
+use crate::cpu::op::{Left, Op};
+use crate::cpu::state::{Cpu, Out};
+use crate::cpu::tlb::{PAGE, PAGE_BITS};
 
-/// In what [`Cpu::place`] returns: the operand goes on in the page at [`Tlb::second`](crate::tlb::Tlb).
+/// In what [`Cpu::place`] returns: the operand goes on in the page at [`Tlb::second`](crate::cpu::tlb::Tlb).
 const CROSSES: u64 = 1 << 63;
 
 impl Cpu {

@@ -3,11 +3,11 @@
 use iced_x86::{Instruction, Mnemonic};
 
 use super::forms::wide;
-use crate::bus::Bus;
-use crate::decode::operands::Form;
-use crate::decode::operands::Place::{Immediate, Memory, Register as InRegister};
-use crate::op::Run;
-use crate::operations::{Immediate as AsImmediate, Memory as InMemory, Second, bits};
+use crate::cpu::bus::Bus;
+use crate::cpu::decode::operands::Form;
+use crate::cpu::decode::operands::Place::{Immediate, Memory, Register as InRegister};
+use crate::cpu::op::Run;
+use crate::cpu::operations::{Immediate as AsImmediate, Memory as InMemory, Second, bits};
 
 pub(super) fn bit_operations<B: Bus>(instruction: &Instruction, form: &Form) -> Option<Run<B>> {
     let in_memory = form.second == Memory;

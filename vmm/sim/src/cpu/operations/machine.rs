@@ -1,11 +1,11 @@
 //! What concerns the machine: time, fences, ports, and what needs a privilege.
 
 use super::Source;
-use crate::bus::{Bus, Fence, Verdict};
-use crate::cpu::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
-use crate::event::{Event, Fault};
-use crate::flags::{BACKWARD, INTERRUPTS};
-use crate::op::{Flow, Left, Op, Outcome};
+use crate::cpu::bus::{Bus, Fence, Verdict};
+use crate::cpu::event::{Event, Fault};
+use crate::cpu::flags::{BACKWARD, INTERRUPTS};
+use crate::cpu::op::{Flow, Left, Op, Outcome};
+use crate::cpu::state::{Cpu, Out, RAX, RBX, RCX, RDX, RSI, RSP, Table, slot};
 
 const TIME_STAMP_DISABLE: u64 = 1 << 2;
 
@@ -337,8 +337,8 @@ pub(crate) fn interrupt_return<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -
         return Err(cpu.leave(Out::Fault(Fault::protection(code as u32 & !3 & 0xffff))));
     }
     cpu.set_flags_from_code(rflags);
-    cpu.system.selectors[crate::cpu::CS] = code as u16;
-    cpu.system.selectors[crate::cpu::SS] = stack as u16;
+    cpu.system.selectors[crate::cpu::state::CS] = code as u16;
+    cpu.system.selectors[crate::cpu::state::SS] = stack as u16;
     cpu.ring = ring;
     cpu.rip = rip;
     cpu.put::<64>(RSP, rsp);

@@ -1,11 +1,11 @@
 //! Multiplication and division.
 
 use super::Source;
-use crate::bus::Bus;
-use crate::cpu::{Cpu, Out, RAX, RDX, slot};
-use crate::event::Fault;
-use crate::flags::{mask, signed};
-use crate::op::{Flow, Op, Outcome};
+use crate::cpu::bus::Bus;
+use crate::cpu::event::Fault;
+use crate::cpu::flags::{mask, signed};
+use crate::cpu::op::{Flow, Op, Outcome};
+use crate::cpu::state::{Cpu, Out, RAX, RDX, slot};
 
 /// Of 8 bits the upper half lies in AH, else in DX, EDX or RDX.
 #[inline(always)]

@@ -5,12 +5,12 @@ mod select;
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
-use crate::bus::Bus;
-use crate::code::{BLOCK_OPS, Block, Code};
-use crate::cpu::Cpu;
-use crate::op::{Left, Op};
-use crate::paging::Intent;
-use crate::tlb::PAGE;
+use crate::cpu::bus::Bus;
+use crate::cpu::code::{BLOCK_OPS, Block, Code};
+use crate::cpu::op::{Left, Op};
+use crate::cpu::paging::Intent;
+use crate::cpu::state::Cpu;
+use crate::cpu::tlb::PAGE;
 
 /// Bytes of the longest instruction.
 const LONGEST: usize = 15;

@@ -2,8 +2,8 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
-use crate::cpu::slot;
-use crate::op::Address;
+use crate::cpu::op::Address;
+use crate::cpu::state::slot;
 
 /// Where an operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

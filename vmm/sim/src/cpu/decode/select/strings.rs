@@ -2,9 +2,9 @@
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-use crate::bus::Bus;
-use crate::op::Run;
-use crate::operations::{machine, strings};
+use crate::cpu::bus::Bus;
+use crate::cpu::op::Run;
+use crate::cpu::operations::{machine, strings};
 
 /// A string instruction by its prefix.
 macro_rules! repeated {

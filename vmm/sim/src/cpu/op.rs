@@ -1,6 +1,6 @@
 //! One decoded instruction: a function and what it works on.
 
-use crate::cpu::{Cpu, slot};
+use crate::cpu::state::{Cpu, slot};
 
 /// The function that carries out an operation.
 pub(crate) type Run<B> = fn(&mut Cpu, &mut B, &Op<B>) -> Outcome;

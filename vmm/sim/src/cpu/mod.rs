@@ -1,0 +1,24 @@
+//! One CPU: its state, the instructions that it executes, and how it comes to its memory.
+//!
+//! ```text
+//!  run ─> code: the block where the CPU stands ── not known yet ─> decode: from bytes to operations
+//!    │
+//!    └─> op: each operation in turn, a function of `operations` ─> memory ─> tlb ── not cached ─> paging
+//!                                                                    │
+//!                                                                    └─> Bus: whoever drives the CPU grants lines
+//! ```
+
+pub(crate) mod bus;
+pub(crate) mod code;
+pub(crate) mod decode;
+pub(crate) mod event;
+mod faults;
+mod flags;
+mod memory;
+mod op;
+mod operations;
+mod paging;
+pub(crate) mod ram;
+mod run;
+pub(crate) mod state;
+mod tlb;
