@@ -341,7 +341,7 @@ fn hint(outcome: &Outcome, why: &mut Why) -> Option<HintErrors> {
     let error_rate = if compared > 0 {
         share(contradicted, compared).max(share(moved_while_marked, samples))
     } else {
-        share(moved_while_marked + still_while_unmarked, samples)
+        share(moved_while_marked.saturating_add(still_while_unmarked), samples)
     };
     Some(HintErrors { samples, moved_while_marked, still_while_unmarked, compared, contradicted, error_rate })
 }
@@ -421,6 +421,16 @@ mod tests {
         let mut why = Why::default();
         let vcpus: Vec<_> = acquisitions.iter().map(of).collect();
         (fairness(&vcpus, &mut why).jain, why)
+    }
+
+    #[test]
+    fn a_guest_that_has_seen_more_than_there_are_numbers_has_a_record() {
+        let mut outcome = crate::measure::synthetic::outcome_of(&RunConfig::default(), 1e6, 1 << 20);
+        let most = u64::MAX;
+        outcome.hint =
+            Some(HintCheck { moved_while_marked: most, still_while_unmarked: most, ..HintCheck::default() });
+        let hint = hint(&outcome, &mut Why::default()).expect("it has looked");
+        assert!(hint.error_rate.is_finite());
     }
 
     #[test]

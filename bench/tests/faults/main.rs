@@ -84,6 +84,7 @@ impl Tried {
             launched += 1;
             had_an_effect += u32::from(disturbed.code() != whole.code());
             if let Err(complaint) = judge::disturbed(&disturbed, &directory, self.writes, fault) {
+                println!("{fault}: {complaint}");
                 complaints.push(format!("{fault}: {complaint}"));
             }
         }

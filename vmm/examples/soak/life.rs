@@ -60,7 +60,7 @@ impl Report {
 pub(crate) fn live(kind: Kind, first: u64) -> ExitCode {
     let image = Image::embedded();
     for number in first.. {
-        let report = run(kind, number, &image);
+        let report = run(number, &Case::new(kind, number, &image), &image, |_| ());
         if writeln!(std::io::stdout(), "{}", report.line()).is_err() {
             break;
         }
@@ -71,18 +71,27 @@ pub(crate) fn live(kind: Kind, first: u64) -> ExitCode {
 /// One run, for a look at it.
 pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     let image = Image::embedded();
-    println!("{:#?}", Case::new(kind, number, &image).config);
-    let report = run(kind, number, &image);
+    let case = Case::new(kind, number, &image);
+    println!("{:#?}", case.config);
+    let report = run(number, &case, &image, |ended| {
+        for guest in ended {
+            println!("{}: {}", guest.name, how_it_ended(&guest.result));
+            guest.readings.explanation.iter().for_each(|explanation| println!("{explanation}"));
+        }
+    });
     println!("{report:#?}");
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(kind: Kind, number: u64, image: &Image) -> Report {
-    let Case { group, config } = Case::new(kind, number, image);
-    let mut report = Report { number, group, ..Report::default() };
-    match run_guests(&config, image, &AtomicBool::new(false), &Instruments::default()) {
+/// One run; `see` sees how the guests ended.
+fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Report {
+    let mut report = Report { number, group: case.group.clone(), ..Report::default() };
+    match run_guests(&case.config, image, &AtomicBool::new(false), &Instruments::default()) {
         Err(error) => report.wrong = format!("no run: {error}"),
-        Ok(ended) => look(&config, ended, &mut report),
+        Ok(ended) => {
+            see(&ended);
+            look(&case.config, ended, &mut report);
+        }
     }
     (report.rss_kib, report.descriptors) = (rss_kib(), descriptors());
     report
