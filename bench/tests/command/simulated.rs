@@ -22,7 +22,7 @@ trials![
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
     only_simulated_cells_run_at_the_same_time,
-    an_interrupted_simulation_keeps_its_records_and_is_completed_in_parallel,
+    an_interrupted_simulation_keeps_the_records_that_come_first,
 ];
 
 /// A run of a millisecond on four pCPUs.
@@ -262,12 +262,11 @@ fn only_simulated_cells_run_at_the_same_time() {
     refusal(&["bench", &experiment, "--jobs", "0", "--output", output]);
 }
 
-fn an_interrupted_simulation_keeps_its_records_and_is_completed_in_parallel() {
-    let never = twice("never-interrupted", &["--blocks", "12", "--jobs", "1"]);
-    let whole = written(&never);
+fn an_interrupted_simulation_keeps_the_records_that_come_first() {
+    let whole = written(&twice("never-interrupted", &["--jobs", "1"]));
     let (experiment, results) = twice_in("interrupted-simulation");
     let directory = results.to_str().unwrap();
-    let child = command(&["bench", &experiment, "--blocks", "12", "--jobs", "3", "--output", directory])
+    let child = command(&["bench", &experiment, "--blocks", "1000", "--jobs", "3", "--output", directory])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -279,8 +278,10 @@ fn an_interrupted_simulation_keeps_its_records_and_is_completed_in_parallel() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 130, "{}", stderr(&output));
     let kept = written(&results);
-    assert!((2..whole.len()).contains(&kept.len()), "{} records", kept.len());
-    assert_eq!(kept, whole[..kept.len()], "what is kept is what comes first");
-    bench(&["--resume", directory, "--jobs", "2"]);
-    assert_eq!(findings(&results), findings(&never));
+    assert!((2..3000).contains(&kept.len()), "{} records", kept.len());
+    for (index, record) in kept.iter().enumerate() {
+        assert_eq!(record["place"]["order_index"], index, "none is left out");
+    }
+    let common = kept.len().min(whole.len());
+    assert_eq!(kept[..common], whole[..common]);
 }
