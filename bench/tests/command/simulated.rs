@@ -18,6 +18,7 @@ trials![
     two_runs_with_one_seed_write_one_record,
     a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint,
     what_no_simulated_machine_can_do_is_refused,
+    two_guests_on_one_machine_leave_a_record_each,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
     an_arm_differs_from_itself_by_nothing,
     any_number_of_cells_at_a_time_write_the_same_records,
@@ -136,11 +137,36 @@ fn what_no_simulated_machine_can_do_is_refused() {
         (&["--sched", "host"][..], "there is no model of the host's scheduler"),
         (&["--pv-backend", "kvm"], "put to sleep by the VMM"),
         (&["--cpus", "0-16"], "CPU 16"),
-        (&["--vm", "name=a", "--vm", "name=b"], "several guests"),
     ] {
         let message = run(arguments);
         assert!(message.contains(reason), "{arguments:?}: {message}");
     }
+}
+
+fn two_guests_on_one_machine_leave_a_record_each() {
+    let pair = ["--machine", "nehalem-2s", "--vm", "name=a,lock=tas", "--vm", "name=b,lock=qspinlock,pv=on"];
+    let run = || {
+        let output = haltkick(&[&SHORT, &pair[..], &["--format", "json"]].concat());
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+        let lines = stdout(&output);
+        lines.lines().map(|line| serde_json::from_str(line).expect("a record")).collect::<Vec<Value>>()
+    };
+    let records = run();
+    assert_eq!(records.len(), 2);
+    for (record, (name, lock)) in records.iter().zip([("a", "tas"), ("b", "qspinlock")]) {
+        assert_valid("run", record);
+        let config = &record["config"];
+        assert_eq!((&config["guest"], &config["lock"]), (&json!(name), &json!(lock)));
+        assert!(config["machine"].as_str().is_some_and(|machine| machine.contains("nehalem-2s")), "{config}");
+        assert_eq!(
+            (&record["trusted"], &record["totals"]["lost_updates"]),
+            (&json!(true), &json!(0)),
+            "{name}"
+        );
+        assert_eq!(nulls_without_reason(record), Vec::<String>::new());
+    }
+    let again = run();
+    assert!(records.iter().zip(&again).all(|(one, other)| one["per_vcpu"] == other["per_vcpu"]));
 }
 
 const TWICE: &str = r#"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use haltkick_sim::board::{Board, Happening, What, WorkLoop};
 use haltkick_sim::machine::{Machine, presets};
-use haltkick_sim::{Cpu, Event, General, Ram, Registers};
+use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
 
 /// Where programs lie in the machine, and a page of data.
 const CODE: u64 = 0x1000;
@@ -101,26 +101,40 @@ struct Bench {
 
 impl Bench {
     fn new(name: &str, code: &[u8]) -> Self {
+        Self::of_guests(1, name, code)
+    }
+
+    /// A machine with the memories of so many guests, which are alike.
+    fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
         let machine = Arc::new(presets().iter().find(|preset| preset.name == name).unwrap().machine());
-        let mut ram = Ram::new(BYTES);
-        ram.bytes_mut()[CODE as usize..][..code.len()].copy_from_slice(code);
-        // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
-        for (table, entry) in [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
-        {
-            ram.store(TABLES + table, 8, entry);
+        let mut ram = Ram::new(BYTES * guests);
+        for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
+            ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
+            // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
+            for (table, entry) in
+                [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
+            {
+                ram.store(start + TABLES + table, 8, entry);
+            }
         }
         let loops = WorkLoop::find_all(code, CODE);
         Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
     }
 
     fn start(&mut self, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_of_guest(0, slot, rip, rdi, rsi);
+    }
+
+    fn start_of_guest(&mut self, guest: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
         let mut registers = Registers { rip, rflags: 2, ..Registers::default() };
         registers.general[General::Rdi as usize] = rdi;
         registers.general[General::Rsi as usize] = rsi;
         registers.general[General::R8 as usize] = 3;
         let system = &mut registers.system;
         (system.cr0, system.cr3, system.cr4, system.efer) = (0x8000_0001, TABLES, 0x20, 0x500);
-        self.board.put(slot, Box::new(Cpu::new(slot, &registers)), 0);
+        let mut cpu = Box::new(Cpu::new(slot, &registers));
+        cpu.set_partition(Partition { start: guest * BYTES as u64, bytes: BYTES as u64 });
+        self.board.put(slot, cpu, 0);
     }
 
     /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
@@ -156,6 +170,26 @@ fn atomic_additions_of_many_cpus_all_count_and_take_what_their_line_takes() {
     let last_ps = ends.iter().map(|end| end.1).max().unwrap();
     let each_ns = last_ps as f64 / 1000.0 / (EACH * u64::from(cpus)) as f64;
     assert!((20.0..26.0).contains(&each_ns), "{each_ns} ns between two additions");
+}
+
+#[test]
+fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
+    const EACH: u64 = 100;
+    let mut alone = Bench::new("skylake-8s", add());
+    alone.start(0, CODE, DATA, EACH);
+    let expected = alone.finish(1)[0];
+    let mut both = Bench::of_guests(2, "skylake-8s", add());
+    [0, 1].into_iter().for_each(|guest| both.start_of_guest(guest, guest as u32, CODE, DATA, EACH));
+    let ends = both.finish(2);
+    for (guest, end) in ends.iter().enumerate() {
+        assert_eq!((end.1, end.3), (expected.1, expected.3), "guest {guest} waited for the other one");
+        assert_eq!(both.word(guest as u64 * BYTES as u64 + DATA), EACH);
+    }
+    // Behind the first one's memory lies the second one's.
+    let mut outside = Bench::of_guests(2, "skylake-8s", add());
+    outside.start_of_guest(0, 0, CODE, BYTES as u64 + DATA, EACH);
+    outside.finish(1);
+    assert_eq!(outside.word(BYTES as u64 + DATA), 0, "it wrote into another guest's memory");
 }
 
 /// A waiter and one that works and then sets the flag, with parking and without.

@@ -272,10 +272,14 @@ impl Memory {
     }
 
     /// An address in each line that the VMM writes for vCPU `vcpu` when it takes it off a pCPU or gives it one.
-    pub(crate) fn host_lines(&self, vcpu: u32) -> [u64; 3] {
+    pub(crate) fn host_lines(&self, vcpu: u32) -> [u64; 2] {
         let area = self.area_address(vcpu).0;
-        let ready = CONTROL + offset_of!(Control, ready_vcpus) as u64;
-        [area + offset_of!(VcpuArea, steal) as u64, area + offset_of!(VcpuArea, host) as u64, ready]
+        [area + offset_of!(VcpuArea, steal) as u64, area + offset_of!(VcpuArea, host) as u64]
+    }
+
+    /// An address in the line that says how many vCPUs have no pCPU.
+    pub(crate) fn load_line(&self) -> u64 {
+        CONTROL + offset_of!(Control, ready_vcpus) as u64
     }
 
     /// An address in the line that says whether the window is open.

@@ -1,30 +1,53 @@
-//! A guest's memory, as the CPUs of a simulated machine read and write it.
+//! The memory of a simulated machine: that of its guests, one behind the other.
 #![expect(
     unsafe_code,
     reason = "every access of a simulated CPU comes here: checked once, and as fast as it can be"
 )]
 
-use haltkick_sim::board;
+use haltkick_sim::{Partition, board};
 
 use crate::guest::memory::Memory;
 
+/// Where the memory of each guest begins is a multiple of this, which is the size of its pages.
+const ALIGNMENT: u64 = 2 << 20;
+
 /// See the module. One thread at a time runs the CPUs and looks at what they share with the VMM.
-pub(crate) struct Ram<'a> {
-    memory: &'a Memory,
+pub(crate) struct Ram<'a>(Vec<Part<'a>>);
+
+/// The memory of one guest.
+struct Part<'a> {
+    partition: Partition,
     base: *mut u8,
+    /// What keeps the mapping alive.
+    _memory: &'a Memory,
 }
 
 impl<'a> Ram<'a> {
-    /// All of `memory`.
-    pub(crate) fn new(memory: &'a Memory) -> Self {
-        Self { memory, base: memory.host_base() }
+    /// All of `memories`, of which the first one begins at 0.
+    pub(crate) fn new(memories: impl IntoIterator<Item = &'a Memory>) -> Self {
+        let mut start = 0_u64;
+        let part = |memory: &'a Memory| {
+            let partition = Partition { start, bytes: memory.size() };
+            start = (start + partition.bytes).next_multiple_of(ALIGNMENT);
+            Part { partition, base: memory.host_base(), _memory: memory }
+        };
+        Self(memories.into_iter().map(part).collect())
     }
 
-    /// Where `bytes` at a physical address lie.
+    /// The part of each guest.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = Partition> {
+        self.0.iter().map(|part| part.partition)
+    }
+
+    /// Where `bytes` at a physical address lie. They are of one guest: between two there is a page's border.
+    #[inline]
     fn at(&self, physical: u64, bytes: usize) -> Option<*mut u8> {
-        let end = physical.checked_add(bytes as u64)?;
-        // SAFETY: within the mapping, which `memory` keeps alive.
-        (end <= self.memory.size()).then(|| unsafe { self.base.add(physical as usize) })
+        self.0.iter().find_map(|part| {
+            let offset = physical.wrapping_sub(part.partition.start);
+            let end = offset.checked_add(bytes as u64)?;
+            // SAFETY: within the mapping, which `_memory` keeps alive.
+            (end <= part.partition.bytes).then(|| unsafe { part.base.add(offset as usize) })
+        })
     }
 }
 
@@ -45,6 +68,6 @@ impl board::Memory for Ram<'_> {
     }
 
     fn len(&self) -> u64 {
-        self.memory.size()
+        self.0.last().map_or(0, |last| last.partition.start + last.partition.bytes)
     }
 }

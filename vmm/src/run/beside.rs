@@ -17,19 +17,20 @@ pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
             return usage(format!("two guests are called `{}`: give each a name of its own", config.name));
         }
     }
-    if first.engine != Engine::Kvm {
-        return usage("several guests need --engine kvm: the other engines run one".into());
+    if !matches!(first.engine, Engine::Kvm | Engine::Sim) {
+        return usage("several guests need --engine kvm or sim: the other engines run one".into());
     }
     if configs.iter().any(|config| config.deschedule.is_some()) {
         return usage("--deschedule goes with one guest only".into());
     }
     let of_run = |config: &RunConfig| {
         let RunConfig { engine, cpus, ring, sched, slice, warmup, window, share, .. } = config;
-        format!("{:?}", (engine, cpus, ring, sched, slice, warmup, window, share))
+        let machine = config.simulated.as_ref().map(|machine| &machine.text);
+        format!("{:?}", (engine, machine, cpus, ring, sched, slice, warmup, window, share))
     };
     if let Some(other) = others.iter().find(|other| of_run(other) != of_run(first)) {
         return usage(format!(
-            "guest `{}` and guest `{}` differ in what belongs to the run: pCPUs, scheduler, slice, share, ring, warm-up and window \
+            "guest `{}` and guest `{}` differ in what belongs to the run: machine, pCPUs, scheduler, slice, share, ring, warm-up and window \
              are the same for all",
             first.name, other.name
         ));

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_sim::Event;
 use haltkick_sim::board::{Board, Happening, What, WorkLoop};
 use haltkick_sim::machine::Machine;
+use haltkick_sim::{Event, Partition};
 
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
@@ -100,6 +100,8 @@ pub(crate) struct Simulated<'a> {
     machine: Arc<Machine>,
     /// Somebody wants the run to end. Time stands still from then on.
     stop: &'a AtomicBool,
+    /// Which part of the machine's memory each guest has.
+    partitions: Vec<Partition>,
     state: RefCell<State<'a>>,
 }
 
@@ -126,22 +128,28 @@ impl State<'_> {
 }
 
 impl<'a> Simulated<'a> {
-    /// Takes over the vCPUs of the guest that `guests` are, to be run as `rules` say on `cpus` of `machine`, whose costs scatter as
-    /// the seed says.
+    /// Takes over the vCPUs of each of `guests`, which are of one image, to be run as `rules` say on `cpus` of `machine`, whose costs
+    /// scatter as the seed says.
     pub(crate) fn new(
         rules: Rules,
         guests: &'a [GuestRun<'a>],
-        vcpus: Vec<Vec<Vcpu>>,
+        mut vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
         (machine, cpus, seed): (&Arc<Machine>, &[u32], u64),
         stop: &'a AtomicBool,
     ) -> Self {
+        let shared = || guests.iter().map(|guest| guest.shared.as_ref().expect("a guest of our own"));
+        let ram = Ram::new(shared().map(|shared| shared.memory));
+        let partitions: Vec<_> = ram.partitions().collect();
+        for (vcpus, partition) in vcpus.iter_mut().zip(&partitions) {
+            vcpus.iter_mut().for_each(|vcpu| vcpu.set_partition(*partition));
+        }
         let core = Core::new(rules, guests, vcpus, plan, NoBell);
-        let shared = guests[0].shared.as_ref().expect("a guest of our own");
-        let code = shared.image.segments.iter().filter(|segment| segment.executable);
+        let code = shared().take(1).flat_map(|shared| &shared.image.segments);
+        let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
-        let board = Board::new(Arc::clone(machine), Ram::new(shared.memory), &loops);
+        let board = Board::new(Arc::clone(machine), ram, &loops);
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
             let alarm = Alarm::default();
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
@@ -158,7 +166,7 @@ impl<'a> Simulated<'a> {
         let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
         crate::host::locks::lock(&core.queue).idle_runners = cpus.len();
-        Self { core, machine: Arc::clone(machine), stop, state: RefCell::new(state) }
+        Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
     }
 
     /// Lets this much time of the machine pass, or less if the run is to end.
@@ -242,9 +250,9 @@ impl<'a> Simulated<'a> {
 
     /// What the VMM writes for its guest is in no core's cache afterwards.
     fn tell_board(&self, state: &mut State<'a>) {
-        for guest in self.core.guests {
+        for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
             let Some(shared) = &guest.shared else { continue };
-            state.board.host_wrote(shared.memory.window_line());
+            state.board.host_wrote(partition.start + shared.memory.window_line());
         }
     }
 
@@ -294,21 +302,26 @@ impl<'a> Simulated<'a> {
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Some(mut cpu) = task.vcpu.take_simulated() {
-            if self.core.guests[0].shared.as_ref().is_some_and(|shared| shared.invalidations.take_pending(id))
-            {
+            if guest.shared.as_ref().is_some_and(|shared| shared.invalidations.take_pending(id)) {
                 cpu.raise_nmi();
             }
             state.board.put(slot.cpu, cpu, at_ps);
         }
-        Self::host_wrote(&mut state.board, guest, id);
+        self.host_wrote(&mut state.board, guest, id);
         slot.doing = Doing::Runs { task, began_ns };
         Self::arm(state, index);
     }
 
-    /// The VMM has written what it tells this vCPU.
-    fn host_wrote(board: &mut Board<Ram<'a>>, guest: &GuestRun<'_>, vcpu: u32) {
+    /// The VMM has written what it tells this vCPU, and to all guests how many are ready.
+    fn host_wrote(&self, board: &mut Board<Ram<'a>>, guest: &GuestRun<'_>, vcpu: u32) {
         if let Some(shared) = &guest.shared {
-            shared.memory.host_lines(vcpu).into_iter().for_each(|address| board.host_wrote(address));
+            let start = self.partitions[guest.index].start;
+            shared.memory.host_lines(vcpu).into_iter().for_each(|address| board.host_wrote(start + address));
+        }
+        for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
+            if let Some(shared) = &guest.shared {
+                board.host_wrote(partition.start + shared.memory.load_line());
+            }
         }
     }
 
@@ -358,14 +371,14 @@ impl<'a> Simulated<'a> {
             && woken < guest.vcpus
         {
             // It is ready now, and says so.
-            Self::host_wrote(&mut state.board, guest, woken);
+            self.host_wrote(&mut state.board, guest, woken);
         }
         let slot = &mut state.slots[index];
         match turn {
             None => {
                 slot.doing = Doing::Runs { task, began_ns };
                 slot.pcpu.observer.enters(|| at_ps / PS);
-                Self::host_wrote(&mut state.board, guest, id);
+                self.host_wrote(&mut state.board, guest, id);
                 state.board.resume(happening.cpu, at_ps);
                 Self::arm(state, index);
             }
@@ -373,7 +386,7 @@ impl<'a> Simulated<'a> {
                 state.busy_ps += at_ps.saturating_sub(began_ns * PS);
                 task.vcpu.put_simulated(state.board.take(happening.cpu));
                 let next = self.core.end_turn(task, &mut slot.pcpu, turn, began_ns);
-                Self::host_wrote(&mut state.board, guest, id);
+                self.host_wrote(&mut state.board, guest, id);
                 self.changes(state, index, next, at_ps);
             }
         }
@@ -430,13 +443,14 @@ impl<'a> Simulated<'a> {
         let Some(shared) = &task.guest.shared else { return };
         for slot in &state.slots {
             if let Doing::Runs { task: other, .. } = &slot.doing
+                && other.guest.index == task.guest.index
                 && shared.invalidations.take_pending(other.vcpu.id)
             {
                 // The host's interrupt takes the vCPU out of its guest, and it comes back with the NMI.
                 state.board.raise_nmi(slot.cpu, self.machine.costs.guest.exit_ps);
             }
         }
-        (0..task.guest.vcpus).for_each(|vcpu| Self::host_wrote(&mut state.board, task.guest, vcpu));
+        (0..task.guest.vcpus).for_each(|vcpu| self.host_wrote(&mut state.board, task.guest, vcpu));
     }
 
     /// What an event of the interpreter is to the VMM, and what it costs beyond an exit.

@@ -18,6 +18,7 @@ mod memory;
 mod op;
 mod operations;
 mod paging;
+pub(crate) mod partition;
 pub(crate) mod ram;
 mod run;
 pub(crate) mod state;

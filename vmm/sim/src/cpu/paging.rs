@@ -45,7 +45,7 @@ impl From<Access> for Intent {
 /// What a walk has found for one page of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Translation {
-    /// Physical address of its first byte.
+    /// Physical address of its first byte, in the machine's memory.
     pub(crate) frame: u64,
     /// It may be written without another walk.
     pub(crate) writable: bool,
@@ -77,7 +77,7 @@ impl Cpu {
         let mut rights = WRITABLE | USER;
         let mut executable = true;
         for level in (0..4_u32).rev() {
-            let at = table + (address >> (12 + 9 * level) & 0x1ff) * 8;
+            let at = self.partition.place(table + (address >> (12 + 9 * level) & 0x1ff) * 8);
             if bus.touch(now, at & !(LINE - 1), Access::Walk) == Verdict::Stop {
                 return Err(NoTranslation::Stopped);
             }
@@ -109,7 +109,7 @@ impl Cpu {
             let writable = dirty && self.permits(rights, true, Intent::Write, ring);
             let within = address & (inside << 12);
             return Ok(Translation {
-                frame: entry & FRAME & !(inside << 12) | within,
+                frame: self.partition.place(entry & FRAME & !(inside << 12) | within),
                 writable,
                 inside: inside as u32,
             });

@@ -1,8 +1,8 @@
 //! The state of one CPU: plain data.
 
-use crate::cpu::bus::Access;
 use crate::cpu::event::{Event, Fault};
 use crate::cpu::flags::Flags;
+use crate::cpu::partition::Partition;
 use crate::cpu::tlb::Tlb;
 
 /// What lies behind the general registers in [`Cpu::file`]: sources that are no registers of the instruction set.
@@ -118,6 +118,8 @@ pub struct Cpu {
     pub(crate) ring: u8,
     pub(crate) system: System,
     pub(crate) tlb: Tlb,
+    /// Of its guest.
+    pub(crate) partition: Partition,
     /// Instructions that it has completed, but for those of the block that it is in.
     pub(crate) retired: u64,
     /// Why the last operation that did not go on did not.
@@ -216,6 +218,7 @@ impl Cpu {
             ring: 0,
             system: System::default(),
             tlb: Tlb::new(),
+            partition: Partition::WHOLE,
             retired: 0,
             out: Out::Nothing,
             shadow: false,
@@ -320,6 +323,12 @@ impl Cpu {
             Nmi::None | Nmi::Waits => Nmi::Waits,
             Nmi::Handled | Nmi::HandledAndWaits => Nmi::HandledAndWaits,
         };
+    }
+
+    /// Its guest has this part of the machine's memory. What is cached of page tables is dropped.
+    pub fn set_partition(&mut self, partition: Partition) {
+        self.partition = partition;
+        self.invalidate_all();
     }
 
     /// Drops the translations of the page at `address`, whatever its size.

@@ -124,6 +124,13 @@ impl Vcpu {
         self.exits[exit.kind()] += 1;
     }
 
+    /// Its guest has this part of a simulated machine's memory. Before it runs for the first time.
+    pub(crate) fn set_partition(&mut self, partition: haltkick_sim::Partition) {
+        if let Body::Simulated(SimulatedVcpu { cpu: Some(cpu), .. }) = &mut self.body {
+            cpu.set_partition(partition);
+        }
+    }
+
     /// The CPU of a simulated vCPU, which a pCPU takes.
     pub(crate) fn take_simulated(&mut self) -> Option<Box<haltkick_sim::Cpu>> {
         match &mut self.body {
