@@ -67,6 +67,61 @@ program!(
     "jb 2b",
     "3:",
 );
+// Rounds that are counted, in various ways; the sum is in RAX.
+program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
+program!(
+    count_in_32_bits,
+    "mov eax, 0xffffffd0",
+    "2: pause",
+    "add eax, 3",
+    "cmp dword ptr [rdi], 0",
+    "je 2b"
+);
+program!(
+    count_up_and_down,
+    "mov ecx, 5",
+    "xor eax, eax",
+    "2: pause",
+    "dec rdx",
+    "lea rax, [rax + rcx + 2]",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "shl rdx, 32",
+    "xor rax, rdx",
+);
+// Counters that do something besides.
+program!(
+    count_to_a_bound,
+    "xor eax, eax",
+    "2: pause",
+    "inc rax",
+    "cmp rax, rsi",
+    "jae 3f",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "3:",
+);
+program!(
+    count_down_to_zero,
+    "mov eax, 3000",
+    "2: pause",
+    "dec rax",
+    "jz 3f",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "3:",
+);
+program!(
+    sum_of_a_counter,
+    "xor eax, eax",
+    "xor ecx, ecx",
+    "2: pause",
+    "inc rcx",
+    "add rax, rcx",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+);
+program!(count_in_a_byte, "xor eax, eax", "2: pause", "inc al", "cmp dword ptr [rdi], 0", "je 2b",);
 // RDI: a ticket lock (next, owner in lines of their own), and a counter behind it; R8: a product for the work loop.
 program!(
     ticket,
@@ -219,6 +274,56 @@ fn a_waiter_sees_the_flag_when_its_line_has_come_and_what_was_written_before() {
 fn a_parked_waiter_ends_as_one_that_executes_every_round() {
     for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
         assert_eq!(flag(true, iterations).0, flag(false, iterations).0, "{iterations} iterations");
+    }
+}
+
+/// A waiter of this program and, as a thread of its core, one that works and then sets the flag.
+fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u64)> {
+    let code = [program, work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.board.never_run_ahead();
+    if !parks {
+        bench.board.never_park();
+    }
+    let worker = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
+    bench.start(0, CODE, DATA, 2000);
+    bench.start(worker, CODE + program.len() as u64, DATA, iterations);
+    bench.finish(2)
+}
+
+#[test]
+fn a_waiter_that_counts_its_rounds_is_parked_and_has_counted_them_all() {
+    for program in [count(), count_in_32_bits(), count_up_and_down()] {
+        let code = [program, work_then_set()].concat();
+        for iterations in [1, 10, 100, 101, 5000] {
+            let run = |parks: bool| {
+                let mut bench = Bench::new("cascadelake-2s", &code);
+                bench.board.never_run_ahead();
+                if !parks {
+                    bench.board.never_park();
+                }
+                bench.start(0, CODE, DATA, 2000);
+                bench.start(20, CODE + program.len() as u64, DATA, iterations);
+                bench.finish(2)
+            };
+            assert_eq!(run(true), run(false), "{iterations} iterations");
+        }
+        let worked_ps =
+            |parks: bool| beside(program, parks, 50_000).into_iter().find(|end| end.0 != 0).unwrap().1;
+        let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
+        assert!(
+            parked_ps < executed_ps * 9 / 10,
+            "who is parked leaves the core: {parked_ps}, {executed_ps}"
+        );
+    }
+}
+
+#[test]
+fn a_waiter_whose_counter_decides_anything_is_not_parked() {
+    for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
+        for iterations in [10, 1000, 20_000] {
+            assert_eq!(beside(program, true, iterations), beside(program, false, iterations));
+        }
     }
 }
 

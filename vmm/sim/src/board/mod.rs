@@ -20,6 +20,7 @@
 //! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
 mod buffer;
+mod counters;
 mod fabric;
 mod memory;
 mod slot;

@@ -3,19 +3,25 @@
 //! A *quiet* round, from one PAUSE to the next, has only read lines that the core has. If the registers after it are those
 //! before it, all further rounds are like it, until one of those lines is lost or written.
 //!
+//! Rounds that differ in registers which do nothing but count are alike too (`counters`): those are set when the CPU goes on.
+//!
 //! Rounds that read the clock leave other registers each time. Two trials from here, one with the registers of the PAUSE
 //! before, that end alike show that the difference dies within a round: rounds depend on the clock alone. Then the first
 //! round that leaves the loop is found by bisection, as a loop that waits for a time leaves it for good.
 
+use crate::cpu::effect::Effect;
 use crate::cpu::event::Event;
 use crate::cpu::state::{Cpu, Stand};
 
+use super::counters::Counters;
 use super::fabric::{From, Why};
 use super::state::State;
 use super::{Board, Memory};
 
 /// Instructions that a trial may take.
 const MOST_INSTRUCTIONS: u64 = 128;
+/// How often in a row it is looked into what registers that differ are for.
+const MOST_TRIES: u32 = 4;
 
 /// A CPU at a PAUSE.
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub(super) struct Last {
     stand: Stand,
     at_ps: u64,
     instructions: u64,
+    /// Looks in vain into what registers are for.
+    tries: u32,
 }
 
 /// A CPU in a spin loop.
@@ -36,6 +44,8 @@ pub(super) struct Parked {
     reads: Vec<(u64, u64)>,
     /// Rounds depend on the clock: where the CPU stood when it was parked, and how it executes.
     clock: Option<(Stand, From)>,
+    /// Registers that count the rounds.
+    counters: Counters,
 }
 
 /// How a trial of one round ended, if it came to the PAUSE again.
@@ -51,7 +61,7 @@ impl<M: Memory> Board<M> {
     /// The CPU stands behind a PAUSE at the end of a quiet round. Whether it is parked.
     pub(super) fn park(&mut self, slot: u32, cpu: &mut Cpu, from: &From, end_ps: u64) -> bool {
         let at_ps = self.slots[slot as usize].at_ps;
-        let here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions() };
+        let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
         let round = self.fabric.round().clone();
         let last = self.slots[slot as usize].last.take();
         let parked = match &last {
@@ -64,10 +74,19 @@ impl<M: Memory> Board<M> {
                     instructions: here.instructions - last.instructions,
                     reads: round.reads,
                     clock: None,
+                    counters: Counters::default(),
                 };
                 Some((parked, None))
             }
-            _ => None,
+            Some(last) if last.tries < MOST_TRIES => {
+                here.tries = last.tries + 1;
+                self.counted(slot, cpu, from, (last, &here)).map(|parked| (parked, None))
+            }
+            Some(last) => {
+                here.tries = last.tries;
+                None
+            }
+            None => None,
         };
         let place = &mut self.slots[slot as usize];
         place.last = Some(Box::new(here));
@@ -81,6 +100,30 @@ impl<M: Memory> Board<M> {
         }
         self.slots[slot as usize].state = State::Parked;
         true
+    }
+
+    /// Rounds that differ in registers which count them.
+    fn counted(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        from: &From,
+        (last, here): (&Last, &Last),
+    ) -> Option<Parked> {
+        let counters = Counters::between(&last.stand, &here.stand)?;
+        let from = From { at_ps: here.at_ps, instructions: here.instructions, ..*from };
+        let mut round = Vec::new();
+        let next =
+            self.told_trial(slot, cpu, (&from, &here.stand), false, &mut |effect| round.push(*effect))?;
+        let counters = counters.only_counted(&round)?;
+        (next.stand == counters.after(&here.stand, 1)).then_some(Parked {
+            since_ps: here.at_ps,
+            round_ps: next.round_ps,
+            instructions: next.instructions,
+            reads: next.reads,
+            clock: None,
+            counters,
+        })
     }
 
     /// Rounds that depend on the clock: what they are like, and when the first one begins that leaves the loop; or, if that is
@@ -105,6 +148,7 @@ impl<M: Memory> Board<M> {
             instructions: next.instructions,
             reads: next.reads.clone(),
             clock: Some((here.stand.clone(), from)),
+            counters: Counters::default(),
         };
         let begins = |round: u64| here.at_ps + round * next.round_ps;
         let mut leaves = |board: &mut Self, round: u64| {
@@ -145,13 +189,26 @@ impl<M: Memory> Board<M> {
         (from, stand): (&From, &Stand),
         past: bool,
     ) -> Option<Ended> {
+        self.told_trial(slot, cpu, (from, stand), past, &mut |_| ())
+    }
+
+    /// The same, and tells what the instructions of the round do.
+    fn told_trial(
+        &mut self,
+        slot: u32,
+        cpu: &mut Cpu,
+        (from, stand): (&From, &Stand),
+        past: bool,
+        tell: &mut impl FnMut(&Effect),
+    ) -> Option<Ended> {
         let (before, instructions) = (cpu.stand(), cpu.instructions());
         let round = self.fabric.round().clone();
         cpu.go_back(stand, from.instructions);
         self.fabric
             .begin(slot, &From { horizon_ps: u64::MAX, reach_ps: u64::MAX, end_ps: u64::MAX, ..*from });
         self.fabric.begin_trial(past);
-        let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + MOST_INSTRUCTIONS);
+        let limit = from.instructions + MOST_INSTRUCTIONS;
+        let event = cpu.run_telling(&mut self.code, &mut self.fabric, limit, tell);
         let at_pause = event == Event::Stopped && self.fabric.why == Why::Pause;
         let ended = at_pause.then(|| Ended {
             stand: cpu.stand(),
@@ -205,6 +262,9 @@ impl<M: Memory> Board<M> {
             }
         }
         cpu.add_instructions(rounds * parked.instructions);
+        if !parked.counters.is_empty() {
+            cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions());
+        }
         // It stands behind a PAUSE.
         self.fabric.start_round(slot, cpu.instructions(), at_ps);
         self.slots[slot as usize].cpu = Some(cpu);

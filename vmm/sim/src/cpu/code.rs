@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpu::bus::{Bus, LINE};
+use crate::cpu::effect::Effect;
 use crate::cpu::op::Op;
 use crate::cpu::state::Cpu;
 use crate::cpu::tlb::PAGE;
@@ -18,6 +19,8 @@ pub(crate) const BLOCK_OPS: usize = 64;
 
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
+    /// Of each operation.
+    pub(crate) effects: Box<[Effect]>,
     /// Virtual address of the first byte, and of the byte behind the last one.
     pub(crate) start: u64,
     pub(crate) end: u64,

@@ -11,9 +11,10 @@
 pub(crate) mod bus;
 pub(crate) mod code;
 pub(crate) mod decode;
+pub(crate) mod effect;
 pub(crate) mod event;
 mod faults;
-mod flags;
+pub(crate) mod flags;
 mod memory;
 mod op;
 mod operations;

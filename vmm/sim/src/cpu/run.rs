@@ -2,6 +2,7 @@
 
 use crate::cpu::bus::{Access, Bus, LINE, Moment, Verdict};
 use crate::cpu::code::{Block, Code};
+use crate::cpu::effect::Effect;
 use crate::cpu::event::{Event, Fault};
 use crate::cpu::faults::{Cause, Undelivered};
 use crate::cpu::op::{Flow, Left};
@@ -28,6 +29,35 @@ impl Cpu {
         while self.retired < limit && self.nmi != Nmi::Waits {
             let ran = match code.find(self) {
                 Some(block) => self.run_block(block, bus, limit),
+                None => self.prepare(code, bus),
+            };
+            if ran.is_err()
+                && let Some(event) = self.resolve(code, bus)
+            {
+                return event;
+            }
+        }
+        Event::Limit
+    }
+
+    /// Executes instructions as [`Self::run`] does, without a look for interrupts, and tells of each that it completes.
+    pub(crate) fn run_telling<B: Bus>(
+        &mut self,
+        code: &mut Code<B>,
+        bus: &mut B,
+        limit: u64,
+        tell: &mut impl FnMut(&Effect),
+    ) -> Event {
+        self.learn(code);
+        while self.retired < limit {
+            let before = self.retired;
+            let ran = match code.find(self) {
+                Some(block) => {
+                    let ran = self.run_block(block, bus, limit);
+                    // A block is entered at its first operation only, and left for good.
+                    block.effects[..(self.retired - before) as usize].iter().for_each(&mut *tell);
+                    ran
+                }
                 None => self.prepare(code, bus),
             };
             if ran.is_err()

@@ -1,5 +1,6 @@
 //! The state of one CPU: plain data.
 
+use crate::cpu::bus::Access;
 use crate::cpu::event::{Event, Fault};
 use crate::cpu::flags::Flags;
 use crate::cpu::partition::Partition;
@@ -192,6 +193,16 @@ impl Stand {
     /// Address of the next instruction.
     pub(crate) fn rip(&self) -> u64 {
         self.rip
+    }
+
+    /// The general registers.
+    pub(crate) fn general(&self) -> &[u64] {
+        &self.file[..16]
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn general_mut(&mut self) -> &mut [u64] {
+        &mut self.file[..16]
     }
 }
 

@@ -1,9 +1,12 @@
 //! From bytes to blocks.
 
+mod effect;
 mod operands;
 mod select;
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{
+    Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+};
 
 use crate::cpu::bus::Bus;
 use crate::cpu::code::{BLOCK_OPS, Block, Code};
@@ -70,7 +73,8 @@ impl Cpu {
 /// As many instructions as make a block. `None` if the first one goes on behind `bytes`.
 fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Option<Block<B>> {
     let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
-    let mut ops = Vec::new();
+    let mut factory = InstructionInfoFactory::new();
+    let (mut ops, mut effects) = (Vec::new(), Vec::new());
     let mut end = start;
     while ops.len() < BLOCK_OPS && decoder.can_decode() {
         let instruction = decoder.decode();
@@ -79,13 +83,15 @@ fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Op
             break;
         }
         ops.push(placed(&instruction, start, ops.len()));
+        effects.push(effect::of(&mut factory, &instruction));
         end = instruction.next_ip();
         if ends_block(&instruction) {
             break;
         }
     }
     let watched = code.is_watched(start);
-    (!ops.is_empty()).then(|| Block { ops: ops.into(), start, end, physical, second: None, watched })
+    let (ops, effects) = (ops.into(), effects.into());
+    (end > start).then_some(Block { ops, effects, start, end, physical, second: None, watched })
 }
 
 /// A block of one instruction, which ends in the page at `second`.
@@ -93,6 +99,7 @@ fn crossing<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64, sec
     let instruction = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE).decode();
     Block {
         ops: [placed(&instruction, start, 0)].into(),
+        effects: [effect::of(&mut InstructionInfoFactory::new(), &instruction)].into(),
         start,
         end: instruction.next_ip(),
         physical,

@@ -1,0 +1,124 @@
+//! What an instruction does to registers and flags, as the decoder knows it.
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::operands;
+use crate::cpu::effect::{Counts, Effect};
+
+/// The effects of an instruction.
+pub(super) fn of(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Effect {
+    let mut effect = Effect {
+        flags_read: instruction.rflags_read(),
+        flags_changed: instruction.rflags_modified(),
+        flags_settled: instruction.rflags_modified() & !instruction.rflags_undefined(),
+        counts: counts(instruction),
+        ..Effect::default()
+    };
+    for used in factory.info(instruction).used_registers() {
+        let Some(bit) = bit_of(used.register()) else { continue };
+        let (reads, writes) = match used.access() {
+            OpAccess::Read | OpAccess::CondRead => (true, false),
+            OpAccess::Write if is_whole(used.register()) => (false, true),
+            OpAccess::None | OpAccess::NoMemAccess => (false, false),
+            _ => (true, true),
+        };
+        effect.reads |= if reads { bit } else { 0 };
+        effect.writes |= if writes { bit } else { 0 };
+    }
+    effect
+}
+
+/// The bit of the general register that `register` is, or is a part of.
+fn bit_of(register: Register) -> Option<u16> {
+    let whole = register.full_register();
+    whole.is_gpr64().then(|| 1 << whole.number())
+}
+
+/// Whether nothing is left of a register whose part `register` has been written.
+fn is_whole(register: Register) -> bool {
+    register.is_gpr64() || register.is_gpr32()
+}
+
+fn counts(instruction: &Instruction) -> Option<Counts> {
+    if instruction.op0_kind() != OpKind::Register {
+        return None;
+    }
+    let register = instruction.op0_register();
+    let width = match () {
+        () if register.is_gpr64() => 64,
+        () if register.is_gpr32() => 32,
+        () => return None,
+    };
+    let is_same = |other: Register| bit_of(other).is_some_and(|bit| Some(bit) == bit_of(register));
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
+    let depends = match (instruction.mnemonic(), instruction.op_kind(1)) {
+        (Mnemonic::Inc | Mnemonic::Dec, _) => false,
+        // What is added is an address, of which the register is a part, once.
+        (Mnemonic::Lea, _) => !base.is_gpr64() || !is_same(base) || is_same(index),
+        (Mnemonic::Add | Mnemonic::Sub, OpKind::Register) => is_same(instruction.op1_register()),
+        (Mnemonic::Add | Mnemonic::Sub, OpKind::Memory) => is_same(base) || is_same(index),
+        (Mnemonic::Add | Mnemonic::Sub, _) => false,
+        _ => return None,
+    };
+    (!depends).then_some(Counts { register: operands::general(register)?, width })
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, RflagsBits};
+
+    use super::*;
+
+    fn effect(bytes: &[u8]) -> Effect {
+        let instruction = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
+        of(&mut InstructionInfoFactory::new(), &instruction)
+    }
+
+    const RAX: u16 = 1;
+    const RCX: u16 = 1 << 1;
+    const R9: u16 = 1 << 9;
+
+    #[test]
+    fn what_counts_is_told_from_what_computes() {
+        let counts = |register, width| Some(Counts { register, width });
+        for (bytes, expected) in [
+            (&[0x49, 0xff, 0xc1][..], counts(9, 64)),         // inc r9
+            (&[0xff, 0xc8], counts(0, 32)),                   // dec eax
+            (&[0x48, 0x83, 0xc0, 0x05], counts(0, 64)),       // add rax, 5
+            (&[0x48, 0x01, 0xc8], counts(0, 64)),             // add rax, rcx
+            (&[0x48, 0x03, 0x01], counts(0, 64)),             // add rax, [rcx]
+            (&[0x48, 0x8d, 0x40, 0x01], counts(0, 64)),       // lea rax, [rax + 1]
+            (&[0x48, 0x8d, 0x44, 0x08, 0x01], counts(0, 64)), // lea rax, [rax + rcx + 1]
+            (&[0x48, 0x8d, 0x04, 0x00], None),                // lea rax, [rax + rax]
+            (&[0x48, 0x8d, 0x41, 0x01], None),                // lea rax, [rcx + 1]
+            (&[0x48, 0x01, 0xc0], None),                      // add rax, rax
+            (&[0x48, 0x03, 0x00], None),                      // add rax, [rax]
+            (&[0xfe, 0xc0], None),                            // inc al
+            (&[0x48, 0xff, 0x00], None),                      // inc qword [rax]
+            (&[0x48, 0x0f, 0xaf, 0xc1], None),                // imul rax, rcx
+            (&[0x48, 0x89, 0xc8], None),                      // mov rax, rcx
+        ] {
+            assert_eq!(effect(bytes).counts, expected, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn registers_are_read_for_addresses_and_for_what_a_part_leaves() {
+        let registers = |bytes: &[u8]| (effect(bytes).reads, effect(bytes).writes);
+        assert_eq!(registers(&[0x48, 0x8b, 0x01]), (RCX, RAX)); // mov rax, [rcx]
+        assert_eq!(registers(&[0x89, 0xc8]), (RCX, RAX)); // mov eax, ecx
+        assert_eq!(registers(&[0x88, 0xc8]), (RAX | RCX, RAX)); // mov al, cl
+        assert_eq!(registers(&[0x49, 0xff, 0xc1]), (R9, R9)); // inc r9
+        assert_eq!(registers(&[0x48, 0x0f, 0x44, 0xc1]), (RAX | RCX, RAX)); // cmove rax, rcx
+    }
+
+    #[test]
+    fn a_flag_that_an_instruction_leaves_undefined_is_not_settled() {
+        let test = effect(&[0x85, 0xc0]); // test eax, eax
+        assert_eq!(test.flags_settled & RflagsBits::AF, 0);
+        assert_eq!(test.flags_settled & RflagsBits::ZF, RflagsBits::ZF);
+        let increment = effect(&[0x49, 0xff, 0xc1]); // inc r9
+        assert_eq!(increment.flags_changed & RflagsBits::CF, 0);
+        assert_eq!(effect(&[0x74, 0x00]).flags_read, RflagsBits::ZF); // je
+    }
+}
