@@ -101,6 +101,15 @@ bench-spin-threshold *ARGS: setup
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}
 
+# What the walls around guests cost: a bench with them, without, and with them again, which differs from the first in nothing.
+bench-walls *ARGS: setup
+    @rm -rf target/walls
+    @{{ haltkick }} bench overcommit {{ ARGS }} --output target/walls/with
+    @{{ haltkick }} --no-sandbox bench overcommit {{ ARGS }} --output target/walls/without
+    @{{ haltkick }} bench overcommit {{ ARGS }} --output target/walls/again
+    -@{{ haltkick }} compare target/walls/with target/walls/again
+    -@{{ haltkick }} compare target/walls/with target/walls/without
+
 # Two guests at once on the same CPUs: ticket locks against unfair ones (`--quick`: forty seconds).
 bench-unfair *ARGS: setup
     @{{ haltkick }} bench unfair {{ ARGS }}

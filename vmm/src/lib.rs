@@ -41,7 +41,10 @@ pub use host::affinity::allowed_cpus;
 pub use host::clock::VirtualTime;
 pub use host::error::RunError;
 pub use host::pmu::CacheEvents;
-pub use host::sandbox::{confine_process, disable_sandbox, is_sandboxed, sandbox_filters};
+pub use host::sandbox::{
+    Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
+    process_rules, runner_rules, sandbox_filters, walls,
+};
 pub use host::text::printable;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};

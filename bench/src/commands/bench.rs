@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, RunError};
+use haltkick_vmm::{Image, Needs, RunError};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
@@ -89,10 +89,14 @@ impl Job {
         let supply = Supply { image: &image, allowed: &allowed };
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust(guest, trusted, plan.cells().map(|cell| cell.config.engine))?;
-        // A QEMU that is given the image looks into this process.
-        let readable = plan.cells().any(|cell| matches!(cell.config.engine, haltkick_vmm::Engine::Qemu(_)));
-        haltkick_vmm::confine_process(readable)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
+    }
+
+    /// What it takes to run this and to write beneath `output`.
+    fn needs(&self, output: &Path) -> Needs {
+        let reads = self.guest.iter().cloned().collect();
+        let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
+        Needs { reads, writes: vec![output.to_owned()], ..needs }
     }
 
     /// When to stop: what the command line says over what the file says.
@@ -148,6 +152,7 @@ fn run_all(
     records: Vec<Record>,
     jobs: Option<NonZeroUsize>,
 ) -> Result<Exit> {
+    haltkick_vmm::confine_process(&job.needs(directory.path()))?;
     let rule = job.rule(args.target_precision, args.max_time, args.retry_disturbed);
     let (directory, manifest, records, ending) = measure(job, directory, records, (rule, jobs))?;
     let show = Show { format: args.format, strict: args.strict };
@@ -189,6 +194,9 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
     } else {
         (Job::new(Source::find(name)?, overrides, (None, false))?, Directory::create(path)?, vec![])
     };
+    // Further experiments go beside this one, and may need more of the host.
+    let needs = job.needs(path.parent().unwrap_or(path));
+    haltkick_vmm::confine_process(&Needs { switches: true, counters: true, ..needs })?;
     let rule = job.rule(None, None, None);
     let jobs = job.jobs(None)?;
     let (directory, manifest, records, ending) = measure(&job, directory, records, (rule, jobs))?;
@@ -332,6 +340,7 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
     }
+    haltkick_vmm::confine_process(&job.needs(path))?;
     let stop = interrupt::catch()?;
     let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
     let mut session = start(job, &engine, directory, records)?;

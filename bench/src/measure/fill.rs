@@ -43,6 +43,7 @@ impl Record {
             config: echo(config, outcome, &mut why),
             host: context.host,
             sandbox: Some(haltkick_vmm::is_sandboxed()),
+            landlock_abi: landlock_abi(&mut why),
             timing: timing(config, outcome, &mut why),
             lock_cost: lock_cost(config, outcome, &mut why),
             totals,
@@ -77,6 +78,10 @@ impl Record {
         explain_unmeasured(&mut record);
         record
     }
+}
+
+fn landlock_abi(why: &mut Why) -> Option<u32> {
+    haltkick_vmm::walls().files.map_err(|reason| why.insert("landlock_abi".into(), reason)).ok()
 }
 
 /// Figures of single vCPUs that nobody measured.

@@ -37,6 +37,7 @@ pub(crate) fn record(
         config: echo(config, linux, outcome),
         host: context.host,
         sandbox: haltkick_vmm::is_sandboxed(),
+        landlock_abi: haltkick_vmm::walls().files.ok(),
         end,
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,
@@ -97,6 +98,9 @@ fn why(config: &RunConfig, outcome: &LinuxOutcome, context: &Context) -> BTreeMa
             explain("noise.steal_share", NO_STEAL);
         }
         Ok(_) => {}
+    }
+    if let Err(reason) = haltkick_vmm::walls().files {
+        explain("landlock_abi", &reason);
     }
     explain("noise.run_delay_share", "runs of Linux do not look");
     for (name, reason) in context.host.why() {

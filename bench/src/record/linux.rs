@@ -27,6 +27,8 @@ pub(crate) struct LinuxRecord {
     pub(crate) host: Host,
     /// Whether threads that ran vCPUs were walled in, and the process had given up its privileges.
     pub(crate) sandbox: bool,
+    /// The version of Landlock that kept the process from files that it did not need; null where none did.
+    pub(crate) landlock_abi: Option<u32>,
     /// "power-off", "reset", "panic", "time-limit" or "failed".
     pub(crate) end: &'static str,
     /// Whether the guest switched itself off.

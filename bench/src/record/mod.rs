@@ -48,6 +48,9 @@ pub(crate) struct Record {
     /// the walls.
     #[serde(default)]
     pub(crate) sandbox: Option<bool>,
+    /// The version of Landlock that kept the process from files that it did not need; null where none did.
+    #[serde(default)]
+    pub(crate) landlock_abi: Option<u32>,
     /// How the run went.
     pub(crate) timing: Timing,
     /// The lock's uncontended cost.

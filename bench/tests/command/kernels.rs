@@ -13,7 +13,7 @@ trials![
 ];
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`.
-fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
+pub(crate) fn pretended_kernel(directory: &Path, bytes: u64, code: &[u8]) -> String {
     const LOADED_AT: u64 = 16 << 20;
     let header = |words: &[(usize, u64)]| {
         let mut header = vec![0_u8; 64 + 56];

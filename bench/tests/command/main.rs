@@ -22,6 +22,7 @@ mod simulated;
 mod support;
 mod tiny;
 mod trace;
+mod walls;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         schemas::trials,
         simulated::trials,
         trace::trials,
+        walls::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
+use crate::host::sandbox::privileges;
+
 /// Counts of the host's PMU by name, or why there is none.
 pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
 
@@ -111,7 +113,8 @@ impl Pmu {
 
     /// To be called by the thread that starts all others, before it does.
     pub(crate) fn open() -> Self {
-        let counters = EVENTS.map(|(name, event)| (name, Counter::open(event, EXCLUDE_HOST)));
+        let open = |(name, event)| (name, Counter::open(event, EXCLUDE_HOST));
+        let counters = privileges::with_kept(|| EVENTS.map(open));
         if let Some(error) = counters.iter().find_map(|(_, counter)| counter.as_ref().err())
             && counters.iter().all(|(_, counter)| counter.is_err())
         {

@@ -6,6 +6,7 @@ pub(crate) mod collect;
 pub(crate) mod config;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+mod needs;
 pub(crate) mod outcome;
 pub(crate) mod readings;
 pub(crate) mod supervise;

@@ -18,18 +18,27 @@ pub(super) fn findings() -> Vec<Finding> {
 }
 
 fn sandbox() -> Finding {
-    let in_force = match (haltkick_vmm::is_sandboxed(), haltkick_vmm::sandbox_filters()) {
-        (true, Ok(())) => Ok("system calls filtered, no new privileges, no core dumps".to_owned()),
-        (true, Err(reason)) => {
-            Ok(format!("no filter of system calls ({reason}); no new privileges, no core dumps"))
-        }
-        (false, _) => Ok("none (--no-sandbox)".to_owned()),
+    const POWERS: &str = "no new privileges, no core dumps, no capabilities but BPF's for switches";
+    let filters = haltkick_vmm::sandbox_filters();
+    let landlock = haltkick_vmm::landlock_abi();
+    let all = filters.is_ok() && landlock.is_ok();
+    let in_force = if haltkick_vmm::is_sandboxed() {
+        let calls = match filters {
+            Ok(()) => "system calls filtered".to_owned(),
+            Err(reason) => format!("no filter of system calls ({reason})"),
+        };
+        let files = match landlock {
+            Ok(abi) => format!("files walled off (Landlock ABI {abi})"),
+            Err(reason) => format!("files not walled off ({reason})"),
+        };
+        format!("{calls}; {files}; {POWERS}")
+    } else {
+        "none (--no-sandbox)".to_owned()
     };
-    let why = "walls around threads that run guests, in case a guest gets hold of one";
-    Finding::of_fact("sandbox", in_force, why, |value| match value.starts_with("system calls filtered") {
-        true => (Level::Good, None),
-        false => (Level::Note, None),
-    })
+    let why = "walls around processes and threads that run guests, in case a guest gets hold of one; with --engine qemu there are \
+               no new privileges and no core dumps, and that is all";
+    let level = if all && haltkick_vmm::is_sandboxed() { Level::Good } else { Level::Note };
+    Finding::of_fact("sandbox", Ok(in_force), why, |_| (level, None))
 }
 
 fn kvm_device() -> Finding {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, RunConfig, Target, printable, run_linux};
+use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, RunConfig, Target, printable, run_linux};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         marker: args.marker.clone().unwrap_or_else(|| DEFAULT_MARKER.into()),
         limit: args.settings.given("window").map(Value::time),
     };
-    haltkick_vmm::confine_process(false)?;
+    let reads = std::iter::once(&linux.kernel).chain(&linux.initrd).cloned().collect();
+    haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let console = Box::new(|line: &str| output::pass_on(&printable(line)));

@@ -4,7 +4,7 @@ mod guests;
 mod linux;
 mod trace;
 
-use haltkick_vmm::{Image, Instruments, PROFILE_PERIODS, RunConfig};
+use haltkick_vmm::{Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -34,9 +34,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
-    // A profiler that was asked for, and a QEMU that is given the image, look into this process.
-    haltkick_vmm::confine_process(args.perf_map || matches!(config.engine, haltkick_vmm::Engine::Qemu(_)))?;
+    // Once it is open, no other file needs to be written.
     let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let needs = Needs { looked_into: args.perf_map, ..Needs::of(engine::guests(&config)) };
+    haltkick_vmm::confine_process(&needs)?;
     let config = calibrated(config, &image)?;
     guests::run(args, &config, &image, &instruments, trace_file)
 }

@@ -24,12 +24,13 @@ impl TraceFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes `trace` and says what is in it. Of one that does not fit on the disk nothing is left.
+    /// Writes `trace` and says what is in it. Of one that does not fit on the disk an empty file is left at most.
     pub(crate) fn write(self, trace: &Trace) -> Result<Traced> {
         let path = self.path.display().to_string();
         let bytes = trace.write(&self.file).map_err(|error| {
             if self.file.metadata().is_ok_and(|file| file.is_file()) {
-                let _ = std::fs::remove_file(&self.path);
+                // The walls let nothing be removed; what is left is empty.
+                let _ = self.file.set_len(0).and_then(|()| std::fs::remove_file(&self.path));
             }
             Failure::internal(format!("--trace: {path}: {error}: the record is complete, the trace is lost"))
         })?;

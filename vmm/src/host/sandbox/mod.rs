@@ -1,23 +1,63 @@
 //! Walls around what runs guests: if a guest got hold of one of our threads, it could ask the kernel for little.
 //!
-//! Threads that run vCPUs have a filter of their own (`rules`), from when they have what they need until they end. What is not
-//! in it ends the process with a line that says which call it was, and of which thread. The process as a whole gains no
-//! privileges by running programs, cannot be looked into by others of the same user, and leaves no memory image behind.
+//! A process that will run guests gives up what it does not need ([`Needs`]): new privileges and most of those that it has
+//! (`privileges`), files (`files`), system calls (`process_rules`). Threads that run vCPUs give up all privileges, and have a
+//! filter of their own on top (`rules`), from when they have what they need until they end. A call that is not in a filter ends
+//! the process with a line that says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
+//! the same user, and leaves no memory image behind.
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
+mod files;
+pub(crate) mod privileges;
+mod process_rules;
+mod refusal;
 mod rules;
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
-use seccompiler::BpfProgram;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
+use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::error::RunError;
 
+pub use files::landlock_abi;
+pub use process_rules::process_rules;
+pub use rules::{Needed, SandboxRule, runner_rules};
+
 static DISABLED: AtomicBool = AtomicBool::new(false);
+static WALLS: OnceLock<Walls> = OnceLock::new();
+
+/// What a process that will run guests goes on needing; all else it gives up.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// It starts other programs, which inherit its walls: it keeps its files, its system calls and its privileges.
+    pub programs: bool,
+    /// Others of its user may look into it: those programs, or a profiler that was asked for.
+    pub looked_into: bool,
+    /// It runs an image's code itself.
+    pub foreign_code: bool,
+    /// It attaches BPF programs to the host's scheduler.
+    pub switches: bool,
+    /// It counts cache events.
+    pub counters: bool,
+    /// Files that it has yet to read.
+    pub reads: Vec<PathBuf>,
+    /// Directories that it will write to.
+    pub writes: Vec<PathBuf>,
+}
+
+/// What stands around this process.
+#[derive(Clone, Debug)]
+pub struct Walls {
+    /// Whether its system calls are filtered, or why not.
+    pub calls: Result<(), String>,
+    /// Which version of Landlock keeps it from other files, or why none does.
+    pub files: Result<u32, String>,
+}
 
 /// From now on nothing is walled in, for whoever looks for a fault of the walls.
 pub fn disable_sandbox() {
@@ -29,6 +69,17 @@ pub fn disable_sandbox() {
 #[must_use]
 pub fn is_sandboxed() -> bool {
     !DISABLED.load(Ordering::Relaxed)
+}
+
+/// What stands around this process by now.
+#[must_use]
+pub fn walls() -> Walls {
+    let none = |why: &str| Walls { calls: Err(why.into()), files: Err(why.into()) };
+    match WALLS.get() {
+        Some(walls) => walls.clone(),
+        None if is_sandboxed() => none("this process runs no guests"),
+        None => none("--no-sandbox"),
+    }
 }
 
 /// Whether this kernel can filter system calls.
@@ -43,28 +94,87 @@ pub fn sandbox_filters() -> Result<(), String> {
     if answer == 0 { Ok(()) } else { Err(format!("seccomp: {}", io::Error::last_os_error())) }
 }
 
-/// What a process that will run guests gives up for good. With another program to be started (`--engine qemu`), which is to read
-/// a file of this one, it stays readable for its user.
+/// What a process that will run guests gives up for good, before it starts any thread: all but `needs`. What the kernel lacks for
+/// that is said by [`walls`]. A second time changes nothing.
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn confine_process(starts_programs: bool) -> Result<(), RunError> {
-    if !is_sandboxed() {
+pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
+    if !is_sandboxed() || WALLS.get().is_some() {
         return Ok(());
     }
+    refusal::explain();
+    give_up_powers(needs).map_err(|source| RunError::System {
+        what: "give up privileges (--no-sandbox keeps them)".into(),
+        source,
+    })?;
+    let walls = if needs.programs {
+        let why = "another program is started, which would inherit it";
+        Walls { calls: Err(why.into()), files: Err(why.into()) }
+    } else {
+        let files = files::wall_off(needs);
+        // Last: what comes before makes calls that nothing makes afterwards.
+        Walls { files, calls: filter_process(needs)? }
+    };
+    _ = WALLS.set(walls);
+    Ok(())
+}
+
+/// Privileges, new ones, being looked into, a core.
+fn give_up_powers(needs: &Needs) -> io::Result<()> {
     let set = |option: libc::c_int, value: libc::c_ulong| {
         // SAFETY: options that take numbers.
-        unsafe { libc::prctl(option, value, 0, 0, 0) == 0 }
+        let result = unsafe { libc::prctl(option, value, 0, 0, 0) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    let unreadable = starts_programs || set(libc::PR_SET_DUMPABLE, 0);
-    if !set(libc::PR_SET_NO_NEW_PRIVS, 1) || !unreadable {
-        let source = io::Error::last_os_error();
-        return Err(RunError::System { what: "give up privileges (--no-sandbox keeps them)".into(), source });
+    set(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    if !needs.programs && !needs.looked_into {
+        set(libc::PR_SET_DUMPABLE, 0)?;
     }
     // Fails for nobody: it is lowered.
     _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    explain_refusals();
-    Ok(())
+    if needs.programs {
+        return Ok(());
+    }
+    raise_the_most_open_files();
+    let mut kept = CapabilitySet::empty();
+    if needs.switches {
+        kept |= privileges::FOR_BPF;
+    }
+    if needs.counters {
+        kept |= privileges::FOR_COUNTERS;
+    }
+    let paths: Vec<&Path> = needs.reads.iter().chain(&needs.writes).map(PathBuf::as_path).collect();
+    privileges::keep(kept, &paths)
+}
+
+/// As long as this may be privileged to do so: runs raise the limit itself when they need to.
+fn raise_the_most_open_files() {
+    /// As many as kernels allow by default (fs.nr_open).
+    const MOST: u64 = 1 << 20;
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.map(|maximum| maximum.max(MOST));
+    // Who is not privileged keeps the limit there is.
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.current, maximum });
+}
+
+/// Around all threads of the process, of which there is one. `Err`: this kernel has no filters.
+fn filter_process(needs: &Needs) -> Result<Result<(), String>, RunError> {
+    if let Err(why) = sandbox_filters() {
+        return Ok(Err(why));
+    }
+    let refused = |error: seccompiler::Error| refused(&error.to_string());
+    // The C library then takes the call whose flags can be seen.
+    let no_clone3 = rules::program(
+        [rules::rule(libc::SYS_clone3, [], "")],
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+    );
+    let rules = process_rules::all(std::process::id(), needs);
+    let program = rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(refused)?;
+    seccompiler::apply_filter(&no_clone3.map_err(refused)?).map_err(refused)?;
+    seccompiler::apply_filter(&program).map_err(refused)?;
+    Ok(Ok(()))
 }
 
 /// The calling thread runs vCPUs from now on, and does nothing else until it ends. Its kernel may have no filters: `doctor` says so.
@@ -72,86 +182,33 @@ pub fn confine_process(starts_programs: bool) -> Result<(), RunError> {
 /// # Errors
 /// What the kernel says to the filter.
 pub(crate) fn confine_runner() -> Result<(), RunError> {
+    confine_runner_to(runner_rules(std::process::id()))
+}
+
+fn confine_runner_to(rules: Vec<SandboxRule>) -> Result<(), RunError> {
     static PROGRAM: OnceLock<Result<BpfProgram, String>> = OnceLock::new();
-    if !is_sandboxed() || sandbox_filters().is_err() {
+    if !is_sandboxed() {
         return Ok(());
     }
-    explain_refusals();
-    let refused = |why: String| RunError::System {
-        what: "filter the system calls of a thread (--no-sandbox leaves them)".into(),
-        source: io::Error::other(why),
-    };
-    let program = PROGRAM.get_or_init(|| rules::program().map_err(|error| error.to_string()));
-    let program = program.as_ref().map_err(|why| refused(why.clone()))?;
-    seccompiler::apply_filter(program).map_err(|error| refused(error.to_string()))
-}
-
-/// Lets a refused call say what it was, once in a process.
-fn explain_refusals() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        // SAFETY: plain data for which zero is a valid value of every field.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_refusal as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: a live action with a handler of the right type.
-        unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
+    privileges::drop_all().map_err(|source| RunError::System {
+        what: "give up a thread's privileges (--no-sandbox keeps them)".into(),
+        source,
+    })?;
+    if sandbox_filters().is_err() {
+        return Ok(());
+    }
+    refusal::explain();
+    let program = PROGRAM.get_or_init(|| {
+        rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(|error| error.to_string())
     });
+    let program = program.as_ref().map_err(|why| refused(why))?;
+    seccompiler::apply_filter(program).map_err(|error| refused(&error.to_string()))
 }
 
-/// Says which call of which thread was refused, and ends the process. Nothing but system calls that the filter allows.
-extern "C" fn on_refusal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    /// Of a siginfo of SIGSYS: address of the call, then its number (sigaction(2)).
-    const NUMBER_OFFSET: usize = 24;
-    const NAME_BYTES: usize = 16;
-    // SAFETY: the kernel passes a whole siginfo.
-    let number = unsafe { info.cast::<u8>().add(NUMBER_OFFSET).cast::<i32>().read() };
-    let mut name = MaybeUninit::<[u8; NAME_BYTES]>::zeroed();
-    // SAFETY: the kernel writes a name of at most so many bytes, with a zero at the end.
-    let name = unsafe {
-        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
-        name.assume_init()
-    };
-    let mut line = Line { bytes: [0; 256], used: 0 };
-    line.push(b"haltkick: thread ");
-    line.push(name.split(|byte| *byte == 0).next().unwrap_or_default());
-    line.push(b" made system call ");
-    line.push_number(number.unsigned_abs());
-    line.push(b", which the sandbox refuses: this is a fault of haltkick, or a guest has got hold of it; --no-sandbox leaves out the walls\n");
-    // SAFETY: writes bytes that live until it returns, and ends the process without running anything else of it.
-    unsafe {
-        libc::write(2, line.bytes.as_ptr().cast(), line.used);
-        libc::_exit(1);
-    }
-}
-
-/// A line that is put together without memory of its own.
-struct Line {
-    bytes: [u8; 256],
-    used: usize,
-}
-
-impl Line {
-    fn push(&mut self, text: &[u8]) {
-        for (slot, byte) in self.bytes[self.used..].iter_mut().zip(text) {
-            *slot = *byte;
-            self.used += 1;
-        }
-    }
-
-    fn push_number(&mut self, number: u32) {
-        let mut digits = [0; 10];
-        let mut rest = number;
-        let mut from = digits.len();
-        loop {
-            from -= 1;
-            digits[from] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.push(&digits[from..]);
+fn refused(why: &str) -> RunError {
+    RunError::System {
+        what: "filter the system calls of a thread (--no-sandbox leaves them)".into(),
+        source: io::Error::other(why.to_owned()),
     }
 }
 
@@ -229,11 +286,116 @@ mod tests {
     }
 
     #[test]
+    fn what_a_panic_needs_behind_the_wall_is_needed() {
+        const TEST: &str = "what_a_panic_needs_behind_the_wall_is_needed";
+        let rules = || runner_rules(std::process::id());
+        if let Some(part) = part() {
+            let without = part.parse::<usize>().ok();
+            let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(move || {
+                let kept = rules().into_iter().enumerate().filter(|(index, _)| Some(*index) != without);
+                confine_runner_to(kept.map(|(_, rule)| rule).collect()).unwrap();
+                panic!("behind the wall");
+            });
+            assert!(runner.unwrap().join().is_err());
+            return;
+        }
+        if sandbox_filters().is_err() {
+            return;
+        }
+        let is_redundant = |index: usize| in_a_process_of_its_own(TEST, &index.to_string()).0 == Some(0);
+        let rules = rules().into_iter().enumerate();
+        let redundant = rules.filter(|(index, rule)| rule.needed == Needed::InPanics && is_redundant(*index));
+        let redundant: Vec<_> = redundant.map(|(_, rule)| (rule.call, rule.why)).collect();
+        assert!(redundant.is_empty(), "no panic needs {redundant:?}");
+        let (code, said) = in_a_process_of_its_own(TEST, "none");
+        assert_eq!(code, Some(0), "{said}");
+    }
+
+    #[test]
+    fn no_rule_stands_in_two_tables() {
+        let needs = Needs { foreign_code: true, switches: true, counters: true, ..Needs::default() };
+        let (of_runner, of_process) = (runner_rules(1), process_rules(&needs));
+        let same = |one: &SandboxRule, other: &SandboxRule| one.call == other.call && one.why == other.why;
+        for (index, rule) in of_runner.iter().enumerate() {
+            assert!(!of_runner[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
+        }
+        for (index, rule) in of_process.iter().enumerate() {
+            assert!(!of_process[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
+            assert!(!of_runner.iter().any(|other| same(rule, other)), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_behind_its_walls_says_where_it_panics_and_starts_no_other() {
+        const TEST: &str = "a_process_behind_its_walls_says_where_it_panics_and_starts_no_other";
+        match part().as_deref() {
+            Some("panics") => {
+                confine_process(&Needs::default()).unwrap();
+                let helper = std::thread::Builder::new().name("helper".into()).spawn(|| panic!("within"));
+                assert!(helper.unwrap().join().is_err());
+                return;
+            }
+            Some(_) => {
+                confine_process(&Needs::default()).unwrap();
+                let nothing = [std::ptr::null()];
+                // SAFETY: a live name, and lists that end where they begin.
+                unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
+                return;
+            }
+            None if sandbox_filters().is_err() => return,
+            None => {}
+        }
+        let (code, said) = in_a_process_of_its_own(TEST, "panics");
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("within") && said.contains("{closure"), "no names in the backtrace: {said}");
+        let (code, said) = in_a_process_of_its_own(TEST, "starts a program");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&format!("made system call {}", libc::SYS_execve)), "{said}");
+    }
+
+    #[test]
+    fn a_process_behind_its_walls_opens_what_it_named_and_nothing_else() {
+        const TEST: &str = "a_process_behind_its_walls_opens_what_it_named_and_nothing_else";
+        let of_process = |process: u32| std::env::temp_dir().join(format!("haltkick-walls-{process}"));
+        if part().is_some() {
+            let directory = of_process(std::os::unix::process::parent_id());
+            let (named, other) = (directory.join("named"), directory.join("other"));
+            [&named, &other].into_iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
+            let needs = Needs { writes: vec![named.clone()], ..Needs::default() };
+            let abi = landlock_abi();
+            confine_process(&needs).unwrap();
+            assert_eq!(walls().files, abi);
+            std::fs::write(named.join("partial"), "record").unwrap();
+            std::fs::rename(named.join("partial"), named.join("record")).unwrap();
+            assert_eq!(std::fs::read_to_string(named.join("record")).unwrap(), "record");
+            assert!(std::fs::read_to_string("/proc/stat").is_ok());
+            let refused =
+                |result: io::Result<()>| result.unwrap_err().kind() == io::ErrorKind::PermissionDenied;
+            assert!(refused(std::fs::write(other.join("file"), "")));
+            assert!(refused(std::fs::write("/proc/self/comm", "x")));
+            assert!(refused(std::fs::read_to_string("/etc/passwd").map(drop)));
+            assert!(refused(std::fs::read_dir("/").map(drop)));
+            std::fs::remove_file(named.join("record")).unwrap();
+            std::fs::remove_dir(named).unwrap();
+            return;
+        }
+        if landlock_abi().is_err() {
+            return;
+        }
+        let (code, said) = in_a_process_of_its_own(TEST, "opens");
+        _ = std::fs::remove_dir_all(of_process(std::process::id()));
+        assert_eq!(code, Some(0), "{said}");
+    }
+
+    #[test]
     fn a_process_that_gave_up_its_privileges_has_none_and_leaves_no_core() {
         if part().is_some() {
-            confine_process(false).unwrap();
+            give_up_powers(&Needs::default()).unwrap();
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+            let none = CapabilitySet::empty();
+            let sets = rustix::thread::capabilities(None).unwrap();
+            assert_eq!((sets.permitted, sets.effective, sets.inheritable), (none, none, none));
             // SAFETY: an option that takes nothing.
             assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }, 0);
             assert_eq!(rustix::process::getrlimit(Resource::Core).maximum, Some(0));

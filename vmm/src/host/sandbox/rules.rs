@@ -1,7 +1,8 @@
-//! What a thread that runs vCPUs may ask of the kernel: each rule with its reason. Everything else is refused.
+//! What is a rule, and what a thread that runs vCPUs may ask of the kernel: each rule with its reason. Everything else is refused.
 
 use std::collections::BTreeMap;
 
+use libc::{PROT_EXEC, SIGABRT};
 use seccompiler::{
     BpfProgram, Error, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,
@@ -9,15 +10,13 @@ use seccompiler::{
 
 use crate::host::signal;
 
-/// KVM's requests (linux/kvm.h): _IO, _IOR(.., struct kvm_regs), _IOR(.., struct kvm_mp_state), _IO.
+/// KVM's requests to a vCPU (linux/kvm.h): _IO, _IOR(.., struct kvm_regs), _IOR(.., struct kvm_mp_state), _IO.
 const KVM_RUN: u64 = 0xae80;
 const KVM_GET_REGS: u64 = 0x8090_ae81;
 const KVM_GET_MP_STATE: u64 = 0x8004_ae98;
 const KVM_NMI: u64 = 0xae9a;
 /// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which come with any operation.
 const FUTEX_FLAGS: u64 = 128 | 256;
-/// BPF_MAP_UPDATE_ELEM.
-const BPF_UPDATE: u64 = 2;
 /// ARCH_SET_GS.
 const SET_GS: u64 = 0x1001;
 const STDERR: u64 = 2;
@@ -25,109 +24,156 @@ const STDERR: u64 = 2;
 const EVENT_BYTES: u64 = 8;
 
 /// One argument of a call: its position, and what it must be where the mask has ones.
-struct Argument(u8, u64, u64);
+#[derive(Clone, Debug)]
+pub(super) struct Argument(u8, u64, u64);
 
 /// An argument that is this number.
-const fn is(position: u8, value: u64) -> Argument {
+pub(super) const fn is(position: u8, value: u64) -> Argument {
     Argument(position, u32::MAX as u64, value)
 }
 
+/// Bits of an argument that must be set.
+pub(super) const fn with(position: u8, bits: u64) -> Argument {
+    Argument(position, bits, bits)
+}
+
 /// Bits of an argument that must not be set.
-const fn without(position: u8, bits: u64) -> Argument {
+pub(super) const fn without(position: u8, bits: u64) -> Argument {
     Argument(position, bits, 0)
 }
 
-/// The calls, what their arguments must be, and why. Long: it is one table.
-fn rules() -> Vec<(i64, Vec<Vec<Argument>>)> {
-    let process = u64::from(std::process::id());
+/// A futex operation, with whatever flags.
+const fn futex(operation: i32) -> Argument {
+    Argument(1, u32::MAX as u64 & !FUTEX_FLAGS, operation as u64)
+}
+
+/// When a rule is needed, and so how a test finds out that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// In runs that tests make: `tests/command/walls.rs` follows every call of them.
+    InRuns,
+    /// When a thread panics: a test takes each of these rules away, and something of the message is missing.
+    InPanics,
+    /// On other hosts than those of tests, or when something has gone wrong that no test brings about.
+    Elsewhere,
+}
+
+/// A call that a thread may make.
+#[derive(Clone, Debug)]
+pub struct SandboxRule {
+    /// Its number.
+    pub call: i64,
+    arguments: Vec<Argument>,
+    /// Why it is made.
+    pub why: &'static str,
+    /// When.
+    pub needed: Needed,
+}
+
+impl SandboxRule {
+    /// Whether it lets `call` pass with these arguments.
+    #[must_use]
+    pub fn allows(&self, call: i64, arguments: &[u64]) -> bool {
+        let is_met = |argument: &Argument| {
+            let Argument(position, mask, value) = *argument;
+            arguments.get(usize::from(position)).is_some_and(|given| given & mask == value)
+        };
+        self.call == call && self.arguments.iter().all(is_met)
+    }
+
+    pub(super) fn in_panics(self) -> Self {
+        Self { needed: Needed::InPanics, ..self }
+    }
+
+    pub(super) fn elsewhere(self) -> Self {
+        Self { needed: Needed::Elsewhere, ..self }
+    }
+}
+
+pub(super) fn rule<const N: usize>(
+    call: libc::c_long,
+    arguments: [Argument; N],
+    why: &'static str,
+) -> SandboxRule {
+    SandboxRule { call, arguments: arguments.into(), why, needed: Needed::InRuns }
+}
+
+/// Those of threads that run vCPUs, in process `process`. Long: it is one table.
+#[must_use]
+pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
+    let process = u64::from(process);
     let kick = signal::kick_signal() as u64;
     let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
-    let any = Vec::new;
     vec![
-        // Runs a vCPU; looks where it stands and whether it has halted; makes it drop its translations.
-        (
-            libc::SYS_ioctl,
-            [KVM_RUN, KVM_GET_REGS, KVM_GET_MP_STATE, KVM_NMI].map(|request| vec![is(1, request)]).into(),
-        ),
-        // Mutexes, condition variables, parking: waits and wake-ups.
-        (
-            libc::SYS_futex,
-            [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_WAIT_BITSET]
-                .map(|operation| vec![Argument(1, u64::from(u32::MAX) & !FUTEX_FLAGS, operation as u64)])
-                .into(),
-        ),
-        // Kicks threads of this process out of KVM_RUN; a panic within a panic ends the process.
-        (
-            libc::SYS_tgkill,
-            vec![vec![is(0, process), is(2, kick)], vec![is(0, process), is(2, libc::SIGABRT as u64)]],
-        ),
-        // Takes its own kicks.
-        (libc::SYS_rt_sigtimedwait, any()),
-        // Threads of this process that run the image's code: their way in and out of it.
-        (libc::SYS_rt_sigreturn, any()),
-        (libc::SYS_arch_prctl, vec![vec![is(0, SET_GS)]]),
-        (libc::SYS_sigaltstack, any()),
-        // A thread's end blocks signals; a fault of our own goes to whoever was responsible before.
-        (libc::SYS_rt_sigprocmask, any()),
-        (libc::SYS_rt_sigaction, any()),
-        // Slices, injections, samples.
-        (libc::SYS_timer_settime, any()),
-        (libc::SYS_timer_delete, any()),
-        // The clocks, where the kernel does not map them into the process.
-        (libc::SYS_clock_gettime, any()),
-        (libc::SYS_clock_nanosleep, any()),
-        (libc::SYS_restart_syscall, any()),
-        // A yield under the host's scheduler; whether the thread is still where it was pinned to.
-        (libc::SYS_sched_yield, any()),
-        (libc::SYS_sched_getaffinity, any()),
-        // Who it is, for a kick and for an abort.
-        (libc::SYS_gettid, any()),
-        (libc::SYS_getpid, any()),
-        // Memory, none of it executable.
-        (libc::SYS_mmap, vec![vec![without(2, libc::PROT_EXEC as u64)]]),
-        (libc::SYS_mprotect, vec![vec![without(2, libc::PROT_EXEC as u64)]]),
-        (libc::SYS_munmap, any()),
-        (libc::SYS_mremap, any()),
-        (libc::SYS_madvise, any()),
-        (libc::SYS_brk, any()),
-        (libc::SYS_getrandom, any()),
-        // Its own statistics under /proc; and the names in a panic's backtrace, which are read from this program's file.
-        (libc::SYS_openat, vec![vec![without(2, writes)]]),
-        (libc::SYS_read, any()),
-        (libc::SYS_pread64, any()),
-        (libc::SYS_lseek, any()),
-        (libc::SYS_close, any()),
-        (libc::SYS_fstat, any()),
-        (libc::SYS_newfstatat, any()),
-        (libc::SYS_statx, any()),
-        (libc::SYS_readlink, any()),
-        (libc::SYS_readlinkat, any()),
-        (libc::SYS_getcwd, any()),
-        // A panic's message, and that of a refused call, with the thread's name.
-        (libc::SYS_write, vec![vec![is(0, STDERR)], vec![is(2, EVENT_BYTES)]]),
-        (libc::SYS_writev, vec![vec![is(0, STDERR)]]),
-        (libc::SYS_prctl, vec![vec![is(0, libc::PR_GET_NAME as u64)]]),
-        // Tells the BPF program which vCPU the thread runs.
-        (libc::SYS_bpf, vec![vec![is(0, BPF_UPDATE)]]),
-        // The thread's end, and the process's when a call is refused.
-        (libc::SYS_exit, any()),
-        (libc::SYS_exit_group, any()),
+        rule(libc::SYS_ioctl, [is(1, KVM_RUN)], "runs a vCPU"),
+        rule(libc::SYS_ioctl, [is(1, KVM_GET_REGS)], "looks where a vCPU stands, for a profile or a failure"),
+        rule(libc::SYS_ioctl, [is(1, KVM_GET_MP_STATE)], "looks whether a vCPU has halted"),
+        rule(libc::SYS_ioctl, [is(1, KVM_NMI)], "makes a vCPU drop its translations"),
+        rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT_BITSET)], "mutexes and condition variables: waits"),
+        rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT)], "the C library's own locks").elsewhere(),
+        rule(libc::SYS_futex, [futex(libc::FUTEX_WAKE)], "wakes who waits so"),
+        rule(libc::SYS_tgkill, [is(0, process), is(2, kick)], "kicks threads of this process out of KVM_RUN"),
+        rule(libc::SYS_tgkill, [is(0, process), is(2, SIGABRT as u64)], "a panic within a panic").elsewhere(),
+        rule(libc::SYS_rt_sigtimedwait, [], "takes its own kicks"),
+        rule(libc::SYS_rt_sigreturn, [], "the way out of an image's code that runs in this process"),
+        rule(libc::SYS_arch_prctl, [is(0, SET_GS)], "the way into it"),
+        rule(libc::SYS_sigaltstack, [], "its signals have a stack of their own; a thread that ends has none"),
+        rule(libc::SYS_rt_sigprocmask, [], "a thread's end blocks signals"),
+        rule(libc::SYS_rt_sigaction, [], "a fault of our own goes to whoever was responsible before")
+            .elsewhere(),
+        rule(libc::SYS_timer_settime, [], "slices, injections, samples"),
+        rule(libc::SYS_timer_delete, [], "their timers end with the thread"),
+        rule(libc::SYS_clock_gettime, [], "all clocks, where the kernel maps none into the process")
+            .elsewhere(),
+        rule(libc::SYS_restart_syscall, [], "goes on sleeping when a stopped process goes on").elsewhere(),
+        rule(libc::SYS_sched_yield, [], "a yield under the host's scheduler"),
+        rule(libc::SYS_sched_getaffinity, [], "whether it is still where it was pinned to"),
+        rule(libc::SYS_gettid, [], "who it is, for a kick"),
+        rule(libc::SYS_getpid, [], "whose thread it is, for a kick"),
+        rule(libc::SYS_mmap, [without(2, PROT_EXEC as u64)], "memory, none of it executable").in_panics(),
+        rule(libc::SYS_mprotect, [without(2, PROT_EXEC as u64)], "more of it").elsewhere(),
+        rule(libc::SYS_munmap, [], "gives it back"),
+        rule(libc::SYS_mremap, [], "a long list grows").elsewhere(),
+        rule(libc::SYS_madvise, [], "a thread that ends gives back its stack"),
+        rule(libc::SYS_brk, [], "memory, where malloc has no arena of the thread's own").elsewhere(),
+        rule(libc::SYS_getrandom, [], "the keys of a hash table").elsewhere(),
+        rule(libc::SYS_openat, [without(2, writes)], "reads its own statistics under /proc"),
+        rule(libc::SYS_read, [], "reads them"),
+        rule(libc::SYS_close, [], "is done with them"),
+        rule(libc::SYS_statx, [], "how long a file is"),
+        rule(libc::SYS_fstat, [], "the same of a file that is open").elsewhere(),
+        rule(libc::SYS_newfstatat, [], "the same under its older name").elsewhere(),
+        rule(libc::SYS_lseek, [], "where in a file it is").in_panics(),
+        rule(libc::SYS_getcwd, [], "shortens paths in a backtrace").in_panics(),
+        rule(libc::SYS_write, [is(0, STDERR)], "says what went wrong").in_panics(),
+        rule(libc::SYS_write, [is(2, EVENT_BYTES)], "a Linux kernel's serial port interrupts it").elsewhere(),
+        rule(libc::SYS_writev, [is(0, STDERR)], "a message of several parts").elsewhere(),
+        rule(libc::SYS_prctl, [is(0, libc::PR_GET_NAME as u64)], "whose call was refused").elsewhere(),
+        rule(libc::SYS_exit, [], "the thread's end"),
+        rule(libc::SYS_exit_group, [], "the process's, when a call is refused").elsewhere(),
     ]
 }
 
-/// The filter.
-pub(super) fn program() -> Result<BpfProgram, Error> {
-    let rule = |arguments: Vec<Argument>| {
+/// A filter that does `matched` for calls that one of `rules` lets pass, and `otherwise` for all others.
+pub(super) fn program(
+    rules: impl IntoIterator<Item = SandboxRule>,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, Error> {
+    let mut by_call: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let mut whatever = Vec::new();
+    for SandboxRule { call, arguments, .. } in rules {
+        let alternatives = by_call.entry(call).or_default();
+        if arguments.is_empty() {
+            whatever.push(call);
+            continue;
+        }
         let conditions = arguments.into_iter().map(|Argument(position, mask, value)| {
             SeccompCondition::new(position, Length::Dword, Compare::MaskedEq(mask), value)
         });
-        SeccompRule::new(conditions.collect::<Result<_, _>>()?)
-    };
-    let rules = rules().into_iter().map(|(call, alternatives)| {
-        let alternatives = alternatives.into_iter().map(rule).collect::<Result<Vec<_>, _>>()?;
-        Ok((call, alternatives))
-    });
-    let rules: BTreeMap<_, _> = rules.collect::<Result<_, seccompiler::BackendError>>()?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, TargetArch::x86_64)?;
-    Ok(filter.try_into()?)
+        alternatives.push(SeccompRule::new(conditions.collect::<Result<_, _>>()?)?);
+    }
+    // No alternatives: any arguments will do.
+    whatever.iter().for_each(|call| _ = by_call.insert(*call, vec![]));
+    Ok(SeccompFilter::new(by_call, otherwise, matched, TargetArch::x86_64)?.try_into()?)
 }

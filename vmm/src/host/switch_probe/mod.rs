@@ -27,6 +27,7 @@ use haltkick_hypercalls::{MAX_VCPUS, Oracle, StealTime, VcpuArea};
 
 use crate::host::locks::lock;
 use crate::host::mapping::Mapping;
+use crate::host::sandbox::privileges;
 use crate::host::switches::{Reported, Switch, ThreadDoes};
 use ring::Ring;
 
@@ -87,6 +88,10 @@ struct Reports {
 impl SwitchProbe {
     /// Loads and attaches the programs; without `reported` the one for the flags alone.
     pub(crate) fn attach(reported: Option<Reported<'_>>) -> io::Result<Self> {
+        privileges::with_kept(|| Self::attach_privileged(reported))
+    }
+
+    fn attach_privileged(reported: Option<Reported<'_>>) -> io::Result<Self> {
         let entries = MAX_VCPUS as u32;
         let maps = Maps {
             pids: create_map(BPF_MAP_TYPE_HASH, 4, 4, entries, 0)?,
@@ -126,7 +131,8 @@ impl SwitchProbe {
             value: (&raw const value) as u64,
             flags: 0,
         };
-        bpf(BPF_MAP_UPDATE_ELEM, &attributes).map(drop)
+        // Newer kernels ask for the descriptor only.
+        privileges::with_kept(|| bpf(BPF_MAP_UPDATE_ELEM, &attributes)).map(drop)
     }
 
     /// The calling thread, which runs `vcpu`, does this from now on; the reports say so.

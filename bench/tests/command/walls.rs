@@ -1,0 +1,282 @@
+//! The walls around processes and threads that run guests: no wider than they must be, and standing while guests run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use haltkick_vmm::{Needed, Needs, SandboxRule, process_rules, runner_rules};
+use serde_json::Value;
+
+use crate::kernels::pretended_kernel;
+use crate::support::{
+    Skipped, Tested, an_allowed_cpu, code, command, eventually, haltkick, kvm, scratch, skip, stderr, stdout,
+    trials,
+};
+use crate::tiny::tiny;
+
+trials![
+    every_rule_is_needed_and_nothing_else_is_asked_for,
+    no_thread_has_a_privilege_in_force_while_a_guest_runs,
+    records_say_which_walls_kept_the_process_from_files,
+];
+
+/// A system call: its number and its arguments.
+type Call = (i64, Vec<u64>);
+
+/// What was called behind the walls of one process.
+#[derive(Default)]
+struct Seen {
+    process: u32,
+    /// By threads that run vCPUs.
+    by_runners: Vec<Call>,
+    /// By all others.
+    by_others: Vec<Call>,
+}
+
+/// Follows every system call of `haltkick` with `arguments`.
+fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
+    let file = scratch("walls").join(format!("{name}.strace"));
+    let output = Command::new("strace")
+        .args([
+            "-f",
+            "-n",
+            "-qq",
+            "-e",
+            "raw=all",
+            "-o",
+            file.to_str().unwrap(),
+            env!("CARGO_BIN_EXE_haltkick"),
+        ])
+        .args(arguments)
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return skip(format_args!("strace: {error}")),
+    };
+    let said = stderr(&output);
+    assert!(!said.contains("which the sandbox refuses"), "{arguments:?}: {said}");
+    assert!(output.status.code().is_some_and(|code| [0, 5, 6, 7].contains(&code)), "{arguments:?}: {said}");
+    Ok(seen(&fs::read_to_string(file).expect("strace has written")))
+}
+
+/// What is behind walls in strace's account: lines `thread [ number] name(argument, argument...`.
+fn seen(account: &str) -> Seen {
+    const FILTERS_OF_PROCESS: usize = 2;
+    let mut seen = Seen::default();
+    let mut filters: BTreeMap<u32, usize> = BTreeMap::new();
+    for line in account.lines() {
+        let Some((thread, call)) = parse(line) else { continue };
+        if seen.process == 0 {
+            seen.process = thread;
+        }
+        // Threads are started behind the process's walls.
+        let of_thread =
+            filters.entry(thread).or_insert(if thread == seen.process { 0 } else { FILTERS_OF_PROCESS });
+        if *of_thread > FILTERS_OF_PROCESS {
+            seen.by_runners.push(call);
+        } else {
+            if *of_thread == FILTERS_OF_PROCESS {
+                seen.by_others.push(call.clone());
+            }
+            *of_thread += usize::from(call.0 == SECCOMP && call.1[0] == 1);
+        }
+    }
+    seen
+}
+
+/// seccomp(2), whose first argument is 1 when it sets a filter.
+const SECCOMP: i64 = 317;
+
+fn parse(line: &str) -> Option<(u32, Call)> {
+    let (thread, rest) = line.split_once(" [")?;
+    let (number, rest) = rest.split_once(']')?;
+    let (_, arguments) = rest.split_once('(')?;
+    let end = arguments.find([')', '<']).unwrap_or(arguments.len());
+    let number_of = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let arguments = arguments[..end].split(", ").map(str::trim).filter(|text| !text.is_empty());
+    let arguments = arguments.map(number_of).collect::<Option<Vec<_>>>()?;
+    Some((thread.trim().parse().ok()?, (number.trim().parse().ok()?, arguments)))
+}
+
+/// Takes those of `rules` out of `unused` that one of `calls` needs. What none of `rules` and `others` allows.
+fn use_up(
+    calls: &[Call],
+    rules: &[SandboxRule],
+    others: &[SandboxRule],
+    unused: &mut BTreeMap<String, Needed>,
+) -> Vec<Call> {
+    let mut refused = Vec::new();
+    for (call, arguments) in calls {
+        let is_it = |rule: &&SandboxRule| rule.allows(*call, arguments);
+        if others.iter().any(|rule| is_it(&rule)) {
+            continue;
+        }
+        match rules.iter().find(is_it) {
+            Some(rule) => _ = unused.remove(&name(rule)),
+            None => refused.push((*call, arguments.clone())),
+        }
+    }
+    refused
+}
+
+fn name(rule: &SandboxRule) -> String {
+    format!("system call {}: {}", rule.call, rule.why)
+}
+
+fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
+    kvm()?;
+    let directory = scratch("walls-runs");
+    let trace = directory.join("run.pftrace");
+    let (experiment, path) = tiny("walls-bench");
+    let results = path.join("results");
+    let kernel = pretended_kernel(&directory, 4 << 20, WRITES_TO_ITS_SERIAL_PORT);
+    let run = |line: &str| -> Vec<String> {
+        let line = format!("run --no-ideal --duration 30ms --watchdog 60s {line}");
+        line.split_ascii_whitespace().map(String::from).collect()
+    };
+    let runs = [
+        (
+            "vmm",
+            run("--lock qspinlock --pv on --ratio 4 --deschedule holder,prob=0.1,for=1ms"),
+            Needs::default(),
+        ),
+        (
+            "instruments",
+            run(&format!("--lock qspinlock --pv on --ratio 4 --profile --trace {}", trace.display())),
+            Needs::default(),
+        ),
+        ("counters", run("--pmu on"), Needs { counters: true, ..Needs::default() }),
+        (
+            "host",
+            run("--sched host --lock qspinlock --pv on --ratio 4"),
+            Needs { switches: true, ..Needs::default() },
+        ),
+        (
+            "yields",
+            run("--sched host --workload selftest-yield"),
+            Needs { switches: true, ..Needs::default() },
+        ),
+        ("invalidations", run("--workload selftest-flood"), Needs::default()),
+        ("threads", run("--engine threads --ratio 2"), Needs { foreign_code: true, ..Needs::default() }),
+        (
+            "linux",
+            ["run", "--kernel", &kernel, "--duration", "300ms"].map(String::from).into(),
+            Needs::default(),
+        ),
+        (
+            "bench",
+            ["bench", &experiment, "--output", results.to_str().unwrap()].map(String::from).into(),
+            Needs::default(),
+        ),
+    ];
+    let switches = haltkick_vmm::bpf_can_report_switches().is_ok();
+    let all = Needs { foreign_code: true, switches, counters: true, ..Needs::default() };
+    let table = |rules: Vec<SandboxRule>| {
+        rules.iter().map(|rule| (name(rule), rule.needed)).collect::<BTreeMap<_, _>>()
+    };
+    let (mut of_runners, mut of_others) = (table(runner_rules(0)), table(process_rules(&all)));
+    for (name, arguments, needs) in &runs {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let seen = traced(name, &arguments)?;
+        assert!(!seen.by_others.is_empty(), "{name}: there are no walls");
+        let runner = runner_rules(seen.process);
+        let refused = use_up(&seen.by_runners, &runner, &[], &mut of_runners);
+        assert!(refused.is_empty(), "{name}: {refused:x?}");
+        let refused = use_up(&seen.by_others, &process_rules(needs), &runner, &mut of_others);
+        assert!(refused.is_empty(), "{name}: {refused:x?}");
+    }
+    let redundant = |rules: BTreeMap<String, Needed>| -> Vec<String> {
+        rules.into_iter().filter(|(_, needed)| *needed == Needed::InRuns).map(|(name, _)| name).collect()
+    };
+    let redundant = [redundant(of_runners), redundant(of_others)];
+    assert_eq!(
+        redundant,
+        [const { Vec::<String>::new() }; 2],
+        "rules of runners, and of others, that nothing needs"
+    );
+    Ok(())
+}
+
+/// 32-bit code, if it is run at all: `mov $0x3f8, %dx; out %al, (%dx); jmp back`.
+const WRITES_TO_ITS_SERIAL_PORT: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xfd];
+
+/// A process that ends with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The field of each thread of `process`, by thread.
+fn field_of_threads(process: u32, field: &str) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of = |task: &Path| {
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let value =
+            |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+        Some((value("Name:")?, value(field)?))
+    };
+    tasks.filter_map(|task| of(&task.path())).collect()
+}
+
+fn no_thread_has_a_privilege_in_force_while_a_guest_runs() -> Tested {
+    kvm()?;
+    let cpu = an_allowed_cpu();
+    let is_zero = |set: &str| set.bytes().all(|digit| digit == b'0');
+    for sched in ["vmm", "host"] {
+        let arguments =
+            ["run", "--no-ideal", "--duration", "60s", "--cpus", &cpu, "--vcpus", "2", "--sched", sched];
+        let mut command = command(&arguments);
+        let running = Running(
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("haltkick can be started"),
+        );
+        let process = running.0.id();
+        let runs_vcpus = |(name, _): &(String, String)| name.starts_with("pcpu") || name.starts_with("vcpu");
+        let walled = |(_, filters): &(String, String)| filters == "3";
+        eventually("a thread that runs vCPUs behind its walls", || {
+            let threads = field_of_threads(process, "Seccomp_filters:");
+            let runners = threads.iter().filter(|thread| runs_vcpus(thread));
+            let expected = if sched == "vmm" { 1 } else { 2 };
+            (runners.filter(|thread| walled(thread)).count() == expected).then_some(())
+        });
+        for set in ["CapEff:", "CapInh:", "CapAmb:"] {
+            let of_threads = field_of_threads(process, set);
+            assert!(of_threads.iter().all(|(_, set)| is_zero(set)), "{sched}: {set} {of_threads:?}");
+        }
+        let permitted = field_of_threads(process, "CapPrm:");
+        let runners = permitted.iter().filter(|thread| runs_vcpus(thread)).count();
+        assert!(
+            runners > 0 && permitted.iter().filter(|thread| runs_vcpus(thread)).all(|(_, set)| is_zero(set)),
+            "{permitted:?}"
+        );
+        if sched == "vmm" {
+            assert!(permitted.iter().all(|(_, set)| is_zero(set)), "no run needs any: {permitted:?}");
+        }
+    }
+    Ok(())
+}
+
+fn records_say_which_walls_kept_the_process_from_files() -> Tested {
+    kvm()?;
+    let run = ["run", "--no-ideal", "--duration", "20ms", "--format", "json"];
+    let record = |options: &[&str]| -> Value {
+        let output = haltkick(&[&run[..], options].concat());
+        assert!([0, 7].contains(&code(&output)), "{}", stderr(&output));
+        serde_json::from_str(&stdout(&output)).expect("one record")
+    };
+    let (walled, open) = (record(&[]), record(&["--no-sandbox"]));
+    match haltkick_vmm::landlock_abi() {
+        Ok(abi) => assert_eq!(walled["landlock_abi"], abi),
+        Err(why) => assert_eq!(walled["why"]["landlock_abi"], why),
+    }
+    assert!(open["landlock_abi"].is_null());
+    assert_eq!(open["why"]["landlock_abi"], "--no-sandbox");
+    Ok(())
+}

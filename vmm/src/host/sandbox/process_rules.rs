@@ -1,0 +1,175 @@
+//! What a process may ask of the kernel once it runs guests, in its main thread and in threads that help: what threads that run
+//! vCPUs may, and this.
+
+use std::ffi::c_uint;
+
+use kvm_bindings::{
+    KVMIO, kvm_cpuid2, kvm_device_attr, kvm_enable_cap, kvm_irqfd, kvm_mp_state, kvm_msrs, kvm_regs,
+    kvm_signal_mask, kvm_sregs, kvm_userspace_memory_region,
+};
+use libc::PROT_EXEC;
+use vmm_sys_util::ioctl::{_IOC_NONE, _IOC_READ, _IOC_WRITE, ioctl_expr};
+
+use super::Needs;
+use super::rules::{SandboxRule, is, rule, runner_rules, with};
+
+// bpf(2).
+const BPF_MAP_CREATE: u64 = 0;
+const BPF_MAP_UPDATE_ELEM: u64 = 2;
+const BPF_PROG_LOAD: u64 = 5;
+const BPF_RAW_TRACEPOINT_OPEN: u64 = 17;
+/// PERF_EVENT_IOC_ENABLE and _DISABLE: _IO('$', 0) and _IO('$', 1).
+const PERF_ENABLE: u64 = 0x2400;
+const PERF_DISABLE: u64 = 0x2401;
+/// PR_GET_AUXV.
+const GET_AUXV: u64 = 0x4155_5856;
+
+/// One of KVM's requests that carry nothing.
+const fn kvm(number: c_uint) -> u64 {
+    ioctl_expr(_IOC_NONE, KVMIO, number, 0)
+}
+
+/// One that the kernel reads a `T` of.
+const fn kvm_takes<T>(number: c_uint) -> u64 {
+    ioctl_expr(_IOC_WRITE, KVMIO, number, size_of::<T>() as c_uint)
+}
+
+/// One that it writes a `T` for.
+const fn kvm_gives<T>(number: c_uint) -> u64 {
+    ioctl_expr(_IOC_READ, KVMIO, number, size_of::<T>() as c_uint)
+}
+
+/// Both.
+const fn kvm_swaps<T>(number: c_uint) -> u64 {
+    ioctl_expr(_IOC_READ | _IOC_WRITE, KVMIO, number, size_of::<T>() as c_uint)
+}
+
+/// What a process with `needs` may, in threads that run no vCPUs: beyond what [`runner_rules`] has, or with fewer
+/// restrictions.
+#[must_use]
+pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {
+    let mut rules = [machines(), threads(), files()].concat();
+    if needs.switches {
+        rules.extend(switches());
+    }
+    if needs.counters {
+        rules.extend(counters());
+    }
+    if needs.foreign_code {
+        rules.extend(foreign_code());
+    }
+    rules
+}
+
+/// All that the process's filter lets pass, KVM_RUN before other requests: a filter is gone through in order.
+pub(super) fn all(process: u32, needs: &Needs) -> Vec<SandboxRule> {
+    [runner_rules(process), process_rules(needs)].concat()
+}
+
+/// Machines on KVM, and what it counted of them.
+fn machines() -> Vec<SandboxRule> {
+    let ioctl = |request, why| rule(libc::SYS_ioctl, [is(1, request)], why);
+    vec![
+        ioctl(kvm(0x00), "KVM_GET_API_VERSION: asks whether this is KVM"),
+        ioctl(kvm(0x01), "KVM_CREATE_VM: makes a machine"),
+        ioctl(kvm(0x03), "KVM_CHECK_EXTENSION: asks what KVM can do"),
+        ioctl(kvm(0x04), "KVM_GET_VCPU_MMAP_SIZE: how much of a vCPU there is to map"),
+        ioctl(kvm_swaps::<kvm_cpuid2>(0x05), "KVM_GET_SUPPORTED_CPUID: asks what vCPUs can be"),
+        ioctl(kvm(0x41), "KVM_CREATE_VCPU: makes a vCPU"),
+        ioctl(kvm_takes::<kvm_userspace_memory_region>(0x46), "KVM_SET_USER_MEMORY_REGION: gives memory"),
+        ioctl(kvm(0x47), "KVM_SET_TSS_ADDR: where VMX keeps pages of its own"),
+        ioctl(kvm(0x60), "KVM_CREATE_IRQCHIP: interrupt controllers of a Linux guest"),
+        ioctl(kvm_takes::<kvm_irqfd>(0x76), "KVM_IRQFD: the interrupt of its serial port"),
+        ioctl(kvm_takes::<kvm_regs>(0x82), "KVM_SET_REGS: where a vCPU starts"),
+        ioctl(kvm_gives::<kvm_sregs>(0x83), "KVM_GET_SREGS: in which state"),
+        ioctl(kvm_takes::<kvm_sregs>(0x84), "KVM_SET_SREGS: the same"),
+        ioctl(kvm_swaps::<kvm_msrs>(0x88), "KVM_GET_MSRS: who keeps the record of stolen time"),
+        ioctl(kvm_takes::<kvm_msrs>(0x89), "KVM_SET_MSRS: where that record is"),
+        ioctl(kvm_takes::<kvm_signal_mask>(0x8b), "KVM_SET_SIGNAL_MASK: kicks end KVM_RUN"),
+        ioctl(kvm_takes::<kvm_cpuid2>(0x90), "KVM_SET_CPUID2: what a vCPU is"),
+        ioctl(kvm_takes::<kvm_mp_state>(0x99), "KVM_SET_MP_STATE: a vCPU starts by itself"),
+        ioctl(kvm_takes::<kvm_enable_cap>(0xa3), "KVM_ENABLE_CAP: halts, polls, interrupt controllers"),
+        ioctl(kvm(0xa3), "KVM_GET_TSC_KHZ: how fast its clock is"),
+        ioctl(kvm(0xce), "KVM_GET_STATS_FD: what KVM counted"),
+        rule(libc::SYS_pread64, [], "reads that"),
+        ioctl(kvm_takes::<kvm_device_attr>(0xe1), "KVM_SET_DEVICE_ATTR: its clock is the host's"),
+        rule(libc::SYS_eventfd2, [], "interrupts of the serial port of a Linux guest"),
+    ]
+}
+
+/// Threads, which are no processes.
+fn threads() -> Vec<SandboxRule> {
+    let thread = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
+    vec![
+        rule(libc::SYS_clone, [with(0, thread)], "starts a thread"),
+        rule(
+            libc::SYS_clone3,
+            [],
+            "the same, whose flags no filter sees: another filter says that there is none",
+        ),
+        rule(libc::SYS_set_robust_list, [], "the C library's mutexes in a new thread"),
+        rule(libc::SYS_rseq, [], "the C library asks to know the CPU of a new thread"),
+        rule(libc::SYS_prctl, [is(0, libc::PR_SET_NAME as u64)], "a thread's name"),
+        rule(libc::SYS_prctl, [is(0, GET_AUXV)], "rustix asks, once, how long a page is"),
+        rule(libc::SYS_sched_setaffinity, [], "pins a thread"),
+        rule(libc::SYS_prlimit64, [], "how many files may be open"),
+        rule(libc::SYS_timer_create, [], "the timer of a runner"),
+        rule(libc::SYS_capget, [], "the privileges that it gives up"),
+        rule(libc::SYS_capset, [], "gives them up, or takes back what BPF needs for a moment").elsewhere(),
+        rule(libc::SYS_prctl, [is(0, libc::PR_SET_NO_NEW_PRIVS as u64)], "comes with a filter"),
+        rule(libc::SYS_seccomp, [], "the filter of a thread that runs vCPUs"),
+    ]
+}
+
+/// Files: which, is the business of Landlock.
+fn files() -> Vec<SandboxRule> {
+    vec![
+        rule(libc::SYS_openat, [], "writes records and reports"),
+        rule(libc::SYS_write, [], "writes them, and what it says"),
+        rule(libc::SYS_ftruncate, [], "cuts off what did not fit on the disk").elsewhere(),
+        rule(libc::SYS_rename, [], "a file appears complete or not at all"),
+        rule(libc::SYS_unlink, [], "removes what is half a file").elsewhere(),
+        rule(libc::SYS_rmdir, [], "removes the directory of an experiment of which nothing was measured")
+            .elsewhere(),
+        rule(libc::SYS_mkdir, [], "the directory of the next experiment").elsewhere(),
+        rule(libc::SYS_getdents64, [], "lists directories"),
+        rule(libc::SYS_readlink, [], "finds this program's file, whose hash is recorded"),
+        rule(libc::SYS_ioctl, [is(1, libc::TCGETS)], "whether it speaks to a terminal"),
+        rule(libc::SYS_ioctl, [is(1, libc::TIOCGWINSZ)], "how wide that is").elsewhere(),
+        rule(libc::SYS_fcntl, [is(1, libc::F_GETFD as u64)], "a directory that is closed was open"),
+        rule(libc::SYS_fcntl, [is(1, libc::F_DUPFD_CLOEXEC as u64)], "locks its records, and writes them")
+            .elsewhere(),
+        rule(libc::SYS_flock, [], "nobody else writes to them").elsewhere(),
+        rule(libc::SYS_ppoll, [], "waits until what it says is taken"),
+        rule(libc::SYS_clock_nanosleep, [], "looks after a run now and then"),
+    ]
+}
+
+/// BPF programs on switches, under the host's scheduler.
+fn switches() -> Vec<SandboxRule> {
+    let bpf = |command, why| rule(libc::SYS_bpf, [is(0, command)], why);
+    vec![
+        bpf(BPF_MAP_CREATE, "what the programs on switches share with this process"),
+        bpf(BPF_PROG_LOAD, "loads them"),
+        bpf(BPF_RAW_TRACEPOINT_OPEN, "attaches them"),
+        bpf(BPF_MAP_UPDATE_ELEM, "tells them which thread runs which vCPU"),
+    ]
+}
+
+/// Counters of cache events.
+fn counters() -> Vec<SandboxRule> {
+    let ioctl = |request, why| rule(libc::SYS_ioctl, [is(1, request)], why);
+    vec![
+        rule(libc::SYS_perf_event_open, [], "counts cache events"),
+        ioctl(PERF_ENABLE, "from the opening of the window").elsewhere(),
+        ioctl(PERF_DISABLE, "to its close").elsewhere(),
+    ]
+}
+
+/// An image's code in this process.
+fn foreign_code() -> Vec<SandboxRule> {
+    vec![
+        rule(libc::SYS_mmap, [with(2, PROT_EXEC as u64)], "an image's code").elsewhere(),
+        rule(libc::SYS_mprotect, [with(2, PROT_EXEC as u64)], "makes it executable"),
+    ]
+}
