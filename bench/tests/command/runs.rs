@@ -191,7 +191,9 @@ fn guests_that_have_files_enough_each_but_not_together_are_refused_or_get_more()
     match Command::new("sh").args(["-c", &script]).output() {
         Ok(output) if code(&output) != 127 && stderr(&output).contains("ulimit") => {}
         _ => {
-            return skip(format_args!("`{unprivileged}` does not take away the privilege to open more files"));
+            return skip(format_args!(
+                "`{unprivileged}` does not take away the privilege to open more files"
+            ));
         }
     }
     let end = end(unprivileged);

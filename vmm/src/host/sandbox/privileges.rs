@@ -21,21 +21,13 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
     if had.permitted.is_empty() {
         return Ok(());
     }
-    let permitted = had.permitted & kept;
+    let (permitted, none) = (had.permitted & kept, CapabilitySet::empty());
     let foreign = had.permitted & CapabilitySet::DAC_OVERRIDE;
-    let mut sets = CapabilitySets {
-        effective: foreign,
-        permitted: permitted | foreign,
-        inheritable: CapabilitySet::empty(),
-    };
+    let of = |extra, effective| CapabilitySets { effective, permitted: permitted | extra, inheritable: none };
     // What can be reached without it is found by trying.
-    sets.effective = CapabilitySet::empty();
-    set_capabilities(None, sets)?;
-    sets.effective =
-        if paths.iter().all(|path| is_within_reach(path)) { CapabilitySet::empty() } else { foreign };
-    sets.permitted = permitted | sets.effective;
-    set_capabilities(None, sets)?;
-    Ok(())
+    set_capabilities(None, of(foreign, none))?;
+    let extra = if paths.iter().all(|path| is_within_reach(path)) { none } else { foreign };
+    Ok(set_capabilities(None, of(extra, extra))?)
 }
 
 /// Gives up all capabilities of the calling thread.
