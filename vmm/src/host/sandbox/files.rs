@@ -1,13 +1,17 @@
 //! Landlock: which files a process may open, once it runs guests. Files that are open already stay usable.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, make_bitflags, path_beneath_rules,
+    ABI, Access as _, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    RulesetError, RulesetStatus, make_bitflags,
 };
 
 use super::Needs;
+use crate::host::error::RunError;
 
 /// The newest rights that are asked for; older kernels leave out what they do not know.
 const WANTED: ABI = ABI::V10;
@@ -23,7 +27,7 @@ pub fn landlock_abi() -> Result<u32, String> {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, CREATE_RULESET_VERSION)
     };
     u32::try_from(abi).map_err(|_| {
-        let error = std::io::Error::last_os_error();
+        let error = io::Error::last_os_error();
         let reason = match error.raw_os_error() {
             Some(libc::ENOSYS) => "this kernel has no Landlock",
             Some(libc::EOPNOTSUPP) => "Landlock is switched off at boot",
@@ -34,32 +38,70 @@ pub fn landlock_abi() -> Result<u32, String> {
 }
 
 /// From now on the calling thread, and all that it starts, open nothing but what `needs` names, what tells of this host, and
-/// what this program is made of. The version of Landlock.
-pub(super) fn wall_off(needs: &Needs) -> Result<u32, String> {
-    let abi = landlock_abi()?;
-    let status = restrict(needs).map_err(|error| format!("Landlock: {error}"))?;
-    if status == RulesetStatus::NotEnforced { Err("Landlock enforces nothing here".into()) } else { Ok(abi) }
+/// what this program is made of. The version of Landlock, or why there is none.
+///
+/// # Errors
+/// When something that is to stay within reach cannot be opened now.
+pub(super) fn wall_off(needs: &Needs) -> Result<Result<u32, String>, RunError> {
+    let abi = match landlock_abi() {
+        Ok(abi) => abi,
+        Err(why) => return Ok(Err(why)),
+    };
+    Ok(match restrict(gates(needs)?) {
+        Ok(RulesetStatus::NotEnforced) => Err("Landlock enforces nothing here".into()),
+        Ok(_) => Ok(abi),
+        Err(error) => Err(format!("Landlock: {error}")),
+    })
 }
 
-fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
+/// What stays within reach, and for what.
+fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
     let write =
         read | make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir});
-    // A directory that is removed is removed from its parent; only empty ones can be.
-    let parents = needs.writes.iter().filter_map(|path| path.parent());
-    let parents = parents.map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
+    let mut gates = Vec::new();
+    let mut open = |path: &Path, access: BitFlags<AccessFs>| -> Result<(), RunError> {
+        gates.extend(gate(path, access).map_err(|source| RunError::System {
+            what: format!("keep {} within reach (--no-sandbox leaves out the walls)", path.display()),
+            source,
+        })?);
+        Ok(())
+    };
+    // What is known of this host and of this process.
+    ["/proc", "/sys", "/etc/os-release"].into_iter().try_for_each(|path| open(Path::new(path), read))?;
+    open(Path::new("/dev/kvm"), device)?;
+    // The names in a panic's backtrace.
+    mapped_files().iter().try_for_each(|path| open(path, AccessFs::ReadFile.into()))?;
+    needs.reads.iter().try_for_each(|path| open(path, read))?;
+    for path in &needs.writes {
+        open(path, write)?;
+        // A directory that is removed is removed from its parent; only empty ones can be.
+        let parent = path.parent().unwrap_or(path);
+        open(if parent == Path::new("") { Path::new(".") } else { parent }, AccessFs::RemoveDir.into())?;
+    }
+    Ok(gates)
+}
+
+/// `path` for `access`, as far as there is such a thing, and it can be had of it. Whoever may not open it needs no gate.
+fn gate(path: &Path, access: BitFlags<AccessFs>) -> io::Result<Option<PathBeneath<File>>> {
+    let file = match OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let is_directory = file.metadata()?.is_dir();
+    let access = if is_directory { access } else { access & AccessFs::from_file(WANTED) };
+    Ok(Some(PathBeneath::new(file, access)))
+}
+
+fn restrict(gates: Vec<PathBeneath<File>>) -> Result<RulesetStatus, RulesetError> {
     Ok(Ruleset::default()
         .handle_access(AccessFs::from_all(WANTED))?
         .create()?
-        // What is known of this host and of this process.
-        .add_rules(path_beneath_rules(["/proc", "/sys", "/etc/os-release"], read))?
-        .add_rules(path_beneath_rules(["/dev/kvm"], device))?
-        // The names in a panic's backtrace.
-        .add_rules(path_beneath_rules(mapped_files(), BitFlags::from(AccessFs::ReadFile)))?
-        .add_rules(path_beneath_rules(&needs.reads, read))?
-        .add_rules(path_beneath_rules(&needs.writes, write))?
-        .add_rules(path_beneath_rules(parents, BitFlags::from(AccessFs::RemoveDir)))?
+        .add_rules(gates.into_iter().map(Ok::<_, RulesetError>))?
         .restrict_self()?
         .ruleset)
 }

@@ -112,7 +112,7 @@ pub fn confine_process(needs: &Needs) -> Result<(), RunError> {
         let why = "another program is started, which would inherit it";
         Walls { calls: Err(why.into()), files: Err(why.into()) }
     } else {
-        let files = files::wall_off(needs);
+        let files = files::wall_off(needs)?;
         // Last: what comes before makes calls that nothing makes afterwards.
         Walls { files, calls: filter_process(needs)? }
     };
