@@ -23,7 +23,11 @@ pub(super) fn keep(kept: CapabilitySet, paths: &[&Path]) -> io::Result<()> {
     }
     let (permitted, none) = (had.permitted & kept, CapabilitySet::empty());
     let foreign = had.permitted & CapabilitySet::DAC_OVERRIDE;
-    let of = |extra, effective| CapabilitySets { effective, permitted: permitted | extra, inheritable: none };
+    let of = |extra: CapabilitySet, effective| CapabilitySets {
+        effective,
+        permitted: permitted | extra,
+        inheritable: none,
+    };
     // What can be reached without it is found by trying.
     set_capabilities(None, of(foreign, none))?;
     let extra = if paths.iter().all(|path| is_within_reach(path)) { none } else { foreign };
