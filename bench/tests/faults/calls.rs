@@ -10,10 +10,11 @@ pub(crate) struct Call {
     pub(crate) detail: u64,
 }
 
-/// Name, number, and the errors that a host may answer with, the likeliest first.
+/// Name, number, and the errors that a host may answer with, the likeliest first. Not here are futex, whose wake-ups are never
+/// interrupted, and prlimit64, by which a process may always ask for its own limits.
 type Kind = (&'static str, i64, &'static [i32]);
 
-const KINDS: [Kind; 35] = [
+const KINDS: [Kind; 33] = [
     ("openat", libc::SYS_openat, &[libc::EMFILE, libc::ENOMEM, libc::EINTR]),
     ("read", libc::SYS_read, &[libc::EIO, libc::EINTR]),
     ("pread64", libc::SYS_pread64, &[libc::EIO, libc::EINTR]),
@@ -30,7 +31,6 @@ const KINDS: [Kind; 35] = [
     ("timer_create", libc::SYS_timer_create, &[libc::EAGAIN]),
     ("sched_setaffinity", libc::SYS_sched_setaffinity, &[libc::EINVAL]),
     ("sched_getaffinity", libc::SYS_sched_getaffinity, &[libc::EINVAL]),
-    ("prlimit64", libc::SYS_prlimit64, &[libc::EPERM]),
     ("prctl", libc::SYS_prctl, &[libc::EINVAL]),
     ("seccomp", libc::SYS_seccomp, &[libc::ENOMEM]),
     ("bpf", libc::SYS_bpf, &[libc::ENOMEM]),
@@ -38,7 +38,6 @@ const KINDS: [Kind; 35] = [
     ("getrandom", libc::SYS_getrandom, &[libc::EINTR]),
     ("poll", libc::SYS_poll, &[libc::ENOMEM, libc::EINTR]),
     ("ppoll", libc::SYS_ppoll, &[libc::ENOMEM, libc::EINTR]),
-    ("futex", libc::SYS_futex, &[libc::EINTR]),
     ("clock_nanosleep", libc::SYS_clock_nanosleep, &[libc::EINTR]),
     ("statx", libc::SYS_statx, &[libc::ENOMEM]),
     ("getdents64", libc::SYS_getdents64, &[libc::EIO]),
