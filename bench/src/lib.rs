@@ -2,16 +2,16 @@
 //!
 //! The rooms, from the ground up. Each imports only from those before it:
 //!
-//! * [`text`]: what people type and read, and how the command speaks and ends;
-//! * [`host`]: the machine under the experiment;
-//! * [`settings`]: what a cell can be asked to be;
-//! * [`experiment`]: an experiment's file, and the plan of its cells;
-//! * [`record`]: what one run was asked, and what it found;
-//! * [`analysis`]: from records to figures, and what speaks against them;
-//! * [`results`]: the directory of an experiment;
-//! * [`show`]: figures as tables, pictures, CSV, the report;
-//! * [`measure`]: running cells;
-//! * [`cli`]: the command line; [`commands`]: what it asks for.
+//! * `text`: what people type and read, and how the command speaks and ends;
+//! * `host`: the machine under the experiment;
+//! * `settings`: what a cell can be asked to be;
+//! * `experiment`: an experiment's file, and the plan of its cells;
+//! * `record`: what one run was asked, and what it found;
+//! * `analysis`: from records to figures, and what speaks against them;
+//! * `results`: the directory of an experiment;
+//! * `show`: figures as tables, pictures, CSV, the report;
+//! * `measure`: running cells;
+//! * `cli`: the command line; `commands`: what it asks for.
 
 mod analysis;
 mod cli;
