@@ -207,7 +207,8 @@ fn a_slice_is_kept_by_who_holds_another_lock() {
 /// CPU 1 waits as head and holds another lock meanwhile: instead of yielding to anybody, it sleeps until it is kicked.
 #[test]
 fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
-    let stage = Conserving::new(Cpus::new(2, Duration::from_micros(100)));
+    // A tenure is 32 times as long: a head that would yield within it wakes in time to do so even on a host with other work.
+    let stage = Conserving::new(Cpus::new(2, Duration::from_millis(10)));
     let held = Signal::default();
     stage.host.run(|cpu| {
         if cpu == 0 {
