@@ -127,6 +127,7 @@ fn name(rule: &SandboxRule) -> String {
     format!("system call {}: {}", rule.call, rule.why)
 }
 
+/// Long: the runs that it looks at are one table.
 fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
     kvm()?;
     let directory = scratch("walls-runs");

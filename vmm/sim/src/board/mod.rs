@@ -26,6 +26,7 @@ mod memory;
 mod slot;
 mod spin;
 mod state;
+mod stores;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -223,19 +224,6 @@ impl<M: Memory> Board<M> {
         self.schedule(slot, at_ps);
         if let Some(token) = missed {
             self.enter(at_ps, Due::Alarm { slot, token });
-        }
-    }
-
-    /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
-    /// that takes is a part of what the exit costs.
-    pub fn drain(&mut self, slot: u32) {
-        let at_ps = self.now_ps.max(self.slots[slot as usize].at_ps);
-        while let Some(store) = self.fabric.buffers[slot as usize].pop() {
-            // First those that are parked, whose last rounds saw what was there before.
-            for watcher in self.fabric.lines.seize(slot, store.line()) {
-                self.wake_at(watcher, store.line(), at_ps);
-            }
-            self.fabric.memory.store(store.physical, store.bytes, store.value);
         }
     }
 
@@ -439,37 +427,6 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[served.cpu as usize];
         place.at_ps = place.at_ps.max(at_ps);
         self.execute(served.cpu, Some(line), until_ps)
-    }
-
-    /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
-    fn start_store(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize];
-        if place.storing {
-            return;
-        }
-        let Some(&first) = self.fabric.buffers[slot as usize].first() else { return };
-        place.storing = true;
-        self.request(slot, first.at_ps.max(self.now_ps), first.line(), Need::Write, FOR_A_STORE);
-    }
-
-    /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that
-    /// follow it at once.
-    fn store_done(&mut self, slot: u32, line: u64, at_ps: u64) {
-        self.slots[slot as usize].storing = false;
-        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
-        while buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
-            let store = buffers[slot as usize].pop().expect("there is one");
-            memory.store(store.physical, store.bytes, store.value);
-        }
-        written.push(line);
-        self.tell_watchers(slot);
-        let is_empty = self.fabric.buffers[slot as usize].is_empty();
-        let place = &mut self.slots[slot as usize];
-        if place.state == State::Full || place.state == State::Drain && is_empty {
-            place.at_ps = place.at_ps.max(at_ps);
-            self.schedule(slot, self.slots[slot as usize].at_ps);
-        }
-        self.start_store(slot);
     }
 
     /// Wakes those that are parked on lines which `writer` has just written.

@@ -1,7 +1,9 @@
 //! Whole guests on simulated machines: nothing here needs `/dev/kvm`, or more than one CPU of the host, and nothing depends on how
 //! busy that is.
 
+#[path = "../base/mod.rs"]
 mod base;
+mod several;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -400,118 +402,5 @@ fn vcpus_whose_ways_take_equally_long_each_time_do_not_keep_in_step() {
     for seed in 1..4 {
         let outcome = done(&RunConfig { seed, ..config.clone() });
         assert!(outcome.window >= us(1000), "seed {seed}: {:?}", outcome.window);
-    }
-}
-
-fn start_guests(config: &RunConfig) -> Vec<Ended> {
-    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    run_guests(config, &image, &stop, &Instruments::default()).expect("nothing concerns all of them")
-}
-
-/// A second guest runs with the first.
-fn pair(first: RunConfig, second: RunConfig) -> RunConfig {
-    let beside = vec![RunConfig { name: "b".into(), ..second }];
-    RunConfig { name: "a".into(), beside, ..first }
-}
-
-fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
-    let outcome = |ended: Ended| ended.result.unwrap_or_else(|error| panic!("guest {}: {error}", ended.name));
-    ended.into_iter().map(outcome).collect()
-}
-
-#[test]
-fn two_guests_do_their_own_work_with_their_own_locks() {
-    let work = |sections| Mix { work_sections: Some(sections), go_on: true, ..Mix::default() };
-    let base =
-        RunConfig { workload: "mixed".into(), think: us(2), window: Duration::from_secs(60), ..small() };
-    let first = RunConfig { lock: "qspinlock".into(), pv: true, mix: work(500), ..base.clone() };
-    let second = RunConfig { lock: "tas".into(), pv: false, vcpus: 3, mix: work(2000), ..base };
-    let ended = start_guests(&pair(first, second));
-    assert_eq!(ended.iter().map(|ended| ended.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    for (outcome, (vcpus, sections)) in outcomes(ended).iter().zip([(8, 500), (3, 2000)]) {
-        assert_eq!((outcome.vcpus.len(), outcome.acquisitions()), (vcpus, sections));
-        assert_eq!(outcome.lost_updates, Some(0), "{vcpus} vCPUs");
-        assert_eq!(
-            exits(outcome, "pv_wait") > 0,
-            vcpus == 8,
-            "exits of the other guest: {:?}",
-            outcome.vm_exits
-        );
-    }
-}
-
-#[test]
-fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
-    let base = RunConfig { lock: "qspinlock".into(), pv: true, ..small() };
-    let both = |seed| {
-        pair(
-            RunConfig { seed, ..base.clone() },
-            RunConfig { seed: 9, lock: "mcs".into(), pv: false, ..base.clone() },
-        )
-    };
-    let all = |config: &RunConfig| format!("{:#?}", outcomes(start_guests(config)));
-    let first = all(&both(1));
-    assert_eq!(all(&both(1)), first, "twice the same");
-    assert_eq!(on_a_busy_host(|| all(&both(1))), first, "on a busy host");
-    assert_ne!(all(&both(2)), first, "another seed");
-}
-
-#[test]
-fn shares_are_equal_by_guest_or_by_vcpu() {
-    for (share, expected) in [(Share::Guest, 0.5), (Share::Vcpu, 0.75)] {
-        let base = RunConfig { share, lock: "none".into(), pv: false, window: us(5000), ..small() };
-        let (large, small) = (RunConfig { vcpus: 24, ..base.clone() }, RunConfig { vcpus: 8, ..base });
-        let ran = outcomes(start_guests(&pair(large, small)))
-            .iter()
-            .map(|outcome| outcome.vcpus.iter().map(|vcpu| vcpu.run_ns.expect("it is known")).sum::<u64>())
-            .collect::<Vec<_>>();
-        let of_large = ran[0] as f64 / (ran[0] + ran[1]) as f64;
-        assert!((of_large - expected).abs() < 0.05, "{share:?}: the large guest has {of_large:.2}");
-    }
-}
-
-#[test]
-fn each_guest_serves_its_own_page_faults_and_looks_at_what_it_leaves() {
-    let memory = |workload: &str, lock: &str| RunConfig {
-        workload: workload.into(),
-        lock: lock.into(),
-        pv: true,
-        memory_bytes: 16 << 20,
-        think: Duration::ZERO,
-        ..small()
-    };
-    let good = memory("selftest-memory", "per-vma");
-    for outcome in outcomes(start_guests(&pair(good.clone(), memory("selftest-memory", "mmap-sem")))) {
-        assert_eq!(outcome.lost_updates, Some(0));
-        assert!(
-            event(&outcome, "pgfault") > 0 && exits(&outcome, "invalidate") > 0,
-            "{:?}",
-            outcome.vm_exits
-        );
-    }
-    let [leaks, good] =
-        <[Ended; 2]>::try_from(start_guests(&pair(memory("selftest-leak", "mmap-sem"), good)))
-            .expect("there are two");
-    match leaks.result {
-        Err(RunError::GuestPanic { message, .. }) => assert!(message.contains("1 areas leaked"), "{message}"),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(good.result.expect("it has leaked nothing").lost_updates, Some(0));
-}
-
-#[test]
-fn a_guest_that_dies_leaves_the_others_outcome() {
-    let base = RunConfig { window: us(5000), ..small() };
-    for dying in ["selftest-panic", "selftest-exclusion"] {
-        let second = RunConfig { workload: dying.into(), ..base.clone() };
-        let [a, b] =
-            <[Ended; 2]>::try_from(start_guests(&pair(base.clone(), second))).expect("there are two");
-        let outcome = a.result.expect("it lives");
-        assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
-        let error = b.result.expect_err("it dies");
-        match dying {
-            "selftest-panic" => assert!(matches!(error, RunError::GuestPanic { .. }), "{error}"),
-            _ => assert!(matches!(error, RunError::ExclusionViolated(_)), "{error}"),
-        }
     }
 }

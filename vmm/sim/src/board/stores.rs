@@ -1,0 +1,53 @@
+//! Stores on their way from a CPU's buffer to memory, where others see them.
+
+use crate::lines::Need;
+
+use super::fabric::Fabric;
+use super::state::State;
+use super::{Board, FOR_A_STORE, Memory};
+
+impl<M: Memory> Board<M> {
+    /// All stores that the CPU of the slot has executed are visible now, as they are when a processor leaves its guest. What
+    /// that takes is a part of what the exit costs.
+    pub fn drain(&mut self, slot: u32) {
+        let at_ps = self.now_ps.max(self.slots[slot as usize].at_ps);
+        while let Some(store) = self.fabric.buffers[slot as usize].pop() {
+            // First those that are parked, whose last rounds saw what was there before.
+            for watcher in self.fabric.lines.seize(slot, store.line()) {
+                self.wake_at(watcher, store.line(), at_ps);
+            }
+            self.fabric.memory.store(store.physical, store.bytes, store.value);
+        }
+    }
+
+    /// Sees to it that the first store of a slot's buffer, if there is one, is on its way.
+    pub(super) fn start_store(&mut self, slot: u32) {
+        let place = &mut self.slots[slot as usize];
+        if place.storing {
+            return;
+        }
+        let Some(&first) = self.fabric.buffers[slot as usize].first() else { return };
+        place.storing = true;
+        self.request(slot, first.at_ps.max(self.now_ps), first.line(), Need::Write, FOR_A_STORE);
+    }
+
+    /// The line of the first store of a slot's buffer has come: it becomes visible, and with it those to the same line that
+    /// follow it at once.
+    pub(super) fn store_done(&mut self, slot: u32, line: u64, at_ps: u64) {
+        self.slots[slot as usize].storing = false;
+        let Fabric { buffers, memory, written, .. } = &mut self.fabric;
+        while buffers[slot as usize].first().is_some_and(|store| store.line() == line) {
+            let store = buffers[slot as usize].pop().expect("there is one");
+            memory.store(store.physical, store.bytes, store.value);
+        }
+        written.push(line);
+        self.tell_watchers(slot);
+        let is_empty = self.fabric.buffers[slot as usize].is_empty();
+        let place = &mut self.slots[slot as usize];
+        if place.state == State::Full || place.state == State::Drain && is_empty {
+            place.at_ps = place.at_ps.max(at_ps);
+            self.schedule(slot, self.slots[slot as usize].at_ps);
+        }
+        self.start_store(slot);
+    }
+}
