@@ -262,7 +262,11 @@ mod tests {
         let counted = Arc::clone(&runs);
         let good = move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_micros(100));
+            // A thread that runs vCPUs has no leave to sleep of its own accord.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(100) {
+                std::hint::spin_loop();
+            }
             Ok(Exit::Yield(None))
         };
         let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
