@@ -103,6 +103,8 @@ struct Supervised<'a> {
     notes_waits: bool,
     progress: u64,
     still: Duration,
+    /// Its window is closed, and it moved until then or has since: what it leaves is looked at by nobody, and its vCPUs leave.
+    settled: bool,
     chances: Chances,
     observed: Observed,
     /// Of the switches of the vCPUs' threads, where they are reported.
@@ -142,6 +144,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             notes_waits: has_flag(config, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
+            settled: false,
             chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
             books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
@@ -370,7 +373,9 @@ impl Supervised<'_> {
     /// Looks whether the guest moves, after a sleep of `slept`.
     fn look(&mut self, index: usize, scheduler: &Scheduler<'_>, slept: Duration) {
         let progress = self.count_progress();
-        // One that has done its work may leave.
+        let moves = progress != self.progress || self.still <= STALL_WORTH_WAITING;
+        self.settled |= !self.checks_at_rest && self.guest.window.is_closed() && moves;
+        // One that has done its work may leave, and others may go on for longer.
         if progress != self.progress || self.is_done() {
             (self.progress, self.still) = (progress, Duration::ZERO);
             self.chances = Chances::from_now(self.guest.clock, scheduler);
@@ -392,7 +397,9 @@ impl Supervised<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
+        self.config.mix.work_sections.is_some() && self.guest.window.is_closed()
+            || self.is_at_rest()
+            || self.settled
     }
 
     fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {

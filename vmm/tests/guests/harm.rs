@@ -22,6 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("an_honest_guest_goes_on_beside_one_that_rings_and_writes_anything", anything);
         add("an_honest_guest_goes_on_beside_one_that_floods_the_vmm_with_invalidations", flood);
     }
+    trials.push(Trial::test(
+        "an_honest_guest_that_is_done_waits_for_one_that_stands_still",
+        done_before_the_other,
+    ));
     let title = "an_honest_guest_has_its_share_beside_one_that_hands_all_its_turns_to_one_vcpu";
     trials.push(Trial::test(title, feeder));
     trials
@@ -99,4 +103,22 @@ fn feeder() -> Check {
         unharmed_beside("selftest-feeder", &base, did_something)?;
     }
     Ok(())
+}
+
+fn done_before_the_other() -> Check {
+    let honest = RunConfig { lock: "tas".into(), pv: false, ..config() };
+    // It stands still when the window closes, and is waited for.
+    let hang = RunConfig {
+        workload: "selftest-hang".into(),
+        watchdog: Some(Duration::from_secs(4)),
+        ..honest.clone()
+    };
+    let both = named("honest", RunConfig { beside: vec![named("hang", hang)], ..honest });
+    let [honest, hang] =
+        <[Ended; 2]>::try_from(start_guests(&both)?).unwrap_or_else(|_| unreachable!("two were started"));
+    check(acquisitions(&honest.result?) > 0, || "it did not get anywhere".into())?;
+    match hang.result {
+        Err(RunError::NoProgress(_)) => Ok(()),
+        other => unexpected(other),
+    }
 }
