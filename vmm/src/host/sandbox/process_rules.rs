@@ -11,7 +11,7 @@ use libc::PROT_EXEC;
 use vmm_sys_util::ioctl::{_IOC_NONE, _IOC_READ, _IOC_WRITE, ioctl_expr};
 
 use super::Needs;
-use super::rules::{SandboxRule, is, rule, runner_rules, with};
+use super::rules::{SandboxRule, is, rule, runner_rules, with, without};
 
 // bpf(2).
 const BPF_MAP_CREATE: u64 = 0;
@@ -21,6 +21,8 @@ const BPF_RAW_TRACEPOINT_OPEN: u64 = 17;
 /// PERF_EVENT_IOC_ENABLE and _DISABLE: _IO('$', 0) and _IO('$', 1).
 const PERF_ENABLE: u64 = 0x2400;
 const PERF_DISABLE: u64 = 0x2401;
+/// What opens a file to change it.
+const WRITES: u64 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64;
 /// PR_GET_AUXV.
 const GET_AUXV: u64 = 0x4155_5856;
 
@@ -111,6 +113,7 @@ fn threads() -> Vec<SandboxRule> {
         rule(libc::SYS_rseq, [], "the C library asks to know the CPU of a new thread"),
         rule(libc::SYS_prctl, [is(0, libc::PR_SET_NAME as u64)], "a thread's name"),
         rule(libc::SYS_prctl, [is(0, GET_AUXV)], "rustix asks, once, how long a page is"),
+        rule(libc::SYS_open, [without(1, WRITES)], "and reads it in /proc before Linux 6.4").elsewhere(),
         rule(libc::SYS_sched_setaffinity, [], "pins a thread"),
         rule(libc::SYS_prlimit64, [], "how many files may be open"),
         rule(libc::SYS_timer_create, [], "the timer of a runner"),
