@@ -231,7 +231,8 @@ export SHUTTLE_ITERATIONS=20000 SHUTTLE_RANDOM_SEED=1
 tree=$target/tree
 rm -rf "$tree"
 mkdir -p "$tree"
-tar --create --directory .. --exclude ./target --exclude ./.git . | tar --extract --directory "$tree"
+# Each file is as new as the copy: of a file that is older than what was built from its faulty form, nothing would be built.
+tar --create --directory .. --exclude ./target --exclude ./.git . | tar --extract --touch --directory "$tree"
 
 is_patch() { [[ -e mutants/$1.patch ]]; }
 
@@ -261,10 +262,12 @@ if ((${#bad[@]})); then
 fi
 ((only_check == 0)) || exit 0
 
-# cargo_test KIND CARGO_ARGUMENT... : cargo with the flags of that kind of test, over the sources in $root.
+# cargo_test KIND CARGO_ARGUMENT... : cargo with the flags of that kind of test, over the sources in $root. What is built from the
+# copy has directories of its own: cargo names the programs of both trees alike, and would take the one for the other.
 cargo_test() {
-    local kind=$1
+    local kind=$1 target=$target
     shift
+    [[ $root == .. ]] || target+=/patched
     local arguments=(test -q --manifest-path "$root/Cargo.toml")
     case $kind in
     mm-host) cargo "${arguments[@]}" -p haltkick-mm --target-dir "$target" --test host "$@" ;;
