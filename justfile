@@ -17,6 +17,10 @@ setup:
 build: setup
     cargo build --release
 
+# Whether the library crates can be packaged: each with all that it needs, and nothing of the others.
+package:
+    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants
+
 # Sweep five locks over overcommit ratios 1 to 32 (`--quick`: half a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}

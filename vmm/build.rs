@@ -39,6 +39,8 @@ fn main() {
                 // Every function begins a cache line, so that what one costs does not depend on those before it.
                 "-Cllvm-args=-align-all-functions=6",
                 &format!("--remap-path-prefix={}/=", root.display()),
+                // Crates of others, wherever cargo keeps them.
+                &format!("--remap-path-prefix={}=/cargo", cargo_home().display()),
             ]
             .join("\u{1f}"),
         )
@@ -48,13 +50,21 @@ fn main() {
     let output = cargo.output().expect("cargo can be run, since it runs this");
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
+        // One line says what to do; what the inner cargo says of it would bury that.
         if stderr.contains("can't find crate for `core`") {
             println!(
-                "cargo::error=the guest needs the target {TARGET}: run `just setup` (rustup target add {TARGET})"
+                "cargo::error=the guest needs the target {TARGET}: run `rustup target add {TARGET}`, then this again"
             );
+            std::process::exit(1);
         }
         panic!("building the guest failed:\n{stderr}");
     }
     let image = target_dir.join(TARGET).join(profile).join("haltkick-guest");
     println!("cargo::rustc-env=HALTKICK_GUEST_IMAGE={}", image.display());
+}
+
+/// Where cargo keeps what it has downloaded.
+fn cargo_home() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo");
+    std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from)
 }

@@ -34,7 +34,7 @@ pub use explain::{
     Word,
 };
 pub use guest::activity::ByActivity;
-pub use haltkick_hypercalls::{MAX_LOCKS, MAX_VCPUS};
+pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, MAX_LOCKS, MAX_VCPUS};
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
 pub use host::affinity::allowed_cpus;

@@ -1,16 +1,24 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
+mod conduct;
+mod report;
+mod sweep;
+
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
-use crate::experiment::MOST_RETRIES;
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
 use crate::settings::choices::Switch;
 use crate::text::duration::Span;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
+
+pub(crate) use conduct::Conduct;
+pub(crate) use report::{MergeArgs, ReportArgs};
+pub(crate) use sweep::SweepArgs;
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -38,7 +46,7 @@ Examples:
 /// Runs a freestanding guest on /dev/kvm that does nothing but take locks, gives it fewer CPUs than vCPUs,
 /// and shows what that does to each lock and what paravirtual locking wins back.
 #[derive(Debug, Parser)]
-#[command(name = "haltkick", version, styles = STYLES, after_help = closing_words(),
+#[command(name = "haltkick", version = version(), styles = STYLES, after_help = closing_words(),
           max_term_width = 100)]
 pub(crate) struct Cli {
     /// Run without the sandbox around threads that run guests, for example to attach a debugger; records say so
@@ -46,6 +54,19 @@ pub(crate) struct Cli {
     pub(crate) no_sandbox: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Version, commit, and what guest images must have been built for.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let commit = option_env!("HALTKICK_GIT_COMMIT").unwrap_or("unknown");
+        let (abi, fingerprint) = (haltkick_vmm::ABI_VERSION, haltkick_vmm::ABI_FINGERPRINT);
+        format!(
+            "{} (commit {commit}; guest ABI {abi}, fingerprint {fingerprint:016x})",
+            env!("CARGO_PKG_VERSION")
+        )
+    });
+    &VERSION
 }
 
 fn closing_words() -> String {
@@ -62,6 +83,9 @@ pub(crate) enum Command {
     /// Run an experiment: many cells, shuffled, compared
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Vary settings, and compare: an experiment without a file
+    #[command(after_help = sweep::EXAMPLES)]
+    Sweep(Box<SweepArgs>),
     /// Compare two results: directories, or arms in them
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
@@ -71,7 +95,7 @@ pub(crate) enum Command {
     /// Make table, plots and report again from a directory's records
     Report(ReportArgs),
     /// Put the records of several directories into a new one
-    #[command(after_help = MERGE_EXAMPLES)]
+    #[command(after_help = report::MERGE_EXAMPLES)]
     Merge(MergeArgs),
     /// Put published figures beside those of this host
     #[command(after_help = REPRODUCE_EXAMPLES)]
@@ -112,6 +136,8 @@ Examples:
       one JSON record on standard output
   haltkick run --vcpus 16 --workload mixed --work 1s --vm lock=ticket --vm lock=unfair-ticket
       two guests on the same CPUs, each with its own lock: two records with one run id
+  haltkick run --lock ticket --ratio 8 --duration 200ms --repeat 8
+      eight runs, and the estimates and intervals that they give
   haltkick run --lock ticket --profile --trace ticket.pftrace
       where its vCPUs spend their time, and a trace for ui.perfetto.dev
   haltkick run --engine sim --machine ivybridge-ex-4s --cpus 0-15 --ratio 2 --lock qspinlock --pv on
@@ -134,10 +160,17 @@ pub(crate) struct RunArgs {
     /// Do not run the same cell without a lock, which gives the ideal
     #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
+    /// Run the cell N times, each with a seed of its own, and show estimates; with --format json one record per run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
+          hide_default_value = true, help_heading = "Measuring")]
+    pub(crate) repeat: u32,
     /// Sample where the vCPUs spend their time, this often on each pCPU [default: 1ms]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
           help_heading = "Observing")]
     pub(crate) profile: Option<Span>,
+    /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
+    #[arg(long, value_name = "FILE", requires = "profile", help_heading = "Observing")]
+    pub(crate) folded: Option<PathBuf>,
     /// Write a trace of which vCPU ran, waited, held a lock and kicked which other one, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", help_heading = "Observing")]
     pub(crate) trace: Option<PathBuf>,
@@ -191,6 +224,8 @@ Examples:
       the same in half a minute, on CPUs 2 and 3, with longer critical sections
   haltkick bench overcommit --print > mine.toml && haltkick bench mine.toml
       an experiment of one's own, started from a copy
+  haltkick bench locks --dry-run
+      its cells, and how long they take; nothing is run
 
 Exit code 7:
   A run that something else on the host disturbed is made again, up to --retry-disturbed times.
@@ -207,50 +242,22 @@ pub(crate) struct BenchArgs {
     pub(crate) experiment: Option<String>,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
-    /// Add blocks where needed until the 95 % interval of every comparison is this narrow, such as 2%
-    #[arg(long, value_name = "PERCENT", value_parser = share::percent, help_heading = "When to stop")]
-    pub(crate) target_precision: Option<f64>,
-    /// Begin no block that would end later than this
-    #[arg(long, value_name = "TIME", help_heading = "When to stop")]
-    pub(crate) max_time: Option<Span>,
-    /// Simulate this many cells at the same time; the records are the same, whatever it is [default: the host's CPUs]
-    #[arg(long, value_name = "N", conflicts_with_all = ["print", "list_cells", "cell"],
-          help_heading = "With --set engine=sim")]
-    pub(crate) jobs: Option<std::num::NonZeroUsize>,
-    /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
-    /// [default: as the file says; 2 in built-in experiments]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
-          help_heading = "Trust")]
-    pub(crate) retry_disturbed: Option<u32>,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
-    #[arg(long, help_heading = "Trust")]
-    pub(crate) strict: bool,
-    /// Directory for the results, created if need be [default: named by experiment and time]
-    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) conduct: Conduct,
     /// Complete the experiment that this directory holds
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "list_cells", "cell"],
-          help_heading = "Output")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "output", "print", "list_cells", "cell",
+          "dry_run"], help_heading = "Output")]
     pub(crate) resume: Option<PathBuf>,
     /// Print the experiment file and stop
     #[arg(long, help_heading = "Parts")]
     pub(crate) print: bool,
     /// Print one command per cell and stop
-    #[arg(long, conflicts_with = "print", help_heading = "Parts")]
+    #[arg(long, conflicts_with_all = ["print", "dry_run"], help_heading = "Parts")]
     pub(crate) list_cells: bool,
     /// Run only this cell, and the lock-free one that gives its ideal; ids are those of --list-cells
-    #[arg(long, value_name = "ID", requires = "output", conflicts_with_all = ["print", "list_cells"],
+    #[arg(long, value_name = "ID", requires = "output", conflicts_with_all = ["print", "list_cells", "dry_run"],
           help_heading = "Parts")]
     pub(crate) cell: Option<String>,
-    /// What to print at the end
-    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    pub(crate) format: Format,
-    /// Run this guest image instead of the built-in one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
-    #[arg(long, requires = "guest")]
-    pub(crate) trust_image: bool,
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -305,46 +312,6 @@ pub(crate) struct PredictArgs {
     pub(crate) format: Format,
 }
 
-/// Options of `haltkick report`.
-#[derive(Args, Debug)]
-pub(crate) struct ReportArgs {
-    /// A directory that `haltkick bench` or `haltkick merge` made
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// What to print
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
-}
-
-const MERGE_EXAMPLES: &str = "\
-Example:
-  parallel -j2 'haltkick bench overcommit --cpus {1} --output part{#}' ::: 0 1
-  haltkick merge part1 part2 --output both
-      one experiment, run on two CPUs at the same time";
-
-/// Options of `haltkick merge`.
-#[derive(Args, Debug)]
-pub(crate) struct MergeArgs {
-    /// Directories of the same experiment
-    #[arg(value_name = "DIR", required = true)]
-    pub(crate) directories: Vec<PathBuf>,
-    /// Merge, with a warning, what was measured with other settings
-    #[arg(long)]
-    pub(crate) anyway: bool,
-    /// Directory for all of their records, created if need be
-    #[arg(long, short, value_name = "DIR")]
-    pub(crate) output: PathBuf,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// What to print
-    #[arg(long, value_name = "FORMAT", default_value = "table")]
-    pub(crate) format: Format,
-}
-
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
   haltkick reproduce --quick
@@ -383,12 +350,14 @@ pub(crate) enum ReproducedOn {
 /// Options of `haltkick doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Print JSON
-    #[arg(long)]
+    /// How to print the findings
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
+    /// The same as --format json
+    #[arg(long, hide = true)]
     pub(crate) json: bool,
-
     /// Measure this host's costs and write them as a machine for --engine sim
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
     pub(crate) write_machine: Option<std::path::PathBuf>,
 }
 
@@ -397,6 +366,9 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct ListArgs {
     /// What to list
     pub(crate) what: Listed,
+    /// How to print it
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) format: Format,
     /// Look into this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
@@ -467,8 +439,10 @@ pub(crate) enum SchemaOf {
     Prediction,
     /// The output of `haltkick reproduce --format json`
     Reproduction,
-    /// The output of `haltkick doctor --json`
+    /// The output of `haltkick doctor --format json`
     Doctor,
+    /// The output of `haltkick list --format json`
+    List,
 }
 
 #[cfg(test)]

@@ -10,16 +10,18 @@ use haltkick_vmm::{Image, Needs, RunError};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
-use crate::cli::BenchArgs;
+use crate::cli::{BenchArgs, Conduct, Format};
+use crate::commands::dry_run;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
 use crate::commands::report::{self, Show};
+use crate::experiment::defaults::{self, Defaults, UserDefault};
 use crate::experiment::names::slug;
 use crate::experiment::origins;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
-use crate::experiment::{Experiment, Source};
-use crate::host::cpulist::{self, CpuList};
+use crate::experiment::{Experiment, Source, user_defaults};
+use crate::host::cpulist;
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::host::noise;
@@ -33,7 +35,7 @@ use crate::record::Record;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::{self, Manifest, ManifestSource};
 use crate::settings::Supply;
-use crate::text::duration::Span;
+use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
@@ -48,18 +50,46 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         output::data(&Experiment::parse(source)?.source.text)?;
         return Ok(Exit::Done);
     }
-    let job = Job::new(source, &args.overrides, (args.guest.as_deref(), args.trust_image))?;
+    let job = Job::new(source, &args.overrides, of_user()?, guest(&args.conduct))?;
     if args.list_cells {
         return list_cells(args, name, &job);
     }
-    let output = args.output.clone().unwrap_or_else(|| default_output(&job.experiment));
     match &args.cell {
-        Some(id) => run_one(args, &job, id, &output),
-        None => {
-            let jobs = job.jobs(args.jobs)?;
-            run_all(args, &job, Directory::create(&output)?, vec![], jobs)
-        }
+        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)),
+        None => begin(&args.conduct, &job),
     }
+}
+
+/// Runs what is in no file.
+pub(super) fn run_source(source: Source, conduct: &Conduct) -> Result<Exit> {
+    begin(conduct, &Job::new(source, &Overrides::default(), of_user()?, guest(conduct))?)
+}
+
+/// The user's defaults; says what they are, lest they be forgotten.
+pub(super) fn of_user() -> Result<Defaults> {
+    let defaults = user_defaults::of_user()?;
+    defaults.told().iter().for_each(|line| output::talk(line));
+    Ok(defaults)
+}
+
+/// Runs all cells, or says what they are.
+fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
+    if conduct.dry_run {
+        output::data(&dry_run::show(&job.plan, job.rule(conduct)))?;
+        return Ok(Exit::Done);
+    }
+    // What cannot be simulated at the same time is refused before there is a directory.
+    job.jobs(conduct.jobs)?;
+    run_all(conduct, job, Directory::create(&output(conduct, job))?, vec![])
+}
+
+/// The image that was asked for, and whether it is trusted.
+fn guest(conduct: &Conduct) -> (Option<&Path>, bool) {
+    (conduct.guest.as_deref(), conduct.trust_image)
+}
+
+fn output(conduct: &Conduct, job: &Job) -> PathBuf {
+    conduct.output.clone().unwrap_or_else(|| default_output(&job.experiment))
 }
 
 /// An experiment with all that is needed to run it.
@@ -72,21 +102,20 @@ struct Job {
 }
 
 impl Job {
-    fn new(source: Source, overrides: &Overrides, (guest, trusted): (Option<&Path>, bool)) -> Result<Self> {
+    fn new(
+        source: Source,
+        overrides: &Overrides,
+        defaults: Defaults,
+        (guest, trusted): (Option<&Path>, bool),
+    ) -> Result<Self> {
         let mut experiment = Experiment::parse(source)?;
+        experiment.defaults = defaults;
         experiment.apply(overrides)?;
         let image = guest_image::load(guest)?;
-        let allowed: CpuList = cpulist::allowed()?;
-        let pcpus = experiment.most_pcpus(&allowed);
-        let left_out = experiment.leave_out_ratios(pcpus, haltkick_vmm::MAX_VCPUS);
-        if !left_out.is_empty() {
-            output::talk(&format!(
-                "left out: ratio {} on {pcpus} pCPUs, more than {} vCPUs; --cpus chooses fewer pCPUs",
-                left_out.join(", "),
-                haltkick_vmm::MAX_VCPUS
-            ));
-        }
+        let allowed = cpulist::allowed()?;
         let supply = Supply { image: &image, allowed: &allowed };
+        let fitted = experiment.fit_to(supply, haltkick_vmm::MAX_VCPUS)?;
+        fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust(guest, trusted, plan.cells().map(|cell| cell.config.engine))?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
@@ -100,12 +129,22 @@ impl Job {
     }
 
     /// When to stop: what the command line says over what the file says.
-    fn rule(&self, target_precision: Option<f64>, max_time: Option<Span>, retries: Option<u32>) -> Rule {
+    fn rule(&self, conduct: &Conduct) -> Rule {
+        let file = self.rule_of_file();
+        Rule {
+            target_precision: conduct.target_precision.or(file.target_precision),
+            max_time: conduct.max_time.map(|span| span.0).or(file.max_time),
+            retries: conduct.retry_disturbed.unwrap_or(file.retries),
+            ..file
+        }
+    }
+
+    fn rule_of_file(&self) -> Rule {
         Rule {
             blocks: self.plan.outline.blocks,
-            target_precision: target_precision.or(self.experiment.target_precision),
-            max_time: max_time.or(self.experiment.max_time).map(|span| span.0),
-            retries: retries.unwrap_or(self.experiment.retry_disturbed),
+            target_precision: self.experiment.target_precision,
+            max_time: self.experiment.max_time.map(|span| span.0),
+            retries: self.experiment.retry_disturbed,
         }
     }
 
@@ -119,7 +158,8 @@ impl Job {
         match asked {
             None | Some(NonZeroUsize::MIN) => Ok(None),
             Some(_) => Err(Failure::usage(
-                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs                  (--list-cells prints commands for several hosts)",
+                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs \
+                 (--list-cells prints commands for several hosts)",
             )),
         }
     }
@@ -135,6 +175,7 @@ impl Job {
                 text: self.experiment.source.text.clone(),
                 overrides: self.overrides.to_arguments(),
             },
+            defaults: self.experiment.defaults.each.clone(),
             origins: origins::origins(&self.experiment),
             outline: self.plan.outline.clone(),
             seed: self.plan.seed,
@@ -145,17 +186,13 @@ impl Job {
     }
 }
 
-fn run_all(
-    args: &BenchArgs,
-    job: &Job,
-    directory: Directory,
-    records: Vec<Record>,
-    jobs: Option<NonZeroUsize>,
-) -> Result<Exit> {
+fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
+    let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
+    // Once they are open, no other file needs to be written outside of the directory.
+    let exports = Exports::open(&conduct.export)?;
     haltkick_vmm::confine_process(&job.needs(directory.path()))?;
-    let rule = job.rule(args.target_precision, args.max_time, args.retry_disturbed);
-    let (directory, manifest, records, ending) = measure(job, directory, records, (rule, jobs))?;
-    let show = Show { format: args.format, strict: args.strict };
+    let (directory, manifest, records, ending) = measure(job, directory, records, how)?;
+    let show = Show { format: conduct.format, strict: conduct.strict, exports: &exports };
     let concluded = report::conclude(directory.path(), &manifest, &records, show);
     // What ended it early is the reason for whatever went wrong then.
     ending.and(concluded)
@@ -181,7 +218,12 @@ fn measure(
 }
 
 /// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
-pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(Summary, Exit)> {
+pub(crate) fn run_in(
+    name: &str,
+    overrides: &Overrides,
+    defaults: &Defaults,
+    path: &Path,
+) -> Result<(Summary, Exit)> {
     let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
         let job = job_of(path, (None, false))?;
         if job.overrides != *overrides {
@@ -192,14 +234,17 @@ pub(crate) fn run_in(name: &str, overrides: &Overrides, path: &Path) -> Result<(
         }
         (job, Directory::reopen(path)?, directory::read_records(path)?)
     } else {
-        (Job::new(Source::find(name)?, overrides, (None, false))?, Directory::create(path)?, vec![])
+        (
+            Job::new(Source::find(name)?, overrides, defaults.clone(), (None, false))?,
+            Directory::create(path)?,
+            vec![],
+        )
     };
     // Further experiments go beside this one, and may need more of the host.
     let needs = job.needs(path.parent().unwrap_or(path));
     haltkick_vmm::confine_process(&Needs { switches: true, counters: true, ..needs })?;
-    let rule = job.rule(None, None, None);
-    let jobs = job.jobs(None)?;
-    let (directory, manifest, records, ending) = measure(&job, directory, records, (rule, jobs))?;
+    let how = (job.rule_of_file(), job.jobs(None)?);
+    let (directory, manifest, records, ending) = measure(&job, directory, records, how)?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
 }
@@ -255,10 +300,9 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
              --max-time, --retry-disturbed, --jobs, --strict, --guest and --format go with it",
         ));
     }
-    let job = job_of(path, (args.guest.as_deref(), args.trust_image))?;
-    let jobs = job.jobs(args.jobs)?;
+    let job = job_of(path, guest(&args.conduct))?;
     let directory = Directory::reopen(path)?;
-    run_all(args, &job, directory, directory::read_records(path)?, jobs)
+    run_all(&args.conduct, &job, directory, directory::read_records(path)?)
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
@@ -270,7 +314,9 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
         complain(format!("overrides that this haltkick does not know ({})", error.kind()))
     })?;
     let source = Source { origin: manifest.source.origin, text: manifest.source.text };
-    let job = Job::new(source, &overrides, guest)?;
+    // Those that it was begun with, whoever completes it.
+    let defaults = Defaults::new(manifest.defaults)?;
+    let job = Job::new(source, &overrides, defaults, guest)?;
     if job.plan.outline != manifest.outline {
         return Err(complain(
             "plans other cells than this haltkick would: use the version that wrote it".into(),
@@ -287,12 +333,17 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
 
 /// Prints one command per cell and block, in the order in which one process would run them.
 fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
-    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
-    let mut common = vec!["haltkick".into(), "bench".into(), quote(name)];
+    let conduct = &args.conduct;
+    let output = conduct.output.clone().unwrap_or_else(|| PathBuf::from(slug(&job.experiment.name)));
+    // Where they are run, this user's defaults may be none.
+    let variable = |one: &UserDefault| format!("{}={}", defaults::variable(&one.key), quote(&one.value));
+    let mut common: Vec<String> = job.experiment.defaults.each.iter().map(variable).collect();
+    common.extend(["haltkick".into(), "bench".into(), quote(name)]);
     common.extend(job.overrides.to_arguments().iter().map(|option| quote_option(option)));
-    common.extend(args.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
-    common.extend(args.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
-    common.extend(args.strict.then(|| "--strict".into()));
+    common
+        .extend(conduct.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
+    common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
+    common.extend(conduct.strict.then(|| "--strict".into()));
     common.push(format!("--output={}", quote(&output.display().to_string())));
     let common = common.join(" ");
     let mut text = String::new();
@@ -321,16 +372,15 @@ fn in_block(id: &str, block: u32) -> String {
 }
 
 /// Runs one cell of one block into a directory that other processes may be adding to.
-fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
+fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let (cell, block) = find_cell(&job.plan, id)?;
     let directory = Directory::join(path, id)?;
     let records = directory::read_records(path)?;
-    if directory.has_manifest() && Manifest::read(path)?.outline != job.plan.outline {
+    if directory.has_manifest()
+        && let Err(failure) = check_same(path, job)
+    {
         directory.discard();
-        let path = path.display();
-        return Err(Failure::usage(format!(
-            "{path} holds another experiment: choose another --output directory"
-        )));
+        return Err(failure);
     }
     let is_it = |record: &&Record| {
         record.place.as_ref().is_some_and(|place| place.cell_id == cell.id && place.block == block)
@@ -351,14 +401,14 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
         stop: &stop,
     });
     let before = session.records.len();
-    let ending = session.run_single(cell, block, job.rule(None, None, args.retry_disturbed).retries);
+    let ending = session.run_single(cell, block, job.rule(conduct).retries);
     if session.records.len() == before {
         session.directory.discard();
         return ending.map(|()| Exit::Done);
     }
     ending?;
     for record in &session.records[before..] {
-        if args.format == crate::cli::Format::Json {
+        if conduct.format == Format::Json {
             output::data(&format!("{}\n", output::to_json(record)?))?;
         }
     }
@@ -367,7 +417,30 @@ fn run_one(args: &BenchArgs, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     if spoiled > 0 {
         output::talk(&format!("warning: {spoiled} of {} runs of {id} are not to be trusted", records.len()));
     }
-    Ok(if args.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
+    Ok(if conduct.strict && spoiled > 0 { Exit::Untrusted } else { Exit::Done })
+}
+
+/// Refuses to add a cell of `job` to what another experiment has left, or one with other defaults.
+fn check_same(path: &Path, job: &Job) -> Result<()> {
+    let (manifest, path) = (Manifest::read(path)?, path.display());
+    if manifest.outline != job.plan.outline {
+        return Err(Failure::usage(format!(
+            "{path} holds another experiment: choose another --output directory"
+        )));
+    }
+    if manifest.defaults.iter().map(of_default).ne(job.experiment.defaults.each.iter().map(of_default)) {
+        let begun =
+            Defaults::new(manifest.defaults)?.told().unwrap_or_else(|| "no defaults of a user".into());
+        return Err(Failure::usage(format!(
+            "{path} was begun with {begun}: have the same, or choose another --output"
+        )));
+    }
+    Ok(())
+}
+
+/// A default, wherever it is from: hosts that run a cell each may have it from different places.
+fn of_default(default: &UserDefault) -> (&str, &str) {
+    (&default.key, &default.value)
 }
 
 fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {

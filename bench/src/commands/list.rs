@@ -2,70 +2,149 @@
 
 use std::fmt::Write as _;
 
-use haltkick_vmm::Target;
 use haltkick_vmm::machines::{Preset, presets};
+use haltkick_vmm::{Entry, Target};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::cli::{ListArgs, Listed};
+use crate::cli::{Format, ListArgs, Listed};
 use crate::commands::guest_image;
 use crate::experiment::{self, BUILT_IN};
 use crate::settings::layouts;
 use crate::text::exit::{Exit, Result};
 use crate::text::output;
 
+/// What `list --format json` prints.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct Listing {
+    /// "haltkick.list".
+    pub(crate) schema: &'static str,
+    /// 1.
+    pub(crate) schema_version: u32,
+    /// What is listed: "locks", "workloads", "points", "experiments" or "machines".
+    pub(crate) of: &'static str,
+    /// In the order in which the program has them.
+    pub(crate) entries: Vec<Choice>,
+}
+
+/// One thing to choose from.
+#[derive(Debug, Default, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct Choice {
+    /// Its name on the command line and in files.
+    pub(crate) name: String,
+    /// What it is, in a line.
+    pub(crate) summary: String,
+    /// Of a lock: the values of `pv` that it can have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pv: Option<Vec<&'static str>>,
+    /// Of a lock: the values of `layout` that it can have; the first is the default, and none means that it has one only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) layouts: Option<Vec<String>>,
+    /// Of a workload: what it reports besides waits and holds, as in `times_ns` of a record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) times: Option<Vec<String>>,
+    /// Of a point: who passes it, "holder", "head" or "waiter".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) who: Option<&'static str>,
+    /// Of a machine: its CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpus: Option<u32>,
+}
+
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
-    let mut text = String::new();
-    match args.what {
-        Listed::Experiments => {
-            for (name, file) in BUILT_IN {
-                let _ = writeln!(text, "{name:<18} {}", experiment::summary(file));
-            }
-        }
-        Listed::Locks => {
-            let locks = &guest_image::load(args.guest.as_deref())?.locks;
-            for lock in locks {
-                let forms = match (lock.has_native(), lock.has_paravirt()) {
-                    (true, true) => "pv on, off",
-                    (false, true) => "pv on",
-                    _ => "",
-                };
-                // A lock in several layouts is listed once, by the first.
-                let name = lock.name.split('/').next().unwrap_or_default();
-                let layouts = layouts(locks, name);
-                if layouts.first().is_some_and(|first| !lock.name.ends_with(first)) {
-                    continue;
-                }
-                let _ = write!(text, "{name:<18} {forms:<11} {}", lock.summary);
-                if !layouts.is_empty() {
-                    let _ = write!(text, "; --layout {}", layouts.join(", "));
-                }
-                text.push('\n');
-            }
-        }
-        Listed::Machines => {
-            for machine in presets().iter().map(Preset::machine) {
-                let cpus = machine.topology.cpus();
-                let _ = writeln!(text, "{:<18} {cpus:>4} CPUs  {}", machine.name, machine.title);
-            }
-        }
-        Listed::Points => {
-            for point in &guest_image::load(args.guest.as_deref())?.points {
-                let who = Target::of_point(point).map_or("", Target::name);
-                let _ = writeln!(text, "{:<18} {:<11} {}", point.name, who, point.summary);
-            }
-        }
-        Listed::Workloads => {
-            let workloads = &guest_image::load(args.guest.as_deref())?.workloads;
-            let width = workloads.iter().map(|workload| workload.name.len()).max().unwrap_or(0);
-            for workload in workloads {
-                let _ = write!(text, "{:<width$} {}", workload.name, workload.summary);
-                let times: Vec<_> = workload.times.iter().filter(|name| !name.is_empty()).cloned().collect();
-                if !times.is_empty() {
-                    let _ = write!(text, "; reports {}", times.join(", "));
-                }
-                text.push('\n');
-            }
+    let image = || guest_image::load(args.guest.as_deref());
+    let (of, entries) = match args.what {
+        Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
+        Listed::Locks => ("locks", locks(&image()?.locks)),
+        Listed::Machines => ("machines", presets().iter().map(machine).collect()),
+        Listed::Points => ("points", image()?.points.iter().map(point).collect()),
+        Listed::Workloads => ("workloads", image()?.workloads.iter().map(workload).collect()),
+    };
+    match args.format {
+        Format::Table => output::data(&text(args.what, &entries))?,
+        Format::Json => {
+            let listing = Listing { schema: "haltkick.list", schema_version: 1, of, entries };
+            output::data(&format!("{}\n", output::to_json(&listing)?))?;
         }
     }
-    output::data(&text)?;
     Ok(Exit::Done)
+}
+
+fn experiment((name, file): (&str, &str)) -> Choice {
+    Choice { name: name.into(), summary: experiment::summary(file), ..Choice::default() }
+}
+
+/// A lock in several layouts is listed once, by the first.
+fn locks(locks: &[Entry]) -> Vec<Choice> {
+    let mut listed: Vec<Choice> = Vec::new();
+    for lock in locks {
+        let name = lock.name.split('/').next().unwrap_or_default();
+        if listed.iter().any(|other| other.name == name) {
+            continue;
+        }
+        let pv = match (lock.has_native(), lock.has_paravirt()) {
+            (true, true) => vec!["on", "off"],
+            (false, true) => vec!["on"],
+            _ => vec!["off"],
+        };
+        let layouts = layouts(locks, name).into_iter().map(String::from).collect();
+        listed.push(Choice {
+            name: name.into(),
+            summary: lock.summary.clone(),
+            pv: Some(pv),
+            layouts: Some(layouts),
+            ..Choice::default()
+        });
+    }
+    listed
+}
+
+fn machine(preset: &Preset) -> Choice {
+    let machine = preset.machine();
+    let cpus = Some(machine.topology.cpus());
+    Choice { name: machine.name.clone(), summary: machine.title.clone(), cpus, ..Choice::default() }
+}
+
+fn point(point: &Entry) -> Choice {
+    let who = Target::of_point(point).map(Target::name);
+    Choice { name: point.name.clone(), summary: point.summary.clone(), who, ..Choice::default() }
+}
+
+fn workload(workload: &Entry) -> Choice {
+    let times = workload.times.iter().filter(|name| !name.is_empty()).cloned().collect();
+    Choice {
+        name: workload.name.clone(),
+        summary: workload.summary.clone(),
+        times: Some(times),
+        ..Choice::default()
+    }
+}
+
+/// A line each, as people read it.
+fn text(what: Listed, entries: &[Choice]) -> String {
+    let mut text = String::new();
+    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    for entry in entries {
+        let Choice { name, summary, .. } = entry;
+        let _ = match what {
+            Listed::Experiments => writeln!(text, "{name:<18} {summary}"),
+            Listed::Locks => {
+                let forms = match entry.pv.as_deref() {
+                    Some(["off"]) | None => String::new(),
+                    Some(forms) => format!("pv {}", forms.join(", ")),
+                };
+                let layouts = entry.layouts.as_deref().unwrap_or_default().join(", ");
+                let layouts = if layouts.is_empty() { layouts } else { format!("; --layout {layouts}") };
+                writeln!(text, "{name:<18} {forms:<11} {summary}{layouts}")
+            }
+            Listed::Machines => writeln!(text, "{name:<18} {:>4} CPUs  {summary}", entry.cpus.unwrap_or(0)),
+            Listed::Points => writeln!(text, "{name:<18} {:<11} {summary}", entry.who.unwrap_or_default()),
+            Listed::Workloads => {
+                let times = entry.times.as_deref().unwrap_or_default().join(", ");
+                let times = if times.is_empty() { times } else { format!("; reports {times}") };
+                writeln!(text, "{name:<width$} {summary}{times}")
+            }
+        };
+    }
+    text
 }

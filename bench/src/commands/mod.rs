@@ -5,6 +5,7 @@ mod compare;
 mod completions;
 mod disasm;
 mod doctor;
+mod dry_run;
 mod guest_image;
 mod interrupt;
 mod list;
@@ -13,6 +14,7 @@ mod report;
 mod reproduce;
 mod run;
 mod schema;
+mod sweep;
 
 use crate::cli::Command;
 use crate::text::exit::{Exit, Result};
@@ -22,6 +24,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Predict(args) => predict::predict(&args),
         Command::Report(args) => report::again(&args),

@@ -11,6 +11,8 @@ use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
 use crate::show::csv;
+use crate::show::export::Exports;
+use crate::show::long::Long;
 use crate::show::plot::{self, Data};
 use crate::show::report;
 use crate::show::table;
@@ -19,10 +21,12 @@ use crate::text::output;
 
 /// How results are shown, and what counts as a success.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Show {
+pub(crate) struct Show<'a> {
     pub(crate) format: Format,
     /// Every run must be trusted, not only the headline.
     pub(crate) strict: bool,
+    /// What is written for other programs.
+    pub(crate) exports: &'a Exports,
 }
 
 /// Writes and shows what the records say, all that are planned or those that there are.
@@ -30,18 +34,40 @@ pub(crate) fn conclude(
     directory: &Path,
     manifest: &Manifest,
     records: &[Record],
-    show: Show,
+    show: Show<'_>,
 ) -> Result<Exit> {
     let records = attempts::last(records);
     let summary = Summary::new(&manifest.outline, &records);
     // The table needs no room on the disk.
     match show.format {
+        _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => {}
         Format::Table => output::data(&table::summary(&summary))?,
         Format::Json => output::data(&to_json(&summary)?)?,
     }
+    export(directory, show.exports, &summary, &records)?;
     write_files(directory, manifest, &summary, &records)?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
     Ok(exit(manifest, &records, show.strict))
+}
+
+/// Writes what was asked for, and says where it is.
+fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
+    for (export, file) in &exports.0 {
+        let content = export.content(summary, records)?;
+        match file {
+            None if export.is_stdout() => output::data(&String::from_utf8_lossy(&content))?,
+            None => {
+                let path = export.path(directory);
+                directory::write_whole(&path, &content)?;
+                output::talk(&format!("exported: {}", path.display()));
+            }
+            Some(file) => {
+                file.write(&content)?;
+                output::talk(&format!("exported: {}", file.path().display()));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes what the records say.
@@ -64,7 +90,7 @@ fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
 /// Writes all that is made of records. They themselves are on disk already.
 fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &[Record]) -> Result<()> {
     let write = |name: &str, content: &str| {
-        directory::write_whole(&directory.join(name), content).map_err(|failure| Failure {
+        directory::write_whole(&directory.join(name), content.as_bytes()).map_err(|failure| Failure {
             message: format!(
                 "{failure}: all records are kept; make room, then `haltkick report {}` makes the rest",
                 directory.display()
@@ -74,7 +100,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     };
     write("summary.json", &to_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
-    write("runs.csv", &csv::runs(&manifest.outline, records))?;
+    write("runs.csv", &csv::runs(&Long::new(&manifest.outline, records)))?;
     for picture in plot::pictures(&Data::new(summary, records)) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
@@ -86,19 +112,23 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let (manifest, records) = read(&args.directory)?;
-    conclude(&args.directory, &manifest, &records, Show { format: args.format, strict: args.strict })
+    let exports = Exports::open(&args.export)?;
+    let show = Show { format: args.format, strict: args.strict, exports: &exports };
+    conclude(&args.directory, &manifest, &records, show)
 }
 
 /// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
     let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
+    let exports = Exports::open(&args.export)?;
     let mut directory = Directory::create(&args.output)?;
     directory.write(directory::MANIFEST, &manifest.to_json()?)?;
     for record in &records {
         directory.append(&crate::text::output::to_json(record)?)?;
     }
-    conclude(directory.path(), &manifest, &records, Show { format: args.format, strict: args.strict })
+    let show = Show { format: args.format, strict: args.strict, exports: &exports };
+    conclude(directory.path(), &manifest, &records, show)
 }
 
 /// What a directory holds.
@@ -135,7 +165,7 @@ mod tests {
                     record.warn("busy-neighbour", "somebody".into());
                 }
             }
-            let show = Show { format: Format::Table, strict };
+            let show = Show { format: Format::Table, strict, exports: &Exports::default() };
             let exit = conclude(scratch.path(), &world.manifest(&plan), &records, show).unwrap();
             assert_eq!(exit, expected, "{blocks} blocks, strict {strict}");
         }

@@ -5,6 +5,7 @@ use crate::analysis::summary::Summary;
 use crate::cli::SchemaOf;
 use crate::commands::compare::Compared;
 use crate::commands::doctor::Examination;
+use crate::commands::list::Listing;
 use crate::commands::reproduce::Reproduction;
 use crate::experiment;
 use crate::record::Record;
@@ -26,6 +27,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Prediction => schemars::schema_for!(Prediction),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Doctor => schemars::schema_for!(Examination),
+        SchemaOf::List => schemars::schema_for!(Listing),
     };
     let json = serde_json::to_string_pretty(&schema)
         .map_err(|error| Failure::internal(format!("the schema as JSON: {error}")))?;

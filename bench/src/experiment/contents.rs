@@ -1,5 +1,6 @@
 //! What an experiment file holds, once it is read.
 
+use super::defaults::Defaults;
 use super::measure::Measure;
 use super::names::beside;
 use super::source::{At, Source};
@@ -27,6 +28,8 @@ pub(crate) struct Experiment {
     /// Whether to report what each lock costs when nobody contends for it.
     pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
+    /// What a user has where nobody above says anything.
+    pub(crate) defaults: Defaults,
     /// Settings that vary together; none is one without settings.
     pub(crate) points: Vec<PointValues>,
     /// Settings that vary each by itself, at each of the points.

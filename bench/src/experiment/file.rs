@@ -5,6 +5,7 @@
 use toml::de::DeTable;
 
 use super::contents::{Experiment, PointValues};
+use super::defaults::Defaults;
 use super::keys;
 use super::names::slug;
 use super::reader::Reader;
@@ -35,6 +36,7 @@ impl Experiment {
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
             settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
+            defaults: Defaults::default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
             arms: top.tables("arm")?.into_iter().map(|mut table| table.arm()).collect::<Result<_>>()?,

@@ -1,7 +1,9 @@
 //! An experiment: its file, what the command line changes in it, and the plan of its cells.
 
 mod contents;
+pub(crate) mod defaults;
 mod file;
+mod fit;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod guest_set;
@@ -17,6 +19,8 @@ pub(crate) mod plan;
 mod reader;
 pub(crate) mod schema;
 mod source;
+pub(crate) mod sweep;
+pub(crate) mod user_defaults;
 
 pub(crate) use contents::Experiment;
 pub(crate) use file::{MOST_RETRIES, summary};

@@ -28,15 +28,29 @@ fn origin(experiment: &Experiment, key: &str) -> String {
     let mut origins: Vec<_> = arms.map(|(name, at)| format!("arm '{name}', {}", place(at))).collect();
     // Arms that do not set it have it from here.
     if origins.len() < experiment.arms.len() {
-        origins.push(experiment.settings.place(key).map_or_else(|| "default".into(), place));
+        origins.push(experiment.settings.place(key).map_or_else(|| default(experiment, key), place));
     }
     origins.join("; ")
+}
+
+/// Nobody said anything: the user's default or the program's. One that says the same thing as `key` goes before it.
+fn default(experiment: &Experiment, key: &str) -> String {
+    let other = table::find(key).and_then(|setting| setting.instead_of);
+    let is_displaced = other.is_some_and(|other| {
+        experiment.settings.place(other).is_some()
+            || experiment.varying().iter().any(|axis| axis.key == other)
+    });
+    match experiment.defaults.origin(key) {
+        Some(origin) if !is_displaced => format!("default of {origin}"),
+        _ => "default".into(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::Source;
+    use crate::experiment::defaults::{Defaults, UserDefault};
     use crate::experiment::overrides::Overrides;
 
     const TEXT: &str = "\
@@ -71,6 +85,13 @@ warmup = \"5ms\"
             Experiment::parse(Source { origin: "mine.toml".into(), text: TEXT.into() }).unwrap();
         let sets = vec![("think".into(), "9us".into()), ("window".into(), "2s".into())];
         experiment.apply(&Overrides { quick: true, sets, ..Overrides::default() }).unwrap();
+        let of_user = [("slice", "2ms"), ("ratio", "4"), ("vcpus", "4"), ("pv", "off"), ("think", "1us")];
+        let of_user = of_user.map(|(key, value)| UserDefault {
+            key: key.into(),
+            value: value.into(),
+            origin: "a file".into(),
+        });
+        experiment.defaults = Defaults::new(of_user.into()).unwrap();
         let origins = origins(&experiment);
         assert_eq!(origins.len(), table::all().count());
         for (key, expected) in [
@@ -80,8 +101,10 @@ warmup = \"5ms\"
             ("warmup", "line 23"),
             ("ratio", "grid, line 10"),
             ("lock", "arm 'ticket', line 14; arm 'pv', line 18"),
-            ("pv", "arm 'pv', line 19; default"),
-            ("slice", "default"),
+            ("pv", "arm 'pv', line 19; default of a file"),
+            ("slice", "default of a file"),
+            ("vcpus", "default"),
+            ("grace", "default"),
         ] {
             assert_eq!(origins[key], expected, "{key}");
         }

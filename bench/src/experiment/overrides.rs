@@ -125,36 +125,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
-    pub(crate) fn most_pcpus(&self, allowed: &CpuList) -> usize {
-        let of_axes = self.axes.iter().filter(|axis| axis.key == "cpus").flat_map(|axis| &axis.values);
-        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "cpus");
-        let varied = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
-        let varied = varied.filter_map(|cpus| cpus.parse().ok());
-        let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
-        let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
-        chosen
-            .map(|cpus: CpuList| cpus.0.len())
-            .max()
-            .unwrap_or_else(|| self.settings.settings.pcpu_count(allowed))
-    }
-
-    /// Leaves out ratios of the file that a machine with so many pCPUs is too large for; returns them.
-    pub(crate) fn leave_out_ratios(&mut self, pcpus: usize, most_vcpus: usize) -> Vec<String> {
-        let fits =
-            |ratio: &str| ratio.parse().is_ok_and(|ratio: usize| ratio.saturating_mul(pcpus) <= most_vcpus);
-        let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") else { return vec![] };
-        // What was asked for on the command line is not left out but complained about.
-        let (kept, left_out): (Vec<_>, Vec<_>) =
-            axis.values.drain(..).partition(|(ratio, at)| at.is_none() || fits(ratio));
-        axis.values = kept;
-        let left_out: Vec<String> = left_out.into_iter().map(|(ratio, _)| ratio).collect();
-        if let Some(control) = &mut self.control {
-            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
-        }
-        left_out
-    }
-
     /// A setting for all cells: arms and axes give way to it.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
         let setting = table::named(key)?;
@@ -235,30 +205,5 @@ mod tests {
         let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
         let failure = experiment.apply(&overrides).unwrap_err();
         assert!(failure.message.contains("arm 'tas' sets it itself"), "{failure}");
-    }
-
-    #[test]
-    fn simulated_machines_are_as_large_as_they_are_wherever_the_experiment_runs() {
-        let most = |settings: &str| {
-            let text = format!(
-                "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 1\n{settings}\n[[arm]]\nname = \"a\"\nlock = \"tas\"\n"
-            );
-            parse(&text).unwrap().most_pcpus(&CpuList(vec![0, 1]))
-        };
-        let sim = "[settings]\nengine = \"sim\"\nmachine = \"numaconnect-512\"\n";
-        assert_eq!(most(""), 2);
-        assert_eq!(most(sim), 512);
-        assert_eq!(most(&format!("{sim}cpus = \"0-3\"\n")), 4);
-        assert_eq!(most(&format!("{sim}[grid]\ncpus = [\"0-3\", \"0-63\"]\n")), 64);
-    }
-
-    #[test]
-    fn a_large_machine_leaves_out_the_ratios_that_it_is_too_large_for() {
-        let mut experiment = parse(BUILT_IN[0].1).unwrap();
-        assert_eq!(experiment.leave_out_ratios(2, 1024), [""; 0]);
-        assert_eq!(experiment.leave_out_ratios(100, 1024), ["16", "32"]);
-        assert_eq!(experiment.axes[0].values.len(), 4);
-        experiment.apply(&Overrides { ratios: Some(vec![16]), ..Overrides::default() }).unwrap();
-        assert_eq!(experiment.leave_out_ratios(100, 1024), [""; 0], "asked for on the command line");
     }
 }

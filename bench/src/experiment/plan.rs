@@ -164,7 +164,8 @@ fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply
     for (key, value) in setting {
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
     }
-    let settings = arm.patch.settings.clone().over(&of_grid.over(&experiment.settings.settings));
+    let below = experiment.settings.settings.clone().over(&experiment.defaults.settings);
+    let settings = arm.patch.settings.clone().over(&of_grid.over(&below));
     settings.resolve(supply).map_err(|wrong| blame(experiment, arm, setting, &wrong))
 }
 
@@ -176,6 +177,10 @@ fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Impossib
     });
     let place = arm.patch.place(wrong.key).or(of_axis).or(experiment.settings.place(wrong.key));
     let message = format!("arm '{}': {}: {}", arm.name, wrong.key, wrong.message);
+    let of_user = experiment.defaults.origin(wrong.key).filter(|_| place.is_none());
+    if let Some(origin) = of_user {
+        return Failure::usage(format!("{message} (a default of {origin})"));
+    }
     match place {
         Some(None) => Failure::usage(message),
         Some(at) => experiment.source.complain(at, message),

@@ -7,6 +7,9 @@ use std::ops::Range;
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
+/// The origin of what `haltkick sweep` was asked for: a text that nobody wrote.
+pub(crate) const SWEEP: &str = "haltkick sweep";
+
 /// Version of the file format.
 pub(super) const FORMAT: i64 = 1;
 
@@ -78,8 +81,11 @@ impl Source {
         (before.matches('\n').count() + 1, column)
     }
 
-    /// A complaint about the place `at`.
+    /// A complaint about the place `at`; of a text that nobody wrote it needs none.
     pub(crate) fn complain(&self, at: Option<&At>, message: impl fmt::Display) -> Failure {
+        if self.origin == SWEEP {
+            return Failure::usage(format!("sweep: {message}"));
+        }
         let (line, column) = self.line_and_column(at.unwrap_or(&(0..0)));
         Failure::experiment(format!("{}:{line}:{column}: {message}", self.origin))
     }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::VirtualTime;
 
+use crate::experiment::plan::{Cell, Plan};
+use crate::settings::simulated_for;
 use crate::text::output;
 use crate::text::quantity::{patience, significant};
 
@@ -51,6 +53,25 @@ pub(crate) struct Planned<'a> {
     /// The window is a limit, and ends when some work is done.
     pub(crate) is_limit: bool,
     pub(crate) is_simulated: bool,
+}
+
+impl<'a> Planned<'a> {
+    pub(crate) fn of(cell: &'a Cell) -> Self {
+        let config = &cell.config;
+        let is_simulated = config.simulated.is_some();
+        Self {
+            id: &cell.id,
+            length: if is_simulated { simulated_for(config) } else { config.warmup + config.window },
+            is_limit: config.mix.work_sections.is_some(),
+            is_simulated,
+        }
+    }
+}
+
+/// Time for so many blocks of a plan of which nothing has been run yet.
+pub(crate) fn of_whole(plan: &Plan, blocks: u32) -> Duration {
+    let progress = Progress::start();
+    plan.cells().map(|cell| progress.estimate(Planned::of(cell))).sum::<Duration>() * blocks
 }
 
 impl Progress {

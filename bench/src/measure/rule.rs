@@ -19,4 +19,4 @@ pub(crate) struct Rule {
 pub(super) const JUDGED_FROM: u32 = 6;
 
 /// A precision that so many times the planned blocks do not reach is out of reach.
-pub(super) const MOST_TIMES_PLANNED: u32 = 20;
+pub(crate) const MOST_TIMES_PLANNED: u32 = 20;

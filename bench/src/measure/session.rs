@@ -21,7 +21,6 @@ use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::results::directory::Directory;
-use crate::settings::simulated_for;
 use crate::text::exit::{Failure, Result};
 use crate::text::output::{self, to_json};
 
@@ -254,7 +253,7 @@ impl<'a> Session<'a> {
             self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
             if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
-                self.progress.cell_done(planned(cell), took);
+                self.progress.cell_done(Planned::of(cell), took);
                 return Ok(());
             }
             retries.left -= 1;
@@ -349,22 +348,10 @@ impl<'a> Session<'a> {
 
     /// Time for the rest of this block and as many whole ones.
     fn time_left(&self, rest: &[&Cell], blocks: u32) -> Duration {
-        let estimate = |cell: &Cell| self.progress.estimate(planned(cell));
+        let estimate = |cell: &Cell| self.progress.estimate(Planned::of(cell));
         let block: Duration = self.plan.cells().map(estimate).sum();
         let all = rest.iter().map(|cell| estimate(cell)).sum::<Duration>() + block * blocks;
         all / self.simulators.as_ref().map_or(1, |simulators| simulators.ahead.jobs() as u32)
-    }
-}
-
-/// What is known of a cell's length.
-fn planned(cell: &Cell) -> Planned<'_> {
-    let config = &cell.config;
-    let is_simulated = config.simulated.is_some();
-    Planned {
-        id: &cell.id,
-        length: if is_simulated { simulated_for(config) } else { config.warmup + config.window },
-        is_limit: config.mix.work_sections.is_some(),
-        is_simulated,
     }
 }
 

@@ -86,7 +86,7 @@ impl Directory {
 
     /// Writes a whole file: under another name first, so that no reader sees half of it.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<()> {
-        write_whole(&self.path.join(name), content)
+        write_whole(&self.path.join(name), content.as_bytes())
     }
 
     /// Appends one record, all of it or nothing.
@@ -136,7 +136,7 @@ fn check_lock(path: &Path, locked: std::result::Result<(), TryLockError>) -> Res
 }
 
 /// Writes a file so that it is there completely or not at all.
-pub(crate) fn write_whole(path: &Path, content: &str) -> Result<()> {
+pub(crate) fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);

@@ -6,6 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::defaults::UserDefault;
 use crate::experiment::outline::Outline;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
@@ -29,7 +30,10 @@ pub(crate) struct Manifest {
     pub(crate) command_line: Vec<String>,
     /// The experiment file as it was read, and what the command line changed in it.
     pub(crate) source: ManifestSource,
-    /// Where each setting came from: a line of the file, the command line, or the default.
+    /// What the user had instead of the program's defaults, in the environment or in a file.
+    #[serde(default)]
+    pub(crate) defaults: Vec<UserDefault>,
+    /// Where each setting came from: a line of the file, the command line, the user's default, or the program's.
     #[serde(default)]
     pub(crate) origins: BTreeMap<String, String>,
     /// What results are sorted by.

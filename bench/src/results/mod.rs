@@ -3,3 +3,4 @@
 pub(crate) mod directory;
 pub(crate) mod manifest;
 pub(crate) mod merge;
+pub(crate) mod opened;

@@ -1,5 +1,6 @@
 //! What some settings have to choose from, and how shares and rates are written.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -94,6 +95,15 @@ impl FromStr for DescheduleChoice {
     }
 }
 
+impl fmt::Display for DescheduleChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(policy) => policy.fmt(f),
+            None => f.write_str("none"),
+        }
+    }
+}
+
 /// What has equal shares of the pCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShareChoice {
@@ -146,6 +156,12 @@ impl FromStr for Percent {
     }
 }
 
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
 /// An exponent with at most two decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exponent(pub(crate) u32);
@@ -162,6 +178,12 @@ impl FromStr for Exponent {
     }
 }
 
+impl fmt::Display for Exponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (f64::from(self.0) / 100.0).fmt(f)
+    }
+}
+
 /// Sections that each vCPU is to begin in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrivals(pub(crate) u64);
@@ -174,6 +196,12 @@ impl FromStr for Arrivals {
             Ok(rate @ 1..=1_000_000_000) => Ok(Self(rate)),
             _ => Err(format!("'{text}' is no rate: write sections per second and vCPU, from 1 to 10^9")),
         }
+    }
+}
+
+impl fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

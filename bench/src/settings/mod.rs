@@ -20,7 +20,7 @@ use crate::host::cpulist::CpuList;
 
 pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
-pub(crate) use row::{Echo, Linux, Setting};
+pub(crate) use row::{Echo, Kind, Linux, Setting};
 pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;

@@ -203,7 +203,7 @@ impl Setting {
     }
 
     /// What is wrong with `value`, if it is out of bounds.
-    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         match (&self.bounds, value) {
             (Bounds::Number(least, most), Value::Number(number)) => {
                 in_range(number, least, most, u64::to_string)

@@ -24,7 +24,7 @@ impl Setting {
             Kind::LargeNumber => self.number(u64::MAX),
             Kind::Seed => self.number((1 << 53) - 1),
             Kind::Time => text(r"^[0-9]*\.?[0-9]+ *(ns|us|µs|ms|s|m|h)$"),
-            Kind::Memory => text("^[0-9]+ *(KiB|MiB|GiB)$"),
+            Kind::Memory => text("^[0-9]+ *(KiB|MiB|GiB|K|M|G)$"),
             Kind::Share => text("^[0-9]{1,3} *%$"),
             Kind::Cpus | Kind::Exponent | Kind::Arrivals => json!({ "type": ["string", "integer"] }),
             Kind::SpinThreshold | Kind::Deschedule | Kind::Guests => text("."),

@@ -1,5 +1,6 @@
 //! `--spin-threshold`: how long a paravirtual waiter spins before it sleeps, by the clock or by count.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -36,6 +37,15 @@ impl FromStr for SpinThreshold {
         match text {
             "linux" => Ok(Self::Linux),
             time => time.parse().map(Self::For).map_err(|error| format!("{error}; or 'linux'")),
+        }
+    }
+}
+
+impl fmt::Display for SpinThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::For(time) => time.fmt(f),
+            Self::Linux => f.write_str("linux"),
         }
     }
 }

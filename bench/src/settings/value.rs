@@ -2,6 +2,7 @@
 //! together.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -116,5 +117,27 @@ impl Value {
 
     fn is_no(&self, what: &str) -> ! {
         unreachable!("{self:?} is no {what}")
+    }
+}
+
+impl fmt::Display for Value {
+    /// As it would be written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => number.fmt(f),
+            Self::Time(span) => span.fmt(f),
+            Self::Memory(size) => size.fmt(f),
+            Self::Cpus(cpus) => cpus.fmt(f),
+            Self::Share(share) => share.fmt(f),
+            Self::Exponent(exponent) => exponent.fmt(f),
+            Self::Arrivals(arrivals) => arrivals.fmt(f),
+            Self::SpinThreshold(threshold) => threshold.fmt(f),
+            Self::Deschedule(choice) => choice.fmt(f),
+            Self::Guests(guests) => {
+                let guests: Vec<String> = guests.iter().map(ToString::to_string).collect();
+                f.write_str(&guests.join("; "))
+            }
+        }
     }
 }

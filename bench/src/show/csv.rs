@@ -8,7 +8,7 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Summary;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
-use crate::record::Record;
+use crate::show::long::Long;
 
 /// Estimates: `setting...,arm,baseline,metric,n,median,hodges_lehmann,low,high`.
 pub(crate) fn summary(summary: &Summary) -> String {
@@ -41,50 +41,19 @@ pub(crate) fn summary(summary: &Summary) -> String {
     csv.finish()
 }
 
-/// Raw values: `setting...,arm,role,cell_id,block,order_index,run_id,metric,value`.
-pub(crate) fn runs(outline: &Outline, records: &[Record]) -> String {
-    let columns = ["arm", "role", "cell_id", "block", "order_index", "run_id", "metric", "value"];
-    let mut csv = Table::new(outline, &columns);
-    for record in records {
-        let Some(place) = &record.place else { continue };
-        let role = format!("{:?}", place.role).to_lowercase();
-        let (block, index) = (place.block.to_string(), place.order_index.to_string());
-        for (metric, value) in metrics(record) {
-            let value = value.map_or(String::new(), |value| value.to_string());
-            let fields = [&place.arm, &role, &place.cell_id, &block, &index, &record.run_id, metric, &value];
-            csv.line(&place.setting, &fields);
-        }
+/// Raw values: the long form.
+pub(crate) fn runs(long: &Long<'_>) -> String {
+    let mut csv = Table { outline: long.outline, writer: Writer::from_writer(vec![]) };
+    csv.write(long.columns());
+    for row in &long.rows {
+        let value = row.value.map_or(String::new(), |value| value.to_string());
+        let (block, index, trusted) =
+            (row.block.to_string(), row.order_index.to_string(), row.trusted.to_string());
+        let of_run = [row.arm, &row.role, row.cell_id, &block, &index, row.run_id, &row.host, &trusted];
+        let fields = row.setting.iter().copied().chain(of_run).chain([row.metric, &value]);
+        csv.write(std::iter::once(long.outline.experiment.as_str()).chain(fields));
     }
     csv.finish()
-}
-
-fn metrics(record: &Record) -> [(&'static str, Option<f64>); 24] {
-    [
-        ("acquisitions", Some(record.totals.acquisitions as f64)),
-        ("acquisitions_per_second", Some(record.totals.acquisitions_per_second)),
-        ("ideal_per_second", record.totals.ideal_per_second),
-        ("efficiency", record.totals.efficiency),
-        ("cpu_ns", Some(record.totals.cpu_ns as f64)),
-        ("run_ns", record.totals.run_ns.map(|ns| ns as f64)),
-        ("lock_cpu_ns", record.totals.lock_cpu_ns.map(|ns| ns as f64)),
-        ("lock_cpu_share", record.totals.lock_cpu_share),
-        ("completion_ns", record.timing.completion_ns.map(|ns| ns as f64)),
-        ("jain", record.fairness.jain),
-        ("wait_p50_ns", record.wait_ns.p50),
-        ("wait_p99_ns", record.wait_ns.p99),
-        ("wait_max_ns", record.wait_ns.max),
-        ("wait_longest_ns", record.wait_ns.longest),
-        ("wait_half_of_time_ns", record.wait_ns.half_of_time),
-        ("waits_pending", record.wait_ns.pending.map(|pending| pending as f64)),
-        ("starved_vcpus", record.fairness.starved_vcpus.map(f64::from)),
-        ("work_over_promised", record.timing.work_speed.as_ref().map(|speed| speed.over_promised)),
-        ("hold_p99_ns", record.hold_ns.p99),
-        ("pair_patched_tsc_cycles", record.lock_cost.patched_tsc_cycles),
-        ("pair_through_table_tsc_cycles", record.lock_cost.through_table_tsc_cycles),
-        ("pair_compiled_in_tsc_cycles", record.lock_cost.compiled_in_tsc_cycles),
-        ("others_share", record.noise.others_share),
-        ("steal_share", record.noise.steal_share),
-    ]
 }
 
 /// A table under construction: the experiment's name and its settings come first in every line.
@@ -137,6 +106,26 @@ impl<'a> Table<'a> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::show::long::metrics;
+
+    #[test]
+    fn runs_have_their_host_and_whether_they_are_to_be_trusted() {
+        let plan = Sketch::new().arm("a", "tas").plan(2);
+        let mut records = World::new(1).host_id(Some("host-a")).records(&plan);
+        records[0].warn("busy-neighbour", "somebody".into());
+        let text = runs(&Long::new(&plan.outline, &records));
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let header = reader.headers().unwrap().clone();
+        let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+        let (run_id, host, trusted) = (column("run_id"), column("host"), column("trusted"));
+        for row in reader.records().map(Result::unwrap) {
+            let record = records.iter().find(|record| record.run_id == row[run_id]).unwrap();
+            assert_eq!((&row[host], &row[trusted]), ("host-a", record.trusted.to_string().as_str()));
+        }
+        for metric in ["wait_p999_ns", "preemptions_holder", "preempted_waiter_ns"] {
+            assert!(text.contains(&format!(",{metric},")), "{metric}");
+        }
+    }
 
     #[test]
     fn what_is_written_reads_back_whatever_the_names_are() {
@@ -145,7 +134,7 @@ mod tests {
         let summary = Summary::new(&plan.outline, &records);
         for (text, lines) in [
             (super::summary(&summary), summary.rows.len() * 9),
-            (runs(&plan.outline, &records), records.len() * metrics(&records[0]).len()),
+            (runs(&Long::new(&plan.outline, &records)), records.len() * metrics(&records[0]).len()),
         ] {
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let arm = reader.headers().unwrap().iter().position(|name| name == "arm").unwrap();

@@ -1,9 +1,11 @@
 //! Figures as people and other programs read them: tables, pictures, CSV, the report. Nothing here runs a guest.
 
 pub(crate) mod csv;
+pub(crate) mod export;
 pub(crate) mod failure;
 pub(crate) mod legend;
 pub(crate) mod linux;
+pub(crate) mod long;
 pub(crate) mod plot;
 pub(crate) mod profile;
 pub(crate) mod record;

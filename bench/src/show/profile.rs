@@ -53,6 +53,21 @@ pub(crate) fn table(profile: &Profile) -> String {
     text
 }
 
+/// The samples as folded stacks: frames from the outermost in, separated by semicolons, and their number. What the vCPU was
+/// doing stands outside of the function, and `lock` outside of all.
+pub(crate) fn folded(profile: &Profile, lock: &str) -> String {
+    // A semicolon in a name, as in that of an array's type, would end the frame.
+    let frame = |name: &str| name.replace(';', ",");
+    let line = |row: &ProfileRow| {
+        let symbol = row.symbol.as_deref().unwrap_or("[outside of the image]");
+        // The function that holds the code is the outer one.
+        let frames =
+            [Some(lock), Some(&state(row)), Some(symbol), row.inlined.as_deref()].map(|name| name.map(frame));
+        format!("{} {}\n", frames.into_iter().flatten().collect::<Vec<_>>().join(";"), row.samples)
+    };
+    profile.rows.iter().map(line).collect()
+}
+
 /// What the vCPU was doing, and whether the VMM was doing it for it.
 fn state(row: &ProfileRow) -> String {
     if row.in_vmm { format!("{}+vmm", row.activity) } else { row.activity.to_owned() }

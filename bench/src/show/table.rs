@@ -1,5 +1,7 @@
 //! Figures as a table of at most 100 columns.
 
+mod grid;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -14,6 +16,8 @@ use crate::show::legend;
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
+
+pub(crate) use grid::grid;
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -33,15 +37,11 @@ impl Field {
 /// The whole summary: rows, comparisons, the A/A pair, warnings.
 pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
-    let _ = writeln!(
-        text,
-        "{}; estimates are Hodges-Lehmann's, +- and (low to high) their 95 % intervals\n",
-        extent(summary)
-    );
+    let _ = writeln!(text, "{}\n", extent_line(summary));
     text += &figures(summary);
-    text += &legend(summary);
+    legend_lines(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     legend::lines(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
-    text += &further_comparisons(summary);
+    further_comparisons(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text += &lock_costs(&summary.lock_costs);
     for trials in &summary.trials {
         let percent = |share: f64| significant(share * 100.0);
@@ -59,16 +59,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
             percent(trials.share_high),
         );
     }
-    if let Some(control) = &summary.control {
-        let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-        let _ = writeln!(
-            text,
-            "A/A pair ({}{}): {ratio}, {}",
-            control.arm,
-            of_setting(&control.setting),
-            control.verdict.word(control.of)
-        );
-    }
+    control(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text += &checks(summary);
     for warning in &summary.warnings {
         let yellow = AnsiColor::Yellow.on_default();
@@ -80,6 +71,20 @@ pub(crate) fn summary(summary: &Summary) -> String {
     text
 }
 
+/// How much was measured, and how to read it.
+pub(crate) fn extent_line(summary: &Summary) -> String {
+    let extent = extent(summary);
+    format!("{extent}; estimates are Hodges-Lehmann's, +- and (low to high) their 95 % intervals")
+}
+
+/// The A/A pair, where there is one.
+fn control(summary: &Summary) -> Option<String> {
+    let control = summary.control.as_ref()?;
+    let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let (setting, word) = (of_setting(&control.setting), control.verdict.word(control.of));
+    Some(format!("A/A pair ({}{setting}): {ratio}, {word}", control.arm))
+}
+
 /// How much was measured, and where.
 fn extent(summary: &Summary) -> String {
     let pcpus: BTreeSet<usize> = summary.rows.iter().map(|row| row.pcpus).collect();
@@ -88,7 +93,7 @@ fn extent(summary: &Summary) -> String {
 }
 
 /// What the columns and signs mean that occur in this table.
-fn legend(summary: &Summary) -> String {
+fn legend_lines(summary: &Summary) -> Vec<String> {
     let rows = || summary.rows.iter().filter(|row| row.role != Role::Control);
     let fixed = has_fixed_work(summary);
     let mut lines = Vec::new();
@@ -111,7 +116,7 @@ fn legend(summary: &Summary) -> String {
         let (better, worse) = first.of.words();
         lines.push(format!("after a ratio: + {better}, - {worse}, ~ no difference shown, ? too few blocks"));
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines
 }
 
 /// What the host was checked for, and what it could not be checked for.
@@ -131,39 +136,60 @@ fn checks(summary: &Summary) -> String {
 
 /// The table proper: per setting and arm.
 fn figures(summary: &Summary) -> String {
-    let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
+    let groups = groups(summary);
+    // A line between settings, unless each is a single line.
+    let separated = summary.outline.arms.len() > 1;
+    let mut lines: Vec<Vec<Field>> = vec![];
+    for group in groups {
+        if separated && !lines.is_empty() {
+            lines.push(vec![]);
+        }
+        lines.extend(group);
+    }
+    layout(&header(summary), &lines, names_at(summary))
+}
+
+/// Columns that say the setting stand before the arm's name.
+fn names_at(summary: &Summary) -> usize {
+    summary.outline.axes.len() + usize::from(shows_vcpus(summary))
+}
+
+fn header(summary: &Summary) -> Vec<String> {
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    let fixed = has_fixed_work(summary);
     if shows_vcpus(summary) {
         header.push("vCPUs".into());
     }
     header.push("lock".into());
-    header.extend(if fixed { FIXED_WORK } else { WINDOW }.map(String::from));
+    header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
     if has_starved(summary) {
         header.insert(header.len() - 1, "starved".into());
     }
     if summary.counts_overtaking() {
         header.push("overtaken".into());
     }
-    header.extend(first_comparison.map(String::from));
-    let mut lines = vec![];
+    header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
+    header
+}
+
+/// The lines of each setting.
+fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+    let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
+    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
     let mut last: Option<&BTreeMap<String, String>> = None;
     for row in summary.rows.iter().filter(|row| row.role != Role::Control) {
         let new_setting = last != Some(&row.setting);
-        if new_setting && last.is_some() && summary.outline.arms.len() > 1 {
-            lines.push(vec![]);
-        }
         last = Some(&row.setting);
-        let comparison = first_comparison.map(|name| {
-            summary
-                .comparisons
-                .iter()
-                .find(|it| it.name == name && it.arm == row.arm && it.setting == row.setting)
-        });
-        lines.push(line(summary, row, new_setting, comparison));
+        let is_of_row = |it: &&Comparison| {
+            Some(it.name.as_str()) == first_comparison && it.arm == row.arm && it.setting == row.setting
+        };
+        let comparison = first_comparison.map(|_| summary.comparisons.iter().find(is_of_row));
+        let line = line(summary, row, new_setting, comparison);
+        match groups.last_mut().filter(|_| !new_setting) {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
     }
-    let left_aligned = summary.outline.axes.len() + usize::from(shows_vcpus(summary));
-    layout(&header, &lines, left_aligned)
+    groups
 }
 
 /// Columns of an experiment that counts what fits into a window.
@@ -284,15 +310,15 @@ fn verdict_style(verdict: Verdict) -> Style {
 }
 
 /// Comparisons beyond the first, which has a column of its own.
-fn further_comparisons(summary: &Summary) -> String {
-    let mut text = String::new();
+fn further_comparisons(summary: &Summary) -> Vec<String> {
     let first = summary.outline.comparisons.first().map(|it| it.name.as_str());
-    for comparison in summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first) {
+    let further = summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first);
+    let line = |comparison: &Comparison| {
         let ratio = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
         let word = comparison.verdict.word(comparison.of);
-        let _ = writeln!(text, "{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting));
-    }
-    text
+        format!("{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting))
+    };
+    further.map(line).collect()
 }
 
 /// What each lock costs when nobody contends for it.

@@ -9,8 +9,8 @@ pub(crate) struct MemorySize {
     pub(crate) bytes: u64,
 }
 
-/// Units with their length in bytes, largest first.
-const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+/// Units, long and short, with their length in bytes, largest first. (MB is a million bytes to some: it is refused.)
+const UNITS: [(&str, &str, u64); 3] = [("GiB", "G", 1 << 30), ("MiB", "M", 1 << 20), ("KiB", "K", 1 << 10)];
 
 impl FromStr for MemorySize {
     type Err = String;
@@ -18,8 +18,10 @@ impl FromStr for MemorySize {
     fn from_str(text: &str) -> Result<Self, String> {
         let example = "write a whole number and a unit, such as 64MiB";
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-        let Some((_, unit_bytes)) = UNITS.iter().find(|(name, _)| *name == unit.trim_start()) else {
-            return Err(format!("'{text}' has no unit of KiB, MiB or GiB: {example}"));
+        let Some((_, _, unit_bytes)) =
+            UNITS.iter().find(|(long, short, _)| [*long, *short].contains(&unit.trim_start()))
+        else {
+            return Err(format!("'{text}' has no unit of KiB, MiB or GiB, in short K, M or G: {example}"));
         };
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit_bytes));
         bytes.map(|bytes| Self { bytes }).ok_or_else(|| format!("'{text}' is no amount of memory: {example}"))
@@ -28,8 +30,8 @@ impl FromStr for MemorySize {
 
 impl fmt::Display for MemorySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, unit_bytes) =
-            UNITS.iter().find(|(_, unit)| self.bytes.is_multiple_of(*unit)).unwrap_or(&UNITS[2]);
+        let (name, _, unit_bytes) =
+            UNITS.iter().find(|(.., unit)| self.bytes.is_multiple_of(*unit)).unwrap_or(&UNITS[2]);
         write!(f, "{}{name}", self.bytes / unit_bytes)
     }
 }
@@ -45,6 +47,9 @@ mod tests {
             assert_eq!((size.bytes, size.to_string().as_str()), (bytes, text));
         }
         assert_eq!("64 MiB".parse::<MemorySize>().unwrap().bytes, 64 << 20);
+        for (short, long) in [("64M", "64MiB"), ("64G", "64GiB"), ("100K", "100KiB")] {
+            assert_eq!(short.parse::<MemorySize>().unwrap().to_string(), long);
+        }
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! A test that needs what not every host has (`/dev/kvm`, QEMU, a browser) is reported as ignored where that is missing, with
 //! the reason: a skip is never a pass.
 
+mod defaults;
 mod disasm;
 mod experiments;
+mod exports;
 mod full_disk;
 mod help;
 mod interrupted;
@@ -14,12 +16,14 @@ mod perfetto;
 mod predict;
 mod qemu;
 mod refused;
+mod release;
 mod report;
 mod results;
 mod runs;
 mod schemas;
 mod simulated;
 mod support;
+mod sweeps;
 mod tiny;
 mod trace;
 mod walls;
@@ -31,8 +35,10 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = [
+        defaults::trials,
         disasm::trials,
         experiments::trials,
+        exports::trials,
         full_disk::trials,
         help::trials,
         interrupted::trials,
@@ -41,11 +47,13 @@ fn main() -> ExitCode {
         predict::trials,
         qemu::trials,
         refused::trials,
+        release::trials,
         report::trials,
         results::trials,
         runs::trials,
         schemas::trials,
         simulated::trials,
+        sweeps::trials,
         trace::trials,
         walls::trials,
     ];

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Completion;
 use serde_json::Value;
 
+/// The command without the defaults that whoever runs the tests may have.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haltkick"));
-    command.args(arguments);
+    command.args(arguments).env("XDG_CONFIG_HOME", "/nonexistent").env_remove("HALTKICK_DEFAULTS");
     command
 }
 

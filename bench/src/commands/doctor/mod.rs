@@ -12,7 +12,7 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::DoctorArgs;
+use crate::cli::{DoctorArgs, Format};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::pages::{BIG_HOSTS, TROUBLESHOOTING};
@@ -52,7 +52,7 @@ pub(crate) struct Finding {
     pub(crate) change: Option<String>,
 }
 
-/// What `doctor --json` prints.
+/// What `doctor --format json` prints.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Examination {
     /// "haltkick.doctor".
@@ -89,7 +89,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<Exit> {
     let mut findings = capability::findings();
     findings.extend(quiet::findings());
     let missing = findings.iter().any(|finding| finding.level == Level::Missing);
-    if args.json {
+    if args.json || args.format == Format::Json {
         let examination = Examination { schema: "haltkick.doctor", schema_version: 1, findings };
         let json = serde_json::to_string_pretty(&examination)
             .map_err(|error| Failure::internal(format!("the findings as JSON: {error}")))?;

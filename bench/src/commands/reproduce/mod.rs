@@ -148,11 +148,13 @@ impl Alike {
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     let names = chosen(&args.experiments, args.engine)?;
     let output = args.output.clone().unwrap_or_else(default_output);
+    // Behind the walls around the first experiment's guests no file of the user's can be read.
+    let defaults = bench::of_user()?;
     let mut exit = Exit::Done;
     let (mut results, mut failures) = (BTreeMap::new(), BTreeMap::new());
     for (i, name) in names.iter().enumerate() {
         output::talk(&format!("experiment {} of {}: {name}", i + 1, names.len()));
-        match bench::run_in(name, &args.overrides, &output.join(name)) {
+        match bench::run_in(name, &args.overrides, &defaults, &output.join(name)) {
             Ok((summary, ending)) => {
                 let records = attempts::last(&directory::read_records(&output.join(name))?);
                 results.insert(*name, Results { summary, records });

@@ -17,18 +17,25 @@ use crate::measure::progress::{WORTH_SAYING, shown};
 use crate::measure::{engine, judge};
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
+use crate::results::opened::OpenedFile;
 use crate::settings::simulated_for;
 use crate::show;
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
+/// What is written beside the record.
+pub(super) struct Files {
+    pub(super) trace: Option<TraceFile>,
+    pub(super) folded: Option<OpenedFile>,
+}
+
 pub(super) fn run(
     args: &RunArgs,
     config: &RunConfig,
     image: &Image,
     instruments: &Instruments,
-    trace_file: Option<TraceFile>,
+    files: Files,
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
     if config.simulated.is_some() && simulated_for(config) > WORTH_SAYING {
@@ -43,7 +50,7 @@ pub(super) fn run(
     let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
     let origin = Origin::new(started, Host::probe(), noise);
     // Profile and trace are of all guests, and come with the first.
-    let (traced, written) = trace::write(trace_file, ended[0].readings.trace.as_ref());
+    let (traced, written) = trace::write(files.trace, ended[0].readings.trace.as_ref());
     let lock_free = lock_free(args, config, image, &ended, &stop);
     let dead: Vec<String> =
         ended.iter().filter(|ended| ended.result.is_err()).map(|ended| ended.name.clone()).collect();
@@ -71,6 +78,9 @@ pub(super) fn run(
             output::data("\n")?;
         }
         trusted &= record.trusted;
+        if let (Some(file), Some(profile)) = (&files.folded, &readings.profile) {
+            file.write(show::profile::folded(profile, &config.lock).as_bytes())?;
+        }
         tell(record, readings.profile.as_ref(), args.format)?;
     }
     match failed {

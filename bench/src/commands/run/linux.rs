@@ -7,6 +7,7 @@ use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, RunConfig, Target, printa
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
+use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
@@ -16,7 +17,7 @@ use crate::record::linux::LinuxRecord;
 use crate::settings::choices::DescheduleChoice;
 use crate::settings::deschedule::Policy;
 use crate::settings::value::Value;
-use crate::settings::{Linux, Supply};
+use crate::settings::{Linux, Supply, table};
 use crate::show;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -32,19 +33,21 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     refuse_what_is_for_our_own_guest(args)?;
     let image = Image::embedded();
     let allowed = cpulist::allowed()?;
-    let config = args
-        .settings
-        .resolve(Supply { image: &image, allowed: &allowed })
-        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    // What is for our own guest only says nothing here.
+    let is_used = |key: &str| table::find(key).is_some_and(|setting| setting.linux == Linux::Used);
+    let defaults = user_defaults::of_user()?.only(is_used)?;
+    defaults.told().iter().for_each(|line| output::talk(line));
+    let config = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    let settings = args.settings.clone().over(&defaults.settings);
     // Unlike a lock's, these are there unless somebody hides them.
-    let config = RunConfig { pv: args.settings.given("pv").is_none_or(Value::is_on), ..config };
+    let config = RunConfig { pv: settings.given("pv").is_none_or(Value::is_on), ..config };
     let linux = LinuxGuest {
         kernel: kernel.into(),
         initrd: args.initrd.clone(),
         append: args.append.clone().unwrap_or_default(),
-        memory_bytes: args.settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, Value::bytes),
+        memory_bytes: settings.given("memory").map_or(DEFAULT_MEMORY_BYTES, Value::bytes),
         marker: args.marker.clone().unwrap_or_else(|| DEFAULT_MARKER.into()),
-        limit: args.settings.given("window").map(Value::time),
+        limit: settings.given("window").map(Value::time),
     };
     let reads = std::iter::once(&linux.kernel).chain(&linux.initrd).cloned().collect();
     haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;
@@ -115,6 +118,7 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
         ("profile", args.profile.is_some()),
         ("trace", args.trace.is_some()),
         ("perf-map", args.perf_map),
+        ("repeat", args.repeat > 1),
     ];
     let option = options.into_iter().find_map(|(name, given)| given.then_some(name));
     if let Some(name) = refused.map(|(setting, _)| setting.name).or(option) {

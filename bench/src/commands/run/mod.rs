@@ -2,6 +2,7 @@
 
 mod guests;
 mod linux;
+mod repeat;
 mod trace;
 
 use haltkick_vmm::{Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
@@ -9,13 +10,18 @@ use haltkick_vmm::{Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
 use crate::commands::interrupt;
+use crate::experiment::defaults::Defaults;
 use crate::experiment::guest_set;
+use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
+use crate::results::opened::OpenedFile;
 use crate::settings::{Settings, Supply};
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use guests::Files;
 use trace::TraceFile;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
@@ -24,22 +30,39 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     }
     let image = guest_image::load(args.guest.as_deref())?;
     let allowed = cpulist::allowed()?;
-    let config = settings(args)?
-        .resolve(Supply { image: &image, allowed: &allowed })
-        .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+    let defaults = user_defaults::of_user()?;
+    defaults.told().iter().for_each(|line| output::talk(line));
+    let config = resolve(&settings(args)?, &defaults, Supply { image: &image, allowed: &allowed })?;
     guest_image::check_trust(args.guest.as_deref(), args.trust_image, std::iter::once(config.engine))?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&config, &image)?;
     let instruments = instruments(args)?;
+    if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
+        return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
+    }
     if args.perf_map {
         write_perf_map(&config, &image)?;
     }
     // Once it is open, no other file needs to be written.
-    let trace_file = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
     let needs = Needs { looked_into: args.perf_map, ..Needs::of(engine::guests(&config)) };
     haltkick_vmm::confine_process(&needs)?;
     let config = calibrated(config, &image)?;
-    guests::run(args, &config, &image, &instruments, trace_file)
+    if args.repeat > 1 {
+        return repeat::run(args, &config, &image);
+    }
+    guests::run(args, &config, &image, &instruments, Files { trace, folded })
+}
+
+/// The configuration that `settings` and the user's defaults below them are here.
+fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Result<RunConfig> {
+    let resolved = settings.clone().over(&defaults.settings).resolve(supply);
+    resolved.map_err(|wrong| {
+        let of_user = defaults.origin(wrong.key).filter(|_| settings.given(wrong.key).is_none());
+        let origin = of_user.map_or_else(String::new, |origin| format!(" (a default of {origin})"));
+        Failure::usage(format!("--{}: {}{origin}", wrong.key, wrong.message))
+    })
 }
 
 /// What the run is to be looked at with.

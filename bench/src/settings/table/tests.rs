@@ -67,3 +67,28 @@ fn every_setting_has_one_name_and_a_default_that_it_can_read_itself() {
         }
     }
 }
+
+#[test]
+fn every_value_is_written_as_it_is_read() {
+    for setting in all() {
+        let examples: &[&str] = match &setting.kind {
+            Kind::Name => &["ticket"],
+            Kind::Word(words) => &[words()[0].get_name().to_owned().leak()],
+            Kind::Number | Kind::LargeNumber | Kind::Seed | Kind::Arrivals => &["7", "1000000"],
+            Kind::Time => &["0s", "1.5ms", "60s"],
+            Kind::Memory => &["64MiB", "3GiB"],
+            Kind::Cpus => &["0", "0,2-3"],
+            Kind::Share => &["0%", "90%"],
+            Kind::Exponent => &["0", "0.99", "2.5"],
+            Kind::SpinThreshold => &["5us", "linux"],
+            Kind::Deschedule => {
+                &["none", "holder,rate=100,for=5ms", "waiter,prob=0.5,for=1ms,at=handed-over"]
+            }
+            Kind::Guests => &["lock=tas; name=second,lock=ticket"],
+        };
+        for example in examples {
+            let value = setting.read(example).unwrap_or_else(|error| panic!("{}: {error}", setting.name));
+            assert_eq!(value.to_string(), *example, "{}", setting.name);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How an experiment is to be conducted, whether it comes from a file or from `--vary`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Format;
+use crate::experiment::MOST_RETRIES;
+use crate::show::export::Export;
+use crate::text::duration::Span;
+use crate::text::share;
+
+/// Options that `haltkick bench` and `haltkick sweep` have in common.
+#[derive(Args, Debug)]
+pub(crate) struct Conduct {
+    /// Add blocks where needed until the 95 % interval of every comparison is this narrow, such as 2%
+    #[arg(long, value_name = "PERCENT", value_parser = share::percent, help_heading = "When to stop")]
+    pub(crate) target_precision: Option<f64>,
+    /// Begin no block that would end later than this
+    #[arg(long, value_name = "TIME", help_heading = "When to stop")]
+    pub(crate) max_time: Option<Span>,
+    /// Simulate this many cells at the same time; the records are the same, whatever it is [default: the host's CPUs]
+    #[arg(long, value_name = "N", help_heading = "With --set engine=sim")]
+    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+    /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it
+    /// [default: as the file says; 2 in built-in experiments and sweeps]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
+          help_heading = "Trust")]
+    pub(crate) retry_disturbed: Option<u32>,
+    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    #[arg(long, help_heading = "Trust")]
+    pub(crate) strict: bool,
+    /// Directory for the results, created if need be [default: named by experiment and time]
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to print at the end
+    #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    pub(crate) format: Format,
+    /// Write the results as well as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// (- is standard output); may be given several times
+    #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
+    pub(crate) export: Vec<Export>,
+    /// Print the cells and about how long they take, and stop
+    #[arg(long, help_heading = "Parts")]
+    pub(crate) dry_run: bool,
+    /// Run this guest image instead of the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
+    #[arg(long, requires = "guest")]
+    pub(crate) trust_image: bool,
+}

@@ -1,0 +1,27 @@
+//! `haltkick sweep`: an experiment without a file.
+
+use crate::cli::SweepArgs;
+use crate::commands::bench;
+use crate::experiment::sweep::Sweep;
+use crate::results::directory::write_whole;
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+
+pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
+    let sweep = Sweep {
+        vary: &args.vary,
+        settings: &args.settings,
+        baseline: args.compare.as_deref(),
+        blocks: args.blocks,
+    };
+    let source = sweep.source()?;
+    if let Some(path) = &args.save {
+        if path.exists() {
+            let path = path.display();
+            return Err(Failure::usage(format!("--save: {path} is there already: choose another name")));
+        }
+        write_whole(path, source.text.as_bytes())?;
+        output::talk(&format!("saved: `haltkick bench {}` runs it", path.display()));
+    }
+    bench::run_source(source, &args.conduct)
+}

@@ -1,0 +1,181 @@
+//! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be is left out, and said so.
+
+use super::contents::Experiment;
+use super::source::BUILT_IN;
+use crate::host::cpulist::CpuList;
+use crate::settings::Supply;
+use crate::settings::value::Value;
+use crate::text::exit::Result;
+
+impl Experiment {
+    /// Fits it to the pCPUs of this host, or of the machine that it simulates.
+    pub(crate) fn fit_to(&mut self, supply: Supply<'_>, most_vcpus: usize) -> Result<Option<String>> {
+        self.fit(self.most_pcpus(supply.allowed), most_vcpus)
+    }
+
+    /// The most pCPUs that one of its cells has, where this host has `allowed` to offer.
+    fn most_pcpus(&self, allowed: &CpuList) -> usize {
+        let of_axes = self.axes.iter().filter(|axis| axis.key == "cpus").flat_map(|axis| &axis.values);
+        let of_points = self.points.iter().flat_map(|point| &point.0).filter(|(key, _)| key == "cpus");
+        let varied = of_axes.map(|(value, _)| value).chain(of_points.map(|(_, value)| value));
+        let varied = varied.filter_map(|cpus| cpus.parse().ok());
+        let of_arms = self.arms.iter().filter_map(|arm| arm.patch.settings.given("cpus"));
+        let chosen = varied.chain(of_arms.map(|cpus| cpus.cpus().clone()));
+        let common = || self.settings.settings.clone().over(&self.defaults.settings);
+        let most = chosen.map(|cpus: CpuList| cpus.0.len()).max();
+        most.unwrap_or_else(|| common().pcpu_count(allowed))
+    }
+
+    /// Leaves out the file's ratios that a machine with so many pCPUs is too large for; a built-in experiment that has only
+    /// one has the largest that fits instead. Returns what is to be said of it.
+    ///
+    /// What was asked for on the command line is not left out but complained about, when its cells are made.
+    fn fit(&mut self, pcpus: usize, most_vcpus: usize) -> Result<Option<String>> {
+        let fits =
+            |ratio: &str| ratio.parse().is_ok_and(|ratio: usize| ratio.saturating_mul(pcpus) <= most_vcpus);
+        let mut left_out: Vec<String> = Vec::new();
+        if let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") {
+            let (kept, too_large): (Vec<_>, Vec<_>) =
+                axis.values.drain(..).partition(|(ratio, at)| at.is_none() || fits(ratio));
+            let at = too_large.first().and_then(|(_, at)| at.clone());
+            axis.values = kept;
+            left_out.extend(too_large.into_iter().map(|(ratio, _)| ratio));
+            if axis.values.is_empty() {
+                return Err(self.source.complain(at.as_ref(), nothing_left(pcpus, most_vcpus)));
+            }
+        }
+        let of_point = |point: &[(String, String)]| {
+            point.iter().find(|(key, ratio)| key == "ratio" && !fits(ratio)).map(|(_, ratio)| ratio.clone())
+        };
+        let had_points = !self.points.is_empty();
+        left_out.extend(self.points.iter().filter_map(|point| of_point(&point.0)));
+        self.points.retain(|point| of_point(&point.0).is_none());
+        if had_points && self.points.is_empty() {
+            return Err(self.source.complain(None, nothing_left(pcpus, most_vcpus)));
+        }
+        left_out.dedup();
+        if let Some(control) = &mut self.control {
+            control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
+        }
+        let lowered = self.lower_only_ratio(pcpus, most_vcpus);
+        Ok(match left_out.is_empty() {
+            true => lowered,
+            false => Some(format!(
+                "left out: ratio {} on {pcpus} pCPUs, more than {most_vcpus} vCPUs; --cpus chooses fewer pCPUs",
+                left_out.join(", "),
+            )),
+        })
+    }
+
+    /// A built-in experiment at one ratio has the largest that fits.
+    fn lower_only_ratio(&mut self, pcpus: usize, most_vcpus: usize) -> Option<String> {
+        let built_in = BUILT_IN.iter().any(|(name, _)| *name == self.source.origin);
+        let of_file = matches!(self.settings.place("ratio"), Some(Some(_)));
+        let ratio = self.settings.settings.given("ratio").map(Value::number)?;
+        let largest = (most_vcpus / pcpus.max(1)) as u64;
+        if !built_in || !of_file || ratio <= largest || largest == 0 {
+            return None;
+        }
+        let place = self.settings.place("ratio").flatten().cloned();
+        self.settings.set("ratio", &largest.to_string(), place).expect("a number is a ratio");
+        Some(format!(
+            "ratio {largest} instead of {ratio} on {pcpus} pCPUs, which would be more than {most_vcpus} vCPUs; --cpus chooses \
+             fewer pCPUs"
+        ))
+    }
+}
+
+fn nothing_left(pcpus: usize, most_vcpus: usize) -> String {
+    format!(
+        "on {pcpus} pCPUs each of these ratios would be more than {most_vcpus} vCPUs, so that nothing is left to run: choose \
+         fewer pCPUs with --cpus, or other ratios with --ratios"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Source;
+    use crate::experiment::overrides::Overrides;
+    use crate::experiment::plan::Plan;
+
+    fn built_in(name: &str) -> Experiment {
+        Experiment::parse(Source::find(name).unwrap()).unwrap()
+    }
+
+    fn of_text(text: &str) -> Experiment {
+        let text = format!("format = 1\nname = \"x\"\ntitle = \"X\"\n{text}\n[[arm]]\nname = \"a\"\n");
+        Experiment::parse(Source { origin: "x.toml".into(), text }).unwrap()
+    }
+
+    #[test]
+    fn simulated_machines_are_as_large_as_they_are_wherever_the_experiment_runs() {
+        let most = |settings: &str| of_text(settings).most_pcpus(&CpuList(vec![0, 1]));
+        let sim = "[settings]\nengine = \"sim\"\nmachine = \"numaconnect-512\"\n";
+        assert_eq!(most(""), 2);
+        assert_eq!(most(sim), 512);
+        assert_eq!(most(&format!("{sim}cpus = \"0-3\"\n")), 4);
+        assert_eq!(most(&format!("{sim}[grid]\ncpus = [\"0-3\", \"0-63\"]\n")), 64);
+    }
+
+    #[test]
+    fn a_large_machine_leaves_out_the_ratios_that_it_is_too_large_for() {
+        let mut experiment = built_in("overcommit");
+        assert_eq!(experiment.fit(2, 1024).unwrap(), None);
+        let said = experiment.fit(100, 1024).unwrap().unwrap();
+        assert!(said.starts_with("left out: ratio 16, 32 on 100 pCPUs, more than 1024 vCPUs"), "{said}");
+        assert_eq!(experiment.axes[0].values.len(), 4);
+        experiment.apply(&Overrides { ratios: Some(vec![16]), ..Overrides::default() }).unwrap();
+        assert_eq!(experiment.fit(100, 1024).unwrap(), None, "asked for on the command line");
+    }
+
+    #[test]
+    fn an_axis_or_points_of_which_nothing_is_left_are_an_error_that_says_what_to_do() {
+        for text in ["[grid]\nratio = [16, 32]", "[[point]]\nratio = 16\n[[point]]\nratio = 32"] {
+            let failure = of_text(text).fit(100, 1024).unwrap_err();
+            assert!(
+                failure.message.contains("nothing is left to run: choose fewer pCPUs with --cpus"),
+                "{failure}"
+            );
+        }
+        let mut some_left = of_text("[[point]]\nratio = 8\n[[point]]\nratio = 32");
+        assert!(some_left.fit(100, 1024).unwrap().unwrap().contains("ratio 32"));
+        assert_eq!(some_left.points.len(), 1);
+    }
+
+    #[test]
+    fn a_built_in_experiment_at_one_ratio_has_the_largest_that_fits_and_a_file_of_ones_own_does_not() {
+        let mut aa = built_in("aa");
+        let said = aa.fit(256, 1024).unwrap().unwrap();
+        assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
+        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::Number(4)));
+        let mut asked = built_in("aa");
+        asked.apply(&Overrides { sets: vec![("ratio".into(), "8".into())], ..Overrides::default() }).unwrap();
+        assert_eq!(asked.fit(256, 1024).unwrap(), None, "asked for on the command line");
+        assert_eq!(of_text("[settings]\nratio = 8").fit(256, 1024).unwrap(), None);
+    }
+
+    #[test]
+    fn every_built_in_experiment_can_be_planned_on_hosts_of_all_sizes_or_says_why_not() {
+        let image = haltkick_vmm::Image::embedded();
+        for (name, _) in BUILT_IN {
+            for pcpus in [1, 2, 64, 128, 129, 256, 300, 512] {
+                let allowed = CpuList((0..pcpus).collect());
+                let supply = Supply { image: &image, allowed: &allowed };
+                let mut experiment = built_in(name);
+                let planned = experiment
+                    .fit_to(supply, haltkick_vmm::MAX_VCPUS)
+                    .and_then(|_| Plan::new(&experiment, supply, 1).map(|plan| plan.cells().count()));
+                match planned {
+                    Ok(cells) => assert!(cells > 0, "{name} on {pcpus} pCPUs"),
+                    // One chooses CPUs 0 and 1.
+                    Err(failure) => assert!(
+                        failure.message.contains("nothing is left to run")
+                            || pcpus == 1 && failure.message.contains("CPU 1 does not exist"),
+                        "{name} on {pcpus} pCPUs: {failure}"
+                    ),
+                }
+            }
+        }
+    }
+}

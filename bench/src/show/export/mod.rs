@@ -1,0 +1,148 @@
+//! Results as other programs take them: a table for a paper, values one by one, metrics for a dashboard. A file for each.
+
+mod json;
+mod latex;
+mod markdown;
+mod openmetrics;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::analysis::summary::Summary;
+use crate::record::Record;
+use crate::results::opened::OpenedFile;
+use crate::show::csv;
+use crate::show::long::Long;
+use crate::text::exit::Result;
+use crate::text::nearest;
+
+/// What results can be written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    Markdown,
+    Latex,
+    Csv,
+    Json,
+    Parquet,
+    Openmetrics,
+}
+
+/// A format, and the file that is asked for; `-` is standard output.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Export {
+    pub(crate) format: ExportFormat,
+    file: Option<PathBuf>,
+}
+
+impl ExportFormat {
+    /// All of them, by name, with the file of a directory that each is written to.
+    const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Markdown, "markdown", "table.md"),
+        (Self::Latex, "latex", "table.tex"),
+        (Self::Csv, "csv", "runs.csv"),
+        (Self::Json, "json", "runs.json"),
+        (Self::Parquet, "parquet", "runs.parquet"),
+        (Self::Openmetrics, "openmetrics", "metrics.txt"),
+    ];
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (word, file) = text.split_once('=').map_or((text, None), |(word, file)| (word, Some(file)));
+        let names = ExportFormat::ALL.map(|(_, name, _)| name);
+        let found = ExportFormat::ALL.into_iter().find(|(_, name, _)| *name == word);
+        let (format, ..) = found.ok_or_else(|| nearest::unknown_of_few("format", word, &names))?;
+        let export = Self { format, file: file.map(PathBuf::from) };
+        if file == Some("") {
+            return Err(format!("{word}= names no file: leave the = out, or write {word}=FILE"));
+        }
+        if format == ExportFormat::Parquet && cfg!(not(feature = "parquet")) {
+            return Err(
+                "this haltkick was built without parquet: build it with --features parquet, or export csv"
+                    .into(),
+            );
+        }
+        if format == ExportFormat::Parquet && export.is_stdout() {
+            return Err("parquet is no text: write parquet=FILE".into());
+        }
+        Ok(export)
+    }
+}
+
+impl Export {
+    /// Whether it goes to standard output, where nothing else goes then.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.file.as_deref().is_some_and(|file| file.as_os_str() == "-")
+    }
+
+    /// Where it goes when no file was asked for: that of its format in `directory`.
+    pub(crate) fn path(&self, directory: &Path) -> PathBuf {
+        let (.., name) =
+            ExportFormat::ALL.into_iter().find(|(format, ..)| *format == self.format).expect("all are there");
+        directory.join(name)
+    }
+
+    /// What is written.
+    pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> Result<Vec<u8>> {
+        let long = || Long::new(&summary.outline, records);
+        Ok(match self.format {
+            ExportFormat::Markdown => markdown::write(summary).into(),
+            ExportFormat::Latex => latex::write(summary).into(),
+            ExportFormat::Csv => csv::runs(&long()).into(),
+            ExportFormat::Json => json::write(&long()).into(),
+            ExportFormat::Openmetrics => openmetrics::write(summary, records).into(),
+            #[cfg(feature = "parquet")]
+            ExportFormat::Parquet => parquet::write(&long())?,
+            #[cfg(not(feature = "parquet"))]
+            ExportFormat::Parquet => unreachable!("it is refused where it is asked for"),
+        })
+    }
+}
+
+/// Exports with the files that were asked for, which are open.
+#[derive(Debug, Default)]
+pub(crate) struct Exports(pub(crate) Vec<(Export, Option<OpenedFile>)>);
+
+impl Exports {
+    pub(crate) fn open(exports: &[Export]) -> Result<Self> {
+        let open = |export: &Export| {
+            let file = export.file.as_deref().filter(|_| !export.is_stdout());
+            let opened = file.map(|file| OpenedFile::open("--export", file)).transpose()?;
+            Ok((export.clone(), opened))
+        };
+        exports.iter().map(open).collect::<Result<_>>().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_goes_to_its_file_in_the_directory_or_to_one_that_is_named() {
+        let export: Export = "markdown".parse().unwrap();
+        assert_eq!(export.path(Path::new("results")), Path::new("results/table.md"));
+        let export: Export = "latex=paper/table.tex".parse().unwrap();
+        assert_eq!(export.file.as_deref(), Some(Path::new("paper/table.tex")));
+        assert!("csv=-".parse::<Export>().unwrap().is_stdout());
+        for (text, complaint) in [
+            ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, latex, csv, "),
+            ("csv=", "csv= names no file"),
+            (
+                "parquet=-",
+                if cfg!(feature = "parquet") {
+                    "parquet is no text"
+                } else {
+                    "this haltkick was built without parquet"
+                },
+            ),
+        ] {
+            let error = text.parse::<Export>().unwrap_err();
+            assert!(error.starts_with(complaint), "{error}");
+        }
+    }
+}

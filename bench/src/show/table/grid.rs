@@ -1,0 +1,34 @@
+//! The table as other programs take it: fields, and what is said below them.
+
+use super::{Field, control, further_comparisons, groups, header, legend_lines, names_at};
+use crate::analysis::summary::Summary;
+use crate::show::legend;
+
+/// The table proper, for other programs: without colours, and without padding.
+pub(crate) struct Grid {
+    pub(crate) header: Vec<String>,
+    /// The column of the arm's name; those before it are settings.
+    pub(crate) names_at: usize,
+    pub(crate) lines: Vec<Vec<String>>,
+    /// Whether a line is the first of its setting.
+    pub(crate) begins_group: Vec<bool>,
+    /// What is said below it: signs, further comparisons, the A/A pair, warnings.
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) fn grid(summary: &Summary) -> Grid {
+    let (header, groups) = (header(summary), groups(summary));
+    let plain = |field: &Field| field.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut notes = legend_lines(summary);
+    notes.extend(legend::lines(summary));
+    notes.extend(further_comparisons(summary));
+    notes.extend(control(summary));
+    notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
+    Grid {
+        header,
+        names_at: names_at(summary),
+        begins_group: groups.iter().flat_map(|group| (0..group.len()).map(|i| i == 0)).collect(),
+        lines: groups.iter().flatten().map(|line| line.iter().map(plain).collect()).collect(),
+        notes,
+    }
+}

@@ -1,0 +1,178 @@
+//! Results for other programs: exports, the script that draws the headline picture again, lists and stacks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{
+    Tested, assert_valid, code, finished, haltkick, refusal, scratch, skip, stderr, stdout, trials,
+};
+
+trials![
+    a_directory_is_exported_in_every_format_and_to_standard_output,
+    the_script_computes_the_headline_picture_again_and_notices_a_figure_that_differs,
+    lists_and_the_doctor_answer_in_json_by_the_same_option,
+    a_profile_is_written_as_folded_stacks,
+];
+
+/// Two locks on a simulated machine, once: needs no KVM.
+fn results(name: &str) -> PathBuf {
+    let results = scratch(name).join("results");
+    let sweep = [
+        "sweep",
+        "--vary",
+        "ratio=1",
+        "--vary",
+        "lock=ticket,mcs",
+        "--compare",
+        "--engine",
+        "sim",
+        "--machine",
+        "cascadelake-2s",
+        "--cpus",
+        "0-1",
+        "--window",
+        "1ms",
+        "--warmup",
+        "1ms",
+        "--blocks",
+        "1",
+        "--output",
+        results.to_str().unwrap(),
+    ];
+    // Beside the directory, where a process that runs guests opens nothing any more.
+    let table = format!("markdown={}", results.with_file_name("table.md").display());
+    finished(&[&sweep[..], &["--export", &table]].concat());
+    results
+}
+
+fn a_directory_is_exported_in_every_format_and_to_standard_output() {
+    let results = results("exports");
+    let directory = results.to_str().unwrap();
+    let elsewhere = results.with_file_name("elsewhere.csv");
+    let csv = format!("csv={}", elsewhere.display());
+    let exports = [
+        "--export",
+        "markdown",
+        "--export",
+        "latex",
+        "--export",
+        "json",
+        "--export",
+        "openmetrics",
+        "--export",
+        &csv,
+    ];
+    let output = finished(&[&["report", directory], &exports[..]].concat());
+    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("exported: ")).count(), 5);
+    let read =
+        |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let table = read(&results.join("table.md"));
+    assert!(
+        table.starts_with("### Sweep of lock over ratio\n") && table.contains("| mcs/ticket |"),
+        "{table}"
+    );
+    assert!(read(&results.join("table.tex")).contains("\\toprule"));
+    assert!(read(&results.join("metrics.txt")).ends_with("# EOF\n"));
+    let runs = read(&results.join("runs.csv"));
+    assert_eq!(read(&elsewhere), runs);
+    let rows: Vec<Value> = serde_json::from_str(&read(&results.join("runs.json"))).unwrap();
+    assert_eq!(rows.len() + 1, runs.lines().count());
+    for column in runs.lines().next().unwrap().split(',') {
+        assert!(rows[0].get(column).is_some(), "{column}");
+    }
+    let alone = finished(&["report", directory, "--export", "markdown=-"]);
+    assert_eq!(stdout(&alone), table);
+    assert_eq!(read(&results.with_file_name("table.md")), table);
+    let message = refusal(&["report", directory, "--export", "markdwn"]);
+    assert!(message.contains("unknown format 'markdwn': did you mean 'markdown'?"), "{message}");
+    let nowhere = format!("csv={directory}/none/runs.csv");
+    let message = refusal(&["report", directory, "--export", &nowhere]);
+    assert!(message.contains("none/runs.csv: No such file or directory"), "{message}");
+}
+
+fn the_script_computes_the_headline_picture_again_and_notices_a_figure_that_differs() -> Tested {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/headline.py");
+    if let Err(error) = Command::new("python3").arg("--version").output() {
+        return skip(format_args!("python3: {error}"));
+    }
+    let results = results("headline");
+    let points = || Command::new("python3").arg(script).arg(&results).arg("--points").output().unwrap();
+    let output = points();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let drawn = stdout(&output);
+    assert!(drawn.starts_with("ratio,arm,estimate,low,high"), "{drawn}");
+    // Two arms, and the lock-free cell.
+    assert_eq!(drawn.lines().count(), 1 + 3, "{drawn}");
+    let runs = results.join("runs.csv");
+    let text = fs::read_to_string(&runs).unwrap();
+    let is_of_it = |line: &&str| line.contains(",acquisitions_per_second,") && line.contains(",ticket,arm,");
+    let line = text.lines().find(is_of_it).unwrap();
+    let (rest, _) = line.rsplit_once(',').unwrap();
+    fs::write(&runs, text.replace(line, &format!("{rest},12345"))).unwrap();
+    let output = points();
+    assert!(code(&output) != 0 && stderr(&output).contains("and the runs give 12345"), "{}", stderr(&output));
+    Ok(())
+}
+
+fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
+    for of in ["locks", "workloads", "points", "experiments", "machines"] {
+        let output = haltkick(&["list", of, "--format", "json"]);
+        let listing: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_valid("list", &listing);
+        let told = stdout(&haltkick(&["list", of]));
+        let names: Vec<&str> = told.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let listed =
+            listing["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap());
+        assert_eq!(listed.collect::<Vec<_>>(), names, "{of}");
+        assert_eq!(listing["of"], of);
+    }
+    let locks: Value =
+        serde_json::from_str(&stdout(&haltkick(&["list", "locks", "--format", "json"]))).unwrap();
+    let lock = |name: &str| {
+        locks["entries"].as_array().unwrap().iter().find(|lock| lock["name"] == name).unwrap().clone()
+    };
+    assert_eq!(lock("qspinlock")["pv"], serde_json::json!(["on", "off"]));
+    assert_eq!(lock("tas")["pv"], serde_json::json!(["off"]));
+    assert_eq!(lock("mutex")["layouts"].as_array().unwrap().len(), 4);
+    let doctor = |option: &[&str]| -> Value {
+        serde_json::from_str(&stdout(&haltkick(&[&["doctor"], option].concat()))).expect("JSON")
+    };
+    assert_valid("doctor", &doctor(&["--format", "json"]));
+    assert_eq!(doctor(&["--json"])["schema"], "haltkick.doctor", "the old option");
+}
+
+fn a_profile_is_written_as_folded_stacks() {
+    let folded = scratch("folded").join("ticket.folded");
+    let run = [
+        "run",
+        "--engine",
+        "sim",
+        "--machine",
+        "cascadelake-2s",
+        "--cpus",
+        "0-1",
+        "--ratio",
+        "1",
+        "--duration",
+        "20ms",
+        "--no-ideal",
+        "--lock",
+        "ticket",
+    ];
+    let profile = ["--profile=100us", "--folded", folded.to_str().unwrap(), "--format", "json"];
+    let output = finished(&[&run[..], &profile].concat());
+    let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let text = fs::read_to_string(&folded).unwrap();
+    let samples: u64 =
+        text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    assert_eq!(Some(samples), record["profile"]["samples"].as_u64());
+    assert!(
+        samples > 0 && text.lines().all(|line| line.starts_with("ticket;") && line.matches(';').count() >= 2),
+        "{text}"
+    );
+    let message = refusal(&[&run[..], &["--folded", "x"]].concat());
+    assert!(message.contains("--profile"), "{message}");
+}
