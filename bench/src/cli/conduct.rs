@@ -19,7 +19,7 @@ pub(crate) struct Conduct {
     /// Begin no block that would end later than this
     #[arg(long, value_name = "TIME", help_heading = "When to stop")]
     pub(crate) max_time: Option<Span>,
-    /// Simulate this many cells at the same time; the records are the same, whatever it is [default: the host's CPUs]
+    /// Simulate this many cells at the same time; the records do not depend on it [default: the host's CPUs]
     #[arg(long, value_name = "N", help_heading = "With --set engine=sim")]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
     /// When something else on the host disturbs a run, repeat that run at most N times, as long as --max-time allows it

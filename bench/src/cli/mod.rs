@@ -89,7 +89,7 @@ pub(crate) enum Command {
     /// Compare two results: directories, or arms in them
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
-    /// Put a simulation beside the real runs that it should foretell
+    /// Compare a simulation with the real runs that it should predict
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(PredictArgs),
     /// Make table, plots and report again from a directory's records
@@ -139,7 +139,7 @@ Examples:
   haltkick run --lock ticket --ratio 8 --duration 200ms --repeat 8
       eight runs, and the estimates and intervals that they give
   haltkick run --lock ticket --profile --trace ticket.pftrace
-      where its vCPUs spend their time, and a trace for ui.perfetto.dev
+      where the vCPUs spend their time, and a trace for ui.perfetto.dev
   haltkick run --engine sim --machine ivybridge-ex-4s --cpus 0-15 --ratio 2 --lock qspinlock --pv on
       the same image on a simulated machine, which needs no KVM (docs/simulated-machine.md)
   haltkick run --workload selftest-hang
@@ -147,24 +147,24 @@ Examples:
   perf record -g haltkick run --engine threads --perf-map --lock mcs
       the guest's code on plain threads, without /dev/kvm, under an ordinary profiler
   haltkick run --kernel vmlinuz --initrd initrd --ratio 4 --pv off --deschedule random,rate=100,for=5ms
-      Linux instead of our guest, until it powers off, its PV spin locks switched off";
+      Linux instead of our guest, until it powers off, with its PV spin locks switched off";
 
 /// Options of `haltkick run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// File with the guests to run at once, a table each; docs/unfair.md has the format
+    /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
     #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
-    /// Do not run the same cell without a lock, which gives the ideal
+    /// Skip the run of the same cell without a lock, which gives the ideal
     #[arg(long, help_heading = "Measuring")]
     pub(crate) no_ideal: bool,
     /// Run the cell N times, each with a seed of its own, and show estimates; with --format json one record per run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
-    /// Sample where the vCPUs spend their time, this often on each pCPU [default: 1ms]
+    /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
           help_heading = "Observing")]
     pub(crate) profile: Option<Span>,
@@ -186,14 +186,14 @@ pub(crate) struct RunArgs {
     /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
     #[arg(long, requires = "guest", help_heading = "Machine")]
     pub(crate) trust_image: bool,
-    /// Boot this Linux kernel, a vmlinux or bzImage, instead of a guest of ours; --duration is a limit then, --memory the
-    /// guest's [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit, --memory is
+    /// the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
     #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
     pub(crate) kernel: Option<PathBuf>,
-    /// Its initial RAM disk
+    /// The initial RAM disk of that kernel
     #[arg(long, value_name = "FILE", requires = "kernel", help_heading = "Linux guest")]
     pub(crate) initrd: Option<PathBuf>,
-    /// Words for its command line, behind `console=ttyS0 panic=-1`
+    /// Words for the kernel's command line, after `console=ttyS0 panic=-1`
     #[arg(
         long,
         value_name = "WORDS",
@@ -202,7 +202,7 @@ pub(crate) struct RunArgs {
         help_heading = "Linux guest"
     )]
     pub(crate) append: Option<String>,
-    /// What a line of its console has in it once user space is there [default: 'Run /', the kernel's own]
+    /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
     #[arg(long, value_name = "TEXT", requires = "kernel", help_heading = "Linux guest")]
     pub(crate) marker: Option<String>,
 }
@@ -223,12 +223,12 @@ Examples:
   haltkick bench overcommit --quick --cpus 2-3 --set hold=5us
       the same in half a minute, on CPUs 2 and 3, with longer critical sections
   haltkick bench overcommit --print > mine.toml && haltkick bench mine.toml
-      an experiment of one's own, started from a copy
+      an experiment of your own, begun from a copy
   haltkick bench locks --dry-run
       its cells, and how long they take; nothing is run
 
 Exit code 7:
-  A run that something else on the host disturbed is made again, up to --retry-disturbed times.
+  A run that something else on the host disturbed is repeated, up to --retry-disturbed times.
   If it stays disturbed it is kept, marked, and counted in a warning. The command ends with 7 only
   if the headline, which is the file's first [[compare]], lost its trust: if at one of its settings
   more than 29 % of its pairs have a run that is not to be trusted. (Without a [[compare]]: more
@@ -387,10 +387,10 @@ pub(crate) struct DisasmArgs {
     /// The lock; `haltkick list locks` shows them
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
-    /// Its paravirtual form: on or off [default: off, or all that the lock has]
+    /// Its paravirtual form: on or off [default: off, unless the lock has only a paravirtual form]
     #[arg(long, value_name = "SWITCH", hide_possible_values = true)]
     pub(crate) pv: Option<Switch>,
-    /// Every site, not one of each kind
+    /// Show every site, not only one of each kind
     #[arg(long)]
     pub(crate) all: bool,
     /// Look into this guest image instead of the built-in one

@@ -25,7 +25,7 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<CpuList>,
     /// Which scheduler preempts the vCPUs: vmm or host
-    #[arg(long, value_name = "WHO", hide_possible_values = true)]
+    #[arg(long, value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) sched: Option<SchedChoice>,
     /// Length of each measuring window
     #[arg(long, value_name = "TIME")]

@@ -66,7 +66,7 @@ const MACHINE: &[Setting] = &[
         .linux(Linux::Used)
         .echo("vcpus", |config| config.vcpus.into()),
     number("ratio", "vCPUs per pCPU, instead of --vcpus")
-        .default_told("8, or less on machines that 1024 vCPUs fill")
+        .default_told("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
@@ -86,7 +86,7 @@ const MACHINE: &[Setting] = &[
             };
         })
         .told(Echo::Found("config.ring")),
-    word::<SchedChoice>("sched", "WHO", "Which scheduler preempts the vCPUs: vmm or host")
+    word::<SchedChoice>("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host")
         .default("vmm")
         .linux(Linux::Used)
         .apply(|config, value| {
@@ -107,7 +107,7 @@ const MACHINE: &[Setting] = &[
         .linux(Linux::Used)
         .apply(|config, value| config.pause_exits = value.is_on())
         .echo("pause_exits", |config| config.pause_exits.into()),
-    switch("hlt-exits", "Exits at HLT; off: a halted vCPU keeps its pCPU")
+    switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .apply(|config, value| config.hlt_exits = value.is_on())
         .echo("hlt_exits", |config| config.hlt_exits.into()),
@@ -129,7 +129,7 @@ const HOSTILITY: &[Setting] = &[
         |config| json!(config.deschedule.clone().map(|policy| Policy(policy).to_string())),
         "nobody was to be descheduled on purpose",
     ),
-    time("grace", "How much longer a vCPU may run that says it holds a lock when its slice ends, up to a slice")
+    time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .apply(|config, value| config.grace = value.time())
         .echo("grace_ns", |config| ns(config.grace)),
@@ -143,7 +143,7 @@ const HOSTILITY: &[Setting] = &[
         .echo("kick_yield", |config| config.kick_yields.into()),
     switch(
         "attribution",
-        "Attribute each descheduling to what the vCPU was doing, and to what that cost the others: on or off",
+        "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .apply(|config, value| config.attribution = value.is_on())
@@ -159,7 +159,7 @@ const LOCK: &[Setting] = &[
         .default_told("its first")
         .told(Echo::Within("lock")),
     switch("pv", "Use the lock's paravirtual form: on or off")
-        .default_told("off, or all that the lock has")
+        .default_told("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
         .echo("pv", |config| config.pv.into()),
@@ -197,7 +197,7 @@ const LOCK: &[Setting] = &[
         .echo_or("halt_poll_ns", |config| json!(config.halt_poll.map(ns)), "left as the host has it"),
     word::<PreemptedChoice>(
         "preempted-by",
-        "WHO",
+        "WRITER",
         "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
     )
     .default("auto")
@@ -305,7 +305,7 @@ const WORKLOAD: &[Setting] = &[
         "hold-jitter",
         "SHARE",
         Kind::Share,
-        "How far a section's length differs from --hold, at most, such as 20%",
+        "By how much a section's length may differ from --hold, such as 20%",
     )
     .default("0%")
     .only_in(SHAPED)
@@ -317,7 +317,7 @@ const WORKLOAD: &[Setting] = &[
         Kind::Exponent,
         "Choose lock n with a probability that falls with n to this power, such as 0.99",
     )
-    .default_told("each in turn")
+    .default_told("each lock in turn")
     .only_in(SHAPED)
     .apply(|config, value| config.shape.zipf_hundredths = value.hundredths())
     .echo("zipf", |config| (f64::from(config.shape.zipf_hundredths) / 100.0).into()),
@@ -325,7 +325,7 @@ const WORKLOAD: &[Setting] = &[
         "arrivals",
         "RATE",
         Kind::Arrivals,
-        "Sections that each vCPU begins per second, done with the last one or not; waits count from then",
+        "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
     )
     .only_in(SHAPED)
     .apply(|config, value| config.shape.arrivals = Some(value.arrivals().apart()))
@@ -340,7 +340,7 @@ const WORKLOAD: &[Setting] = &[
         .only_in(SHAPED)
         .apply(|config, value| config.shape.footprint_lines = value.number_u32())
         .echo("footprint_lines", |config| config.shape.footprint_lines.into()),
-    other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint it writes, too")
+    other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
         .apply(|config, value| config.shape.dirty_lines = value.number_u32())
@@ -361,11 +361,11 @@ const MEASURING: &[Setting] = &[
         .default("off")
         .apply(|config, value| config.pmu = value.is_on())
         .told(Echo::Found("pmu")),
-    switch("oracle", "Watch over every section from inside, for exclusion: on or off")
+    switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .apply(|config, value| config.oracle = value.is_on())
         .echo("oracle", |config| config.oracle.into()),
-    word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or as it is (plain)")
+    word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
         .default("ordered")
         .apply(|config, value| config.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
         .echo("ordered_stamps", |config| config.ordered_stamps.into()),
@@ -382,14 +382,14 @@ const MEASURING: &[Setting] = &[
         "min-sections",
         "N",
         Kind::LargeNumber,
-        "Double the window, at most up to 16 times its length, until at least N sections are done in it",
+        "Double the window, up to 16 times its length, until at least N sections are done in it",
     )
     .default("0")
     .default_told("0, it stays as it is")
     .apply(|config, value| config.min_sections = value.number())
     .echo("min_sections", |config| config.min_sections.into()),
     time("warmup", "Time between start and window")
-        .default_told("20ms, or two rounds of slices")
+        .default_told("20ms, or two rounds of slices if longer")
         .echo("warmup_ns", |config| ns(config.warmup)),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_told("from ratio and slice")
