@@ -2,7 +2,7 @@
 
 haltkick := "cargo run --release --package haltkick --"
 nested := "cargo run --quiet --package haltkick-nested --"
-# Where tests note on what they ran.
+# The file in which tests note on which hosts and engines they ran.
 export HALTKICK_RAN_ON := justfile_directory() / "target/ran-on"
 
 # List the recipes.
@@ -33,7 +33,7 @@ bench-locks *ARGS: setup
 bench-work-conserving *ARGS: setup
     @{{ haltkick }} bench work-conserving {{ ARGS }}
 
-# Strict hand-overs to sleepers, over what kick + wake + switch cost without a lock.
+# Strict hand-overs to sleepers, over the time of kick + wake + switch without a lock.
 bench-hand-off *ARGS: setup
     @{{ haltkick }} bench hand-off {{ ARGS }}
 
@@ -73,7 +73,7 @@ bench-sleeping-locks *ARGS: setup
 bench-aa *ARGS: setup
     @{{ haltkick }} bench aa {{ ARGS }}
 
-# Does it see a known difference? A slow-down of 1 %, 50 times.
+# Does the instrument see a known difference? A slow-down of 1 %, 50 times.
 bench-injected *ARGS: setup
     @{{ haltkick }} bench injected {{ ARGS }}
 
@@ -85,7 +85,7 @@ bench-instrument *ARGS: setup
 bench-qspinlock *ARGS: setup
     @{{ haltkick }} bench qspinlock {{ ARGS }}
 
-# This host measured, then foretold by `--engine sim` from what doctor measures of it: misses first (`--quick`: one block).
+# This host's figures beside those that `--engine sim` predicts from what doctor measures: worst cells first (`--quick`: one block).
 bench-predict *ARGS: setup
     rm -rf target/predict && mkdir -p target/predict
     @{{ haltkick }} doctor --write-machine target/predict/here.toml
@@ -97,7 +97,7 @@ bench-predict *ARGS: setup
 bench-sim-scale *ARGS: setup
     @{{ haltkick }} bench sim-scale {{ ARGS }}
 
-# How long to spin before one sleeps: three paravirtual locks from 5 us to for ever, and as Linux does it, by count.
+# How long to spin before sleeping: three paravirtual locks with 5 us to endless, and with Linux's number of rounds.
 bench-spin-threshold *ARGS: setup
     @{{ haltkick }} bench spin-threshold {{ ARGS }}
 
@@ -105,7 +105,7 @@ bench-spin-threshold *ARGS: setup
 bench-fault *ARGS: setup
     @{{ haltkick }} bench fault {{ ARGS }}
 
-# What the walls around guests cost: a bench with them, without, and with them again, which differs from the first in nothing.
+# What the walls around guests cost: an experiment with them, without them, and with them again as a control.
 bench-walls *ARGS: setup
     @rm -rf target/walls
     @{{ haltkick }} bench overcommit {{ ARGS }} --output target/walls/with
@@ -122,7 +122,7 @@ bench-unfair *ARGS: setup
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
-# What this host can do, and what will spoil a measurement.
+# Say what this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor
 
@@ -145,7 +145,7 @@ test-simulated: setup
     cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test machine --test simulated
     cargo test --release --package haltkick --test command -- simulated
 
-# A guest whose code and zeroed data the linker has put in another order, for `--guest`: does a figure depend on that?
+# Build a guest whose code and zeroed data are linked in another order, for `--guest`: does a figure depend on the order?
 shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled
     @echo "target/shuffled/x86_64-unknown-none/guest/haltkick-guest"
@@ -156,35 +156,35 @@ _fuzzer: setup
     @cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
     @HALTKICK_FUZZ_CORPUS={{ justfile_directory() }}/fuzz/corpus HALTKICK_FUZZ_EXECUTIONS=0 cargo test --quiet --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_ >/dev/null
 
-# Bytes for one part of the program (`cargo fuzz list` names them), guided by coverage; options are libFuzzer's, such as -runs=1000000.
+# Fuzz one part of the program, guided by coverage (`cargo fuzz list` names the parts); options are libFuzzer's, such as -runs=1000000.
 fuzz TARGET *OPTIONS: _fuzzer
     cargo +nightly fuzz run --sanitizer none {{ TARGET }} -- -max_len=8192 -timeout=10 {{ OPTIONS }}
 
-# The same for all of them, each for so many minutes.
+# The same for all parts, each for MINUTES minutes.
 fuzz-all MINUTES="1": _fuzzer
     for target in $(cargo +nightly fuzz list); do cargo +nightly fuzz run --sanitizer none $target -- -max_len=8192 -timeout=10 -max_total_time=$(({{ MINUTES }} * 60)) -print_final_stats=1 || exit 1; done
 
-# The same bytes as in `cargo test`, made up from a seed and so many times: no nightly toolchain, no coverage.
+# One part on EXECUTIONS random inputs from a seed, as in `cargo test`: no nightly toolchain, no coverage.
 fuzz-seeds TARGET EXECUTIONS="1000000":
     HALTKICK_FUZZ_EXECUTIONS={{ EXECUTIONS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_{{ TARGET }} --nocapture
 
-# Each system call of the command fails at each time that is worth trying, with each error that a host may give.
+# Let the system calls of the command fail, one in each run, with each error that a host may give.
 faults: setup
     HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture
 
-# Locks, ratios, injections, hostile neighbours and kills at random for so many hours; goes on with the count in target/soak.tally.
+# Random locks, ratios, injections, hostile neighbours and kills for HOURS hours; continues the count in target/soak.tally.
 soak HOURS="1": setup
     cargo run --release --package haltkick-vmm --example soak -- for {{ HOURS }}
 
-# An honest guest beside one that attacks, until so many runs were made; goes on with the count in target/attacks.tally.
+# An honest guest beside an attacking one, until there are RUNS runs; continues the count in target/attacks.tally.
 attacks RUNS="10000": setup
     cargo run --release --package haltkick-vmm --example soak -- attacks {{ RUNS }}
 
-# Guests with their assertions and overflow checks (`just test-host` runs them as they are measured).
+# Tests with guests that have assertions and overflow checks (`just test-host` runs guests as they are measured).
 test-checked: setup
     HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads
 
-# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator, or those with a text in their names; installs its Debian packages.
+# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator, or only those whose names contain TEXTS; installs the Debian packages that it needs.
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
@@ -192,7 +192,7 @@ test-nested *TEXTS: setup
 _narrow-target:
     @rustup target list --installed | grep -qx thumbv7m-none-eabi || rustup target add thumbv7m-none-eabi
 
-# Formatting, lints, documentation, and whether what the model checkers run still compiles.
+# Formatting, lints, documentation, and whether the models of the model checkers still compile.
 check: setup _narrow-target
     cargo fmt --all --check
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
@@ -214,15 +214,15 @@ model:
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
 
-# All states further out than `just model` goes: minutes of a processor, and some gigabytes. Says what it finds.
+# The search of all states, further than in `just model`: minutes of CPU time, and some gigabytes. Prints what it finds.
 model-deeper STATES="60000000":
     LIVENESS_DEEPER=1 LIVENESS_MOST={{ STATES }} RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness -- --nocapture --test-threads 1
 
-# Every instruction form of the guest image in a million random states, by the interpreter and by this CPU.
+# Compare the interpreter with this CPU: every instruction form of the guest image in a million random states.
 prove-sim STATES="1000000": setup
     HALTKICK_PROVE_STATES={{ STATES }} cargo test --release --package haltkick-sim --test prove -- --nocapture
 
-# What it takes this host to simulate 80 and 512 pCPUs for a millisecond, by what they do (or the rows with a text in their names).
+# How long this host takes to simulate 80 and 512 pCPUs for a millisecond, by what they do (or only rows whose names contain TEXT).
 bench-sim TEXT="": setup
     cargo run --release --package haltkick-vmm --example simulated -- "{{ TEXT }}"
 
@@ -232,14 +232,14 @@ bench-sim-cpu: setup
 
 # (Grant tables and some address spaces are never taken down, so what they lie in counts as a leak. Documentation examples and the
 # model checkers' tests have nothing for Miri.)
-# The tests of the locks, the memory manager and the grant tables under Miri, once with each seed (needs a nightly toolchain, to which it adds miri).
+# The tests of the locks, the memory manager and the grant tables under Miri, once for each seed (needs a nightly toolchain; adds miri to it).
 miri SEEDS="0..4":
     @rustup component list --toolchain nightly --installed | grep -q ^miri || rustup component add --toolchain nightly miri rust-src
     MIRIFLAGS="-Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-locks --target-dir target/miri --lib --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-mm --target-dir target/miri --test host
     MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds={{ SEEDS }}" cargo +nightly miri test --package haltkick-grants --target-dir target/miri --test grants
 
-# 100 million operations on grant tables by host threads, a hostile granter beside, the order of all locks checked.
+# 100 million operations on grant tables by host threads, beside a hostile granter; the order of all locks is checked.
 stress-grant OPERATIONS="100000000":
     GRANT_OPERATIONS={{ OPERATIONS }} CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo test --release \
         --package haltkick-grants --target-dir target/stress --test grants everything_comes_home -- --nocapture
