@@ -23,9 +23,10 @@ const X86: Row = Row {
     on_fewer: None,
     control: Some(Control { ours: Point { comparison: THEN, setting: PRIVATE }, published: Some(1.007) }),
     alike: Alike { lock: Same, arrangement: Other, workload: Same },
-    why: "Map and unmap hold mmap_sem for writing under every scheme, and most of a record is spent there. What the fault path \
-          wins is not having to queue behind as many writers as there are CPUs: sixteen there, each with two threads, and as \
-          many as there are pCPUs here. The control's published figure is a kernel build by single-threaded processes.",
+    why: "Map and unmap hold mmap_sem for writing under every scheme, and take most of the time of a record. The \
+          fault path gains by not having to queue behind as many writers as there are CPUs: the seed had sixteen \
+          CPUs with two threads each; here there is a writer for each pCPU. The control's published figure is a \
+          kernel build by single-threaded processes.",
     page: "docs/page-faults.md",
 };
 
@@ -41,8 +42,8 @@ const fn ending(seed: &'static str, figure: &'static str, published: f64, event:
             setting: RECORD,
         },
         control: None,
-        why: "Which change meets a fault depends on how many map and unmap at the same time. A first fault in an area counts as \
-              spf_vma_noanon here, which there was counted as notsup.",
+        why: "Which change a fault meets depends on how many CPUs map and unmap at the same time. A first fault in \
+              an area counts as spf_vma_noanon here; the seed counted it as notsup.",
         ..X86
     }
 }
@@ -82,7 +83,7 @@ pub(super) const ROWS: &[Row] = &[
     on_p8(X86, "Speculative page faults, v10 (2018), Power8", 2.01),
     Row {
         seed: "Speculative page faults (2018), today's rwsem",
-        figure: "the same figure beside what they would win over today's mmap_sem",
+        figure: "the same figure beside what they would gain over today's mmap_sem",
         ours: Figure::Ratio(Point { comparison: "speculative/mmap-sem", setting: RECORD }),
         control: Some(Control {
             ours: Point { comparison: "speculative/mmap-sem", setting: PRIVATE },
@@ -100,7 +101,8 @@ pub(super) const ROWS: &[Row] = &[
         pcpus: 176,
         ours: Figure::Ratio(Point { comparison: THEN, setting: READ_MOSTLY }),
         alike: Alike { workload: Other, ..X86.alike },
-        why: "No database runs here: readers that fault beside an eighth of vCPUs that map and unmap stand in for it.",
+        why: "No database runs here. Instead, seven eighths of the vCPUs are readers that fault, and the others map \
+              and unmap.",
         ..X86
     },
     Row {
@@ -111,8 +113,8 @@ pub(super) const ROWS: &[Row] = &[
         pcpus: 0,
         ours: Figure::Ratio(Point { comparison: "srcu/reference", setting: RECORD }),
         control: None,
-        why: "Whoever unmaps here looks for the end of the grace period himself, every 16 areas; there callbacks did, on \
-              another CPU's time and later.",
+        why: "Here a vCPU that unmaps looks for the end of the grace period itself, every 16 areas; in the seed \
+              callbacks did so, later and on another CPU's time.",
         ..X86
     },
     SERVED,

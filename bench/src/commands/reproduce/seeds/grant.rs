@@ -24,7 +24,8 @@ const SPLIT: Row = Row {
     on_fewer: None,
     control: None,
     alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-    why: "There, many CPUs that met at one lock; here, as many as there are pCPUs. A request's data are a sector a page.",
+    why: "In the seed many CPUs met at one lock; here, only as many as there are pCPUs. Here a request moves one \
+          sector of each page.",
     page: "docs/grant-tables.md",
 };
 
@@ -34,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         seed: "Grant table locking, split (2013), eight vCPUs for each pCPU",
         ours: compared("split/single", OVERCOMMITTED),
         alike: Alike { arrangement: Other, ..SPLIT.alike },
-        why: "What counts here is how often a vCPU is preempted while it holds what all others need.",
+        why: "The result depends on how often a vCPU is preempted while it holds what all others need.",
         ..SPLIT
     },
     Row {
@@ -42,8 +43,8 @@ pub(super) const ROWS: &[Row] = &[
         figure: "split locks with each disk served by one vCPU, over one lock: 24 disks that stream 2 MiB writes, MB/s",
         published: 2.57,
         ours: compared("bound without/single with kernel lock", EACH_ITS_OWN),
-        why: "Part of what was tuned there was a second global lock, in the granter's own kernel: the baseline has one. 3,600 MB/s \
-              is what 24 such disks write: the last figure there may be theirs.",
+        why: "A part of the tuning was to avoid a second global lock, in the granter's own kernel; the baseline here \
+              has one. 24 such disks write 3,600 MB/s, so the disks may limit the seed's last figure.",
         ..SPLIT
     },
 ];

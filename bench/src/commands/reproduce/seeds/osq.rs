@@ -44,7 +44,7 @@ const CACHED_1024: Row = Row {
     published: 1.186,
     ours: compared(CACHED, RWSEM_1024),
     control: Some(Control { ours: Point { comparison: CACHED, setting: COMPUTE }, published: Some(0.977) }),
-    why: "As above. The baseline was measured on another day there: Dhrystone, in which no lock is taken, fell by 2.3 % \
+    why: "As above. The seed measured this baseline on another day: Dhrystone, which takes no lock, fell by 2.3 % \
           between the two, which is the control.",
     ..SPLIT_1024
 };
@@ -68,8 +68,8 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         seed: "optimistic spin queue (2023), 1024 bytes, under the mutex",
         ours: compared(SPLIT, MUTEX_1024),
-        why: "A file copy takes an rwsem. Under a mutex every copy locks out every other, so that the queue is used as much as \
-              it can be.",
+        why: "A file copy takes an rwsem. Under a mutex every copy excludes every other, so the queue is used as \
+              much as possible.",
         ..SPLIT_1024
     },
     Row {
@@ -92,7 +92,8 @@ pub(super) const ROWS: &[Row] = &[
         figure: "cached over packed layout, over what Dhrystone lost: UnixBench file copy, 1024 bytes, 80 at a time",
         published: 1.214,
         control: Some(Control { ours: Point { comparison: CACHED, setting: COMPUTE }, published: None }),
-        why: "1.186 over 0.977. It is split's gain then, and that of the simulation, in which the two are alike.",
+        why: "This is 1.186 over 0.977: the gain of split, and that of the simulation, in which the two layouts are \
+              alike.",
         ..CACHED_1024
     },
     Row {
@@ -102,7 +103,8 @@ pub(super) const ROWS: &[Row] = &[
         ours: compared(CACHED, COMPUTE),
         control: None,
         alike: Alike { workload: Other, ..SPLIT_1024.alike },
-        why: "What changed there was the day. Ours compares two layouts within a block, in a workload that takes no lock.",
+        why: "The seed's two baselines are from different days. Ours compares two layouts within a block, in a \
+              workload that takes no lock.",
         ..CACHED_1024
     },
     Row {
@@ -121,7 +123,8 @@ pub(super) const ROWS: &[Row] = &[
         published: 0.9425,
         ours: Figure::Share { of: Share::Waiting, arm: "packed", setting: RWSEM_1024 },
         control: None,
-        why: "Ours is all of the waiting for the write lock, asleep or not; and where 79 wait for one, one waits here.",
+        why: "Our share is all of the time spent waiting for the write lock, asleep or not. In the seed 79 threads \
+              wait for one; here one vCPU waits.",
         ..SPLIT_1024
     },
 ];

@@ -32,7 +32,7 @@ const VM1: Row = Row {
     on_fewer: None,
     control: None,
     alike: Alike { lock: Same, arrangement: Same, workload: Other },
-    why: "Nobody is preempted, so that neither lock has anything to win.",
+    why: "No vCPU is preempted, so neither lock can gain anything.",
     page: "docs/qspinlock.md",
 };
 
@@ -46,8 +46,9 @@ const VM2: Row = Row {
     ours: v16(FLOATING),
     control: CONTROL,
     alike: Alike { arrangement: Other, ..VM1.alike },
-    why: "The guest there had lost its NUMA nodes with its pinning, on a host of eight sockets: part of its gain may be \
-          that. Here vCPUs float over CPUs of one node, and as many as there are CPUs are left alone by the host's scheduler.",
+    why: "With its pinning, the seed's guest had also lost its NUMA nodes, on a host of eight sockets: this may be a \
+          part of its gain. Here vCPUs float over CPUs of one node, and the host's scheduler does not move them if \
+          there is one for each CPU.",
     ..VM1
 };
 
@@ -58,7 +59,7 @@ const VM3: Row = Row {
     ratio: Some(1.875),
     ours: v16(FLOATING_2),
     control: CONTROL,
-    why: "Both have strict queues and pass the lock on to vCPUs that are off.",
+    why: "Both locks have strict queues, and hand the lock to vCPUs that are off their pCPU.",
     ..VM2
 };
 
@@ -76,7 +77,8 @@ const fn unpinned(
         published,
         ours: Figure::Slowdown { arm, at, over: PINNED },
         control: None,
-        why: "Times of the same build on the same host. What floats there can move between eight sockets.",
+        why: "Both times are of the same build on the same host. In the seed, floating vCPUs can move between eight \
+              sockets.",
         ..VM2
     }
 }
@@ -90,8 +92,8 @@ const fn xen(seed: &'static str, figure: &'static str, published: f64, ratio: f6
         ratio: Some(ratio),
         machine: "Xen on the same host",
         ours: v16(setting),
-        why: "Another hypervisor with another scheduler: what a preemption does to a queue is the same, how often it comes is \
-              not.",
+        why: "This is another hypervisor with another scheduler: a preemption does the same to a queue, but does not \
+              come as often.",
         ..VM2
     }
 }
@@ -107,7 +109,7 @@ const NATIVE: Row = Row {
     ours: Figure::Ratio(Point { comparison: "native qspinlock/ticket", setting: HEAVY_PINNED }),
     control: None,
     alike: Alike { lock: Same, arrangement: Other, workload: Other },
-    why: "It takes CPUs that wait for one line in numbers: a host, or an engine, that has them fills this row.",
+    why: "This needs many CPUs that wait for one cache line. A host, or an engine, that has them fills this row.",
     ..VM1
 };
 
@@ -117,7 +119,7 @@ const SHARE: Row = Row {
     published: 0.2321,
     needs_pcpus: 0,
     ours: Figure::Share { of: Share::LockCpu, arm: "ticket", setting: PINNED },
-    why: "A share of what so many CPUs do to one lock; with a vCPU for each of two pCPUs hardly anybody waits.",
+    why: "This share needs many CPUs at one lock; with one vCPU for each of two pCPUs, vCPUs hardly ever wait.",
     ..NATIVE
 };
 
@@ -136,8 +138,8 @@ const TODAY: Row = Row {
         published: Some(0.997),
     }),
     alike: Alike { lock: Other, arrangement: Other, workload: Other },
-    why: "Not the seed's lock, not its load, and on few CPUs not its ratio: four vCPUs for each stand in for what floating over \
-          eight sockets did. Both locks spin for 20 us, our default.",
+    why: "The lock, the load and, on hosts with few CPUs, the ratio are not the seed's: there four vCPUs for each \
+          pCPU replace the floating over eight sockets. Both locks spin for 20 us, our default.",
     ..VM2
 };
 
@@ -181,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     xen(
         "qspinlock with PV support, v16 (2015), Xen, 32 vCPUs",
-        "PV qspinlock v16 over PV ticket lock: kernel build, 32 vCPUs (5m51.6s stands in two tables there)",
+        "PV qspinlock v16 over PV ticket lock: kernel build, 32 vCPUs (the posting has 5m51.6s in two tables)",
         1.27,
         1.0,
         FLOATING,
@@ -202,7 +204,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     TODAY,
     Row {
-        seed: "today's PV qspinlock for VM2, Linux' spin threshold",
+        seed: "today's PV qspinlock for VM2, Linux's spin threshold",
         ours: Figure::Ratio(Point { comparison: "today's PV/PV ticket, linux", setting: FLOATING }),
         on_fewer: Some(Figure::Ratio(Point {
             comparison: "today's PV/PV ticket, linux",
@@ -215,7 +217,7 @@ pub(super) const ROWS: &[Row] = &[
         seed: "today's PV qspinlock for VM2, each lock at its best threshold",
         ours: Figure::Ratio(Point { comparison: "best-tuned PV/best-tuned PV ticket", setting: HEAVY }),
         on_fewer: None,
-        why: "Neither lock is given the threshold of the other: just bench-spin-threshold finds the best of each.",
+        why: "Each lock has its own best threshold, which just bench-spin-threshold finds.",
         ..TODAY
     },
     NATIVE,

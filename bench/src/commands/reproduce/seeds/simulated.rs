@@ -21,8 +21,8 @@ const FOUR_SOCKETS: Row = Row {
     on_fewer: None,
     control: None,
     alike: Alike { lock: Same, arrangement: Same, workload: Other },
-    why: "The ratio grows with the load on the lock, and how much of reaim goes into one lock nobody says. At a fifth of this load the \
-          two locks do the same, simulated.",
+    why: "The ratio grows with the load on the lock, and the share of reaim that goes into one lock was not \
+          published. At a fifth of this load the two simulated locks are equally fast.",
     page: "docs/simulated-seeds.md",
 };
 
@@ -34,7 +34,7 @@ const PV_32: Row = Row {
     pcpus: 32,
     experiment: "sim-pv",
     ours: compared("v16/PV ticket", &[("vcpus", "32"), ("think", "20us")]),
-    why: "Nobody is preempted, so that neither lock has anything to win.",
+    why: "No vCPU is preempted, so neither lock can gain anything.",
     ..FOUR_SOCKETS
 };
 
@@ -43,12 +43,13 @@ const FAULTS_16: Row = Row {
     source: "Laurent Dufour: Speculative page faults, v10, linux-mm, April 2018",
     figure: "speculative over mmap_sem: ebizzy, records a second, 16-CPU x86 guest",
     published: 7.34,
-    machine: "16-CPU x86 guest of a host that nobody names",
+    machine: "16-CPU x86 guest of an unknown host",
     pcpus: 16,
     experiment: "sim-fault",
     ours: compared("speculative/mmap-sem", &[("machine", "nehalem-2s")]),
     alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-    why: "There a record cost 81 us, most of it sleeps and wake-ups of a guest; here vCPUs wake up on pCPUs of their own.",
+    why: "In the seed a record took 81 us, most of it for sleeps and wake-ups of a guest; here each vCPU wakes up on \
+          a pCPU of its own.",
     ..FOUR_SOCKETS
 };
 
@@ -62,8 +63,8 @@ const OSQ_1024: Row = Row {
     experiment: "sim-osq",
     ours: compared("split/packed", &[("lock", "rwsem"), ("workload", "copy-1024")]),
     alike: Alike { lock: Other, arrangement: Same, workload: Same },
-    why: "Our copies have readers, which pass the queue, and a copy takes far longer, for a simulated core fetches one line after \
-          the other: less of the time is the queue's.",
+    why: "Our copies have readers, which bypass the queue, and a copy takes far longer, since a simulated core \
+          fetches one line after the other. So a smaller part of the time is spent in the queue.",
     ..FOUR_SOCKETS
 };
 
@@ -76,7 +77,8 @@ pub(super) const ROWS: &[Row] = &[
         machine: "NumaConnect, 512 cores of Opterons",
         pcpus: 512,
         ours: compared("qspinlock/ticket", &[("machine", "numaconnect-512"), ("think", "100us")]),
-        why: "Lines take a microsecond between nodes. What share of reaim is in locks, and what its machine's nodes were, nobody says.",
+        why: "A line takes a microsecond between nodes. Which share of reaim is in locks, and what the machine's \
+              nodes were, was not published.",
         ..FOUR_SOCKETS
     },
     PV_32,
@@ -87,7 +89,8 @@ pub(super) const ROWS: &[Row] = &[
         ratio: Some(1.875),
         ours: compared("v16/PV ticket", &[("vcpus", "60"), ("think", "20us")]),
         alike: Alike { arrangement: Other, ..PV_32.alike },
-        why: "Both have strict queues and pass the lock on to vCPUs that are off. There the host's scheduler moved the vCPUs.",
+        why: "Both locks have strict queues, and hand the lock to vCPUs that are off their pCPU. In the seed the \
+              host's scheduler moved the vCPUs.",
         ..PV_32
     },
     FAULTS_16,
@@ -106,13 +109,14 @@ pub(super) const ROWS: &[Row] = &[
         source: "Matt Wilson: gnttab: refactor locking for better scalability, xen-devel, November 2013, and its thread",
         figure: "split locks over one lock: 24 disks that stream 2 MiB writes, MB/s",
         published: 2.14,
-        machine: "a Xen host that nobody names",
+        machine: "an unknown Xen host",
         pcpus: 0,
         ratio: None,
         experiment: "sim-grant",
         ours: compared("split/single", &[]),
         alike: Alike { lock: Same, arrangement: Unknown, workload: Other },
-        why: "The disks there gave the locks pauses; here map, use and unmap follow each other without one.",
+        why: "In the seed the disks left pauses between uses of the locks; here map, use and unmap follow each other \
+              without a pause.",
         ..FOUR_SOCKETS
     },
     Row {
@@ -129,7 +133,8 @@ pub(super) const ROWS: &[Row] = &[
         published: 1.212,
         ours: compared("split/packed", &[("lock", "mutex"), ("workload", "copy-256")]),
         alike: Alike { workload: Other, ..OSQ_1024.alike },
-        why: "A file copy takes an rwsem. Under a mutex every copy locks out every other, so that the queue is used as much as it can be.",
+        why: "A file copy takes an rwsem. Under a mutex every copy excludes every other, so the queue is used as \
+              much as possible.",
         ..OSQ_1024
     },
 ];

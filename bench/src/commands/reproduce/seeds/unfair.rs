@@ -27,10 +27,11 @@ const LEAD: Row = Row {
     on_fewer: None,
     control: ALONE,
     alike: Alike { lock: Same, arrangement: Same, workload: Other },
-    why: "A ticket lock waits for the one vCPU whose turn it is, for as long as that has no pCPU; an unfair one is taken by \
-          whoever runs. Here each guest has a vCPU for each pCPU, as there. The loser had six minutes for itself in the end, so \
-          that 1.44 understates. Whether that host ended long spins by PAUSE exits nobody says; here nothing does. Its control \
-          was the bare metal, where the patch changes nothing but which code is patched in; ours is one guest alone.",
+    why: "A ticket lock waits for the one vCPU whose turn it is, for as long as that vCPU has no pCPU; any running \
+          vCPU may take an unfair lock. Here each guest has a vCPU for each pCPU, as in the seed. In the seed the \
+          slower guest ran alone for the last six minutes, so 1.44 understates the lead. Whether the seed's host \
+          ended long spins by PAUSE exits was not published. The seed's control was bare metal, where the patch \
+          changes nothing but which code is patched in; ours is one guest alone.",
     page: "docs/unfair.md",
 };
 
@@ -42,8 +43,8 @@ const CPU: Row = Row {
     again: Some(2.65),
     ours: lead("the winner's lead at total ratio 2, CPU time in locks"),
     control: None,
-    why: "System time there has all of the kernel in it; ours has only what acquiring and releasing locks takes, so that \
-          the ratio is not diluted.",
+    why: "The seed's system time contains all of the kernel's work; ours contains only acquiring and releasing \
+          locks, so the ratio is not diluted.",
     ..LEAD
 };
 
@@ -54,7 +55,8 @@ pub(super) const ROWS: &[Row] = &[
         seed: "unfair spinlock (2010), 16 vCPUs on whatever CPUs there are",
         ours: lead("the winner's lead"),
         alike: Alike { arrangement: Other, ..LEAD.alike },
-        why: "As many vCPUs as in the seed, on as few pCPUs as there are here: whose turn it is waits for all the others.",
+        why: "As many vCPUs as in the seed, on the few pCPUs of this host: the vCPU whose turn it is waits for all \
+              the others.",
         ..LEAD
     },
     Row {
