@@ -106,7 +106,7 @@ impl Settings {
         let workload = find("workload", name, &image.workloads)?;
         if workload.needs_paravirt() && !config.pv {
             let message =
-                format!("workload '{name}' is about those who sleep, and without it nobody does: use pv on");
+                format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
             return Err(Impossible { key: "pv", message });
         }
         let strange = self

@@ -48,7 +48,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
         ),
         (
             &["--workload", "selftest-lost-kick", "--lock", "qspinlock"],
-            "haltkick: --pv: workload 'selftest-lost-kick' is about those who sleep, and without it nobody does: use pv on\n",
+            "haltkick: --pv: workload 'selftest-lost-kick' needs vCPUs that sleep, and none sleeps without it: use pv on\n",
         ),
         (&["--locks", "0"], "haltkick: --locks: 0 is out of range: 1 to 256\n"),
         (

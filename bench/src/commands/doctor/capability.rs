@@ -134,9 +134,9 @@ fn measured() -> Vec<Finding> {
 fn preempted_hint() -> Finding {
     let writes = identity::kvm_module().map(|module| match module.as_str() {
         "kvm_intel" | "kvm_amd" => "sched vmm: the VMM, exactly; sched host: KVM".to_owned(),
-        _ => "sched vmm: the VMM, exactly; sched host: perhaps nobody".to_owned(),
+        _ => "sched vmm: the VMM, exactly; sched host: BPF, where it is allowed".to_owned(),
     });
-    let why = "vcpu_is_preempted() reads it; each record says who wrote it, or why nobody did";
+    let why = "vcpu_is_preempted() reads it; each record says what wrote it, or why nothing did";
     Finding::of_fact("preempted flag", writes, why, |value| {
         (if value.ends_with("KVM") { Level::Good } else { Level::Note }, None)
     })

@@ -63,7 +63,7 @@ fn neighbours() -> Vec<Finding> {
             "share of the pCPUs that the machine below took just now",
             |_| {
                 if stolen {
-                    (Level::Spoils, Some("run on hardware of one's own, or on a dedicated host"))
+                    (Level::Spoils, Some("run on hardware of your own, or on a dedicated host"))
                 } else {
                     (Level::Good, None)
                 }
