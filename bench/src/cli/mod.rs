@@ -49,7 +49,7 @@ Examples:
 #[command(name = "haltkick", version = version(), styles = STYLES, after_help = closing_words(),
           max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Run without the sandbox around threads that run guests, for example to attach a debugger; records say so
+    /// Run without the sandbox around this process and its threads, for example to attach a debugger; records say so
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) no_sandbox: bool,
     #[command(subcommand)]
