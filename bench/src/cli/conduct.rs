@@ -36,7 +36,7 @@ pub(crate) struct Conduct {
     /// What to print at the end
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
-    /// Write the results as well as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(crate) export: Vec<Export>,

@@ -16,7 +16,7 @@ pub(crate) struct ReportArgs {
     /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Write the results as well as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,
@@ -46,7 +46,7 @@ pub(crate) struct MergeArgs {
     /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Write the results as well as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,

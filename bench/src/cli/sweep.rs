@@ -27,7 +27,7 @@ pub(crate) struct SweepArgs {
     /// commas in them
     #[arg(long, value_name = "KEY=VALUE,...", required = true, help_heading = "Sweep")]
     pub(crate) vary: Vec<Vary>,
-    /// Report ratios to the first of the things that are compared, or to the one that is named
+    /// Report the ratio of each arm to the first one, or to the one that is named
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "",
           help_heading = "Sweep")]
     pub(crate) compare: Option<String>,
