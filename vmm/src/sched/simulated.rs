@@ -83,6 +83,8 @@ struct Slot<'a> {
     pcpu: Pcpu<'a, Alarm>,
     alarm: Alarm,
     doing: Doing<'a>,
+    /// The vCPU that it runs is out of its guest: when it came out, and why. What that does takes place when it is due.
+    out: Option<(Happening, Exit)>,
 }
 
 /// What is due besides what happens on the board.
@@ -92,6 +94,8 @@ enum Due {
     Begins(usize),
     /// An idle one looks again.
     Looks(usize),
+    /// The vCPU of this one has come out, and the VMM has seen to it.
+    SeenTo(usize),
 }
 
 /// The scheduler, with the machine that it schedules.
@@ -155,7 +159,7 @@ impl<'a> Simulated<'a> {
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
             let observer = Observer::simulated(guests[0].notes, index);
             let pcpu = Pcpu::new(cpu, slice, core.injector(index), observer);
-            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 } }
+            Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
@@ -191,6 +195,7 @@ impl<'a> Simulated<'a> {
                     match due {
                         Due::Begins(index) => self.begins(state, index, at_ps),
                         Due::Looks(index) => self.looks(state, index, at_ps),
+                        Due::SeenTo(index) => self.seen_to(state, index, at_ps),
                     }
                     self.wake_idle(state);
                 }
@@ -207,6 +212,7 @@ impl<'a> Simulated<'a> {
     pub(crate) fn interrupt(&self) {
         let state = &mut *self.state.borrow_mut();
         for index in 0..state.slots.len() {
+            state.slots[index].out = None;
             match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
                 Doing::Runs { mut task, began_ns } => {
                     task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
@@ -340,13 +346,20 @@ impl<'a> Simulated<'a> {
         if happening.what == What::Alarm && self.sampled(state, index, happening) {
             return;
         }
-        state.board.drain(happening.cpu);
         let (exit, extra_ps) = match happening.what {
             What::Alarm => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
+        // What it does takes place in the order of time: until then others go on, and see nothing of it.
         let at_ps = happening.at_ps + state.scattered(costs.exit_ps + extra_ps);
-        self.set_clock(state, at_ps);
+        state.slots[index].out = Some((happening, exit));
+        state.due.push(Reverse((at_ps, Due::SeenTo(index))));
+    }
+
+    /// What came of a vCPU's coming out of its guest.
+    fn seen_to(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
+        let Some((happening, exit)) = state.slots[index].out.take() else { return };
+        state.board.drain(happening.cpu);
         let slot = &mut state.slots[index];
         let Doing::Runs { mut task, began_ns } = std::mem::replace(&mut slot.doing, Doing::Ended) else {
             return;
