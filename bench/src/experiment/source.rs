@@ -14,7 +14,7 @@ pub(crate) const SWEEP: &str = "haltkick sweep";
 pub(super) const FORMAT: i64 = 1;
 
 /// Experiments that come with the program: name and text.
-pub(crate) const BUILT_IN: [(&str, &str); 26] = [
+pub(crate) const BUILT_IN: [(&str, &str); 27] = [
     ("overcommit", include_str!("../../experiments/overcommit.toml")),
     ("locks", include_str!("../../experiments/locks.toml")),
     ("qspinlock", include_str!("../../experiments/qspinlock.toml")),
@@ -37,6 +37,7 @@ pub(crate) const BUILT_IN: [(&str, &str); 26] = [
     ("sim-pv", include_str!("../../experiments/sim-pv.toml")),
     ("sim-fault", include_str!("../../experiments/sim-fault.toml")),
     ("sim-osq", include_str!("../../experiments/sim-osq.toml")),
+    ("sim-queue", include_str!("../../experiments/sim-queue.toml")),
     ("sim-grant", include_str!("../../experiments/sim-grant.toml")),
     ("aa", include_str!("../../experiments/aa.toml")),
     ("injected", include_str!("../../experiments/injected.toml")),

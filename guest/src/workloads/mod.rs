@@ -22,3 +22,4 @@ pub(crate) mod page_fault;
 pub(crate) mod queue;
 pub(crate) mod rwlock;
 pub(crate) mod selftest;
+pub(crate) mod spin_queue;

@@ -30,6 +30,7 @@ presets![
     "haswell-2s",
     "skylake-8s",
     "cascadelake-2s",
+    "cascadelake-2s-96",
     "icelake-2s",
     "milan-1s",
     "genoa-2s",

@@ -137,4 +137,17 @@ pub(super) const ROWS: &[Row] = &[
               much as possible.",
         ..OSQ_1024
     },
+    Row {
+        seed: "optimistic spin queue (2023), the queue alone, simulated",
+        source: "Waiman Long's answer to Zeng Heng's patch, linux-kernel, 20 December 2023",
+        figure: "cached over packed layout: lock and unlock of the queue in a loop, 96 threads",
+        published: 1.794,
+        machine: "2 sockets with 96 CPUs; the CPU is not named",
+        pcpus: 96,
+        experiment: "sim-queue",
+        ours: compared("cached/packed", &[]),
+        alike: Alike { lock: Same, arrangement: Same, workload: Same },
+        why: "The CPU is a guess: the machine of the patch, with more cores.",
+        ..OSQ_1024
+    },
 ];

@@ -1,0 +1,79 @@
+//! The optimistic spin queue with nothing on top: what it costs to pass it on, and what the layouts of its nodes change in that.
+//!
+//! The run's lock says which layout, and nothing else of it is used. Nobody checks that the queue excludes: that would be lines of
+//! its own, which the head would have to fetch. The runs of the sleeping locks, which have the same queue, check it.
+
+use core::sync::atomic::Ordering;
+
+use haltkick_hypercalls::{MAX_VCPUS, WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
+use haltkick_locks::osq::{Cached, Layout, Packed, PrevCpu, Split};
+use haltkick_locks::{CachePadded, Osq, OsqNodes, Platform as _};
+
+use crate::cpu::percpu::{add, boot, control, this};
+use crate::cpu::time::{iterations, work};
+use crate::lock::kind::Paged;
+use crate::lock::platform::Guest;
+use crate::lock::registry::{lock_named, workload};
+
+workload! {
+    "075" "spin-queue",
+    "queue in the spin queue of the mutex in its layout, work for --hold as head, leave, work for --think",
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE), [] => run
+}
+
+/// A queue, and the nodes of all vCPUs.
+struct Queue<L> {
+    tail: CachePadded<Osq<L>>,
+    nodes: OsqNodes<L, MAX_VCPUS>,
+}
+
+impl<L: Layout> Queue<L> {
+    const fn new() -> Paged<Self> {
+        Paged(Self { tail: CachePadded::new(Osq::new()), nodes: OsqNodes::new() })
+    }
+
+    /// The workload on one vCPU.
+    fn turns(&self) {
+        turns(|| {
+            while !self.tail.lock(&self.nodes, &Guest, || false) {
+                // Whoever was in front has been preempted.
+                Guest.yield_to(None);
+            }
+            work(iterations(boot().hold_ns));
+            self.tail.unlock(&self.nodes, &Guest);
+        });
+    }
+}
+
+static PACKED: Paged<Queue<Packed>> = Queue::new();
+static SPLIT: Paged<Queue<Split>> = Queue::new();
+static CACHED: Paged<Queue<Cached>> = Queue::new();
+static PREV_CPU: Paged<Queue<PrevCpu>> = Queue::new();
+
+fn run() {
+    let is = |name| lock_named(name) == Some(boot().lock);
+    match () {
+        () if is("mutex/packed") => PACKED.0.turns(),
+        () if is("mutex/split") => SPLIT.0.turns(),
+        () if is("mutex/cached") => CACHED.0.turns(),
+        () if is("mutex/prev-cpu") => PREV_CPU.0.turns(),
+        // The ideal: nobody queues.
+        () if is("none") => turns(|| work(iterations(boot().hold_ns))),
+        () => panic!("the queue has the layouts of the mutex: --lock mutex"),
+    }
+}
+
+/// Does `turn` over and over. One turn is one operation.
+fn turns(turn: impl Fn()) {
+    let think = iterations(boot().think_ns);
+    loop {
+        turn();
+        // Relaxed: a vCPU that sees the window change one turn late counts one more or less.
+        match control().window.load(Ordering::Relaxed) {
+            WINDOW_OPEN => add(&this().results.acquisitions, 1),
+            WINDOW_CLOSED => return,
+            _ => {}
+        }
+        work(think);
+    }
+}
