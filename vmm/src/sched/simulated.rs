@@ -339,6 +339,11 @@ impl<'a> Simulated<'a> {
         state.board.set_alarm(slot.cpu, due_ns.saturating_mul(PS));
     }
 
+    /// The way into a guest: of what an exit costs, the half that follows what it does.
+    fn entry_ps(&self, state: &mut State<'a>) -> u64 {
+        state.scattered(self.machine.costs.guest.exit_ps / 2)
+    }
+
     /// Something has happened on a pCPU.
     fn happens(&self, state: &mut State<'a>, happening: Happening) {
         let index = state.slot_of[happening.cpu as usize];
@@ -350,8 +355,9 @@ impl<'a> Simulated<'a> {
             What::Alarm => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
         };
-        // What it does takes place in the order of time: until then others go on, and see nothing of it.
-        let at_ps = happening.at_ps + state.scattered(costs.exit_ps + extra_ps);
+        // What it does takes place in the order of time, half way between leaving the guest and entering it again: until then others
+        // go on, and see nothing of it.
+        let at_ps = happening.at_ps + state.scattered(costs.exit_ps / 2 + extra_ps);
         state.slots[index].out = Some((happening, exit));
         state.due.push(Reverse((at_ps, Due::SeenTo(index))));
     }
@@ -386,19 +392,20 @@ impl<'a> Simulated<'a> {
             // It is ready now, and says so.
             self.host_wrote(&mut state.board, guest, woken);
         }
-        let slot = &mut state.slots[index];
         match turn {
             None => {
+                let inside_ps = at_ps + self.entry_ps(state);
+                let slot = &mut state.slots[index];
                 slot.doing = Doing::Runs { task, began_ns };
-                slot.pcpu.observer.enters(|| at_ps / PS);
+                slot.pcpu.observer.enters(|| inside_ps / PS);
                 self.host_wrote(&mut state.board, guest, id);
-                state.board.resume(happening.cpu, at_ps);
+                state.board.resume(happening.cpu, inside_ps);
                 Self::arm(state, index);
             }
             Some(turn) => {
                 state.busy_ps += at_ps.saturating_sub(began_ns * PS);
                 task.vcpu.put_simulated(state.board.take(happening.cpu));
-                let next = self.core.end_turn(task, &mut slot.pcpu, turn, began_ns);
+                let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, began_ns);
                 self.host_wrote(&mut state.board, guest, id);
                 self.changes(state, index, next, at_ps);
             }
@@ -437,7 +444,7 @@ impl<'a> Simulated<'a> {
         match next {
             Next::Runs(task) => {
                 slot.doing = Doing::Changes { task, since_ps: Some(at_ps) };
-                let switch_ps = state.scattered(self.machine.costs.guest.switch_ps);
+                let switch_ps = state.scattered(self.machine.costs.guest.switch_ps) + self.entry_ps(state);
                 state.due.push(Reverse((at_ps + switch_ps, Due::Begins(index))));
             }
             Next::Idles(queue, until_ns) => {
