@@ -1,11 +1,13 @@
 //! A token goes round all vCPUs, each of which sleeps until it is its turn: what passing anything on costs where every
-//! receiver sleeps. A lock that is strictly first come, first served and halts its waiters can be no faster.
+//! receiver sleeps. A lock that is strictly first come, first served and halts its waiters can be no faster. With `--hold` each vCPU
+//! works before it passes the token on, so that the others sleep longer.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::cpu::percpu::{add, boot, control, cpu, this};
+use crate::cpu::time::{iterations, work};
 use crate::image::hot::hot;
 use crate::lock::registry::workload;
 use crate::monitor::hypercall;
@@ -17,7 +19,7 @@ hot! {
 
 workload! {
     "030" "hand-off",
-    "a token goes round by kick and wait, without a lock: what any hand-over to a sleeper costs",
+    "a token goes round by kick and wait, without a lock, after work for --hold: what any hand-over to a sleeper costs",
     WorkloadFlags::TAKES_NO_LOCK, [] => run
 }
 
@@ -25,6 +27,7 @@ workload! {
 fn run() {
     let (me, vcpus) = (cpu() as u32, boot().vcpus);
     let next = if me + 1 == vcpus { 0 } else { me + 1 };
+    let hold = iterations(boot().hold_ns);
     loop {
         // Relaxed, here and below: a kick that follows the store ends this wait or is latched, and whoever is woken
         // looks again.
@@ -39,6 +42,7 @@ fn run() {
             WINDOW_CLOSED => return,
             _ => {}
         }
+        work(hold);
         TURN.store(next, Ordering::Relaxed);
         hypercall::kick(next);
     }

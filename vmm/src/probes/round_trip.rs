@@ -58,6 +58,7 @@ impl RoundTrip {
             lock: "none".into(),
             pv: false,
             workload: "hand-off".into(),
+            hold: Duration::ZERO,
             attribution: false,
             preempted_hint: false,
             ..config.clone()

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{CpuCosts, Engine, Image, Outcome, RunConfig, transfer_ns};
 
+use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
 use crate::host::cpulist;
 use crate::host::identity::Host;
@@ -25,6 +26,15 @@ const WINDOW: Duration = Duration::from_millis(40);
 /// Slices whose ends are counted against [`LONG_SLICE`].
 const SHORT_SLICE: Duration = Duration::from_micros(200);
 const LONG_SLICE: Duration = Duration::from_millis(20);
+/// What a vCPU works before it wakes the other one up, which sleeps meanwhile.
+///
+/// Not nothing: where an exit takes long, the other one would be on its way to sleep still, and the kick would be latched.
+const SLEEPS: [Duration; 4] = [
+    Duration::from_micros(20),
+    Duration::from_micros(100),
+    Duration::from_micros(500),
+    Duration::from_millis(2),
+];
 /// What the interpreter takes for an instruction, at first: the rest of a section's time is then known.
 const TRIED_NS: [f64; 2] = [0.1, 1.0];
 
@@ -38,7 +48,7 @@ struct Measured {
     exit_ns: f64,
     switch_ns: f64,
     kick_ns: f64,
-    wake_ns: Option<f64>,
+    wake_up: Option<WakeUp>,
     timer_ns: f64,
 }
 
@@ -83,14 +93,17 @@ impl Measured {
         // Each operation is an exit and a change of vCPUs.
         let switch_ns = 1e9 / guests.per_second(2, &[first], "selftest-yield", LONG_SLICE)? - exit_ns;
         // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
-        let here_ns = 1e9 / guests.per_second(2, &[first], "hand-off", LONG_SLICE)?;
+        let here_ns = guests.hand_over_ns(&[first], Duration::ZERO)?;
         let kick_ns = here_ns - 2.0 * exit_ns - switch_ns;
         let other = places.iter().map(|(cpu, _)| *cpu).find(|cpu| *cpu != first);
-        let wake_ns = match other {
-            // On two: an exit to kick, and the way of the other one out of its sleep.
+        let wake_up = match other {
             Some(other) => {
-                let there_ns = 1e9 / guests.per_second(2, &[first, other], "hand-off", LONG_SLICE)?;
-                Some(there_ns - exit_ns - kick_ns)
+                let hand_over = |hold: Duration| {
+                    let period_ns = guests.hand_over_ns(&[first, other], hold)?;
+                    Ok(HandOver { hold_ns: hold.as_nanos() as f64, period_ns })
+                };
+                let hand_overs = SLEEPS.map(hand_over).into_iter().collect::<Result<Vec<_>>>()?;
+                Some(WakeUp::from_hand_overs(&hand_overs, exit_ns, kick_ns.max(0.0)))
             }
             None => None,
         };
@@ -108,7 +121,7 @@ impl Measured {
             exit_ns,
             switch_ns: switch_ns.max(0.0),
             kick_ns: kick_ns.max(0.0),
-            wake_ns: wake_ns.map(|ns| ns.max(0.0)),
+            wake_up,
             timer_ns: timer_ns.max(0.0),
         })
     }
@@ -165,10 +178,14 @@ impl Measured {
         figure(&mut text, "\n[guest]\nexit-ns", self.exit_ns, "here");
         figure(&mut text, "timer-ns", self.timer_ns, "here");
         figure(&mut text, "kick-ns", self.kick_ns, "here");
-        let (wake_ns, wake) = of(self.wake_ns, 4000.0);
+        let (wake_ns, wake) = of(self.wake_up.as_ref().map(|it| it.wake_ns), 4000.0);
         figure(&mut text, "wake-ns", wake_ns, wake);
         figure(&mut text, "switch-ns", self.switch_ns, "here");
         figure(&mut text, "scatter", 0.2, "E");
+        for (after_us, wake_us) in self.wake_up.iter().flat_map(|it| &it.idle) {
+            let _ = writeln!(text, "\n[[guest.idle]]\nafter-us = {after_us:.1}");
+            figure(&mut text, "wake-us", *wake_us, "here");
+        }
         text
     }
 }
@@ -203,19 +220,36 @@ impl Guests {
         haltkick_vmm::run(config, &self.image, &self.stop).map_err(Failure::from)
     }
 
-    /// Operations a second of a workload on KVM.
+    /// Operations a second of a workload without a lock on KVM.
     fn per_second(&self, vcpus: u32, cpus: &[u32], workload: &str, slice: Duration) -> Result<f64> {
-        let sleeps = workload == "hand-off";
-        let config = RunConfig {
+        self.median_rate(&RunConfig {
             vcpus,
             cpus: cpus.to_vec(),
             workload: workload.into(),
-            lock: if sleeps { "qspinlock".into() } else { "none".into() },
-            pv: sleeps,
             slice,
             ..self.config.clone()
-        };
-        let rate = |_| Ok(per_second(&self.run(&config)?));
+        })
+    }
+
+    /// From one passing on of a token between two vCPUs to the next, on KVM, each of which works for `hold` before.
+    fn hand_over_ns(&self, cpus: &[u32], hold: Duration) -> Result<f64> {
+        let rate = self.median_rate(&RunConfig {
+            vcpus: 2,
+            cpus: cpus.to_vec(),
+            workload: "hand-off".into(),
+            lock: "qspinlock".into(),
+            pv: true,
+            slice: LONG_SLICE,
+            hold,
+            // Enough of them where each takes long.
+            window: WINDOW.max(hold * 40),
+            ..self.config.clone()
+        })?;
+        Ok(1e9 / rate)
+    }
+
+    fn median_rate(&self, config: &RunConfig) -> Result<f64> {
+        let rate = |_| Ok(per_second(&self.run(config)?));
         Ok(median(&(0..RUNS).map(rate).collect::<Result<Vec<_>>>()?))
     }
 
@@ -233,7 +267,7 @@ impl Guests {
                 exit_ns: 1000.0,
                 switch_ns: 0.0,
                 kick_ns: 0.0,
-                wake_ns: None,
+                wake_up: None,
                 timer_ns: 0.0,
             };
             let text = measured.file("trial", &[(0, Place { package: 0, core: 0 })]);
