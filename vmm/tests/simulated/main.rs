@@ -404,3 +404,28 @@ fn vcpus_whose_ways_take_equally_long_each_time_do_not_keep_in_step() {
         assert!(outcome.window >= us(1000), "seed {seed}: {:?}", outcome.window);
     }
 }
+
+#[test]
+fn a_kicked_vcpu_is_on_its_way_before_the_one_that_kicked_it_is_back_in_its_guest() {
+    let mut slow = (*machine("nehalem-2s")).clone();
+    let us_in_ps = 1_000_000;
+    let guest = &mut slow.costs.guest;
+    (guest.exit_ps, guest.kick_ps, guest.wake_ps) = (100 * us_in_ps, 20 * us_in_ps, 50 * us_in_ps);
+    (guest.scatter_permille, guest.idle) = (0, Vec::new());
+    // Nobody is on the way to sleep still when the token comes.
+    let outcome = done(&RunConfig {
+        simulated: Some(Arc::new(slow)),
+        workload: "hand-off".into(),
+        lock: "none".into(),
+        pv: false,
+        hold: us(500),
+        slice: us(20_000),
+        warmup: us(2_000),
+        window: us(62_000),
+        ..on("nehalem-2s", 2, 1)
+    });
+    // The work, half of an exit, the kick, and the way out of the sleep.
+    let expected = outcome.window.as_secs_f64() / 620e-6;
+    let counted = outcome.acquisitions() as f64;
+    assert!((counted / expected - 1.0).abs() < 0.02, "{counted} hand-overs, {expected} expected");
+}
