@@ -1,5 +1,7 @@
 //! How an image introduces itself: one ELF note, and tables in sections of their own.
 
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
 use crate::flags::flags;
 use crate::vcpu::TIMES;
 
@@ -107,6 +109,49 @@ pub const OPERATION_READ: u32 = 2;
 pub const OPERATION_READ_UNLOCK: u32 = 3;
 /// The site does something while it holds a lock.
 pub const OPERATION_SECTION: u32 = 4;
+
+/// ELF section with one [`LockObjects`]: what a VMM has linked behind the image. An image without it takes no lock objects.
+pub const OBJECTS_SECTION: &str = ".haltkick.objects";
+
+/// Most lock objects that can be linked behind one image.
+pub const MAX_OBJECTS: usize = 16;
+
+/// The locks that a VMM has linked behind the image. Their indices follow those of the image's own. Written into the image by
+/// the VMM, before it is loaded; atomics, so that the image is not compiled for the zeros that stand there.
+#[repr(C)]
+pub struct LockObjects {
+    /// Where all that was linked ends; 0: nothing was.
+    pub end: AtomicU64,
+    /// Each of them.
+    pub objects: [LockObject; MAX_OBJECTS],
+}
+
+/// One lock that was linked behind the image. Addresses of functions; 0: there is none.
+#[repr(C)]
+pub struct LockObject {
+    /// Native form, paravirtual form; each: lock, unlock, read, read-unlock, as in [`LockCalls`].
+    pub functions: [[AtomicU64; 4]; 2],
+    /// Native form, paravirtual form: what takes a lock if it is free, and says whether it did.
+    pub try_lock: [AtomicU64; 2],
+    /// Makes a free lock of zeros.
+    pub init: AtomicU64,
+    /// Bytes of one lock.
+    pub lock_bytes: AtomicU32,
+    /// Bytes that each vCPU has for all locks of this kind.
+    pub cpu_bytes: AtomicU32,
+}
+
+/// ELF section with one [`Import`] for each symbol that a lock object may refer to and does not define.
+pub const IMPORTS_SECTION: &str = ".haltkick.imports";
+
+/// A symbol that the image has for lock objects.
+#[repr(C)]
+pub struct Import {
+    /// Its name, zero-padded.
+    pub name: [u8; 32],
+    /// Its value: an address, or a number. A pointer is what a linker can fill in.
+    pub value: *const (),
+}
 
 /// What an image says of one of its locks, workloads or points. The VMM lists these and passes the index back.
 #[repr(C)]

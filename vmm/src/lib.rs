@@ -34,12 +34,13 @@ pub use explain::{
     Word,
 };
 pub use guest::activity::ByActivity;
-pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, MAX_LOCKS, MAX_VCPUS};
+pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
 pub use host::affinity::allowed_cpus;
 pub use host::clock::VirtualTime;
 pub use host::error::RunError;
+pub use host::nearest::nearest;
 pub use host::pmu::CacheEvents;
 pub use host::sandbox::{
     Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
@@ -48,6 +49,7 @@ pub use host::sandbox::{
 pub use host::text::printable;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};
+pub use image::object::FILE_PREFIX;
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};

@@ -46,7 +46,7 @@ pub(crate) struct Conduct {
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
-    #[arg(long, requires = "guest")]
+    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
+    #[arg(long)]
     pub(crate) trust_image: bool,
 }

@@ -1,5 +1,6 @@
 //! The command line. Help, completions and man pages all come from these definitions.
 
+mod check;
 mod conduct;
 mod report;
 mod sweep;
@@ -16,6 +17,7 @@ use crate::text::duration::Span;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
+pub(crate) use check::CheckArgs;
 pub(crate) use conduct::Conduct;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Vary settings, and compare: an experiment without a file
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
+    /// Put a lock object through torture: does it exclude, wake, end?
+    #[command(after_help = check::EXAMPLES)]
+    Check(Box<CheckArgs>),
     /// Compare two results: directories, or arms in them
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
@@ -154,6 +159,9 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
+    /// Measure the lock in this object file, which is written to include/haltkick.h: the same as --lock file:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "lock", help_heading = "Lock")]
+    pub(crate) lock_object: Option<PathBuf>,
     /// File with the guests to run at once, a table each; docs/experiment-files.md has the format
     #[arg(long, value_name = "FILE", help_heading = "Several guests")]
     pub(crate) guest_set: Option<PathBuf>,
@@ -183,8 +191,8 @@ pub(crate) struct RunArgs {
     /// Run this guest image instead of the built-in one
     #[arg(long, value_name = "FILE", help_heading = "Machine")]
     pub(crate) guest: Option<PathBuf>,
-    /// With --engine threads and --guest: run that image's code in this process, with all rights of its user
-    #[arg(long, requires = "guest", help_heading = "Machine")]
+    /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
+    #[arg(long, help_heading = "Machine")]
     pub(crate) trust_image: bool,
     /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit, --memory is
     /// the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
@@ -384,7 +392,7 @@ Examples:
 /// Options of `haltkick disasm`.
 #[derive(Args, Debug)]
 pub(crate) struct DisasmArgs {
-    /// The lock; `haltkick list locks` shows them
+    /// The lock; `haltkick list locks` shows them, and file:FILE is that of an object file
     #[arg(value_name = "LOCK")]
     pub(crate) lock: String,
     /// Its paravirtual form: on or off [default: off, unless the lock has only a paravirtual form]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, Needs, RunError};
+use haltkick_vmm::{FILE_PREFIX, Image, Needs, RunError};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
@@ -98,7 +98,6 @@ struct Job {
     overrides: Overrides,
     plan: Plan,
     image: Image,
-    guest: Option<PathBuf>,
 }
 
 impl Job {
@@ -111,21 +110,25 @@ impl Job {
         let mut experiment = Experiment::parse(source)?;
         experiment.defaults = defaults;
         experiment.apply(overrides)?;
-        let image = guest_image::load(guest)?;
+        let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
+        let named = experiment.locks();
+        let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
+        for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
+            experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
+        }
         let allowed = cpulist::allowed()?;
         let supply = Supply { image: &image, allowed: &allowed };
         let fitted = experiment.fit_to(supply, haltkick_vmm::MAX_VCPUS)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust(guest, trusted, plan.cells().map(|cell| cell.config.engine))?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image, guest: guest.map(Path::to_owned) })
+        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image })
     }
 
-    /// What it takes to run this and to write beneath `output`.
+    /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
     fn needs(&self, output: &Path) -> Needs {
-        let reads = self.guest.iter().cloned().collect();
         let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
-        Needs { reads, writes: vec![output.to_owned()], ..needs }
+        Needs { writes: vec![output.to_owned()], ..needs }
     }
 
     /// When to stop: what the command line says over what the file says.
@@ -180,7 +183,7 @@ impl Job {
             outline: self.plan.outline.clone(),
             seed: self.plan.seed,
             host: Host::probe(),
-            facts: facts::all(self.guest.as_deref()),
+            facts: facts::all(&self.image),
             noise_after: None,
         }
     }
@@ -325,8 +328,8 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
     let hash = |facts: &std::collections::BTreeMap<String, Fact>| {
         facts.get("tool.guest_sha256").and_then(|fact| fact.value.clone())
     };
-    if hash(&manifest.facts) != hash(&facts::all(guest.0)) {
-        return Err(complain("was begun with another guest image: give that one with --guest".into()));
+    if hash(&manifest.facts) != hash(&facts::all(&job.image)) {
+        return Err(complain("was begun with another guest image, or with lock objects that have changed: give that image with --guest".into()));
     }
     Ok(job)
 }

@@ -12,7 +12,7 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
 pub(crate) fn disasm(args: &DisasmArgs) -> Result<Exit> {
-    let image = guest_image::load(args.guest.as_deref())?;
+    let image = guest_image::load(args.guest.as_deref(), [&*args.lock])?;
     let mut settings = Settings::default();
     settings.set("lock", &args.lock).map_err(Failure::usage)?;
     if let Some(pv) = args.pv {

@@ -1,28 +1,42 @@
-//! The image to run.
+//! The image to run, with the lock objects that are linked behind it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use haltkick_vmm::{Engine, Image};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image};
 
 use crate::text::exit::{Failure, Result};
 
-/// The image to run: a file, or the one that was built with this program.
-pub(crate) fn load(guest: Option<&Path>) -> Result<Image> {
-    Ok(guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?)
+/// The image to run: a file, or the one that was built with this program; behind it the objects among `locks`, which are those
+/// whose names say that they are files.
+pub(crate) fn load<'a>(guest: Option<&Path>, locks: impl IntoIterator<Item = &'a str>) -> Result<Image> {
+    let image = guest.map_or_else(|| Ok(Image::embedded()), Image::from_file)?;
+    Ok(image.with_objects(&objects(locks))?)
+}
+
+/// The files among the names of locks, each once.
+pub(crate) fn objects<'a>(locks: impl IntoIterator<Item = &'a str>) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for file in locks.into_iter().filter_map(|lock| lock.strip_prefix(FILE_PREFIX)).map(PathBuf::from) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
 }
 
 /// Refuses to run the code of a file in this process, unless somebody says that it may do what its user may.
 pub(crate) fn check_trust(
-    guest: Option<&Path>,
+    (guest, image): (Option<&Path>, &Image),
     trusted: bool,
     mut engines: impl Iterator<Item = Engine>,
 ) -> Result<()> {
-    match guest.filter(|_| !trusted && engines.any(|engine| engine == Engine::Threads)) {
+    let file = guest.map(|path| path.display().to_string());
+    let object = || image.locks.iter().find_map(|lock| lock.name.strip_prefix(FILE_PREFIX).map(String::from));
+    match file.or_else(object).filter(|_| !trusted && engines.any(|engine| engine == Engine::Threads)) {
         None => Ok(()),
-        Some(path) => Err(Failure::usage(format!(
-            "--engine threads runs the code of {} in this process, with all your rights: use --engine kvm, or --trust-image if you \
-             know where it is from",
-            path.display()
+        Some(file) => Err(Failure::usage(format!(
+            "--engine threads runs the code of {file} in this process, with all your rights: use --engine kvm, or --trust-image if \
+             you know where it is from"
         ))),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Choice {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<Exit> {
-    let image = || guest_image::load(args.guest.as_deref());
+    let image = || guest_image::load(args.guest.as_deref(), []);
     let (of, entries) = match args.what {
         Listed::Experiments => ("experiments", BUILT_IN.map(experiment).into()),
         Listed::Locks => ("locks", locks(&image()?.locks)),

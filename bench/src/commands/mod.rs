@@ -1,6 +1,7 @@
 //! What `haltkick` can be asked to do: a file for each command.
 
 mod bench;
+mod check;
 mod compare;
 mod completions;
 mod disasm;
@@ -25,6 +26,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Check(args) => check::check(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Predict(args) => predict::predict(&args),
         Command::Report(args) => report::again(&args),

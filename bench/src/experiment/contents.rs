@@ -1,5 +1,7 @@
 //! What an experiment file holds, once it is read.
 
+use haltkick_vmm::{Entry, FILE_PREFIX};
+
 use super::defaults::Defaults;
 use super::measure::Measure;
 use super::names::beside;
@@ -127,6 +129,39 @@ impl Experiment {
             std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
         };
         self.arms.iter().flat_map(of_arm).collect()
+    }
+
+    /// The locks that it names, some of them several times.
+    pub(crate) fn locks(&self) -> Vec<String> {
+        let patches = std::iter::once(&self.settings).chain(self.arms.iter().map(|arm| &arm.patch));
+        let given = patches.flat_map(|patch| patch.settings.locks()).map(String::from);
+        let varying = self.varying().into_iter().filter(|axis| axis.key == "lock");
+        let of_user = self.defaults.settings.locks().map(String::from);
+        given.chain(of_user).chain(varying.flat_map(|axis| axis.values).map(|(value, _)| value)).collect()
+    }
+
+    /// Adds arms for a lock object: one for each form that it has.
+    ///
+    /// # Errors
+    /// That there is an arm of that name already.
+    pub(crate) fn add_object(&mut self, lock: &Entry) -> std::result::Result<(), String> {
+        let file = lock.name.strip_prefix(FILE_PREFIX).unwrap_or(&lock.name);
+        let short = file.rsplit('/').next().unwrap_or(file);
+        for (has, pv, name) in
+            [(lock.has_native(), "off", short.to_owned()), (lock.has_paravirt(), "on", format!("{short} pv"))]
+        {
+            if !has {
+                continue;
+            }
+            if self.arms.iter().any(|arm| arm.name == name) {
+                return Err(format!("there is an arm '{name}' already: give the file another name"));
+            }
+            let mut patch = Patch::default();
+            patch.set("lock", &lock.name, None)?;
+            patch.set("pv", pv, None)?;
+            self.arms.push(Arm { name, patch, only: vec![] });
+        }
+        Ok(())
     }
 
     /// Everything that varies, with its values: what the points set, then the grid.

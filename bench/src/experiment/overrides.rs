@@ -30,6 +30,9 @@ pub(crate) struct Overrides {
     /// Length of each measuring window
     #[arg(long, value_name = "TIME")]
     pub(crate) window: Option<Span>,
+    /// Add the lock in this object file as an arm, with all else as the file has it; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) with: Vec<String>,
     /// Passes over all cells
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) blocks: Option<u32>,
@@ -55,6 +58,9 @@ impl Overrides {
         };
         for (key, value) in &self.sets {
             add("set", Some(format!("{key}={value}")));
+        }
+        for file in &self.with {
+            add("with", Some(file.clone()));
         }
         let ratios = self.ratios.as_ref();
         add("ratios", ratios.map(|it| it.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
@@ -177,6 +183,7 @@ mod tests {
             cpus: Some("0,2-3".parse().unwrap()),
             sched: Some(SchedChoice::Host),
             window: Some("50ms".parse().unwrap()),
+            with: vec!["a.o".into(), "b/c.a".into()],
             blocks: Some(7),
             seed: Some(42),
         };

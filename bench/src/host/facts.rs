@@ -37,8 +37,8 @@ impl From<probe::Answer> for Fact {
 
 type Facts = BTreeMap<String, Fact>;
 
-/// All facts. `guest` is the image file, if it is not the built-in one.
-pub(crate) fn all(guest: Option<&Path>) -> Facts {
+/// All facts. `guest` is the image that is run, with the lock objects that are linked behind it.
+pub(crate) fn all(guest: &Image) -> Facts {
     let mut facts = Facts::new();
     kernel(&mut facts);
     cpu(&mut facts);
@@ -203,7 +203,7 @@ fn limits(facts: &mut Facts) {
     put(facts, "limits.container", container());
 }
 
-fn tool(facts: &mut Facts, guest: Option<&Path>) {
+fn tool(facts: &mut Facts, guest: &Image) {
     put(facts, "tool.version", Ok(env!("CARGO_PKG_VERSION").into()));
     put(facts, "tool.git_commit", build_time(option_env!("HALTKICK_GIT_COMMIT")));
     put(facts, "tool.rustc", build_time(option_env!("HALTKICK_RUSTC")));
@@ -214,7 +214,7 @@ fn tool(facts: &mut Facts, guest: Option<&Path>) {
         "tool.vmm_sha256",
         env::current_exe().map_err(|error| error.to_string()).and_then(|exe| hash_file(&exe)),
     );
-    put(facts, "tool.guest_sha256", guest.map_or_else(|| Ok(hash(Image::embedded_elf())), hash_file));
+    put(facts, "tool.guest_sha256", Ok(hash(guest.elf())));
 }
 
 fn build_time(value: Option<&str>) -> probe::Answer {
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn every_fact_is_a_value_or_a_reason_and_never_both_or_neither() {
-        for (name, fact) in all(None) {
+        for (name, fact) in all(&Image::embedded()) {
             assert!(fact.value.is_some() != fact.why.is_some(), "{name}: {fact:?}");
             assert_ne!(fact.why.as_deref(), Some(""), "{name} has an empty reason");
         }
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn what_every_linux_tells_is_there() {
-        let facts = all(None);
+        let facts = all(&Image::embedded());
         for name in
             ["kernel.release", "cpu.model", "topology.allowed", "tool.guest_sha256", "tool.lock_file_sha256"]
         {

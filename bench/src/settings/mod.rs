@@ -84,6 +84,12 @@ impl Settings {
         self.values.get(setting.name).cloned().or_else(default)
     }
 
+    /// The locks that they name, one for each guest at most.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
+        let of_guests = self.guests().iter().map(|guest| &guest.settings);
+        std::iter::once(self).chain(of_guests).filter_map(|settings| Some(settings.given("lock")?.text()))
+    }
+
     /// What they have in common.
     fn of_run(&self) -> Self {
         let mut run = self.clone();

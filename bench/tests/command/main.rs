@@ -12,6 +12,7 @@ mod help;
 mod interrupted;
 mod kernels;
 mod merged;
+mod objects;
 mod perfetto;
 mod predict;
 mod qemu;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         interrupted::trials,
         kernels::trials,
         merged::trials,
+        objects::trials,
         predict::trials,
         qemu::trials,
         refused::trials,

@@ -40,7 +40,7 @@ pub(crate) fn run(cpu: u32) -> ! {
         halt::init();
     }
     if cpu == 0 {
-        boot_vcpu_only(registry::form_of_run());
+        boot_vcpu_only(&registry::form_of_run());
     }
     // Relaxed: the VMM reads the time after the run, and the count as a hint.
     if percpu::control().started.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -16,6 +16,7 @@ use crate::cpu::percpu::{boot, control};
 use crate::lock::calls::{self, Calls};
 use crate::lock::cost::{self, pair_ticks};
 use crate::lock::kind::{Closed, INSTANCE_BYTES, Kind, Part};
+use crate::lock::object;
 use crate::lock::serving::{MMAP_SEM, Serving};
 
 #[repr(C, align(4096))]
@@ -49,12 +50,13 @@ unsafe fn first<L: Sync + 'static>() -> &'static L {
 }
 
 /// One form of a lock.
+#[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) calls: Calls,
     /// Makes the locks, and lets the sites call them.
     install: fn(&Calls),
-    /// Measures an uncontended pair, compiled into its caller. After `install`.
-    pair_ticks: fn() -> u64,
+    /// Measures an uncontended pair, compiled into its caller; `None`: its code comes from elsewhere. After `install`.
+    pair_ticks: Option<fn() -> u64>,
     /// What structures are made of in such a run.
     pub(crate) part: Option<Part>,
     /// How page faults are served in such a run.
@@ -79,11 +81,11 @@ impl Form {
                 calls::install(calls, locks, K::EXCLUDES);
                 publish(locks, K::WORD, K::domain().queues());
             },
-            pair_ticks: || {
+            pair_ticks: Some(|| {
                 // SAFETY: `install` has placed locks of this kind.
                 let lock = unsafe { first::<K::Lock>() };
                 pair_ticks(|| K::unlock(lock, K::lock(lock)))
-            },
+            }),
             part: K::PART,
             faults: K::FAULTS,
         }
@@ -106,11 +108,29 @@ impl Form {
                 calls::install(calls, locks, true);
                 publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
             },
-            pair_ticks: || {
+            pair_ticks: Some(|| {
                 // SAFETY: `install` has placed locks of this kind.
                 let lock = unsafe { first::<C::Lock>() };
                 pair_ticks(|| C::section(lock, || core::hint::black_box(())))
+            }),
+            part: None,
+            faults: Some(MMAP_SEM),
+        }
+    }
+
+    /// That of a lock whose code the VMM has linked behind the image.
+    pub(crate) fn of_object(calls: Calls) -> Self {
+        Self {
+            calls,
+            install: |calls| {
+                let locks = INSTANCES.0.get() as usize;
+                for index in 0..MAX_LOCKS as usize {
+                    object::init(locks + index * INSTANCE_BYTES);
+                }
+                calls::install(calls, locks, true);
+                publish(locks, haltkick_hypercalls::WORD_OPAQUE, None);
             },
+            pair_ticks: None,
             part: None,
             faults: Some(MMAP_SEM),
         }
@@ -122,7 +142,7 @@ impl Form {
         (self.install)(&self.calls);
         let pairs = &control.pair_ticks;
         // Relaxed: the hypercall lies between this and the first instruction of every other vCPU.
-        pairs[PAIR_COMPILED_IN].store((self.pair_ticks)(), Ordering::Relaxed);
+        pairs[PAIR_COMPILED_IN].store(self.pair_ticks.map_or(0, |measure| measure()), Ordering::Relaxed);
         if self.calls.lock.is_some() {
             let through_table =
                 pair_ticks(|| calls::with_lock_through_table(0, || core::hint::black_box(())));

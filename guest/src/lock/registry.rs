@@ -12,6 +12,8 @@ use crate::cpu::percpu::boot;
 use crate::image::field::padded;
 use crate::lock::calls::Calls;
 use crate::lock::form::Form;
+use crate::lock::object;
+use crate::lock::tables::{locks, table, workloads};
 
 /// One lock's code.
 #[repr(C)]
@@ -128,44 +130,23 @@ macro_rules! workload {
 pub(crate) use {declare, form, lock, workload};
 
 unsafe extern "C" {
-    static __haltkick_locks_start: u8;
-    static __haltkick_locks_end: u8;
-    static __haltkick_workloads_start: u8;
-    static __haltkick_workloads_end: u8;
     static __haltkick_code_start: u8;
     static __haltkick_code_end: u8;
     static __haltkick_run_start: u8;
     static __haltkick_run_end: u8;
 }
 
-/// The table between two symbols of the linker script.
-///
-/// # Safety
-/// They are the ends of a section that is made of `T`s.
-unsafe fn table<T>(start: *const u8, end: *const u8) -> &'static [T] {
-    let bytes = end as usize - start as usize;
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(start.cast(), bytes / size_of::<T>()) }
-}
-
-fn locks() -> &'static [Descriptor] {
-    // SAFETY: the section's ends; `lock!` puts descriptors there, and nobody else puts anything.
-    unsafe { table(&raw const __haltkick_locks_start, &raw const __haltkick_locks_end) }
-}
-
-fn workloads() -> &'static [Descriptor] {
-    // SAFETY: as above, with `workload!`.
-    unsafe { table(&raw const __haltkick_workloads_start, &raw const __haltkick_workloads_end) }
-}
-
-/// The code of this run's lock.
-pub(crate) fn form_of_run() -> &'static Form {
+/// The code of this run's lock: one of the image's own, or one that was linked behind it.
+pub(crate) fn form_of_run() -> Form {
     // SAFETY: as above: `lock!` puts the code of each lock there, in the order of the descriptors.
     let codes: &[LockCode] =
         unsafe { table(&raw const __haltkick_code_start, &raw const __haltkick_code_end) };
-    let code = &codes[boot().lock as usize];
-    let form = if boot().flags.has(BootFlags::PARAVIRT) { &code.paravirt } else { &code.native };
-    form.as_ref().expect("the VMM checked that the lock has this form")
+    let paravirt = boot().flags.has(BootFlags::PARAVIRT);
+    let Some(code) = codes.get(boot().lock as usize) else {
+        return Form::of_object(object::calls(paravirt));
+    };
+    let form = if paravirt { code.paravirt } else { code.native };
+    form.expect("the VMM checked that the lock has this form")
 }
 
 /// What each vCPU does in this run.
@@ -180,9 +161,12 @@ pub(crate) fn workload_flags_of_run() -> WorkloadFlags {
     WorkloadFlags(workloads()[boot().workload as usize].flags)
 }
 
-/// Index of the lock of that name.
+/// Index of the lock of that name; of one that was linked behind the image the name is `object=` and its number.
 pub(crate) fn lock_named(name: &str) -> Option<u32> {
-    position(locks(), name)
+    match name.strip_prefix("object=") {
+        Some(number) => number.parse().ok().map(|number: u32| locks().len() as u32 + number),
+        None => position(locks(), name),
+    }
 }
 
 /// Index of the workload of that name.

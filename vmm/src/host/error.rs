@@ -20,6 +20,14 @@ pub enum RunError {
         /// What is wrong with it and what to do.
         reason: String,
     },
+    /// A lock object cannot be linked; exit code 2.
+    #[error("lock object {path} {reason}", path = path.display())]
+    LockObject {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
     /// The guest panicked; exit code 5.
     #[error("guest panicked on vCPU {vcpu} at {file}:{line}: {message}")]
     GuestPanic {

@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod input;
 pub(crate) mod locks;
 pub(crate) mod mapping;
+pub(crate) mod nearest;
 pub(crate) mod panics;
 pub(crate) mod pmu;
 pub(crate) mod random;

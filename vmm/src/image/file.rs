@@ -15,12 +15,13 @@ use object::{Endianness, Object as _, ObjectSection as _, elf};
 use crate::host::error::RunError;
 use crate::host::input;
 use crate::host::text::printable;
+use crate::image::object::LinkedObject;
 use crate::image::segment::{IMAGE_BASE, Segment};
 use crate::image::sites::{self, Calls, Site};
 use crate::image::symbols::{Lines, Symbols};
 
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
-const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
+pub(super) const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
 
 /// Most bytes of an image's file, with all that debug information takes.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -129,6 +130,8 @@ pub struct Image {
     pub(crate) sites: Vec<Site>,
     /// What they call: native and paravirtual form of each lock.
     pub(crate) calls: Vec<[Calls; 2]>,
+    /// What was linked behind it, in the order of its last locks.
+    pub(crate) objects: Vec<LinkedObject>,
     /// Read when somebody asks: to make names of a thousand symbols takes as long as to make a guest.
     symbols: OnceLock<Arc<Symbols>>,
     elf: Cow<'static, [u8]>,
@@ -161,8 +164,9 @@ impl Image {
         include_bytes!(env!("HALTKICK_GUEST_IMAGE"))
     }
 
-    /// The file that it was read from.
-    pub(crate) fn elf(&self) -> &[u8] {
+    /// The file that it was read from, with the lock objects that were linked behind it.
+    #[must_use]
+    pub fn elf(&self) -> &[u8] {
         &self.elf
     }
 
@@ -174,14 +178,34 @@ impl Image {
 
     /// The same, to keep.
     pub(crate) fn shared_symbols(&self) -> &Arc<Symbols> {
-        let read = || object::File::parse(&*self.elf).map(|file| Symbols::of(&file)).unwrap_or_default();
-        self.symbols.get_or_init(|| Arc::new(read()))
+        let own = || object::File::parse(&*self.elf).map(|file| Symbols::of(&file)).unwrap_or_default();
+        let all = || {
+            let of_object = |object: &LinkedObject| {
+                let files = object.files.iter().filter_map(|file| object::File::parse(&**file).ok());
+                files.map(|file| Symbols::of(&file).of_object(&object.name)).collect::<Vec<_>>()
+            };
+            own().with(self.objects.iter().flat_map(of_object))
+        };
+        self.symbols.get_or_init(|| Arc::new(all()))
     }
 
     /// Source lines of its code; `None` when it was built without.
     #[must_use]
     pub fn lines(&self) -> Option<Lines<'_>> {
-        Lines::of(&self.elf)
+        let of_objects = self
+            .objects
+            .iter()
+            .flat_map(|object| object.files.iter().map(|file| (object.addresses.clone(), &**file)));
+        Lines::of(&self.elf).map(|lines| lines.with(of_objects))
+    }
+
+    /// What a guest that reads its settings from a command line knows lock number `lock` as.
+    pub(crate) fn name_in_guest(&self, lock: usize) -> String {
+        let own = self.locks.len() - self.objects.len();
+        match lock.checked_sub(own) {
+            Some(object) => format!("object={object}"),
+            None => self.locks[lock].name.clone(),
+        }
     }
 
     /// `len` bytes of the image as it is in the file; `None` where the file holds none.
@@ -238,6 +262,7 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
         vector_stubs: note.vector_stubs,
         vector_stub_bytes: stub_bytes,
         segments,
+        objects: vec![],
         symbols: OnceLock::new(),
         elf,
     })

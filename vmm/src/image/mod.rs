@@ -1,10 +1,12 @@
 //! What a guest's file holds: its entry points and tables, its parts, its call sites and how they are rewritten, and what code
 //! lies at an address.
 
+mod attach;
 pub(crate) mod disassemble;
 pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+pub(crate) mod object;
 pub(crate) mod patch;
 pub(crate) mod segment;
 pub(crate) mod sites;

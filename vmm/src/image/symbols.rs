@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use addr2line::gimli;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
@@ -44,6 +45,20 @@ impl Symbols {
             .collect();
         sorted.sort_by_key(|symbol| (symbol.address, symbol.size));
         Self { sorted }
+    }
+
+    /// The same, as those of a lock object.
+    pub(crate) fn of_object(mut self, object: &str) -> Self {
+        self.sorted.retain(|symbol| !symbol.name.is_empty());
+        self.sorted.iter_mut().for_each(|symbol| symbol.name = format!("{object}: {}", symbol.name));
+        self
+    }
+
+    /// These and others.
+    pub(crate) fn with(mut self, others: impl Iterator<Item = Self>) -> Self {
+        self.sorted.extend(others.flat_map(|other| other.sorted));
+        self.sorted.sort_by_key(|symbol| (symbol.address, symbol.size));
+        self
     }
 
     /// All of them, by address.
@@ -151,6 +166,8 @@ type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 /// The line table of an image. Making one costs milliseconds: make it when something is to be explained.
 pub struct Lines<'a> {
     context: addr2line::Context<Slice<'a>>,
+    /// Those of lock objects, each for the addresses where its object lies.
+    of_objects: Vec<(Range<u64>, Self)>,
 }
 
 impl<'a> Lines<'a> {
@@ -163,12 +180,25 @@ impl<'a> Lines<'a> {
             Ok(gimli::EndianSlice::new(data.unwrap_or_default(), gimli::LittleEndian))
         };
         let dwarf = gimli::Dwarf::load(section).ok()?;
-        Some(Self { context: addr2line::Context::from_dwarf(dwarf).ok()? })
+        Some(Self { context: addr2line::Context::from_dwarf(dwarf).ok()?, of_objects: vec![] })
+    }
+
+    /// These and those of files which lie at other addresses. One that has none is left out.
+    pub(crate) fn with(mut self, files: impl Iterator<Item = (Range<u64>, &'a [u8])>) -> Self {
+        let lines = files.filter_map(|(addresses, file)| Some((addresses, Self::of(file)?)));
+        self.of_objects.extend(lines);
+        self
     }
 
     /// The functions that the code at `address` belongs to, innermost first; empty when nobody knows.
     #[must_use]
     pub fn frames(&self, address: u64) -> Vec<Frame> {
+        let mut theirs = self.of_objects.iter().filter(|(addresses, _)| addresses.contains(&address));
+        if let Some(frames) =
+            theirs.find_map(|(_, lines)| Some(lines.frames(address)).filter(|frames| !frames.is_empty()))
+        {
+            return frames;
+        }
         let mut frames = Vec::new();
         let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return frames };
         while let Ok(Some(frame)) = found.next() {

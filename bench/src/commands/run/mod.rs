@@ -5,7 +5,7 @@ mod linux;
 mod repeat;
 mod trace;
 
-use haltkick_vmm::{Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
+use haltkick_vmm::{FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -28,12 +28,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let Some(kernel) = &args.kernel {
         return linux::run(args, kernel);
     }
-    let image = guest_image::load(args.guest.as_deref())?;
-    let allowed = cpulist::allowed()?;
     let defaults = user_defaults::of_user()?;
     defaults.told().iter().for_each(|line| output::talk(line));
-    let config = resolve(&settings(args)?, &defaults, Supply { image: &image, allowed: &allowed })?;
-    guest_image::check_trust(args.guest.as_deref(), args.trust_image, std::iter::once(config.engine))?;
+    let settings = settings(args)?;
+    let locks = settings.locks().chain(defaults.settings.locks());
+    let image = guest_image::load(args.guest.as_deref(), locks)?;
+    let allowed = cpulist::allowed()?;
+    let config = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    guest_image::check_trust(
+        (args.guest.as_deref(), &image),
+        args.trust_image,
+        std::iter::once(config.engine),
+    )?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&config, &image)?;
     let instruments = instruments(args)?;
@@ -95,11 +101,15 @@ fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
 
 /// What the flags say, over what the guest set says.
 fn settings(args: &RunArgs) -> Result<Settings> {
-    let Some(path) = &args.guest_set else { return Ok(args.settings.clone()) };
+    let mut flags = args.settings.clone();
+    if let Some(object) = &args.lock_object {
+        flags.set("lock", &format!("{FILE_PREFIX}{}", object.display())).map_err(Failure::usage)?;
+    }
+    let Some(path) = &args.guest_set else { return Ok(flags) };
     if !args.settings.guests().is_empty() {
         return Err(Failure::usage("--vm and --guest-set say the same thing in two places: use one"));
     }
-    Ok(args.settings.clone().over(&guest_set::read(path)?))
+    Ok(flags.over(&guest_set::read(path)?))
 }
 
 /// Where `perf` looks for the symbols of code that no file holds.

@@ -15,7 +15,7 @@ use haltkick_hypercalls::{
 use crate::boot::entry;
 use crate::cpu::time::now;
 use crate::cpu::{apic, halt, percpu};
-use crate::lock::registry;
+use crate::lock::{object, registry};
 
 use super::failure::Failure;
 use super::settings::{Backend, Settings};
@@ -119,7 +119,7 @@ fn fail(failure: Failure) -> ! {
 /// Address of the area of vCPU `cpu`; the boot CPU has the one after the last, for its reports.
 fn area_address(cpu: u32) -> u64 {
     let large_page = 2 << 20;
-    let end = (&raw const ground::IMAGE_END) as u64;
+    let end = object::end().max((&raw const ground::IMAGE_END) as u64);
     end.next_multiple_of(large_page) + u64::from(cpu) * size_of::<VcpuArea>() as u64
 }
 

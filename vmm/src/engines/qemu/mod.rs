@@ -53,7 +53,8 @@ pub(crate) fn run(
     let kernel = kernel_file(image)?;
     let cpu = Cpu::choose(config, image, accelerator)?;
     let start = Instant::now();
-    let mut qemu = Running(spawn(&program, config, &cpu, &kernel, tsc_khz)?);
+    let told = RunConfig { lock: image.name_in_guest(chosen.lock as usize), ..config.clone() };
+    let mut qemu = Running(spawn(&program, &told, &cpu, &kernel, tsc_khz)?);
     let said = listen(&mut qemu.0, &memory, config, start, stop)?;
     if let Some((panic, vcpu)) = said.failed {
         let area = memory.area(vcpu);

@@ -1,0 +1,158 @@
+//! `haltkick check`: a lock object under torture, and a verdict.
+//!
+//! The same guest as ever, and the same oracle and watchdog in it; what is different is that the runs are many, short, and each of
+//! another kind. The order is shuffled by seed, so that also a short check has tried some of everything.
+
+mod torture;
+mod verdict;
+
+use std::time::{Duration, Instant};
+
+use haltkick_vmm::{FILE_PREFIX, Image, Needs, Outcome, RunConfig, RunError};
+use rand::seq::SliceRandom as _;
+use rand::{SeedableRng as _, rngs::ChaCha8Rng};
+
+use crate::cli::CheckArgs;
+use crate::commands::{guest_image, interrupt};
+use crate::host::cpulist::{self, CpuList};
+use crate::measure::calibrate::Calibration;
+use crate::measure::engine;
+use crate::settings::{Settings, Supply};
+use crate::text::exit::{Exit, Failure, Result};
+use crate::text::output;
+use torture::Trial;
+use verdict::Tried;
+
+pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
+    let lock = format!("{FILE_PREFIX}{}", args.object.display());
+    let image = guest_image::load(args.guest.as_deref(), [&*lock])?;
+    let job = Job { args, lock, image, allowed: cpulist::allowed()? };
+    let entry = job.image.locks.iter().find(|entry| entry.name == job.lock).expect("it was linked");
+    let forms = [(entry.has_native(), false), (entry.has_paravirt(), true)];
+    let forms: Vec<bool> = forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| pv).collect();
+    let trials = torture::trials(entry, &forms);
+    let probe = job.config(&trials[0], 1, None)?;
+    guest_image::check_trust(
+        (args.guest.as_deref(), &job.image),
+        args.trust_image,
+        std::iter::once(probe.engine),
+    )?;
+    haltkick_vmm::confine_process(&job.needs(&trials))?;
+    let stop = interrupt::catch()?;
+    let engine = engine::kvm(&job.image, &stop);
+    let rate = match probe.work_rate {
+        Some(rate) => rate,
+        None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
+    };
+    let mut tried = Tried::of(&forms);
+    let end = Instant::now() + args.time.0;
+    let ended = job.torture(&trials, rate, &engine, &mut tried, end);
+    match ended {
+        Ok(()) => {
+            output::data(&tried.verdict(&args.object, args.time.0))?;
+            Ok(Exit::Done)
+        }
+        Err(failure) if failure.exit == Exit::Interrupted => {
+            output::data(&tried.so_far(&args.object))?;
+            Err(failure)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What is checked.
+struct Job<'a> {
+    args: &'a CheckArgs,
+    lock: String,
+    image: Image,
+    allowed: CpuList,
+}
+
+impl Job<'_> {
+    /// Runs trials until the time is over, each at least once if nothing is found before: a short time is no excuse.
+    fn torture(
+        &self,
+        trials: &[Trial],
+        rate: u64,
+        engine: &impl Fn(&RunConfig) -> std::result::Result<Outcome, RunError>,
+        tried: &mut Tried,
+        end: Instant,
+    ) -> Result<()> {
+        let first = self.args.settings.given("seed").map_or(1, |seed| seed.number());
+        for seed in first.. {
+            let mut order: Vec<&Trial> = trials.iter().collect();
+            order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+            for trial in order {
+                if Instant::now() >= end && seed > first {
+                    return Ok(());
+                }
+                let config = match self.config(trial, seed, Some(rate)) {
+                    Ok(config) => config,
+                    // What this host or engine has not is left out, and the verdict says so.
+                    Err(failure) => {
+                        tried.left_out(trial, &failure.message);
+                        continue;
+                    }
+                };
+                match engine(&config) {
+                    Ok(outcome) => tried.add(trial, &config, &outcome),
+                    Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
+                        tried.left_out(trial, &error.to_string());
+                    }
+                    Err(error) => return Err(self.found(trial, seed, error)),
+                }
+            }
+            if tried.runs() == 0 {
+                return Err(Failure::usage("no trial can be run here: see `haltkick doctor`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What it takes to run these: each asks for what it uses.
+    fn needs(&self, trials: &[Trial]) -> Needs {
+        let configs: Vec<RunConfig> =
+            trials.iter().filter_map(|trial| self.config(trial, 1, None).ok()).collect();
+        Needs::of(configs.iter().flat_map(engine::guests))
+    }
+
+    /// What a trial runs.
+    fn config(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<RunConfig> {
+        let mut settings = Settings::default();
+        let own = [("lock", self.lock.clone()), ("seed", seed.to_string())];
+        let all = own.iter().map(|(key, value)| (*key, value.as_str()));
+        for (key, value) in all.chain(trial.settings.iter().map(|(key, value)| (*key, value.as_str()))) {
+            settings.set(key, value).map_err(Failure::usage)?;
+        }
+        // What is asked for on the command line is for all of them.
+        let settings = self.args.settings.clone().over(&settings);
+        let supply = Supply { image: &self.image, allowed: &self.allowed };
+        let mut config = settings
+            .resolve(supply)
+            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+        config.work_rate = config.work_rate.or(work_rate);
+        config.watchdog = config.watchdog.or(Some(WATCHDOG));
+        haltkick_vmm::check_guests(&config, &self.image)?;
+        Ok(config)
+    }
+
+    /// A trial has found something: what, and how to see it again.
+    fn found(&self, trial: &Trial, seed: u64, error: RunError) -> Failure {
+        let failure = Failure::from(error);
+        if failure.exit == Exit::Interrupted {
+            return failure;
+        }
+        let flags: Vec<String> =
+            trial.settings.iter().map(|(key, value)| format!("--{key} {value}")).collect();
+        output::talk(&format!(
+            "found with {}; to look at it again:\n  haltkick run --lock-object {} --seed {seed} {} --no-ideal",
+            trial.name,
+            self.args.object.display(),
+            flags.join(" ")
+        ));
+        Failure { message: format!("{} is broken: {failure}", self.args.object.display()), ..failure }
+    }
+}
+
+/// What a run may take without anything moving.
+const WATCHDOG: Duration = Duration::from_secs(10);

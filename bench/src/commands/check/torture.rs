@@ -1,0 +1,125 @@
+//! What a lock is put through: every kind of trial, with many numbers of vCPUs.
+
+use haltkick_vmm::Entry;
+
+/// One kind of run.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    /// What it is, for people.
+    pub(super) name: String,
+    pub(super) pv: bool,
+    /// As on the command line.
+    pub(super) settings: Vec<(&'static str, String)>,
+}
+
+/// From one, which must not wait for itself, to more than any machine here has CPUs.
+const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, 256];
+
+/// A kind of trial: its name, and the settings that make it.
+type Kind = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// What every lock goes through. Sections are short and follow each other closely: most of the time is spent in the lock.
+const KINDS: &[Kind] = &[
+    ("nothing but the lock", &[("hold", "0ns"), ("think", "0ns")]),
+    ("short slices", &[("slice", "50us"), ("hold", "1us"), ("think", "0ns")]),
+    (
+        "holders taken off",
+        &[("deschedule", "holder,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+    ),
+    (
+        "waiters taken off",
+        &[("deschedule", "waiter,rate=2000,for=300us"), ("hold", "500ns"), ("think", "500ns")],
+    ),
+    (
+        "heads of queues taken off",
+        &[("deschedule", "head,rate=2000,for=300us"), ("hold", "500ns"), ("think", "0ns")],
+    ),
+    (
+        "anybody taken off, anywhere",
+        &[("deschedule", "random,rate=3000,for=100us"), ("hold", "0ns"), ("think", "200ns")],
+    ),
+    (
+        "nested sections",
+        &[
+            ("workload", "mixed"),
+            ("locks", "4"),
+            ("nested-one-in", "2"),
+            ("slice", "100us"),
+            ("hold", "500ns"),
+        ],
+    ),
+    ("many locks", &[("locks", "64"), ("hold", "200ns"), ("think", "0ns"), ("slice", "200us")]),
+    ("the host's scheduler", &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")]),
+];
+
+/// What a paravirtual form goes through besides.
+const PARAVIRT: &[Kind] = &[
+    ("sleep at once", &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
+    ("long spinning", &[("spin-threshold", "1ms"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
+    (
+        "no hint of preemption",
+        &[("preempted-hint", "off"), ("hold", "1us"), ("think", "0ns"), ("slice", "100us")],
+    ),
+    (
+        "kicks that hand the pCPU over",
+        &[("kick-yield", "on"), ("hold", "1us"), ("think", "0ns"), ("slice", "500us")],
+    ),
+];
+
+/// What a lock with readers goes through besides.
+const READERS: &[Kind] = &[
+    (
+        "half of it readers",
+        &[("read-percent", "50"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
+    ),
+    ("few writers", &[("read-percent", "95"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
+];
+
+/// All trials of these forms.
+pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
+    let has_readers = lock.lock_flags().has(haltkick_vmm::LockFlags::HAS_READERS);
+    let mut trials = Vec::new();
+    for &pv in forms {
+        let kinds =
+            KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).chain(READERS.iter().filter(|_| has_readers));
+        for (name, settings) in kinds {
+            for vcpus in VCPUS {
+                let switch = if pv { "on" } else { "off" };
+                let mut all = vec![
+                    ("pv", switch.to_owned()),
+                    ("vcpus", vcpus.to_string()),
+                    ("warmup", "5ms".into()),
+                    ("window", "25ms".into()),
+                ];
+                all.extend(settings.iter().map(|(key, value)| (*key, (*value).to_owned())));
+                let form = if pv { "paravirtual form" } else { "native form" };
+                trials.push(Trial { name: format!("{name}, {vcpus} vCPUs, {form}"), pv, settings: all });
+            }
+        }
+    }
+    trials
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::cpulist::CpuList;
+    use crate::settings::{Settings, Supply};
+    use haltkick_vmm::Image;
+
+    #[test]
+    fn every_trial_can_be_run() {
+        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+        let lock = image.locks.iter().find(|lock| lock.name == "qspinlock").unwrap();
+        let trials = trials(lock, &[false, true]);
+        assert_eq!(trials.len(), VCPUS.len() * (2 * KINDS.len() + PARAVIRT.len()));
+        for trial in trials {
+            let mut settings = Settings::default();
+            for (key, value) in &trial.settings {
+                settings.set(key, value).unwrap();
+            }
+            let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
+            assert!(resolved.is_ok(), "{}: {resolved:?}", trial.name);
+        }
+    }
+}

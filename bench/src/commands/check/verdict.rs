@@ -1,0 +1,131 @@
+//! What was tried, what came of it, and what it cannot show.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use haltkick_vmm::{ByActivity, Outcome, RunConfig};
+
+use super::torture::Trial;
+use crate::text::duration::Span;
+use crate::text::quantity;
+
+/// What was tried of one form.
+#[derive(Debug, Default)]
+struct Form {
+    pv: bool,
+    runs: u64,
+    sections: u64,
+    /// Times that a vCPU was taken off its pCPU or went to sleep, by what it did.
+    taken_off: ByActivity<u64>,
+    vcpus: BTreeSet<u32>,
+}
+
+/// What was tried of all.
+#[derive(Debug)]
+pub(super) struct Tried {
+    forms: Vec<Form>,
+    left_out: BTreeSet<String>,
+}
+
+impl Tried {
+    pub(super) fn of(forms: &[bool]) -> Self {
+        let forms = forms.iter().map(|&pv| Form { pv, ..Form::default() }).collect();
+        Self { forms, left_out: BTreeSet::new() }
+    }
+
+    /// A run that came to its end.
+    pub(super) fn add(&mut self, trial: &Trial, config: &RunConfig, outcome: &Outcome) {
+        let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
+        form.runs += 1;
+        form.sections = form.sections.saturating_add(outcome.acquisitions());
+        form.vcpus.insert(config.vcpus);
+        if let Some(off) = &outcome.preemptions {
+            form.taken_off.holder += off.holder;
+            form.taken_off.head += off.head;
+            form.taken_off.waiter += off.waiter;
+            form.taken_off.halted += off.halted;
+            form.taken_off.other += off.other;
+        }
+    }
+
+    /// A trial that cannot be run here.
+    pub(super) fn left_out(&mut self, trial: &Trial, reason: &str) {
+        let kind = trial.name.split(',').next().unwrap_or_default();
+        self.left_out.insert(format!("{kind}: {reason}"));
+    }
+
+    pub(super) fn runs(&self) -> u64 {
+        self.forms.iter().map(|form| form.runs).sum()
+    }
+
+    /// The verdict on a lock in which nothing was found.
+    pub(super) fn verdict(&self, object: &Path, time: Duration) -> String {
+        let mut text =
+            format!("{}: no fault found in {} runs, {}\n\n", object.display(), self.runs(), Span(time));
+        text += &self.table();
+        text += "\nLooked for: two vCPUs in one section, updates lost, wake-ups lost, hangs, faults, stack overflows.\n";
+        text += &self.doubts();
+        text += CANNOT_SHOW;
+        text
+    }
+
+    /// What was tried before somebody stopped it.
+    pub(super) fn so_far(&self, object: &Path) -> String {
+        format!("{}: stopped; no fault found so far\n\n{}", object.display(), self.table())
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::from(
+            "                                      vCPUs taken off while they\n\
+             form           runs    sections     held   waited  were first    slept  vCPUs\n",
+        );
+        for form in &self.forms {
+            let off = &form.taken_off;
+            let most = form.vcpus.last().copied().unwrap_or(0);
+            let least = form.vcpus.first().copied().unwrap_or(0);
+            let _ = writeln!(
+                text,
+                "{:<12} {:>6}  {:>10} {:>8} {:>8}  {:>10} {:>8}  {least} to {most}",
+                if form.pv { "paravirtual" } else { "native" },
+                form.runs,
+                quantity::si(form.sections as f64),
+                off.holder,
+                off.waiter,
+                off.head,
+                off.halted,
+            );
+        }
+        for left_out in &self.left_out {
+            let _ = writeln!(text, "left out: {left_out}");
+        }
+        text
+    }
+
+    /// What looks strange, and is no fault.
+    fn doubts(&self) -> String {
+        let mut text = String::new();
+        for form in &self.forms {
+            let off = &form.taken_off;
+            let name = if form.pv { "paravirtual" } else { "native" };
+            if off.waiter + off.head == 0 && off.holder > 0 {
+                let _ = writeln!(
+                    text,
+                    "The {name} form never said that it waits: its waiters count as vCPUs that do something else. Use hk_pause or \
+                     hk_announce."
+                );
+            }
+            if form.pv && off.halted == 0 && form.runs > 0 {
+                let _ = writeln!(text, "The paravirtual form never slept: use hk_wait and hk_kick.");
+            }
+        }
+        text
+    }
+}
+
+const CANNOT_SHOW: &str = "\
+Cannot show: that there is no fault. What x86 orders by itself, other processors may not, and a compiler may from another
+version on; an interleaving that takes one instruction in a hundred million may not have come; fairness was not judged
+(haltkick run shows it).
+";

@@ -1,0 +1,174 @@
+//! Lock objects on the command line: run, bench, disasm and check. What is linked and what is refused is tested in the library.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Tested, code, haltkick, kvm, refusal, scratch, skip, stderr, stdout, trials};
+
+trials![
+    a_lock_object_runs_and_its_record_names_it,
+    an_experiment_has_arms_from_objects_and_is_resumed_with_the_same,
+    disasm_shows_an_objects_functions,
+    check_finds_nothing_in_a_lock_and_says_what_it_tried,
+    check_finds_what_is_wrong_and_says_how_to_see_it_again,
+    objects_that_cannot_be_linked_are_refused_in_one_line,
+];
+
+/// The object that gcc makes of a text, as documented.
+fn compiled(directory: &Path, name: &str, source: &str) -> Result<String, crate::support::Skipped> {
+    let (text, object) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.o")));
+    std::fs::write(&text, source).expect("the scratch directory can be written");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let flags = ["-O2", "-g", "-ffreestanding", "-mgeneral-regs-only", "-mno-red-zone", "-fno-pic", "-c"];
+    let made =
+        Command::new("gcc").args(flags).arg(text).arg("-I").arg(include).arg("-o").arg(&object).status();
+    match made {
+        Ok(status) if status.success() => Ok(object.to_string_lossy().into_owned()),
+        Ok(status) => panic!("gcc: {status}"),
+        Err(error) => skip(format_args!("gcc: {error}")),
+    }
+}
+
+const TAS: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u8 held; };
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock)
+{
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+        hk_pause();
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
+"#;
+
+fn a_lock_object_runs_and_its_record_names_it() -> Tested {
+    kvm()?;
+    let object = compiled(&scratch("object-run"), "mine", TAS)?;
+    let arguments = [
+        "run",
+        "--lock-object",
+        &object,
+        "--ratio",
+        "2",
+        "--duration",
+        "50ms",
+        "--format",
+        "json",
+        "--no-ideal",
+    ];
+    let output = haltkick(&arguments);
+    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+    let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+    assert_eq!(record["config"]["lock"], format!("file:{object}"));
+    assert_eq!(record["config"]["pv"], false);
+    assert!(record["totals"]["acquisitions"].as_u64().is_some_and(|count| count > 0), "{record}");
+    Ok(())
+}
+
+fn an_experiment_has_arms_from_objects_and_is_resumed_with_the_same() -> Tested {
+    kvm()?;
+    let directory = scratch("object-bench");
+    let object = compiled(&directory, "mine", TAS)?;
+    let other = compiled(&directory, "other", TAS)?;
+    let file = directory.join("e.toml");
+    let text = format!(
+        "format = 1\nname = \"e\"\ntitle = \"e\"\nblocks = 1\n[settings]\nratio = 2\nwindow = \"20ms\"\nwarmup = \"20ms\"\n\
+         [[arm]]\nname = \"ours\"\nlock = \"tas\"\n[[arm]]\nname = \"theirs\"\nlock = \"file:{other}\"\n"
+    );
+    std::fs::write(&file, text).expect("the scratch directory can be written");
+    let (file, results) = (file.to_string_lossy().into_owned(), directory.join("results"));
+    let output = results.to_string_lossy().into_owned();
+    let done = haltkick(&["bench", &file, "--with", &object, "--output", &output]);
+    assert!(matches!(code(&done), 0 | 7), "{}", stderr(&done));
+    for arm in ["ours", "theirs", "mine.o"] {
+        assert!(stdout(&done).contains(arm), "{arm}: {}", stdout(&done));
+    }
+    // The same again has nothing to do; another file is another experiment.
+    let again = haltkick(&["bench", "--resume", &output]);
+    assert!(matches!(code(&again), 0 | 7), "{}", stderr(&again));
+    compiled(
+        &directory,
+        "mine",
+        &format!("{TAS}\nint hk_try_lock(struct lock *lock) {{ return !lock->held; }}"),
+    )?;
+    let refused = refusal(&["bench", "--resume", &output]);
+    assert!(refused.contains("lock objects that have changed"), "{refused}");
+    Ok(())
+}
+
+fn disasm_shows_an_objects_functions() -> Tested {
+    let object = compiled(&scratch("object-disasm"), "mine", TAS)?;
+    let text = stdout(&haltkick(&["disasm", &format!("file:{object}")]));
+    for part in [
+        "pv off: ",
+        "mov byte ptr [rdi], 0x0",
+        "call mine.o: hk_lock",
+        "what lock sites lead to: mine.o: hk_lock+0x0",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    Ok(())
+}
+
+fn check_finds_nothing_in_a_lock_and_says_what_it_tried() -> Tested {
+    let object = compiled(&scratch("object-check"), "mine", TAS)?;
+    // Threads run everywhere; KVM takes a minute for what this is about.
+    let arguments = [
+        "check",
+        &object,
+        "--time",
+        "1ms",
+        "--engine",
+        "threads",
+        "--trust-image",
+        "--window",
+        "1ms",
+        "--warmup",
+        "1ms",
+    ];
+    let checked = haltkick(&arguments);
+    assert_eq!(code(&checked), 0, "{}{}", stdout(&checked), stderr(&checked));
+    for part in ["no fault found", "native", "1 to 256", "Cannot show"] {
+        assert!(stdout(&checked).contains(part), "{part}: {}", stdout(&checked));
+    }
+    let refused = refusal(&["check", &object, "--engine", "threads"]);
+    assert!(refused.contains("--trust-image"), "{refused}");
+    Ok(())
+}
+
+fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
+    kvm()?;
+    let source = TAS.replace("__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE)", "lock->held > 1");
+    let object = compiled(&scratch("object-broken"), "broken", &source)?;
+    let checked = haltkick(&["check", &object]);
+    assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
+    let said = stderr(&checked);
+    assert!(said.contains("is broken: mutual exclusion violated"), "{said}");
+    let command =
+        said.lines().find(|line| line.trim_start().starts_with("haltkick run")).expect("how to see it again");
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let again = haltkick(&words);
+    assert_eq!(code(&again), 5, "{command}: {}", stderr(&again));
+    Ok(())
+}
+
+fn objects_that_cannot_be_linked_are_refused_in_one_line() -> Tested {
+    let directory = scratch("object-refused");
+    let object = compiled(
+        &directory,
+        "typo",
+        &TAS.replace("hk_pause()", "hk_pauze()").replace("HK_LOCK", "void hk_pauze(void);\nHK_LOCK"),
+    )?;
+    for arguments in [
+        &["run", "--lock-object", &object][..],
+        &["check", &object],
+        &["bench", "locks", "--with", &object],
+        &["disasm", &format!("file:{object}")],
+    ] {
+        let refused = refusal(arguments);
+        assert!(refused.contains("did you mean hk_pause?") && refused.lines().count() == 1, "{refused}");
+    }
+    let missing = refusal(&["run", "--lock", "file:/no/such/lock.o"]);
+    assert!(missing.contains("/no/such/lock.o cannot be read"), "{missing}");
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! What the image offers to lock objects: the functions that include/haltkick.h declares, and the numbers that its inline
+//! functions are made of. The VMM binds an object's undefined symbols to this table.
+#![expect(unsafe_code, reason = "functions with names for linkers, called with other people's pointers")]
+
+use core::hint::spin_loop;
+use core::ptr::without_provenance;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use haltkick_hypercalls::{ACTIVITY_HEAD, CPU_OFFSET, Import};
+use haltkick_locks::{Activity, Platform as _};
+
+use crate::cpu::{percpu, time};
+use crate::image::field::padded;
+use crate::lock::platform::Guest;
+use crate::observe::activity;
+
+/// Number of vCPUs.
+extern "C" fn hk_cpus() -> u32 {
+    percpu::boot().vcpus
+}
+
+/// Index of the calling vCPU, for languages without the header.
+extern "C" fn hk_cpu() -> u32 {
+    percpu::cpu() as u32
+}
+
+/// One round of a spin loop. It tells the VMM that this vCPU waits, unless it has said that it is the head of its queue.
+extern "C" fn hk_pause() {
+    // Relaxed: this vCPU's own.
+    if percpu::this().activity.state.load(Ordering::Relaxed) != ACTIVITY_HEAD {
+        activity::announce(Activity::Waiter);
+    }
+    spin_loop();
+}
+
+/// The clock, in ticks.
+extern "C" fn hk_now() -> u64 {
+    time::now()
+}
+
+/// How many ticks so many nanoseconds are.
+extern "C" fn hk_ticks(nanoseconds: u64) -> u64 {
+    Guest.ticks(nanoseconds)
+}
+
+/// How many ticks a paravirtual waiter is to spin before it sleeps.
+extern "C" fn hk_spin_threshold() -> u64 {
+    Guest.spin_threshold()
+}
+
+/// How many rounds it is to spin instead; 0: it goes by the clock.
+extern "C" fn hk_spin_rounds() -> u32 {
+    Guest.spin_rounds()
+}
+
+/// Sleeps while the byte has the value, until the next kick; may return for no reason.
+///
+/// # Safety
+/// `byte` can be read.
+unsafe extern "C" fn hk_wait(byte: *const AtomicU8, value: u8) {
+    // SAFETY: the caller's promise. Acquire: what the waker wrote before the byte is there when the waiter has seen it.
+    Guest.wait(|| unsafe { &*byte }.load(Ordering::Acquire) == value);
+}
+
+/// The same for a word of four bytes.
+///
+/// # Safety
+/// `word` can be read.
+unsafe extern "C" fn hk_wait_u32(word: *const AtomicU32, value: u32) {
+    // SAFETY: as above.
+    Guest.wait(|| unsafe { &*word }.load(Ordering::Acquire) == value);
+}
+
+/// Wakes vCPU `cpu`; latched if it does not sleep.
+extern "C" fn hk_kick(cpu: u32) {
+    Guest.kick(cpu as usize);
+}
+
+/// Whether the host says that vCPU `cpu` lost its pCPU.
+extern "C" fn hk_is_preempted(cpu: u32) -> u32 {
+    u32::from(Guest.is_preempted(cpu as usize))
+}
+
+/// Gives up the rest of the slice, to vCPU `cpu`, or to anyone if there is none of that number.
+extern "C" fn hk_yield_to(cpu: u32) {
+    let exists = cpu < percpu::boot().vcpus;
+    Guest.yield_to(exists.then_some(cpu as usize));
+}
+
+/// Ticks until the host takes the calling vCPU off; all ones: nobody knows.
+extern "C" fn hk_slice_left() -> u64 {
+    Guest.slice_left()
+}
+
+/// How many ticks must be left of a slice for a section to be worth entering.
+extern "C" fn hk_slice_margin() -> u64 {
+    Guest.slice_margin()
+}
+
+/// Tells the VMM what this vCPU does; all but the known states are no state.
+extern "C" fn hk_announce(state: u32) {
+    let states = [Activity::Other, Activity::Holder, Activity::Waiter, Activity::Head];
+    if let Some(&state) = states.get(state as usize) {
+        activity::announce(state);
+    }
+}
+
+/// Counts `n` events in a slot.
+extern "C" fn hk_count_event(slot: u32, n: u64) {
+    if let Some(counter) = percpu::this().results.lock_events.get(slot as usize) {
+        percpu::add(counter, n);
+    }
+}
+
+// What compilers call by themselves.
+unsafe extern "C" {
+    fn memcpy(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
+    fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
+    fn memset(to: *mut u8, byte: i32, bytes: usize) -> *mut u8;
+    fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
+
+}
+
+/// A row of the table.
+#[repr(transparent)]
+struct Row(Import);
+
+// SAFETY: numbers that only the VMM reads, from the file; nobody here follows them.
+unsafe impl Sync for Row {}
+
+const fn import(name: &str, value: *const ()) -> Row {
+    Row(Import { name: padded(name), value })
+}
+
+#[used]
+#[unsafe(link_section = ".haltkick.imports")]
+static IMPORTS: [Row; 21] = [
+    // The offset from GS at which each vCPU finds its index, for the header's inline function.
+    import("hk_cpu_at", without_provenance(CPU_OFFSET)),
+    import("hk_cpu", hk_cpu as *const ()),
+    import("hk_cpus", hk_cpus as *const ()),
+    import("hk_pause", hk_pause as *const ()),
+    import("hk_now", hk_now as *const ()),
+    import("hk_ticks", hk_ticks as *const ()),
+    import("hk_spin_threshold", hk_spin_threshold as *const ()),
+    import("hk_spin_rounds", hk_spin_rounds as *const ()),
+    import("hk_wait", hk_wait as *const ()),
+    import("hk_wait_u32", hk_wait_u32 as *const ()),
+    import("hk_kick", hk_kick as *const ()),
+    import("hk_is_preempted", hk_is_preempted as *const ()),
+    import("hk_yield_to", hk_yield_to as *const ()),
+    import("hk_slice_left", hk_slice_left as *const ()),
+    import("hk_slice_margin", hk_slice_margin as *const ()),
+    import("hk_announce", hk_announce as *const ()),
+    import("hk_count_event", hk_count_event as *const ()),
+    import("memcpy", memcpy as *const ()),
+    import("memmove", memmove as *const ()),
+    import("memset", memset as *const ()),
+    import("memcmp", memcmp as *const ()),
+];

@@ -1,0 +1,184 @@
+//! `include/haltkick.h`, version 1, for Rust: what a lock object and Haltkick promise each other.
+//!
+//! A lock object in Rust is a `no_std` crate with this file as a module (`include!` or `#[path]`), a type that implements
+//! [`RawLock`], and one use of [`haltkick_lock!`](crate::haltkick_lock). Compile it with
+//!
+//! ```text
+//! rustc --edition 2024 -O --target x86_64-unknown-none --crate-type staticlib -C panic=abort -C relocation-model=static my_lock.rs
+//! ```
+//!
+//! and measure `libmy_lock.a` with `haltkick run --lock-object libmy_lock.a`. The header has the whole contract; the names here are
+//! its names without `hk_`.
+#![allow(dead_code, reason = "no lock uses all of it")]
+
+/// The version of the contract.
+pub const VERSION: u32 = 1;
+
+/// Most vCPUs there can be. They are numbered from 0.
+pub const CPUS_MOST: usize = 1024;
+
+/// A lock: what `lock_api::RawMutex` is, without its type of guards.
+///
+/// # Safety
+/// `lock` returns, and `try_lock` returns true, only when the lock is held by nobody else; and not until `unlock` may it be held
+/// by another. A lock whose bytes are all zeros is free.
+pub unsafe trait RawLock: Sync + Sized {
+    /// Takes the lock.
+    fn lock(&self);
+    /// Takes the lock if it is free, and says whether it did.
+    fn try_lock(&self) -> bool;
+    /// # Safety
+    /// The calling vCPU holds the lock.
+    unsafe fn unlock(&self);
+}
+
+mod symbols {
+    unsafe extern "C" {
+        pub fn hk_cpu() -> u32;
+        pub fn hk_cpus() -> u32;
+        pub fn hk_pause();
+        pub fn hk_now() -> u64;
+        pub fn hk_ticks(nanoseconds: u64) -> u64;
+        pub fn hk_spin_threshold() -> u64;
+        pub fn hk_spin_rounds() -> u32;
+        pub fn hk_wait(byte: *const u8, value: u8);
+        pub fn hk_wait_u32(word: *const u32, value: u32);
+        pub fn hk_kick(cpu: u32);
+        pub fn hk_is_preempted(cpu: u32) -> u32;
+        pub fn hk_yield_to(cpu: u32);
+        pub fn hk_slice_left() -> u64;
+        pub fn hk_slice_margin() -> u64;
+        pub fn hk_announce(state: u32);
+    }
+}
+
+/// Number of the calling vCPU: `smp_processor_id`.
+#[inline]
+pub fn cpu() -> usize {
+    // SAFETY: the contract: it may be called at any time, here and below.
+    unsafe { symbols::hk_cpu() as usize }
+}
+
+/// Number of vCPUs.
+#[inline]
+pub fn cpus() -> usize {
+    // SAFETY: as above.
+    unsafe { symbols::hk_cpus() as usize }
+}
+
+/// One round of a spin loop: `cpu_relax`.
+#[inline]
+pub fn pause() {
+    // SAFETY: as above.
+    unsafe { symbols::hk_pause() }
+}
+
+/// The clock, in ticks.
+#[inline]
+pub fn now() -> u64 {
+    // SAFETY: as above.
+    unsafe { symbols::hk_now() }
+}
+
+/// How many ticks so many nanoseconds are.
+#[inline]
+pub fn ticks(nanoseconds: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { symbols::hk_ticks(nanoseconds) }
+}
+
+/// How many ticks a waiter of a paravirtual form is to spin before it sleeps.
+#[inline]
+pub fn spin_threshold() -> u64 {
+    // SAFETY: as above.
+    unsafe { symbols::hk_spin_threshold() }
+}
+
+/// `pv_wait`: sleeps while the byte has the value; may return for no reason.
+#[inline]
+pub fn wait(byte: &core::sync::atomic::AtomicU8, value: u8) {
+    // SAFETY: a reference can be read.
+    unsafe { symbols::hk_wait(byte.as_ptr(), value) }
+}
+
+/// The same for a word.
+#[inline]
+pub fn wait_u32(word: &core::sync::atomic::AtomicU32, value: u32) {
+    // SAFETY: as above.
+    unsafe { symbols::hk_wait_u32(word.as_ptr(), value) }
+}
+
+/// `pv_kick`: ends the sleep of vCPU `cpu`; latched if it does not sleep.
+#[inline]
+pub fn kick(cpu: usize) {
+    // SAFETY: as above.
+    unsafe { symbols::hk_kick(cpu as u32) }
+}
+
+/// `vcpu_is_preempted`: whether the host has probably taken vCPU `cpu` off its pCPU.
+#[inline]
+pub fn is_preempted(cpu: usize) -> bool {
+    // SAFETY: as above.
+    unsafe { symbols::hk_is_preempted(cpu as u32) != 0 }
+}
+
+/// Gives the rest of the slice to a vCPU, or to whoever is next.
+#[inline]
+pub fn yield_to(cpu: Option<usize>) {
+    // SAFETY: as above.
+    unsafe { symbols::hk_yield_to(cpu.map_or(u32::MAX, |cpu| cpu as u32)) }
+}
+
+/// What a vCPU does, for Haltkick's account of who was preempted doing what.
+#[derive(Clone, Copy)]
+pub enum State {
+    /// It has released a lock, and is about to kick.
+    Other = 0,
+    /// It waits for a lock.
+    Waiter = 2,
+    /// It waits, and is the next.
+    Head = 3,
+}
+
+/// Tells Haltkick what the vCPU does.
+#[inline]
+pub fn announce(state: State) {
+    // SAFETY: as above.
+    unsafe { symbols::hk_announce(state as u32) }
+}
+
+/// Makes the object's functions of a type: `haltkick_lock!(MyLock)` for the native form, `haltkick_lock!(pv MyLock)` for the
+/// paravirtual one.
+#[macro_export]
+macro_rules! haltkick_lock {
+    ($lock:ty) => {
+        $crate::haltkick_lock!(@ $lock, "hk_lock", "hk_unlock", "hk_try_lock");
+    };
+    (pv $lock:ty) => {
+        $crate::haltkick_lock!(@ $lock, "hk_pv_lock", "hk_pv_unlock", "hk_pv_try_lock");
+    };
+    (@ $lock:ty, $take:literal, $release:literal, $try:literal) => {
+        const _: () = {
+            // SAFETY of all of them, names and contents: this is the contract; the lock's author vouches for it by `RawLock`, and
+            // Haltkick calls them with the address of a lock of zeros.
+            #[unsafe(export_name = $take)]
+            extern "C" fn take(lock: &'static $lock) {
+                RawLock::lock(lock);
+            }
+            #[unsafe(export_name = $release)]
+            extern "C" fn release(lock: &'static $lock) {
+                unsafe { RawLock::unlock(lock) };
+            }
+            #[unsafe(export_name = $try)]
+            extern "C" fn try_take(lock: &'static $lock) -> i32 {
+                i32::from(RawLock::try_lock(lock))
+            }
+            #[unsafe(no_mangle)]
+            static hk_version: u32 = VERSION;
+            #[unsafe(no_mangle)]
+            static hk_lock_size: u32 = size_of::<$lock>() as u32;
+            #[unsafe(no_mangle)]
+            static hk_lock_align: u32 = align_of::<$lock>() as u32;
+        };
+    };
+}

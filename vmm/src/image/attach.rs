@@ -1,0 +1,197 @@
+//! Puts linked objects behind an image: an ELF file with more segments, and with the table filled in by which the guest calls
+//! them. Their locks are entries behind those of the image's own.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use haltkick_hypercalls::{
+    IMPORTS_SECTION, Import, LOCK_EVENTS, LockFlags, LockObject, LockObjects, MAX_OBJECTS, OBJECTS_SECTION,
+};
+use object::{Object as _, ObjectSection as _};
+
+use crate::host::error::RunError;
+use crate::host::text::printable;
+use crate::image::file::{Entry, IMAGE_END, Image, parse};
+use crate::image::object::{self as lock_object, FILE_PREFIX, LinkedObject, Offer, Part};
+use crate::image::sites::Calls;
+
+impl Image {
+    /// This image with the locks of these files behind its own, each under the name `file:PATH`.
+    ///
+    /// # Errors
+    /// [`RunError::LockObject`] for a file that is no lock object, [`RunError::Image`] for an image that takes none.
+    pub fn with_objects(self, paths: &[impl AsRef<Path>]) -> Result<Self, RunError> {
+        if paths.is_empty() {
+            return Ok(self);
+        }
+        let path = self.path.clone();
+        let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
+        let room = Room::of(self.elf()).map_err(refuse)?;
+        if paths.len() > MAX_OBJECTS {
+            return Err(refuse(format!(
+                "has room for {MAX_OBJECTS} lock objects at a time, and these are {}",
+                paths.len()
+            )));
+        }
+        let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
+        for object in paths.iter().map(AsRef::as_ref) {
+            let mut offer = Offer { imports: &room.imports, events: &mut events, slots: LOCK_EVENTS };
+            let object = lock_object::link(object, end, &mut offer)
+                .map_err(|reason| RunError::LockObject { path: object.to_owned(), reason })?;
+            end = object.addresses.end;
+            if end > IMAGE_END {
+                return Err(refuse("has no room for so many lock objects: measure fewer at a time".into()));
+            }
+            linked.push(object);
+        }
+        let elf = attached(self.elf(), &room, end, &linked);
+        let mut image = parse(&path, Cow::Owned(elf))?;
+        for (path, object) in paths.iter().zip(&linked) {
+            image.locks.push(entry(path.as_ref(), object));
+            image.calls.push([object.calls(0), object.calls(1)]);
+        }
+        image.events = events;
+        image.objects = linked;
+        Ok(image)
+    }
+}
+
+impl LinkedObject {
+    /// How sites call one of its forms. One without readers of its own has readers that exclude each other.
+    fn calls(&self, form: usize) -> Calls {
+        let [lock, unlock, read, read_unlock] = self.functions[form];
+        Calls {
+            lock,
+            unlock,
+            read: read.or(lock),
+            read_unlock: read_unlock.or(unlock),
+            section: None,
+            lock_bytes: self.lock_bytes,
+            cpu_bytes: self.cpu_bytes,
+        }
+    }
+}
+
+fn entry(path: &Path, object: &LinkedObject) -> Entry {
+    let [native, paravirt] = &object.functions;
+    let flags = LockFlags::NONE
+        .with_if(native[0].is_some(), LockFlags::HAS_NATIVE)
+        .with_if(paravirt[0].is_some(), LockFlags::HAS_PARAVIRT)
+        .with_if(native[2].is_some() || paravirt[2].is_some(), LockFlags::HAS_READERS);
+    Entry {
+        name: format!("{FILE_PREFIX}{}", printable(&path.to_string_lossy())),
+        summary: "a lock object".into(),
+        flags: flags.0,
+        times: vec![],
+    }
+}
+
+/// What an image has for objects.
+struct Room {
+    imports: BTreeMap<String, u64>,
+    /// Where in its file the table of objects lies.
+    table: usize,
+}
+
+impl Room {
+    /// That of an ELF file.
+    ///
+    /// # Errors
+    /// That there is none, as the end of a sentence that begins with the image's name.
+    fn of(elf: &[u8]) -> Result<Self, String> {
+        const NONE: &str = "takes no lock objects: it was built before there were any";
+        let file = object::File::parse(elf).map_err(|_| NONE)?;
+        let table = file.section_by_name(OBJECTS_SECTION).ok_or(NONE)?;
+        let range = table.file_range().filter(|range| range.1 == size_of::<LockObjects>() as u64);
+        let (start, length) = range.ok_or("has a table of lock objects that is of another size")?;
+        let start = usize::try_from(start).map_err(|_| NONE)?;
+        if elf.len() < start + length as usize {
+            return Err("is cut short: its table of lock objects is missing".into());
+        }
+        let imports =
+            file.section_by_name(IMPORTS_SECTION).and_then(|section| section.data().ok()).ok_or(NONE)?;
+        let rows = imports.chunks_exact(size_of::<Import>());
+        let row = |row: &[u8]| {
+            let name: Vec<u8> = row[..32].iter().copied().take_while(|&byte| byte != 0).collect();
+            let value = row[32..40].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+            (String::from_utf8_lossy(&name).into_owned(), value)
+        };
+        Ok(Self { imports: rows.map(row).collect(), table: start })
+    }
+}
+
+/// The file with the objects in it: what is loaded at its end, and behind that the headers of all segments.
+fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Vec<u8> {
+    const PAGE: usize = 4096;
+    let mut file = elf.to_vec();
+    write_table(&mut file[room.table..], end, objects);
+    let mut headers = Headers::of(elf);
+    for part in objects.iter().flat_map(|object| &object.parts) {
+        // In the file as in memory relative to pages, as loaders that map files want it.
+        file.resize(file.len().next_multiple_of(PAGE), 0);
+        headers.add(part, file.len() as u64);
+        file.extend_from_slice(&part.bytes);
+    }
+    file.resize(file.len().next_multiple_of(8), 0);
+    let place = file.len() as u64;
+    file.extend_from_slice(&headers.bytes);
+    headers.tell(&mut file, place);
+    file
+}
+
+/// The headers of an ELF file's segments.
+struct Headers {
+    bytes: Vec<u8>,
+}
+
+impl Headers {
+    const BYTES: usize = 56;
+    /// Where the file's header has their place and number (ELF-64 object file format).
+    const PLACE: usize = 32;
+    const NUMBER: usize = 56;
+
+    /// Those of a file that was parsed before.
+    fn of(elf: &[u8]) -> Self {
+        let place = u64::from_le_bytes(elf[Self::PLACE..Self::PLACE + 8].try_into().expect("eight bytes"));
+        let number = u16::from_le_bytes(elf[Self::NUMBER..Self::NUMBER + 2].try_into().expect("two bytes"));
+        let start = place as usize;
+        Self { bytes: elf[start..start + usize::from(number) * Self::BYTES].to_vec() }
+    }
+
+    fn add(&mut self, part: &Part, offset: u64) {
+        const PAGE: u64 = 4096;
+        self.bytes.extend(object::elf::PT_LOAD.0.to_le_bytes());
+        self.bytes.extend(part.rights.0.to_le_bytes());
+        let words = [offset, part.address, part.address, part.bytes.len() as u64, part.memory_bytes, PAGE];
+        self.bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+
+    /// Tells the file's header where they are now.
+    fn tell(&self, file: &mut [u8], place: u64) {
+        let number = (self.bytes.len() / Self::BYTES) as u16;
+        file[Self::PLACE..Self::PLACE + 8].copy_from_slice(&place.to_le_bytes());
+        file[Self::NUMBER..Self::NUMBER + 2].copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Fills in what the guest reads: a [`LockObjects`].
+fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
+    let mut put = |at: usize, value: u64, bytes: usize| {
+        table[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+    };
+    put(std::mem::offset_of!(LockObjects, end), end, 8);
+    for (number, object) in objects.iter().enumerate() {
+        let base = std::mem::offset_of!(LockObjects, objects) + number * size_of::<LockObject>();
+        let functions = object.functions.iter().flatten().enumerate();
+        for (slot, function) in functions {
+            put(base + std::mem::offset_of!(LockObject, functions) + 8 * slot, function.unwrap_or(0), 8);
+        }
+        for (slot, function) in object.try_lock.iter().enumerate() {
+            put(base + std::mem::offset_of!(LockObject, try_lock) + 8 * slot, function.unwrap_or(0), 8);
+        }
+        put(base + std::mem::offset_of!(LockObject, init), object.init.unwrap_or(0), 8);
+        put(base + std::mem::offset_of!(LockObject, lock_bytes), object.lock_bytes.into(), 4);
+        put(base + std::mem::offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
+    }
+}

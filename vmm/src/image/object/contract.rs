@@ -1,0 +1,164 @@
+//! What an object defines and may use, by name: version 1 of `include/haltkick.h`.
+
+use crate::host::nearest::nearest;
+use crate::image::object::member::{Member, Place};
+
+/// What the name of a lock begins with that is a file.
+pub const FILE_PREFIX: &str = "file:";
+
+/// The version of the header that is spoken here.
+const VERSION: u32 = 1;
+/// Most bytes of a lock, and what its address is a multiple of.
+const MOST_LOCK_BYTES: u32 = 256;
+/// Most bytes that an object has per vCPU.
+const MOST_CPU_BYTES: u32 = 4096;
+
+/// Stands for the memory per vCPU in the object's references.
+pub(super) const CPU_AREA: &str = "hk_percpu_area";
+/// Begins the name of an event that the object counts.
+pub(super) const EVENT_PREFIX: &str = "hk_event_";
+/// Most bytes of an event's name.
+pub(super) const MOST_EVENT_BYTES: usize = 31;
+
+/// The functions of one form, by the order of their slots.
+const FORMS: [[&str; 4]; 2] = [
+    ["hk_lock", "hk_unlock", "hk_read_lock", "hk_read_unlock"],
+    ["hk_pv_lock", "hk_pv_unlock", "hk_pv_read_lock", "hk_pv_read_unlock"],
+];
+const TRY_LOCK: [&str; 2] = ["hk_try_lock", "hk_pv_try_lock"];
+const INIT: &str = "hk_init";
+
+/// A function of the object: member and symbol.
+pub(super) type Function = (usize, usize);
+
+/// What an object exports.
+#[derive(Debug, Default)]
+pub(super) struct Exports {
+    /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.
+    pub(super) forms: [[Option<Function>; 4]; 2],
+    pub(super) try_lock: [Option<Function>; 2],
+    pub(super) init: Option<Function>,
+    pub(super) lock_bytes: u32,
+    pub(super) cpu_bytes: u32,
+}
+
+impl Exports {
+    /// All functions.
+    pub(super) fn functions(&self) -> impl Iterator<Item = Function> + '_ {
+        let rest = self.try_lock.iter().chain(std::slice::from_ref(&self.init));
+        self.forms.iter().flatten().chain(rest).filter_map(|function| *function)
+    }
+}
+
+/// Finds what the members define; `find` knows which symbol is meant by a name.
+///
+/// # Errors
+/// What is missing, as the end of a sentence that begins with the object's name.
+pub(super) fn exports(
+    members: &[Member],
+    find: impl Fn(&str) -> Option<(usize, usize)>,
+) -> Result<Exports, String> {
+    let function = |name: &str| match find(name) {
+        Some((member, symbol)) if members[member].is_code(symbol) => Ok(Some((member, symbol))),
+        Some(_) => Err(format!("has {name}, which is no function")),
+        None => Ok(None),
+    };
+    let mut exports = Exports::default();
+    for (form, names) in exports.forms.iter_mut().zip(FORMS) {
+        for (slot, name) in form.iter_mut().zip(names) {
+            *slot = function(name)?;
+        }
+    }
+    for (slot, name) in exports.try_lock.iter_mut().zip(TRY_LOCK) {
+        *slot = function(name)?;
+    }
+    exports.init = function(INIT)?;
+    check_forms(members, &exports)?;
+    let number = |name: &str| match find(name) {
+        Some((member, symbol)) => members[member].number(symbol).map(Some).ok_or_else(|| {
+            format!("has {name}, which is no constant of four bytes: write HK_LOCK(struct my_lock) once")
+        }),
+        None => Ok(None),
+    };
+    let needed = |name: &str| {
+        number(name)?.ok_or_else(|| {
+            format!("does not define {name}: include haltkick.h and write HK_LOCK(struct my_lock) once")
+        })
+    };
+    let version = needed("hk_version")?;
+    if version != VERSION {
+        return Err(format!(
+            "is written to version {version} of haltkick.h, and this haltkick links version {VERSION}"
+        ));
+    }
+    exports.lock_bytes = needed("hk_lock_size")?;
+    let align = needed("hk_lock_align")?;
+    if exports.lock_bytes > MOST_LOCK_BYTES || align > MOST_LOCK_BYTES || !align.is_power_of_two() {
+        return Err(format!(
+            "has locks of {} bytes, aligned to {align}: {MOST_LOCK_BYTES} are the most of both; the rest can be in memory per vCPU \
+             (HK_PERCPU)",
+            exports.lock_bytes
+        ));
+    }
+    exports.cpu_bytes = number("hk_percpu_size")?.unwrap_or(0);
+    if exports.cpu_bytes > MOST_CPU_BYTES {
+        return Err(format!("wants {} bytes per vCPU: {MOST_CPU_BYTES} are the most", exports.cpu_bytes));
+    }
+    Ok(exports)
+}
+
+/// A lock that can be taken can be released, and there is one at all.
+fn check_forms(members: &[Member], exports: &Exports) -> Result<(), String> {
+    for (names, form) in FORMS.iter().zip(&exports.forms) {
+        for pair in [0, 2] {
+            let [taken, released] = [pair, pair + 1];
+            if form[taken].is_some() != form[released].is_some() {
+                let [is, lacks] = if form[taken].is_some() { [taken, released] } else { [released, taken] };
+                return Err(lacking(members, names[lacks], &format!(" to its {}", names[is])));
+            }
+        }
+        if form[2].is_some() && form[0].is_none() {
+            return Err(lacking(members, names[0], &format!(" to its {}", names[2])));
+        }
+    }
+    if exports.forms.iter().all(|form| form[0].is_none()) {
+        return Err(lacking(members, "hk_lock", ""));
+    }
+    Ok(())
+}
+
+/// That `name` is not defined, and what is that resembles it.
+fn lacking(members: &[Member], name: &str, to: &str) -> String {
+    let defined = members.iter().flat_map(|member| {
+        let is_function = |index: &usize| member.is_code(*index) && !member.symbols[*index].name.is_empty();
+        (0..member.symbols.len()).filter(is_function).map(|index| &*member.symbols[index].name)
+    });
+    let own: Vec<&str> =
+        defined.filter(|name| !FORMS.iter().flatten().chain(&TRY_LOCK).any(|known| known == name)).collect();
+    match nearest(name, own.iter().copied()) {
+        Some(similar) => format!("does not define {name}{to}: did you mean your {similar}?"),
+        None => format!("does not define {name}{to}: include/haltkick.h says what a lock object defines"),
+    }
+}
+
+impl Member {
+    /// Whether a symbol stands for code.
+    pub(super) fn is_code(&self, symbol: usize) -> bool {
+        match self.symbols[symbol].place {
+            Place::Section(section) => {
+                let section = &self.sections[section];
+                section.is_executable() && self.symbols[symbol].value < section.size
+            }
+            _ => false,
+        }
+    }
+
+    /// The constant of four bytes that a symbol stands for.
+    fn number(&self, symbol: usize) -> Option<u32> {
+        let symbol = &self.symbols[symbol];
+        let Place::Section(section) = symbol.place else { return None };
+        let start = usize::try_from(symbol.value).ok()?;
+        let bytes = self.data(section).get(start..start.checked_add(4)?)?;
+        bytes.try_into().map(u32::from_le_bytes).ok()
+    }
+}

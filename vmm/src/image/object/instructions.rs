@@ -1,0 +1,129 @@
+//! Instructions that an object must not have: vector registers, which the guest does not save and a simulated machine does not
+//! know, what a ring or a VMM would not let through, and what an interrupt on the same stack would spoil.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FastFormatter, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
+
+use crate::image::object::member::{Member, Place};
+
+/// Looks at the code of one section.
+///
+/// # Errors
+/// The first that must not be there, with its place, as the end of a sentence that begins with the object's name.
+pub(super) fn check(member: &Member, section: usize) -> Result<(), String> {
+    let code = member.data(section);
+    let mut info = InstructionInfoFactory::new();
+    for (start, end) in functions(member, section, code.len() as u64) {
+        let within = &code[start as usize..end as usize];
+        for instruction in Decoder::with_ip(64, within, start, DecoderOptions::NONE) {
+            if let Some((what, advice)) = wrong(&instruction, &mut info) {
+                let place = member.describe(section, instruction.ip());
+                return Err(format!("{what} at {place} ({}): {advice}", text(&instruction)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the functions of a section begin and end; all of it where none has a length: assembly may leave it out.
+fn functions(member: &Member, section: usize, bytes: u64) -> Vec<(u64, u64)> {
+    let of_section = member
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.place == Place::Section(section) && symbol.is_function && symbol.size > 0);
+    let within = of_section.filter_map(|symbol| {
+        let end = symbol.value.checked_add(symbol.size)?;
+        (end <= bytes).then_some((symbol.value, end))
+    });
+    let mut functions: Vec<_> = within.collect();
+    functions.sort_unstable();
+    functions.dedup();
+    if functions.is_empty() { vec![(0, bytes)] } else { functions }
+}
+
+/// What is wrong with an instruction, and what to do.
+fn wrong(
+    instruction: &Instruction,
+    info: &mut InstructionInfoFactory,
+) -> Option<(&'static str, &'static str)> {
+    const GENERAL: &str = "compile with -mgeneral-regs-only, for a target without SSE";
+    if instruction.is_invalid() {
+        return Some(("has bytes that are no instruction", "data among code needs a section of its own"));
+    }
+    if instruction.is_privileged() {
+        return Some((
+            "has a privileged instruction",
+            "a lock runs in ring 3, too; haltkick.h has what it may ask for",
+        ));
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int | Mnemonic::Vmcall | Mnemonic::Vmmcall => {
+            return Some(("makes a system call or hypercall", "haltkick.h has what it may ask for"));
+        }
+        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => {
+            return Some(("changes a segment's base", "the guest finds its own data there"));
+        }
+        Mnemonic::Fxsave
+        | Mnemonic::Fxrstor
+        | Mnemonic::Xsave
+        | Mnemonic::Xrstor
+        | Mnemonic::Ldmxcsr
+        | Mnemonic::Stmxcsr
+        | Mnemonic::Emms
+        | Mnemonic::Vzeroupper
+        | Mnemonic::Vzeroall => {
+            return Some(("uses vector state", GENERAL));
+        }
+        _ => {}
+    }
+    if is_far(instruction) {
+        return Some(("has a far branch", "there is one code segment"));
+    }
+    let mut is_write_of_segment = false;
+    for used in info.info(instruction).used_registers() {
+        let register = used.register();
+        if register.is_vector_register() || register.is_mm() || register.is_st() || register.is_k() {
+            return Some(("uses a vector or floating-point register", GENERAL));
+        }
+        let writes = !matches!(used.access(), iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead);
+        is_write_of_segment |= register.is_segment_register() && writes;
+    }
+    if is_write_of_segment {
+        return Some(("changes a segment register", "the guest finds its own data by them"));
+    }
+    uses_red_zone(instruction).then_some((
+        "keeps something below the stack pointer",
+        "an interrupt would overwrite it; compile with -mno-red-zone",
+    ))
+}
+
+fn is_far(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Jmp_m1616
+            | Code::Jmp_m1632
+            | Code::Jmp_m1664
+            | Code::Call_m1616
+            | Code::Call_m1632
+            | Code::Call_m1664
+    ) || (instruction.flow_control() == FlowControl::Return && instruction.mnemonic() != Mnemonic::Ret)
+}
+
+/// Whether it accesses memory below the stack pointer. To compute an address is no access.
+fn uses_red_zone(instruction: &Instruction) -> bool {
+    let has_memory =
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    has_memory
+        && instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && instruction.memory_displacement64().cast_signed() < 0
+        && instruction.mnemonic() != Mnemonic::Lea
+}
+
+fn text(instruction: &Instruction) -> String {
+    let mut text = String::new();
+    FastFormatter::new().format(instruction, &mut text);
+    text
+}

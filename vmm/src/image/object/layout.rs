@@ -1,0 +1,144 @@
+//! Where an object's sections go: code, constants, data and zeros, each from a page on, and memory per vCPU behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use haltkick_hypercalls::MAX_VCPUS;
+use object::elf;
+
+use crate::image::object::member::{Member, Section};
+use crate::image::object::resolve::{Resolved, Target};
+
+/// Most bytes of an object in the guest, but for the memory per vCPU.
+const MOST_BYTES: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+/// Code begins cache lines, as that of the image does.
+const CODE_ALIGN: u64 = 64;
+/// From one vCPU's memory to the next: whole pairs of lines.
+const CPU_ALIGN: u64 = 128;
+
+/// Where everything lies.
+pub(super) struct Layout {
+    /// Code, constants (from the table of addresses on), data and zeros.
+    pub(super) code: Range<u64>,
+    pub(super) constants: Range<u64>,
+    pub(super) data: Range<u64>,
+    pub(super) zeros: Range<u64>,
+    /// Where all ends, memory per vCPU included.
+    pub(super) end: u64,
+    sections: BTreeMap<(usize, usize), u64>,
+    common: BTreeMap<String, u64>,
+    cpu_area: u64,
+    /// Addresses of words that hold what a name stands for, for code that reads it from there.
+    table: BTreeMap<Target, u64>,
+}
+
+/// Which part of memory a section belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    Constants,
+    Data,
+    Zeros,
+}
+
+fn part(section: &Section) -> Part {
+    if section.is_executable() {
+        Part::Code
+    } else if section.is_zero() {
+        Part::Zeros
+    } else if section.has(elf::SHF_WRITE) {
+        Part::Data
+    } else {
+        Part::Constants
+    }
+}
+
+/// Puts one thing behind the other.
+struct Cursor(u64);
+
+impl Cursor {
+    /// The address of `size` bytes, aligned to a power of two.
+    fn take(&mut self, size: u64, align: u64) -> u64 {
+        let address = self.0.next_multiple_of(align);
+        // Sizes are a file's: sums stay below what overflows, and what is too large is refused at the end.
+        self.0 = address.saturating_add(size.min(MOST_BYTES + 1)).min(u64::MAX / 2);
+        address
+    }
+}
+
+impl Layout {
+    /// Lays out what was reached, from `base` on; `table` are the names whose values code reads from memory.
+    ///
+    /// # Errors
+    /// That it is too large, as the end of a sentence that begins with the object's name.
+    pub(super) fn new(
+        members: &[Member],
+        resolved: &Resolved,
+        table: BTreeSet<Target>,
+        cpu_bytes: u32,
+        base: u64,
+    ) -> Result<Self, String> {
+        let mut cursor = Cursor(base.next_multiple_of(PAGE));
+        let mut sections = BTreeMap::new();
+        let mut place = |cursor: &mut Cursor, wanted: Part| {
+            let start = cursor.take(0, PAGE);
+            for &(member, index) in &resolved.reached {
+                let section = &members[member].sections[index];
+                if part(section) == wanted {
+                    let align =
+                        if wanted == Part::Code { section.align.max(CODE_ALIGN) } else { section.align };
+                    sections.insert((member, index), cursor.take(section.size, align));
+                }
+            }
+            start
+        };
+        let start = cursor.0;
+        let code = place(&mut cursor, Part::Code)..cursor.0;
+        let first = cursor.take(0, PAGE);
+        let table = table.into_iter().map(|target| (target, cursor.take(8, 8))).collect();
+        place(&mut cursor, Part::Constants);
+        let constants = first..cursor.0;
+        let data = place(&mut cursor, Part::Data)..cursor.0;
+        let zeros_start = place(&mut cursor, Part::Zeros);
+        let common = resolved.common.iter();
+        let common = common.map(|(name, &(size, align))| (name.clone(), cursor.take(size, align))).collect();
+        let zeros = zeros_start..cursor.0;
+        if cursor.0 - start > MOST_BYTES {
+            return Err(format!("takes more than {} KiB of the guest's memory", MOST_BYTES >> 10));
+        }
+        let cpu_area = cursor.take(0, PAGE);
+        let end = cpu_area + u64::from(cpu_bytes).next_multiple_of(CPU_ALIGN) * MAX_VCPUS as u64;
+        Ok(Self { code, constants, data, zeros, end, sections, common, cpu_area, table })
+    }
+
+    /// Where a section lies.
+    pub(super) fn section(&self, member: usize, section: usize) -> Option<u64> {
+        self.sections.get(&(member, section)).copied()
+    }
+
+    /// All sections that have a place: member, index, address.
+    pub(super) fn sections(&self) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
+        self.sections.iter().map(|(&(member, section), &address)| (member, section, address))
+    }
+
+    /// The value of what a name stands for.
+    pub(super) fn value(&self, target: &Target) -> u64 {
+        match target {
+            Target::Place { member, section, offset } => self.sections[&(*member, *section)] + offset,
+            Target::Common(name) => self.common[name],
+            Target::CpuArea => self.cpu_area,
+            Target::Number(number) => *number,
+        }
+    }
+
+    /// The words of the table: address and value.
+    pub(super) fn table(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.table.iter().map(|(target, &address)| (address, self.value(target)))
+    }
+
+    /// Where the word lies that holds what a name stands for.
+    pub(super) fn word(&self, target: &Target) -> u64 {
+        self.table[target]
+    }
+}

@@ -1,0 +1,345 @@
+//! Links one object: names to addresses, sections to places, relocations to bytes.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::image::object::contract::{self, Exports};
+use crate::image::object::layout::Layout;
+use crate::image::object::member::{Member, Relocation, SYMBOL_BYTES};
+use crate::image::object::resolve::{self, Offer, Resolved, Target};
+use crate::image::object::{archive, instructions};
+
+/// An object that has its place.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkedObject {
+    /// The name of its file.
+    pub(crate) name: String,
+    /// Where it lies.
+    pub(crate) addresses: Range<u64>,
+    /// Its files, as if they were linked: they are asked for symbols and lines.
+    pub(crate) files: Vec<Vec<u8>>,
+    /// Native form, paravirtual form; each: lock, unlock, read, read-unlock.
+    pub(crate) functions: [[Option<u64>; 4]; 2],
+    pub(crate) try_lock: [Option<u64>; 2],
+    pub(crate) init: Option<u64>,
+    pub(crate) lock_bytes: u32,
+    pub(crate) cpu_bytes: u32,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A piece of memory of its own rights.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) address: u64,
+    pub(crate) bytes: Vec<u8>,
+    /// With the zeros behind its bytes.
+    pub(crate) memory_bytes: u64,
+    pub(crate) rights: object::elf::ProgramFlags,
+}
+
+/// Links the object in the file at `path`, to lie from `base` on.
+///
+/// # Errors
+/// Why not, as the end of a sentence that begins with the object's name.
+pub(crate) fn link(path: &Path, base: u64, offer: &mut Offer<'_>) -> Result<LinkedObject, String> {
+    link_members(archive::name_of(path), archive::members(path)?, base, offer)
+}
+
+/// The same of members that were read.
+///
+/// # Errors
+/// As above.
+pub(super) fn link_members(
+    name: String,
+    mut members: Vec<Member>,
+    base: u64,
+    offer: &mut Offer<'_>,
+) -> Result<LinkedObject, String> {
+    let definitions = resolve::definitions(&members);
+    let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
+    let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
+    for &(member, section) in &resolved.reached {
+        if members[member].sections[section].is_executable() {
+            instructions::check(&members[member], section)?;
+        }
+    }
+    let table = table(&members, &resolved)?;
+    let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, base)?;
+    if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
+        return Err(
+            "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into()
+        );
+    }
+    let functions = addresses(&members, &exports, &layout);
+    relocate(&mut members, &resolved, &layout)?;
+    let parts = parts(&members, &layout);
+    let reached: BTreeSet<usize> = resolved.reached.iter().map(|&(member, _)| member).collect();
+    for (number, member) in members.iter_mut().enumerate().filter(|(number, _)| reached.contains(number)) {
+        member.settle(|section| layout.section(number, section));
+    }
+    let files = members.into_iter().enumerate().filter(|(number, _)| reached.contains(number));
+    Ok(LinkedObject {
+        name,
+        addresses: layout.code.start..layout.end,
+        files: files.map(|(_, member)| member.bytes).collect(),
+        functions: functions.0,
+        try_lock: functions.1,
+        init: functions.2,
+        lock_bytes: exports.lock_bytes,
+        cpu_bytes: exports.cpu_bytes,
+        parts,
+    })
+}
+
+type Addresses = ([[Option<u64>; 4]; 2], [Option<u64>; 2], Option<u64>);
+
+/// Where the exported functions lie.
+fn addresses(members: &[Member], exports: &Exports, layout: &Layout) -> Addresses {
+    let address = |function: &Option<(usize, usize)>| {
+        let (member, symbol) = (*function)?;
+        let symbol = &members[member].symbols[symbol];
+        let super::member::Place::Section(section) = symbol.place else { return None };
+        Some(layout.section(member, section)? + symbol.value)
+    };
+    let forms = exports.forms.each_ref().map(|form| form.each_ref().map(address));
+    (forms, exports.try_lock.each_ref().map(address), address(&exports.init))
+}
+
+/// The names whose values code reads from a table.
+fn table(members: &[Member], resolved: &Resolved) -> Result<BTreeSet<Target>, String> {
+    let mut table = BTreeSet::new();
+    for &(number, section) in &resolved.reached {
+        let member = &members[number];
+        for relocation in &member.sections[section].relocations {
+            let kind = Kind::of(relocation.kind)
+                .map_err(|reason| format!("{reason} (at {})", member.describe(section, relocation.at)))?;
+            if kind == Kind::ThroughTable {
+                table.extend(resolved.target(number, relocation.symbol).cloned());
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn refers_to_cpu_area(members: &[Member], resolved: &Resolved) -> bool {
+    resolved.reached.iter().any(|&(number, section)| {
+        let relocations = &members[number].sections[section].relocations;
+        relocations
+            .iter()
+            .any(|relocation| resolved.target(number, relocation.symbol) == Some(&Target::CpuArea))
+    })
+}
+
+/// How a relocation is computed (System V ABI, AMD64 supplement, 4.4.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    /// Eight bytes of S + A.
+    Word,
+    /// Four bytes of S + A, which are extended by zeros.
+    Unsigned,
+    /// Four bytes of S + A, which are extended by their sign.
+    Signed,
+    /// Four bytes of S + A - P. A call of what is near needs no PLT.
+    Relative,
+    /// Eight bytes of S + A - P.
+    RelativeWord,
+    /// Four bytes of G + A - P: the address of a word that holds S.
+    ThroughTable,
+}
+
+impl Kind {
+    fn of(kind: u32) -> Result<Self, String> {
+        Ok(match kind {
+            0 => Self::Nothing,
+            1 => Self::Word,
+            2 | 4 => Self::Relative,
+            10 => Self::Unsigned,
+            11 => Self::Signed,
+            24 => Self::RelativeWord,
+            9 | 41 | 42 => Self::ThroughTable,
+            // TLS in its four models, and descriptors.
+            16..=23 | 34..=36 => {
+                return Err("has a thread-local variable, and there are no threads: use HK_PERCPU".into());
+            }
+            _ => {
+                return Err(format!(
+                    "has a relocation of type {kind}, which is not supported: compile with -fno-pic -mcmodel=small"
+                ));
+            }
+        })
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Word | Self::RelativeWord => 8,
+            Self::Unsigned | Self::Signed | Self::Relative | Self::ThroughTable => 4,
+        }
+    }
+
+    /// What is written at `place`, or `None`: it does not fit.
+    fn value(self, place: u64, value: u64, word: impl FnOnce() -> u64, addend: i64) -> Option<u64> {
+        let sum = value.wrapping_add_signed(addend);
+        let near = |distance: u64| {
+            i32::try_from(distance.cast_signed()).ok().map(|it| u64::from(it.cast_unsigned()))
+        };
+        match self {
+            Self::Nothing => Some(0),
+            Self::Word => Some(sum),
+            Self::RelativeWord => Some(sum.wrapping_sub(place)),
+            Self::Unsigned => u32::try_from(sum).ok().map(u64::from),
+            Self::Signed => near(sum),
+            Self::Relative => near(sum.wrapping_sub(place)),
+            Self::ThroughTable => near(word().wrapping_add_signed(addend).wrapping_sub(place)),
+        }
+    }
+}
+
+/// Writes the addresses into all sections that have a place, and into what debuggers read.
+fn relocate(members: &mut [Member], resolved: &Resolved, layout: &Layout) -> Result<(), String> {
+    for (number, section, address) in layout.sections() {
+        let member = &members[number];
+        let mut edits = Vec::new();
+        for relocation in &member.sections[section].relocations {
+            let kind = Kind::of(relocation.kind)?;
+            let Some(target) = resolved.target(number, relocation.symbol) else { continue };
+            let place = address.wrapping_add(relocation.at);
+            let value = kind
+                .value(place, layout.value(target), || layout.word(target), relocation.addend)
+                .ok_or_else(|| {
+                    format!(
+                        "refers at {} to what is too far for its instruction: compile with -mcmodel=small",
+                        member.describe(section, relocation.at)
+                    )
+                })?;
+            edits.push((*relocation, kind.bytes(), value));
+        }
+        members[number].write(section, &edits)?;
+    }
+    for (number, member) in members.iter_mut().enumerate() {
+        let debug: Vec<usize> =
+            (0..member.sections.len()).filter(|&section| member.sections[section].is_debug()).collect();
+        for section in debug {
+            let edits = member.debug_edits(section, |section| layout.section(number, section));
+            member.write(section, &edits)?;
+        }
+    }
+    Ok(())
+}
+
+impl Member {
+    /// The addresses in a section that debuggers read. What was left out of the guest is at 0, as linkers have it.
+    fn debug_edits(
+        &self,
+        section: usize,
+        address_of: impl Fn(usize) -> Option<u64>,
+    ) -> Vec<(Relocation, usize, u64)> {
+        let edit = |relocation: &Relocation| {
+            let kind = Kind::of(relocation.kind).ok().filter(|kind| *kind != Kind::ThroughTable)?;
+            let symbol = self.symbols.get(relocation.symbol)?;
+            let value = match symbol.place {
+                super::member::Place::Section(target)
+                    if self.sections[target].has(object::elf::SHF_ALLOC) =>
+                {
+                    match address_of(target) {
+                        Some(address) => address.wrapping_add(symbol.value),
+                        None => return Some((*relocation, kind.bytes(), 0)),
+                    }
+                }
+                // Sections of debug information refer to each other by offsets.
+                super::member::Place::Section(_) | super::member::Place::Number => symbol.value,
+                _ => return None,
+            };
+            Some((*relocation, kind.bytes(), kind.value(0, value, || 0, relocation.addend)?))
+        };
+        self.sections[section].relocations.iter().filter_map(edit).collect()
+    }
+
+    /// Writes values of so many bytes into a section.
+    fn write(&mut self, section: usize, edits: &[(Relocation, usize, u64)]) -> Result<(), String> {
+        let file = self.sections[section].file.clone();
+        let bytes = &mut self.bytes[file];
+        for (relocation, length, value) in edits {
+            let at = usize::try_from(relocation.at).ok();
+            let place = at.and_then(|at| bytes.get_mut(at..at.checked_add(*length)?));
+            let Some(place) = place else {
+                return Err("is broken: a relocation lies outside its section".into());
+            };
+            place.copy_from_slice(&value.to_le_bytes()[..*length]);
+        }
+        Ok(())
+    }
+
+    /// Makes the file say of itself that it is linked: addresses for sections and symbols (ELF-64 object file format).
+    fn settle(&mut self, address_of: impl Fn(usize) -> Option<u64>) {
+        const TYPE: usize = 16;
+        const SECTION_HEADERS: usize = 40;
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+        };
+        let mut put = |at: usize, value: &[u8]| {
+            if let Some(place) = self.bytes.get_mut(at..at + value.len()) {
+                place.copy_from_slice(value);
+            }
+        };
+        put(TYPE, &object::elf::ET_EXEC.0.to_le_bytes());
+        let headers = word(&self.bytes, SECTION_HEADERS) as usize;
+        let mut put = |at: usize, value: u64| {
+            if let Some(place) = self.bytes.get_mut(at..at + 8) {
+                place.copy_from_slice(&value.to_le_bytes());
+            }
+        };
+        for index in 0..self.sections.len() {
+            if let Some(address) = address_of(index) {
+                put(headers + index * 64 + 16, address);
+            }
+        }
+        let Some(table) = &self.symbol_table else { return };
+        for (index, symbol) in self.symbols.iter().enumerate() {
+            if let super::member::Place::Section(section) = symbol.place
+                && let Some(address) = address_of(section)
+                && !symbol.is_section
+            {
+                put(table.start + index * SYMBOL_BYTES + 8, address.wrapping_add(symbol.value));
+            }
+        }
+    }
+}
+
+/// What is loaded.
+fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
+    use object::elf::{PF_R, PF_W, PF_X, ProgramFlags};
+    let filled = |range: &Range<u64>| {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        for (member, section, address) in layout.sections().filter(|(_, _, address)| range.contains(address))
+        {
+            let data = members[member].data(section);
+            let at = (address - range.start) as usize;
+            bytes[at..at + data.len()].copy_from_slice(data);
+        }
+        for (address, value) in layout.table().filter(|(address, _)| range.contains(address)) {
+            let at = (address - range.start) as usize;
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    };
+    let rights = |flags: &[ProgramFlags]| ProgramFlags(flags.iter().fold(0, |all, flag| all | flag.0));
+    [
+        (&layout.code, layout.code.end, rights(&[PF_R, PF_X])),
+        (&layout.constants, layout.constants.end, rights(&[PF_R])),
+        (&layout.data, layout.data.end, rights(&[PF_R, PF_W])),
+        // Zeros, and the memory per vCPU behind them.
+        (&(layout.zeros.start..layout.zeros.start), layout.end, rights(&[PF_R, PF_W])),
+    ]
+    .into_iter()
+    .filter(|(range, end, _)| *end > range.start)
+    .map(|(range, end, rights)| Part {
+        address: range.start,
+        bytes: filled(range),
+        memory_bytes: end - range.start,
+        rights,
+    })
+    .collect()
+}

@@ -1,0 +1,268 @@
+//! One relocatable file: its sections, symbols and relocations, with every index and length checked.
+
+use std::ops::Range;
+
+use object::read::RelocationTarget;
+use object::{
+    Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _, RelocationFlags,
+    SectionFlags, SymbolKind, SymbolSection, elf,
+};
+
+use crate::host::text::printable;
+
+/// Bytes of an entry of a symbol table; its value lies behind the first eight (ELF-64 object file format).
+pub(super) const SYMBOL_BYTES: usize = 24;
+
+/// A relocatable file.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// The file. The linker puts addresses into it, so that it can be asked for its symbols and lines.
+    pub(super) bytes: Vec<u8>,
+    /// By their index.
+    pub(super) sections: Vec<Section>,
+    /// By their index.
+    pub(super) symbols: Vec<Symbol>,
+    /// Where in the file the symbol table lies.
+    pub(super) symbol_table: Option<Range<usize>>,
+}
+
+/// A section.
+#[derive(Debug, Default)]
+pub(super) struct Section {
+    pub(super) name: String,
+    flags: u64,
+    /// Its bytes in the file; empty for one that is all zeros.
+    pub(super) file: Range<usize>,
+    pub(super) size: u64,
+    pub(super) align: u64,
+    pub(super) relocations: Vec<Relocation>,
+}
+
+/// A place in a section that depends on where something else lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relocation {
+    pub(super) at: u64,
+    pub(super) kind: u32,
+    pub(super) symbol: usize,
+    pub(super) addend: i64,
+}
+
+/// A symbol.
+#[derive(Debug)]
+pub(super) struct Symbol {
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// Offset in its section, or the number that it stands for; for a common one its alignment.
+    pub(super) value: u64,
+    pub(super) size: u64,
+    pub(super) is_global: bool,
+    pub(super) is_weak: bool,
+    pub(super) is_section: bool,
+    pub(super) is_function: bool,
+}
+
+/// Where a symbol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Elsewhere,
+    Number,
+    /// In zeros that whoever links makes.
+    Common,
+    Section(usize),
+    Nowhere,
+}
+
+impl Section {
+    pub(super) fn has(&self, flag: elf::SectionFlags) -> bool {
+        self.flags & flag.0 != 0
+    }
+
+    pub(super) fn is_executable(&self) -> bool {
+        self.has(elf::SHF_ALLOC) && self.has(elf::SHF_EXECINSTR)
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.file.is_empty()
+    }
+
+    /// What a debugger reads: not loaded, but with addresses in it.
+    pub(super) fn is_debug(&self) -> bool {
+        !self.has(elf::SHF_ALLOC) && !self.has(elf::SHF_COMPRESSED) && self.name.starts_with(".debug_")
+    }
+}
+
+impl Member {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong, as the end of a sentence that begins with the object's name.
+    pub(super) fn read(bytes: Vec<u8>) -> Result<Self, String> {
+        const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
+        if BITCODE.iter().any(|magic| bytes.starts_with(magic)) {
+            return Err("is LLVM bitcode, which is no machine code yet: compile without -flto".into());
+        }
+        let Ok(file) = object::File::parse(&*bytes) else {
+            return Err(
+                "is no object file: give what `cc -c` makes of a lock, or a static archive of that".into()
+            );
+        };
+        check_kind(&file)?;
+        let (sections, symbol_table) = sections(&file)?;
+        if sections.iter().any(|section| section.name.starts_with(".gnu.lto_"))
+            && !sections.iter().any(|section| section.is_executable() && section.size > 0)
+        {
+            return Err(
+                "is GCC's intermediate code, which is no machine code yet: compile without -flto".into()
+            );
+        }
+        let mut symbols =
+            symbols(&file, sections.len()).ok_or_else(|| broken("a symbol is in no section"))?;
+        // The parser has no address for these: it is an alignment.
+        let table = symbol_table.clone().map_or(&[][..], |table| &bytes[table]);
+        for (symbol, entry) in symbols.iter_mut().zip(table.chunks_exact(SYMBOL_BYTES)) {
+            if symbol.place == Place::Common {
+                symbol.value = u64::from_le_bytes(entry[8..16].try_into().expect("eight bytes"));
+            }
+        }
+        let member = Self { symbols, sections, symbol_table, bytes };
+        member.check_relocations().map_err(|what| broken(&what))?;
+        Ok(member)
+    }
+
+    /// Every relocation is of a symbol that there is.
+    fn check_relocations(&self) -> Result<(), String> {
+        let all = self.sections.iter().flat_map(|section| &section.relocations);
+        match all.clone().find(|relocation| relocation.symbol >= self.symbols.len()) {
+            Some(relocation) => {
+                Err(format!("a relocation is of symbol {}, which there is not", relocation.symbol))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of a section; none of one that is all zeros.
+    pub(super) fn data(&self, section: usize) -> &[u8] {
+        &self.bytes[self.sections[section].file.clone()]
+    }
+
+    /// `hk_unlock+0x31`, for a place in a section.
+    pub(super) fn describe(&self, section: usize, offset: u64) -> String {
+        let of = |symbol: &&Symbol| {
+            symbol.place == Place::Section(section)
+                && symbol.value <= offset
+                && !symbol.name.is_empty()
+                && !symbol.is_section
+        };
+        match self.symbols.iter().filter(of).max_by_key(|symbol| (symbol.value, symbol.is_function)) {
+            Some(symbol) => {
+                let name = format!("{:#}", rustc_demangle::demangle(&symbol.name));
+                format!("{}+{:#x}", printable(&name), offset - symbol.value)
+            }
+            None => format!("{}+{offset:#x}", self.sections[section].name),
+        }
+    }
+}
+
+fn check_kind(file: &object::File<'_>) -> Result<(), String> {
+    let architecture = file.architecture();
+    if architecture != Architecture::X86_64 {
+        return Err(format!("is compiled for {architecture:?}, and the guest is x86-64"));
+    }
+    match file.kind() {
+        ObjectKind::Relocatable => Ok(()),
+        ObjectKind::Executable | ObjectKind::Dynamic => {
+            Err("is linked already: give what the compiler makes with -c".into())
+        }
+        _ => Err("is no relocatable object: give what the compiler makes with -c".into()),
+    }
+}
+
+fn broken(what: &str) -> String {
+    format!("is broken: {what}")
+}
+
+/// By their index; and where in the file the symbol table lies.
+fn sections(file: &object::File<'_>) -> Result<(Vec<Section>, Option<Range<usize>>), String> {
+    let mut sections: Vec<Section> = Vec::new();
+    let mut symbol_table = None;
+    for section in file.sections() {
+        let name = printable(section.name().map_err(|_| broken("a section has no name"))?);
+        let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else {
+            return Err(broken("it is no ELF file"));
+        };
+        let file_range = if sh_type == elf::SHT_NOBITS {
+            0..0
+        } else {
+            let data = section.data().map_err(|_| broken("a section is cut short"))?;
+            // Of no bytes the place may be anything.
+            let start = section.file_range().filter(|_| !data.is_empty());
+            let start = start.map_or(0, |(start, _)| start as usize);
+            start..start + data.len()
+        };
+        if sh_type == elf::SHT_SYMTAB {
+            symbol_table = Some(file_range.clone());
+        }
+        let index = section.index().0;
+        sections.resize_with(sections.len().max(index + 1), Section::default);
+        sections[index] = Section {
+            name,
+            flags: sh_flags.0,
+            file: file_range,
+            size: section.size(),
+            align: section.align().max(1),
+            relocations: relocations(&section),
+        };
+    }
+    Ok((sections, symbol_table))
+}
+
+fn relocations<'a>(section: &impl object::ObjectSection<'a>) -> Vec<Relocation> {
+    let relocation = |(at, relocation): (u64, object::Relocation)| {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else { return None };
+        let symbol = match relocation.target() {
+            RelocationTarget::Symbol(symbol) => symbol.0,
+            // Symbol 0, which stands for nothing.
+            _ => 0,
+        };
+        Some(Relocation { at, kind: r_type.0, symbol, addend: relocation.addend() })
+    };
+    section.relocations().filter_map(relocation).collect()
+}
+
+/// By their index; `None`: one is in a section that there is not.
+fn symbols(file: &object::File<'_>, sections: usize) -> Option<Vec<Symbol>> {
+    let nobody = || Symbol {
+        name: String::new(),
+        place: Place::Nowhere,
+        value: 0,
+        size: 0,
+        is_global: false,
+        is_weak: false,
+        is_section: false,
+        is_function: false,
+    };
+    let mut symbols = vec![nobody()];
+    for symbol in file.symbols() {
+        let place = match symbol.section() {
+            SymbolSection::Undefined => Place::Elsewhere,
+            SymbolSection::Absolute => Place::Number,
+            SymbolSection::Common => Place::Common,
+            SymbolSection::Section(index) if index.0 < sections => Place::Section(index.0),
+            SymbolSection::Section(_) => return None,
+            _ => Place::Nowhere,
+        };
+        let index = symbol.index().0;
+        symbols.resize_with(symbols.len().max(index + 1), nobody);
+        symbols[index] = Symbol {
+            name: symbol.name().map(printable).unwrap_or_default(),
+            place,
+            value: symbol.address(),
+            size: symbol.size(),
+            is_global: symbol.is_global(),
+            is_weak: symbol.is_weak(),
+            is_section: symbol.kind() == SymbolKind::Section,
+            is_function: symbol.kind() == SymbolKind::Text,
+        };
+    }
+    Some(symbols)
+}

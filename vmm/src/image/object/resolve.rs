@@ -1,0 +1,201 @@
+//! What an object's names stand for, and which of its sections are needed at all: those that its exports lead to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use object::elf;
+
+use crate::host::nearest::nearest;
+use crate::image::object::contract::{CPU_AREA, EVENT_PREFIX, MOST_EVENT_BYTES};
+use crate::image::object::member::{Member, Place};
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// A place in a section of a member.
+    Place { member: usize, section: usize, offset: u64 },
+    /// Zeros that several members may share.
+    Common(String),
+    /// The memory per vCPU.
+    CpuArea,
+    /// A number: the address of a function of the image, or what else it has for objects.
+    Number(u64),
+}
+
+/// What an image has for the objects that are linked behind it.
+pub(crate) struct Offer<'a> {
+    /// Names and values.
+    pub(crate) imports: &'a BTreeMap<String, u64>,
+    /// The events that can be counted, by their slots. Those of objects are added.
+    pub(crate) events: &'a mut Vec<String>,
+    /// So many slots there are.
+    pub(crate) slots: usize,
+}
+
+/// What was found out.
+#[derive(Default)]
+pub(super) struct Resolved {
+    /// Sections that are needed: member and index.
+    pub(super) reached: BTreeSet<(usize, usize)>,
+    /// Zeros by their name: size and alignment.
+    pub(super) common: BTreeMap<String, (u64, u64)>,
+    targets: HashMap<(usize, usize), Target>,
+}
+
+impl Resolved {
+    /// What symbol number `symbol` of a member stands for, which a section that is needed refers to.
+    pub(super) fn target(&self, member: usize, symbol: usize) -> Option<&Target> {
+        self.targets.get(&(member, symbol))
+    }
+}
+
+/// Which symbol is meant by a name that is visible to all members: the first that is not weak, as in a search of an archive.
+pub(super) fn definitions(members: &[Member]) -> HashMap<&str, (usize, usize)> {
+    let mut definitions: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (number, member) in members.iter().enumerate() {
+        for (index, symbol) in member.symbols.iter().enumerate() {
+            let is_defined = matches!(symbol.place, Place::Section(_) | Place::Number | Place::Common);
+            if !is_defined || !symbol.is_global || symbol.name.is_empty() {
+                continue;
+            }
+            let known = definitions.entry(&symbol.name).or_insert((number, index));
+            let rank = |(member, symbol): (usize, usize)| {
+                let symbol: &super::member::Symbol = &members[member].symbols[symbol];
+                (symbol.is_weak, symbol.place == Place::Common)
+            };
+            if rank((number, index)) < rank(*known) {
+                *known = (number, index);
+            }
+        }
+    }
+    definitions
+}
+
+/// Follows the references from `roots` on.
+///
+/// # Errors
+/// The first name that nobody knows, as the end of a sentence that begins with the object's name.
+pub(super) fn resolve(
+    members: &[Member],
+    definitions: &HashMap<&str, (usize, usize)>,
+    roots: impl Iterator<Item = (usize, usize)>,
+    offer: &mut Offer<'_>,
+) -> Result<Resolved, String> {
+    let mut resolved = Resolved::default();
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for (member, symbol) in roots {
+        if let Place::Section(section) = members[member].symbols[symbol].place {
+            open.push((member, section));
+        }
+    }
+    while let Some((member, section)) = open.pop() {
+        if !resolved.reached.insert((member, section)) {
+            continue;
+        }
+        check_section(&members[member], section)?;
+        for relocation in &members[member].sections[section].relocations {
+            let key = (member, relocation.symbol);
+            if resolved.targets.contains_key(&key) {
+                continue;
+            }
+            let from = || members[member].describe(section, relocation.at);
+            let target = target(members, definitions, key, offer, &mut resolved.common)
+                .map_err(|reason| format!("{reason} (at {})", from()))?;
+            if let Target::Place { member, section, .. } = target {
+                open.push((member, section));
+            }
+            resolved.targets.insert(key, target);
+        }
+    }
+    Ok(resolved)
+}
+
+/// A section that is to be loaded is one that can be.
+fn check_section(member: &Member, section: usize) -> Result<(), String> {
+    let section = &member.sections[section];
+    let wrong = |what: &str| Err(format!("has a section {} {what}", section.name));
+    if section.has(elf::SHF_TLS) {
+        return wrong("of thread-local variables, and there are no threads: use HK_PERCPU");
+    }
+    if !section.has(elf::SHF_ALLOC) {
+        return wrong("that it refers to and that is not to be loaded");
+    }
+    if !section.align.is_power_of_two() || section.align > 4096 {
+        return wrong(&format!("aligned to {}: 4096 is the most", section.align));
+    }
+    Ok(())
+}
+
+/// What a symbol that is referred to stands for.
+fn target(
+    members: &[Member],
+    definitions: &HashMap<&str, (usize, usize)>,
+    (number, index): (usize, usize),
+    offer: &mut Offer<'_>,
+    common: &mut BTreeMap<String, (u64, u64)>,
+) -> Result<Target, String> {
+    let symbol = &members[number].symbols[index];
+    // A name that all members see is what all of them see.
+    let (number, index) = match definitions.get(&*symbol.name) {
+        Some(&definition) if symbol.is_global => definition,
+        _ => (number, index),
+    };
+    let found = &members[number].symbols[index];
+    match found.place {
+        Place::Section(section) => {
+            if found.value > members[number].sections[section].size {
+                return Err(format!("is broken: {} lies outside its section", found.name));
+            }
+            Ok(Target::Place { member: number, section, offset: found.value })
+        }
+        Place::Number => Ok(Target::Number(found.value)),
+        Place::Common => {
+            let (size, align) = (found.size, found.value);
+            if !align.is_power_of_two() || align > 4096 {
+                return Err(format!("has {} aligned to {align}: 4096 is the most", found.name));
+            }
+            let zeros = common.entry(found.name.clone()).or_insert((0, 1));
+            *zeros = (zeros.0.max(size), zeros.1.max(align));
+            Ok(Target::Common(found.name.clone()))
+        }
+        // Symbol 0 stands for nothing: the addend is all.
+        Place::Nowhere => Ok(Target::Number(0)),
+        Place::Elsewhere => import(&symbol.name, symbol.is_weak, offer),
+    }
+}
+
+fn import(name: &str, is_weak: bool, offer: &mut Offer<'_>) -> Result<Target, String> {
+    if name == CPU_AREA {
+        return Ok(Target::CpuArea);
+    }
+    if let Some(event) = name.strip_prefix(EVENT_PREFIX) {
+        return slot(event, offer).map(Target::Number);
+    }
+    match offer.imports.get(name) {
+        Some(&value) => Ok(Target::Number(value)),
+        None if is_weak => Ok(Target::Number(0)),
+        None if name == "_GLOBAL_OFFSET_TABLE_" => {
+            Err("refers to a global offset table by its name: compile with -fno-pic".into())
+        }
+        None => Err(match nearest(name, offer.imports.keys().map(String::as_str)) {
+            Some(known) => format!("refers to {name}, which nobody defines: did you mean {known}?"),
+            None => {
+                format!("refers to {name}, which nobody defines: include/haltkick.h has all that there is")
+            }
+        }),
+    }
+}
+
+/// The slot in which an event is counted: its own, or a new one.
+fn slot(event: &str, offer: &mut Offer<'_>) -> Result<u64, String> {
+    if let Some(slot) = offer.events.iter().position(|known| known == event) {
+        return Ok(slot as u64);
+    }
+    if event.is_empty() || event.len() > MOST_EVENT_BYTES {
+        return Err(format!("counts an event `{event}`: a name has {MOST_EVENT_BYTES} letters at most"));
+    }
+    if offer.events.len() >= offer.slots {
+        return Err(format!("counts an event `{event}`, and all {} slots are taken", offer.slots));
+    }
+    offer.events.push(event.to_owned());
+    Ok(offer.events.len() as u64 - 1)
+}

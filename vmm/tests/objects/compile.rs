@@ -1,0 +1,109 @@
+//! Objects to link, made by this machine's compilers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use haltkick_vmm::{Image, RunError};
+
+/// What docs/lock-objects.md tells people to write.
+pub(crate) const FLAGS: [&str; 5] =
+    ["-O2", "-ffreestanding", "-mgeneral-regs-only", "-mno-red-zone", "-fno-pic"];
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("vmm/ lies in the workspace").to_owned()
+}
+
+/// The examples, in C, assembly and Rust.
+pub(crate) fn examples() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(root().join("examples/locks")).expect("there are examples");
+    let mut files: Vec<_> = folder.map(|entry| entry.expect("it can be listed").path()).collect();
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|it| it == "c" || it == "S" || it == "rs");
+    files.retain(is_source);
+    files.sort();
+    files
+}
+
+/// Why nothing can be compiled here.
+pub(crate) fn lacking() -> Option<String> {
+    match Command::new("gcc").arg("--version").output() {
+        Ok(output) if output.status.success() => None,
+        _ => Some("there is no gcc: get it with `apt install gcc` or your distribution's like".into()),
+    }
+}
+
+/// A file for a test.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The object `name.o` that gcc makes of a file.
+pub(crate) fn file(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let object = scratch(&format!("{name}.o"));
+    let output = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-c"])
+        .args(flags)
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .expect("gcc can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    object
+}
+
+/// The object of an example.
+pub(crate) fn example(path: &Path) -> PathBuf {
+    let name = path.file_stem().expect("it has a name").to_string_lossy();
+    if path.extension().is_some_and(|extension| extension == "rs") {
+        archive(path, &name)
+    } else {
+        file(path, &name, &FLAGS)
+    }
+}
+
+/// The static archive that rustc makes of a file, as include/haltkick.rs says.
+fn archive(source: &Path, name: &str) -> PathBuf {
+    let archive = scratch(&format!("lib{name}.a"));
+    let output = Command::new("rustc")
+        .args(["--edition", "2024", "-O", "-g", "-D", "warnings", "--target", "x86_64-unknown-none"])
+        .args(["--crate-type", "staticlib", "-C", "panic=abort", "-C", "relocation-model=static"])
+        .arg(source)
+        .arg("-o")
+        .arg(&archive)
+        .output()
+        .expect("rustc can be run: it has made this");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    archive
+}
+
+/// The object `name.o` of a text.
+pub(crate) fn text(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let path = scratch(&format!("{name}.c"));
+    std::fs::write(&path, source).expect("the test's directory can be written");
+    file(&path, name, flags)
+}
+
+/// A lock that excludes, in front of which a test puts what it is about.
+pub(crate) const TAS: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u8 held; };
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock)
+{
+    while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))
+        hk_pause();
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->held, 0, __ATOMIC_RELEASE); }
+"#;
+
+/// The image with one object behind it.
+pub(crate) fn link(object: &Path) -> Result<Image, RunError> {
+    Image::embedded().with_objects(&[object])
+}
+
+/// The name of an object's lock.
+pub(crate) fn lock_of(object: &Path) -> String {
+    format!("file:{}", object.display())
+}

@@ -1,0 +1,176 @@
+//! What linking makes of an object: a lock among the image's own, with names and lines, called at the same sites.
+
+use std::process::Command;
+
+use haltkick_vmm::{Form, Image, Operation};
+use libtest_mimic::Trial;
+
+use crate::Check;
+use crate::compile::{self, FLAGS, TAS, example, examples, link, lock_of, root, scratch, text};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("every_example_is_linked_and_has_its_forms", forms),
+        Trial::test("sites_are_rewritten_for_an_object_as_for_a_lock_of_ours", sites),
+        Trial::test("addresses_have_the_objects_names_and_lines", names),
+        Trial::test("events_of_an_object_are_counted_by_their_names", events),
+        Trial::test("several_objects_lie_behind_each_other", several),
+        Trial::test("position_independent_code_statics_and_constants_are_linked", models),
+        Trial::test("of_an_archive_what_is_needed_is_linked", archive),
+    ]
+}
+
+fn forms() -> Check {
+    let examples = examples();
+    assert!(examples.len() >= 4, "{examples:?}");
+    for path in &examples {
+        let object = example(path);
+        let image = link(&object)?;
+        let lock = image.locks.last().expect("it has locks");
+        assert_eq!(lock.name, lock_of(&object));
+        let (has_native, has_paravirt) = (lock.has_native(), lock.has_paravirt());
+        assert!(has_native || has_paravirt, "{}", lock.name);
+        if path.ends_with("futex.c") {
+            assert!(has_paravirt && !has_native);
+        }
+        assert_eq!(image.locks.len(), Image::embedded().locks.len() + 1);
+    }
+    Ok(())
+}
+
+fn sites() -> Check {
+    let image = link(&text("tas_sites", TAS, &FLAGS))?;
+    let lock = image.locks.len() - 1;
+    let edits = image.edits(lock, false)?;
+    let ours = image.locks.iter().position(|lock| lock.name == "tas").expect("there is tas");
+    assert_eq!(edits.len(), image.edits(ours, false)?.len());
+    for edit in &edits {
+        match edit.operation {
+            Operation::Unlock => {
+                // mov byte ptr [rdi], 0
+                assert!(
+                    matches!(edit.form, Form::Inline(_)) && edit.after[..3] == [0xc6, 0x07, 0],
+                    "{edit:?}"
+                );
+            }
+            Operation::Lock => {
+                let Form::Call(target) = edit.form else { panic!("{edit:?}") };
+                assert!(image.symbols().describe(target).starts_with("tas_sites.o: hk_lock+0x0"), "{edit:?}");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn names() -> Check {
+    let object = example(&root().join("examples/locks/mcs.c"));
+    let image = link(&object)?;
+    let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
+    let unlock = calls.unlock.expect("it has an unlock");
+    assert!(
+        image.symbols().describe(unlock + 3).starts_with("mcs.o: hk_unlock+0x3 "),
+        "{}",
+        image.symbols().describe(unlock)
+    );
+    let frames = image.lines().expect("there are lines").frames(unlock);
+    let frame = frames.first().expect("the object was compiled with -g");
+    assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("examples/locks/mcs.c")), "{frame:?}");
+    let source = std::fs::read_to_string(root().join("examples/locks/mcs.c"))?;
+    let line = frame.line.expect("and there the line") as usize;
+    let begins = source.lines().position(|line| line.starts_with("void hk_unlock")).expect("it is there") + 1;
+    let ends = begins + source.lines().skip(begins).position(|line| line == "}").expect("it ends") + 1;
+    assert!((begins..=ends).contains(&line), "line {line} is not in {begins}..={ends}");
+    Ok(())
+}
+
+fn events() -> Check {
+    let more = "int hk_try_lock(struct lock *lock) { hk_count(my_own_event); hk_count(lock_slowpath); return lock->held; }";
+    let image = link(&text("events", &format!("{TAS}{more}"), &FLAGS))?;
+    let own = Image::embedded().events;
+    assert_eq!(image.events.len(), own.len() + 1);
+    assert_eq!(image.events.last().map(String::as_str), Some("my_own_event"));
+    assert_eq!(image.events[..own.len()], own[..]);
+    Ok(())
+}
+
+fn several() -> Check {
+    let objects: Vec<_> = examples().iter().map(|path| example(path)).collect();
+    let image = Image::embedded().with_objects(&objects)?;
+    let own = Image::embedded().locks.len();
+    let mut places = Vec::new();
+    for (number, object) in objects.iter().enumerate() {
+        assert_eq!(image.locks[own + number].name, lock_of(object));
+        let calls = [false, true].map(|pv| image.calls(own + number, pv).and_then(|calls| calls.lock));
+        places.extend(calls.into_iter().flatten());
+    }
+    assert!(places.is_sorted(), "{places:x?}");
+    let many = vec![&objects[0]; 17];
+    let refused = Image::embedded().with_objects(&many).expect_err("there is room for 16").to_string();
+    assert!(refused.contains("room for 16 lock objects"), "{refused}");
+    Ok(())
+}
+
+/// The same code with other ways to refer to things: what it reads must be what stands there.
+fn models() -> Check {
+    let more = r#"
+static const char *const names[] = { "one", "two" };
+static int counts[3] = { 7, 8, 9 };
+static int zeros[64];
+int common;
+const char *hk_name(int which);
+const char *hk_name(int which) { return names[which]; }
+int hk_try_lock(struct lock *lock)
+{
+    zeros[lock->held]++;
+    common += counts[lock->held];
+    return hk_name(lock->held)[0] == 'o';
+}
+"#;
+    for (name, flags) in [
+        ("fixed", &["-fno-pic"][..]),
+        ("pic", &["-fpic"]),
+        ("pie", &["-fpie", "-fno-plt"]),
+        ("common", &["-fno-pic", "-fcommon"]),
+        ("sections", &["-fno-pic", "-ffunction-sections", "-fdata-sections"]),
+        ("large", &["-fno-pic", "-mcmodel=large"]),
+    ] {
+        let object = text(&format!("model_{name}"), &format!("{TAS}{more}"), &[&FLAGS[..4], flags].concat());
+        let image = link(&object).map_err(|error| format!("{name}: {error}"))?;
+        let value = |symbol: &str| {
+            let wanted = format!("model_{name}.o: {symbol}");
+            image.symbols().iter().find(|symbol| symbol.name == wanted).map(|symbol| symbol.address)
+        };
+        let read = |address: u64| {
+            let bytes = image.bytes_at(address, 8).expect("it is loaded");
+            u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+        };
+        let names = value("names").ok_or("the object has names")?;
+        assert_eq!(image.bytes_at(read(names), 4), Some(&b"one\0"[..]), "{name}");
+        assert_eq!(image.bytes_at(read(names + 8), 4), Some(&b"two\0"[..]), "{name}");
+        let counts = value("counts").ok_or("the object has counts")?;
+        assert_eq!(read(counts), 8 << 32 | 7, "{name}");
+    }
+    Ok(())
+}
+
+fn archive() -> Check {
+    let lock = text(
+        "archived",
+        &format!(
+            "{TAS}int helper(int);\nint hk_try_lock(struct lock *lock) {{ return helper(lock->held); }}"
+        ),
+        &FLAGS,
+    );
+    let helper = text("helper", "int helper(int);\nint helper(int x) { return x + 1; }", &FLAGS);
+    let unused = text("unneeded", "void missing(void);\nvoid f(void);\nvoid f(void) { missing(); }", &FLAGS);
+    let archive = scratch("locks.a");
+    _ = std::fs::remove_file(&archive);
+    let made = Command::new("ar").arg("rc").arg(&archive).args([&unused, &lock, &helper]).status()?;
+    assert!(made.success());
+    let image = link(&archive)?;
+    let named = |name: &str| image.symbols().iter().any(|symbol| symbol.name == name);
+    assert!(named("locks.a: helper") && named("locks.a: hk_lock") && !named("locks.a: f"));
+    compile::link(&lock).expect_err("alone it lacks its helper");
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Lock objects: what is linked runs on every engine that is here, and what cannot be linked is refused in one line.
+
+#[path = "../base/mod.rs"]
+mod base;
+mod compile;
+mod linked;
+mod refused;
+mod runs;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+type Check = Result<(), libtest_mimic::Failed>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Guests take all pCPUs, and the image's addresses are there once in a process.
+    arguments.test_threads.get_or_insert(1);
+    let lacking = compile::lacking();
+    if let Some(reason) = &lacking {
+        eprintln!("lock objects are skipped, not tested: {reason}");
+    }
+    let trials = [linked::trials(), refused::trials(), runs::trials()];
+    let trials = trials.into_iter().flatten().map(|trial: Trial| match lacking.is_some() {
+        true => trial.with_ignored_flag(true),
+        false => trial,
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}

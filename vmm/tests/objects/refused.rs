@@ -1,0 +1,240 @@
+//! What cannot be linked is refused before anything is created, in one line that says what to do.
+
+use std::path::Path;
+use std::process::Command;
+
+use haltkick_vmm::RunError;
+use libtest_mimic::Trial;
+
+use crate::Check;
+use crate::compile::{self, FLAGS, TAS, link, scratch, text};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("an_undefined_symbol_is_named_with_the_nearest_that_exists", undefined),
+        Trial::test("a_vector_instruction_is_named_with_its_place", vector),
+        Trial::test("privileged_instructions_and_system_calls_are_named_with_their_place", privileged),
+        Trial::test("memory_below_the_stack_pointer_is_refused", red_zone),
+        Trial::test("a_missing_export_is_named_with_what_resembles_it", exports),
+        Trial::test("another_architecture_is_refused", architecture),
+        Trial::test("intermediate_code_of_a_compiler_is_refused", intermediate),
+        Trial::test("relocations_that_are_not_supported_and_thread_locals_are_refused", relocations),
+        Trial::test("what_is_too_large_is_refused", sizes),
+        Trial::test("another_version_of_the_header_is_refused", version),
+        Trial::test("what_is_no_object_is_refused", files),
+        Trial::test("a_broken_object_is_refused_or_linked_and_never_worse", broken),
+    ]
+}
+
+/// The refusal of a file.
+fn refusal(object: &Path) -> String {
+    match link(object) {
+        Err(error @ RunError::LockObject { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains(&*object.to_string_lossy()), "{text}: names the file");
+            assert!(!text.contains('\n'), "{text}: is one line");
+            text
+        }
+        Err(other) => panic!("{}: {other}", object.display()),
+        Ok(_) => panic!("{}: it was linked", object.display()),
+    }
+}
+
+/// The refusal of what gcc makes of a lock with something more says all of `expected`.
+fn says(name: &str, more: &str, flags: &[&str], expected: &[&str]) {
+    let refusal = refusal(&text(name, &format!("{TAS}{more}"), flags));
+    for part in expected {
+        assert!(refusal.contains(part), "{refusal}: does not say `{part}`");
+    }
+}
+
+/// A try-lock that does something more, which the call keeps in the object.
+fn doing(what: &str) -> String {
+    format!("int hk_try_lock(struct lock *lock) {{ {what}; return lock->held; }}")
+}
+
+fn undefined() -> Check {
+    let more = format!("void hk_pauze(void);\n{}", doing("hk_pauze()"));
+    says("undefined", &more, &FLAGS, &["refers to hk_pauze", "did you mean hk_pause?", "hk_try_lock+0x"]);
+    let more = format!("int printf(const char *, ...);\n{}", doing("printf(\"locked\\n\")"));
+    says(
+        "printf",
+        &more,
+        &FLAGS,
+        &["refers to p", "which nobody defines: include/haltkick.h has all that there is"],
+    );
+    Ok(())
+}
+
+fn vector() -> Check {
+    let more = doing("__asm__ volatile(\"movaps %xmm1, %xmm2\")");
+    says(
+        "vector",
+        &more,
+        &FLAGS,
+        &["uses a vector or floating-point register at hk_try_lock+0x", "-mgeneral-regs-only"],
+    );
+    let more =
+        "float hk_scale = 2;\nint hk_try_lock(struct lock *lock) { return hk_scale * lock->held > 3.0f; }";
+    says("floating", more, &["-O2", "-ffreestanding", "-fno-pic", "-mno-red-zone"], &["at hk_try_lock+0x"]);
+    says("x87", &doing("__asm__ volatile(\"fld1; fstp %st\")"), &FLAGS, &["vector or floating-point"]);
+    Ok(())
+}
+
+fn privileged() -> Check {
+    for (name, instruction, said) in [
+        ("hlt", "hlt", "privileged"),
+        ("cli", "cli", "privileged"),
+        ("out", "outb %al, %dx", "privileged"),
+        ("wrmsr", "wrmsr", "privileged"),
+        ("syscall", "syscall", "system call"),
+        ("int80", "int $0x80", "system call"),
+        ("vmcall", "vmcall", "system call"),
+        ("segment", "movl %eax, %gs", "segment register"),
+        ("base", "wrgsbase %rax", "segment's base"),
+    ] {
+        let more = doing(&format!("__asm__ volatile(\"{instruction}\")"));
+        says(name, &more, &FLAGS, &[said, "at hk_try_lock+0x"]);
+    }
+    // What no exported function leads to is not loaded, and may be anything.
+    let unused =
+        "__attribute__((section(\".text.unused\"))) void unused(void) { __asm__ volatile(\"hlt\"); }";
+    link(&text("unused", &format!("{TAS}{unused}"), &FLAGS))?;
+    Ok(())
+}
+
+fn red_zone() -> Check {
+    let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
+    says("red_zone", &more, &FLAGS, &["below the stack pointer at hk_try_lock+0x", "-mno-red-zone"]);
+    Ok(())
+}
+
+fn exports() -> Check {
+    let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
+    let refused = refusal(&text("no_unlock", lock_alone, &FLAGS));
+    assert!(refused.contains("does not define hk_unlock to its hk_lock"), "{refused}");
+    let mistyped = TAS.replace("void hk_unlock", "void hk_unlok(struct lock *);\nvoid hk_unlok");
+    let refused = refusal(&text("mistyped", &mistyped, &FLAGS));
+    assert!(refused.contains("hk_unlock to its hk_lock: did you mean your hk_unlok?"), "{refused}");
+    let refused = refusal(&text("nothing", "int nothing(void) { return 0; }\nint nothing(void);", &["-O2"]));
+    assert!(refused.contains("does not define hk_lock: include/haltkick.h says"), "{refused}");
+    let without =
+        TAS.replace("HK_LOCK(struct lock);", "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);");
+    let refused = refusal(&text("no_macro", &without, &FLAGS));
+    assert!(refused.contains("does not define hk_version") && refused.contains("HK_LOCK"), "{refused}");
+    let data = TAS.replace("void hk_lock(struct lock *lock)", "static void other(struct lock *lock)");
+    let data = data.replace("HK_LOCK(struct lock);", "void hk_unlock(struct lock *);")
+        + "void (*hk_lock)(struct lock *) = other;";
+    let refused = refusal(&text("data", &data, &FLAGS));
+    assert!(refused.contains("has hk_lock, which is no function"), "{refused}");
+    Ok(())
+}
+
+fn architecture() -> Check {
+    let object = text("ours", TAS, &FLAGS);
+    // The machine stands at byte 18 of an ELF header (183: AArch64).
+    let mut bytes = std::fs::read(object)?;
+    bytes[18..20].copy_from_slice(&183_u16.to_le_bytes());
+    let other = scratch("aarch64.o");
+    std::fs::write(&other, bytes)?;
+    let refused = refusal(&other);
+    assert!(refused.contains("is compiled for Aarch64, and the guest is x86-64"), "{refused}");
+    Ok(())
+}
+
+fn intermediate() -> Check {
+    let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
+    let refused = refusal(&object);
+    assert!(refused.contains("GCC's intermediate code") && refused.contains("without -flto"), "{refused}");
+    let bitcode = scratch("bitcode.o");
+    std::fs::write(&bitcode, b"BC\xc0\xde\x35\x14\0\0")?;
+    assert!(refusal(&bitcode).contains("is LLVM bitcode"), "{}", refusal(&bitcode));
+    Ok(())
+}
+
+fn relocations() -> Check {
+    let more = format!("static __thread int mine;\n{}", doing("mine++"));
+    says("thread_local", &more, &FLAGS, &["thread-local", "HK_PERCPU"]);
+    let more = doing("__asm__ volatile(\"movw $hk_cpus, %ax\")");
+    says("narrow", &more, &FLAGS, &["relocation of type 12", "-fno-pic"]);
+    let large = [&FLAGS[..], &["-mcmodel=large", "-fpic"]].concat();
+    let more = format!("extern int elsewhere;\nint elsewhere;\n{}", doing("elsewhere++"));
+    says("large", &more, &large, &["at hk_"]);
+    Ok(())
+}
+
+fn sizes() -> Check {
+    let more =
+        format!("static char much[2 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
+    says("much", &more, &FLAGS, &["takes more than 1024 KiB"]);
+    let wide = TAS.replace("hk_u8 held;", "hk_u8 held; char more[300];");
+    let refused = refusal(&text("wide", &wide, &FLAGS));
+    assert!(refused.contains("has locks of 301 bytes") && refused.contains("256 are the most"), "{refused}");
+    let more = format!(
+        "struct node {{ char bytes[5000]; }};\nHK_PERCPU(struct node);\n{}",
+        doing("hk_percpu(0)->bytes[0]++")
+    );
+    says("per_vcpu", &more, &FLAGS, &["wants 5000 bytes per vCPU: 4096 are the most"]);
+    let more = format!("extern char hk_percpu_area[];\n{}", doing("hk_percpu_area[0]++"));
+    says("no_size", &more, &FLAGS, &["does not say how much: write HK_PERCPU"]);
+    Ok(())
+}
+
+fn version() -> Check {
+    let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
+                   const hk_u32 hk_version = 2;";
+    let refused = refusal(&text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS));
+    assert!(
+        refused.contains("written to version 2 of haltkick.h, and this haltkick links version 1"),
+        "{refused}"
+    );
+    Ok(())
+}
+
+fn files() -> Check {
+    let missing = Path::new("/no/such/lock.o");
+    assert!(refusal(missing).contains("cannot be read"));
+    let junk = scratch("junk.o");
+    std::fs::write(&junk, "not an object")?;
+    assert!(refusal(&junk).contains("is no object file: give what `cc -c` makes"));
+    let program = std::env::current_exe()?;
+    assert!(refusal(&program).contains("is linked already"), "{}", refusal(&program));
+    let archive = scratch("empty.a");
+    std::fs::write(&archive, b"!<arch>\n")?;
+    assert!(refusal(&archive).contains("archive without object files"), "{}", refusal(&archive));
+    let thin = scratch("thin.a");
+    _ = std::fs::remove_file(&thin);
+    let object = text("in_thin", TAS, &FLAGS);
+    if Command::new("ar").arg("rcT").arg(&thin).arg(&object).status().is_ok_and(|status| status.success()) {
+        assert!(refusal(&thin).contains("thin archive"), "{}", refusal(&thin));
+    }
+    Ok(())
+}
+
+/// Every word of the header and of what follows, spoiled in turn.
+fn broken() -> Check {
+    let object = compile::example(&compile::root().join("examples/locks/mcs.c"));
+    let whole = std::fs::read(object)?;
+    let spoiled = scratch("spoiled.o");
+    let (mut linked, mut refused) = (0, 0);
+    for at in (0..whole.len() - 8).step_by(whole.len() / 100) {
+        for word in [0, 1, u64::MAX, 0x8000_0000] {
+            let mut bytes = whole.clone();
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            std::fs::write(&spoiled, bytes)?;
+            match link(&spoiled) {
+                Ok(image) => {
+                    _ = image.symbols().describe(0x100_0000);
+                    _ = image.lines().map(|lines| lines.frames(image.locks.len() as u64));
+                    linked += 1;
+                }
+                Err(error) => {
+                    assert!(!error.to_string().chars().any(char::is_control), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(linked > 0 && refused > 0, "{linked} linked, {refused} refused");
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Guests with locks from objects, on every engine that is here.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haltkick_vmm::{
+    Accelerator, Engine, Image, Instruments, Outcome, PvBackend, Readings, Ring, RunConfig, RunError, Sched,
+    find_qemu, machines, probe, run, run_with_readings,
+};
+use libtest_mimic::Trial;
+
+use crate::compile::{FLAGS, TAS, example, examples, link, lock_of, text};
+use crate::{Check, base};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let without_kvm = probe().is_err();
+    let without_qemu = find_qemu().is_err();
+    vec![
+        Trial::test("every_example_excludes_on_kvm_in_either_ring", on_kvm).with_ignored_flag(without_kvm),
+        Trial::test("every_example_excludes_on_threads", on_threads),
+        Trial::test("every_example_excludes_on_a_simulated_machine", on_sim),
+        Trial::test("every_example_excludes_under_qemu", on_qemu).with_ignored_flag(without_qemu),
+        Trial::test("a_lock_that_does_not_exclude_is_found", no_exclusion),
+        Trial::test("a_lock_that_is_never_released_is_blamed_by_its_own_names", never_released),
+        Trial::test("a_fault_in_an_object_is_reported_with_its_function", fault),
+        Trial::test("locks_are_made_by_the_objects_init_and_its_events_are_counted", init),
+        Trial::test("readers_of_an_object_share_its_lock", readers),
+    ]
+}
+
+fn config(engine: Engine) -> RunConfig {
+    // A host that is busy with something else gets nothing done in many a window.
+    RunConfig { window: Duration::from_millis(40), min_sections: 10, ..base::config(engine) }
+}
+
+fn start(config: &RunConfig, image: &Image) -> Result<Outcome, RunError> {
+    run(config, image, &AtomicBool::new(false))
+}
+
+/// Every form of a lock excludes and gets something done.
+fn excludes(config: &RunConfig, object: &Path) -> Check {
+    let image = link(object)?;
+    let entry = image.locks.last().expect("it has locks");
+    for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
+        if !has {
+            continue;
+        }
+        for lock_count in [1, 3] {
+            let config = RunConfig { lock: entry.name.clone(), pv, lock_count, ..config.clone() };
+            let outcome =
+                start(&config, &image).map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
+            assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
+            let done: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+            assert!(done > 0, "{} pv {pv}: nothing was done", entry.name);
+        }
+    }
+    Ok(())
+}
+
+fn on_kvm() -> Check {
+    for path in examples() {
+        let object = example(&path);
+        for ring in [Ring::Ring0, Ring::Ring3] {
+            excludes(&RunConfig { ring, pv_backend: PvBackend::Vmm, ..config(Engine::Kvm) }, &object)?;
+        }
+    }
+    Ok(())
+}
+
+fn on_threads() -> Check {
+    examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), &example(path)))
+}
+
+fn on_sim() -> Check {
+    let preset = machines::presets().iter().find(|preset| preset.name == "ivybridge-ex-4s");
+    let machine = Arc::new(preset.expect("it is built in").machine());
+    let config = RunConfig {
+        work_rate: Some(machine.work_rate()),
+        simulated: Some(machine),
+        cpus: (0..2).collect(),
+        vcpus: 6,
+        slice: Duration::from_micros(200),
+        warmup: Duration::from_micros(50),
+        window: Duration::from_millis(1),
+        ..base::config(Engine::Sim)
+    };
+    examples().iter().try_for_each(|path| excludes(&config, &example(path)))
+}
+
+fn on_qemu() -> Check {
+    let config = RunConfig {
+        sched: Sched::Host,
+        vcpus: 3,
+        window: Duration::from_millis(200),
+        ..base::config(Engine::Qemu(Accelerator::Tcg))
+    };
+    // An emulator takes its time: one with a token, one that sleeps, one from an archive.
+    let some = examples()
+        .into_iter()
+        .filter(|path| ["mcs.c", "futex.c", "ticket.rs"].iter().any(|name| path.ends_with(name)));
+    some.map(|path| example(&path)).try_for_each(|object| excludes(&config, &object))
+}
+
+fn on_something() -> Engine {
+    if probe().is_ok() { Engine::Kvm } else { Engine::Threads }
+}
+
+/// What became of a run, and what was found out about it.
+fn failed(object: &Path, change: impl FnOnce(RunConfig) -> RunConfig) -> (String, String) {
+    let image = link(object).expect("it can be linked");
+    let base = RunConfig { lock: lock_of(object), pv: false, ..config(on_something()) };
+    let mut readings = Readings::default();
+    let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
+    match run_with_readings(&change(base), &image, &stop, &instruments, &mut readings) {
+        Ok(_) => panic!("{} came to its end", object.display()),
+        Err(error) => {
+            let story = readings.explanation.map_or(String::new(), |explanation| explanation.to_string());
+            (error.to_string(), story)
+        }
+    }
+}
+
+fn no_exclusion() -> Check {
+    let source =
+        TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
+    let object = text("no_exclusion", &source, &FLAGS);
+    let (error, _) = failed(&object, |base| RunConfig {
+        slice: Duration::from_micros(200),
+        window: Duration::from_secs(2),
+        ..base
+    });
+    assert!(error.contains("mutual exclusion violated"), "{error}");
+    Ok(())
+}
+
+fn never_released() -> Check {
+    let source = TAS.replace(
+        "void hk_unlock(struct lock *lock) {",
+        "void hk_unlock(struct lock *lock) { static hk_u32 times; if (++times < 1000000)",
+    );
+    let object = text("never_released", &source, &FLAGS);
+    let (error, story) = failed(&object, |base| RunConfig {
+        hold: Duration::ZERO,
+        think: Duration::ZERO,
+        window: Duration::from_secs(60),
+        watchdog: Some(Duration::from_secs(2)),
+        ..base
+    });
+    assert!(error.contains("no progress"), "{error}");
+    assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
+    assert!(story.contains("never_released.c:"), "{story}");
+    Ok(())
+}
+
+fn fault() -> Check {
+    let source = TAS.replace(
+        "void hk_unlock(struct lock *lock) {",
+        "void hk_unlock(struct lock *lock) { __asm__ volatile(\"movl $1, 16\");",
+    );
+    let object = text("fault", &source, &FLAGS);
+    let (error, _) = failed(&object, |base| base);
+    assert!(error.contains("#PF") && error.contains("fault.o: hk_unlock+0x"), "{error}");
+    Ok(())
+}
+
+fn init() -> Check {
+    // Free is 5 here, and a lock that was not made would never be taken.
+    let source = r#"
+#include "haltkick.h"
+struct lock { hk_u32 word; };
+HK_LOCK(struct lock);
+void hk_init(struct lock *lock) { lock->word = 5; }
+void hk_lock(struct lock *lock)
+{
+    hk_u32 free = 5;
+    while (!__atomic_compare_exchange_n(&lock->word, &free, 6, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        free = 5;
+        hk_pause();
+    }
+    hk_count(my_own_event);
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RELEASE); }
+"#;
+    let object = text("init", source, &FLAGS);
+    let image = link(&object)?;
+    let config = RunConfig { lock: lock_of(&object), pv: false, ..config(on_something()) };
+    let outcome = start(&config, &image)?;
+    let counted =
+        outcome.lock_events.iter().find(|(name, _)| name == "my_own_event").map_or(0, |(_, count)| *count);
+    let done: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+    assert!(done > 0 && counted >= done, "{counted} of {done}");
+    Ok(())
+}
+
+fn readers() -> Check {
+    // As many readers as like, or one writer.
+    let source = r#"
+#include "haltkick.h"
+struct lock { hk_u32 readers; };
+#define WRITER 0x80000000u
+HK_LOCK(struct lock);
+void hk_lock(struct lock *lock)
+{
+    hk_u32 free = 0;
+    while (!__atomic_compare_exchange_n(&lock->readers, &free, WRITER, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        free = 0;
+        hk_pause();
+    }
+}
+void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->readers, 0, __ATOMIC_RELEASE); }
+void hk_read_lock(struct lock *lock)
+{
+    for (;;) {
+        hk_u32 seen = __atomic_load_n(&lock->readers, __ATOMIC_RELAXED);
+        if (seen < WRITER && __atomic_compare_exchange_n(&lock->readers, &seen, seen + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            hk_count(my_readers);
+            return;
+        }
+        hk_pause();
+    }
+}
+void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, __ATOMIC_RELEASE); }
+"#;
+    let object = text("readers", source, &FLAGS);
+    let image = link(&object)?;
+    let mut config = RunConfig { lock: lock_of(&object), pv: false, ..config(on_something()) };
+    config.shape.read_percent = 50;
+    let outcome = start(&config, &image)?;
+    assert_eq!(outcome.lost_updates, Some(0));
+    let read = outcome.lock_events.iter().any(|(name, count)| name == "my_readers" && *count > 0);
+    assert!(read, "{:?}", outcome.lock_events);
+    Ok(())
+}
