@@ -20,8 +20,8 @@ use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::{output, timestamp};
 
-/// Runs of each guest, of which the middle one counts.
-const RUNS: usize = 5;
+/// Runs of each guest, of which the middle one counts. They take turns: what disturbs the host for a while disturbs few of each.
+const RUNS: usize = 9;
 const WINDOW: Duration = Duration::from_millis(40);
 /// Slices whose ends are counted against [`LONG_SLICE`].
 const SHORT_SLICE: Duration = Duration::from_micros(200);
@@ -45,6 +45,11 @@ struct Measured {
     sibling_ns: Option<f64>,
     socket_ns: Option<f64>,
     far_ns: Option<f64>,
+    guest: GuestCosts,
+}
+
+/// What it takes to leave a guest, and to come back.
+struct GuestCosts {
     exit_ns: f64,
     switch_ns: f64,
     kick_ns: f64,
@@ -89,41 +94,10 @@ impl Measured {
         let socket_ns = transfer(&|place| place.package == at.package && !is_sibling(place))?;
         let far_ns = transfer(&|place| place.package != at.package)?;
         let guests = Guests::new(first)?;
-        let exit_ns = 1e9 / guests.per_second(1, &[first], "selftest-yield", LONG_SLICE)?;
-        // Each operation is an exit and a change of vCPUs.
-        let switch_ns = 1e9 / guests.per_second(2, &[first], "selftest-yield", LONG_SLICE)? - exit_ns;
-        // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
-        let here_ns = guests.hand_over_ns(&[first], Duration::ZERO)?;
-        let kick_ns = here_ns - 2.0 * exit_ns - switch_ns;
         let other = places.iter().map(|(cpu, _)| *cpu).find(|cpu| *cpu != first);
-        let wake_up = match other {
-            Some(other) => {
-                let hand_over = |hold: Duration| {
-                    let period_ns = guests.hand_over_ns(&[first, other], hold)?;
-                    Ok(HandOver { hold_ns: hold.as_nanos() as f64, period_ns })
-                };
-                let hand_overs = SLEEPS.map(hand_over).into_iter().collect::<Result<Vec<_>>>()?;
-                Some(WakeUp::from_hand_overs(&hand_overs, exit_ns, kick_ns.max(0.0)))
-            }
-            None => None,
-        };
-        let [short, long] =
-            [SHORT_SLICE, LONG_SLICE].map(|slice| guests.per_second(1, &[first], "compute", slice));
-        let lost = 1.0 - short? / long?;
-        let timer_ns = lost * SHORT_SLICE.as_nanos() as f64 - exit_ns;
+        let guest = guests.costs(first, other)?;
         let instruction_ns = guests.instruction_ns(&cpu)?;
-        Ok(Self {
-            cpu,
-            instruction_ns,
-            sibling_ns,
-            socket_ns,
-            far_ns,
-            exit_ns,
-            switch_ns: switch_ns.max(0.0),
-            kick_ns: kick_ns.max(0.0),
-            wake_up,
-            timer_ns: timer_ns.max(0.0),
-        })
+        Ok(Self { cpu, instruction_ns, sibling_ns, socket_ns, far_ns, guest })
     }
 
     /// The file. What this host cannot show is a guess, and says so.
@@ -175,14 +149,14 @@ impl Measured {
         figure(&mut text, "occupancy-socket", 0.47, "E");
         figure(&mut text, "occupancy-far", 1.0, "E");
         figure(&mut text, "grants-in-a-row", 24.0, "E");
-        figure(&mut text, "\n[guest]\nexit-ns", self.exit_ns, "here");
-        figure(&mut text, "timer-ns", self.timer_ns, "here");
-        figure(&mut text, "kick-ns", self.kick_ns, "here");
-        let (wake_ns, wake) = of(self.wake_up.as_ref().map(|it| it.wake_ns), 4000.0);
+        figure(&mut text, "\n[guest]\nexit-ns", self.guest.exit_ns, "here");
+        figure(&mut text, "timer-ns", self.guest.timer_ns, "here");
+        figure(&mut text, "kick-ns", self.guest.kick_ns, "here");
+        let (wake_ns, wake) = of(self.guest.wake_up.as_ref().map(|it| it.wake_ns), 4000.0);
         figure(&mut text, "wake-ns", wake_ns, wake);
-        figure(&mut text, "switch-ns", self.switch_ns, "here");
+        figure(&mut text, "switch-ns", self.guest.switch_ns, "here");
         figure(&mut text, "scatter", 0.2, "E");
-        self.wake_up.iter().for_each(|wake_up| idle_states(&mut text, wake_up));
+        self.guest.wake_up.iter().for_each(|wake_up| idle_states(&mut text, wake_up));
         text
     }
 }
@@ -224,20 +198,48 @@ impl Guests {
         haltkick_vmm::run(config, &self.image, &self.stop).map_err(Failure::from)
     }
 
-    /// Operations a second of a workload without a lock on KVM.
-    fn per_second(&self, vcpus: u32, cpus: &[u32], workload: &str, slice: Duration) -> Result<f64> {
-        self.median_rate(&RunConfig {
+    /// What leaving a guest costs on pCPU `first`, and waking one up there and on `other`.
+    fn costs(&self, first: u32, other: Option<u32>) -> Result<GuestCosts> {
+        let one = |vcpus: u32, workload: &str, slice: Duration| RunConfig {
             vcpus,
-            cpus: cpus.to_vec(),
             workload: workload.into(),
             slice,
             ..self.config.clone()
+        };
+        let mut guests = vec![
+            one(1, "selftest-yield", LONG_SLICE),
+            one(2, "selftest-yield", LONG_SLICE),
+            self.hand_over(&[first], Duration::ZERO),
+            one(1, "compute", SHORT_SLICE),
+            one(1, "compute", LONG_SLICE),
+        ];
+        guests
+            .extend(other.iter().flat_map(|other| SLEEPS.map(|hold| self.hand_over(&[first, *other], hold))));
+        let periods_ns = self.periods_ns(&guests)?;
+        let [exit_ns, two_ns, here_ns, short_ns, long_ns, there_ns @ ..] = &periods_ns[..] else {
+            return Err(Failure::internal("a guest was not timed"));
+        };
+        // Of two that yield, each operation is an exit and a change of vCPUs.
+        let switch_ns = (two_ns - exit_ns).max(0.0);
+        // A hand-over on one CPU: an exit to kick, another one to wait, and a change of vCPUs.
+        let kick_ns = (here_ns - 2.0 * exit_ns - switch_ns).max(0.0);
+        let hand_overs = there_ns.iter().zip(SLEEPS);
+        let hand_overs =
+            hand_overs.map(|(&period_ns, hold)| HandOver { hold_ns: hold.as_nanos() as f64, period_ns });
+        let hand_overs = hand_overs.collect::<Vec<_>>();
+        let lost = 1.0 - long_ns / short_ns;
+        Ok(GuestCosts {
+            exit_ns: *exit_ns,
+            switch_ns,
+            kick_ns,
+            wake_up: other.map(|_| WakeUp::from_hand_overs(&hand_overs, *exit_ns, kick_ns)),
+            timer_ns: (lost * SHORT_SLICE.as_nanos() as f64 - exit_ns).max(0.0),
         })
     }
 
-    /// From one passing on of a token between two vCPUs to the next, on KVM, each of which works for `hold` before.
-    fn hand_over_ns(&self, cpus: &[u32], hold: Duration) -> Result<f64> {
-        let rate = self.median_rate(&RunConfig {
+    /// Two vCPUs that hand a token to each other, each after it has worked for `hold`.
+    fn hand_over(&self, cpus: &[u32], hold: Duration) -> RunConfig {
+        RunConfig {
             vcpus: 2,
             cpus: cpus.to_vec(),
             workload: "hand-off".into(),
@@ -248,13 +250,18 @@ impl Guests {
             // Enough of them where each takes long.
             window: WINDOW.max(hold * 40),
             ..self.config.clone()
-        })?;
-        Ok(1e9 / rate)
+        }
     }
 
-    fn median_rate(&self, config: &RunConfig) -> Result<f64> {
-        let rate = |_| Ok(per_second(&self.run(config)?));
-        Ok(median(&(0..RUNS).map(rate).collect::<Result<Vec<_>>>()?))
+    /// The time of an operation of each of these guests on KVM.
+    fn periods_ns(&self, guests: &[RunConfig]) -> Result<Vec<f64>> {
+        let mut periods_ns = vec![Vec::new(); guests.len()];
+        for _ in 0..RUNS {
+            for (guest, periods_ns) in guests.iter().zip(&mut periods_ns) {
+                periods_ns.push(1e9 / per_second(&self.run(guest)?));
+            }
+        }
+        Ok(periods_ns.iter().map(|periods_ns| median(periods_ns)).collect())
     }
 
     /// The time of an instruction with which an empty section of the guest takes, simulated, what it takes on KVM.
@@ -268,11 +275,13 @@ impl Guests {
                 sibling_ns: None,
                 socket_ns: None,
                 far_ns: None,
-                exit_ns: 1000.0,
-                switch_ns: 0.0,
-                kick_ns: 0.0,
-                wake_up: None,
-                timer_ns: 0.0,
+                guest: GuestCosts {
+                    exit_ns: 1000.0,
+                    switch_ns: 0.0,
+                    kick_ns: 0.0,
+                    wake_up: None,
+                    timer_ns: 0.0,
+                },
             };
             let text = measured.file("trial", &[(0, Place { package: 0, core: 0 })]);
             let machine =
