@@ -247,13 +247,15 @@ impl<'a> Session<'a> {
         mut retries: Retries,
     ) -> Result<()> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
+        let mut together = Duration::ZERO;
         loop {
             let (records, took) = self.attempt(cell, &place, ideals)?;
+            together += took;
             let disturbed = records.iter().any(attempts::is_disturbed);
             self.note_attempt(disturbed, !place.replaces.is_empty());
             let late = retries.until.is_some_and(|until| self.progress.elapsed() + took > until);
             if !disturbed || retries.left == 0 || late || self.in_vain >= MOST_IN_VAIN {
-                self.progress.cell_done(Planned::of(cell), took);
+                self.progress.cell_done(Planned::of(cell), together);
                 return Ok(());
             }
             retries.left -= 1;
