@@ -21,6 +21,10 @@ build: setup
 package:
     cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants
 
+# An archive to give away, target/dist/*.tar.gz: a static haltkick, man pages, completions, licences, checksum. Needs Python.
+dist: setup
+    @bench/dist.sh
+
 # Sweep five locks over overcommit ratios 1 to 32 (`--quick`: half a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}

@@ -86,7 +86,7 @@ impl Counter {
     fn switch(&self, on: bool) {
         let request = if on { PERF_EVENT_IOC_ENABLE() } else { PERF_EVENT_IOC_DISABLE() };
         // SAFETY: an ioctl of this file that takes no pointer. It fails only for files of another kind.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), request, 0) };
+        unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, 0) };
     }
 
     /// Scaled to the whole time if the PMU had fewer counters than were wanted.

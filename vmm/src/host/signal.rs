@@ -62,10 +62,7 @@ pub(crate) fn await_kick(ns: u64) {
 }
 
 fn timespec(ns: u64) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-    }
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as libc::c_long }
 }
 
 /// A thread that can be kicked out of KVM_RUN.

@@ -18,7 +18,7 @@ const DESCRIPTOR_BYTES: u32 = 16;
 /// The cumulative statistics of the vCPU (or VM) behind `fd`, by KVM's names.
 pub(crate) fn read(fd: &impl AsRawFd) -> io::Result<Vec<(String, u64)>> {
     // SAFETY: the ioctl takes no argument and returns a new file descriptor.
-    let stats = unsafe { libc::ioctl(fd.as_raw_fd(), KVM_GET_STATS_FD(), 0) };
+    let stats = unsafe { libc::ioctl(fd.as_raw_fd(), KVM_GET_STATS_FD() as _, 0) };
     if stats < 0 {
         return Err(io::Error::last_os_error());
     }

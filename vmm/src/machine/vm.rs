@@ -163,6 +163,6 @@ pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
     #[expect(unsafe_code, reason = "kvm-ioctls has this attribute for devices only, not for vCPUs")]
     // SAFETY: the ioctl reads `attribute` and the eight bytes at `addr`, both of which live until it returns.
     unsafe {
-        libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR(), &raw const attribute)
+        libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR() as _, &raw const attribute)
     };
 }

@@ -51,6 +51,9 @@ const fn kvm_swaps<T>(number: c_uint) -> u64 {
 #[must_use]
 pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {
     let mut rules = [machines(), threads(), files()].concat();
+    if cfg!(target_env = "musl") {
+        rules.push(rule(libc::SYS_open, [], "openat, as musl has it"));
+    }
     if needs.switches {
         rules.extend(switches());
     }
@@ -137,8 +140,8 @@ fn files() -> Vec<SandboxRule> {
         rule(libc::SYS_mkdir, [], "the directory of the next experiment").elsewhere(),
         rule(libc::SYS_getdents64, [], "lists directories"),
         rule(libc::SYS_readlink, [], "finds this program's file, whose hash is recorded"),
-        rule(libc::SYS_ioctl, [is(1, libc::TCGETS)], "whether it speaks to a terminal"),
-        rule(libc::SYS_ioctl, [is(1, libc::TIOCGWINSZ)], "how wide that is").elsewhere(),
+        rule(libc::SYS_ioctl, [is(1, libc::TCGETS as _)], "whether it speaks to a terminal"),
+        rule(libc::SYS_ioctl, [is(1, libc::TIOCGWINSZ as _)], "how wide that is").elsewhere(),
         rule(libc::SYS_fcntl, [is(1, libc::F_GETFD as u64)], "a directory that is closed was open"),
         rule(libc::SYS_fcntl, [is(1, libc::F_DUPFD_CLOEXEC as u64)], "locks its records, and writes them")
             .elsewhere(),

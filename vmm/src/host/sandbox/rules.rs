@@ -104,7 +104,7 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
     let process = u64::from(process);
     let kick = signal::kick_signal() as u64;
     let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
-    vec![
+    let mut rules = vec![
         rule(libc::SYS_ioctl, [is(1, KVM_RUN)], "runs a vCPU"),
         rule(libc::SYS_ioctl, [is(1, KVM_GET_REGS)], "looks where a vCPU stands, for a profile or a failure"),
         rule(libc::SYS_ioctl, [is(1, KVM_GET_MP_STATE)], "looks whether a vCPU has halted"),
@@ -151,6 +151,20 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
         rule(libc::SYS_prctl, [is(0, libc::PR_GET_NAME as u64)], "whose call was refused").elsewhere(),
         rule(libc::SYS_exit, [], "the thread's end"),
         rule(libc::SYS_exit_group, [], "the process's, when a call is refused").elsewhere(),
+    ];
+    if cfg!(target_env = "musl") {
+        rules.push(rule(libc::SYS_open, [without(1, writes)], "openat, as musl has it"));
+        rules.extend(of_musl());
+    }
+    rules
+}
+
+/// What the static program's C library asks of the kernel where others ask for something that is allowed anyway.
+fn of_musl() -> [SandboxRule; 3] {
+    [
+        rule(libc::SYS_stat, [], "statx, as musl has it"),
+        rule(libc::SYS_lstat, [], "the same of a link"),
+        rule(libc::SYS_fcntl, [is(1, libc::F_SETFD as u64)], "says again that a file is closed on exec"),
     ]
 }
 

@@ -79,7 +79,7 @@ impl KvmVcpu {
         }
         let mask = Mask { len: 8, blocked: signal::all_but_kick().to_ne_bytes() };
         // SAFETY: the ioctl reads `len` and as many bytes after it, which `Mask` has.
-        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_SET_SIGNAL_MASK(), &raw const mask) };
+        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_SET_SIGNAL_MASK() as _, &raw const mask) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -103,8 +103,9 @@ impl KvmVcpu {
     /// # Errors
     /// What KVM_RUN fails with, other than being interrupted.
     pub(crate) fn run(&mut self) -> io::Result<Exit> {
+        // (Here and elsewhere: the type of a request is another one with another C library.)
         // SAFETY: KVM_RUN takes no argument; `&mut self` says that no other thread runs this vCPU or reads its page.
-        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_RUN(), 0) };
+        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_RUN() as _, 0) };
         if result == 0 {
             return Ok(self.parse());
         }

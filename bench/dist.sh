@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Makes target/dist/haltkick-VERSION-x86_64-linux.tar.gz: a static haltkick with the guest inside, man pages, completions,
+# documentation and licences, and beside it its checksum. The same commit gives the same bytes, wherever it is built, with the same
+# Rust.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=x86_64-unknown-linux-musl
+rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+name=haltkick-$version-x86_64-linux
+dist=$PWD/target/dist
+stage=$dist/$name
+rm -rf "$stage" "$stage.tar.gz" "$stage.tar.gz.sha256"
+
+# Neither where the sources lie nor whose home they are built from is to be seen in the program. Only the program is stripped: by a
+# variable of the environment the guest would be too, and its symbols are what explanations are made of.
+export RUSTFLAGS="--remap-path-prefix=$PWD=/haltkick --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$(rustc --print sysroot)=/rust"
+cargo build --release --locked --package haltkick --target "$target" --target-dir "$dist/build" --config 'profile.release.strip=true'
+
+mkdir -p "$stage"/{bin,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d,doc}
+haltkick=$stage/bin/haltkick
+cp "$dist/build/$target/release/haltkick" "$haltkick"
+"$haltkick" man --dir "$stage/share/man/man1"
+"$haltkick" completions bash >"$stage/share/bash-completion/completions/haltkick"
+"$haltkick" completions zsh >"$stage/share/zsh/site-functions/_haltkick"
+"$haltkick" completions fish >"$stage/share/fish/vendor_completions.d/haltkick.fish"
+cp README.md CHANGELOG.md CITATION.cff SECURITY.md LICENSE-MIT LICENSE-APACHE "$stage"
+cp docs/* "$stage/doc"
+python3 bench/scripts/licences.py "$target" >"$stage/LICENSES-THIRD-PARTY.txt"
+
+# Everything bears the time of the commit, and belongs to nobody.
+chmod -R u=rwX,go=rX "$stage"
+tar --sort=name --mtime="@$(git log -1 --format=%ct)" --owner=0 --group=0 --numeric-owner --format=ustar -C "$dist" -cf - "$name" |
+    gzip -n -9 >"$stage.tar.gz"
+(cd "$dist" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256" && cat "$name.tar.gz.sha256")
