@@ -143,6 +143,7 @@ _before-test:
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
+    cargo test --package haltkick-locks --all-features -- guarded
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup
@@ -200,10 +201,11 @@ _narrow-target:
 check: setup _narrow-target
     cargo fmt --all --check
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
+    cargo clippy --package haltkick-locks --all-targets --all-features -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-locks/lock_api --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
     RUSTFLAGS="--cfg coherence --cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings

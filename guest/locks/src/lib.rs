@@ -7,13 +7,15 @@
 //!
 //! The sources lie in rooms, from the ground up: `memory` (atomics), `faults` (races by name, faults for tests), `contract`,
 //! `waiting` (what waiters of several locks share), then the locks: `centralized` (waiters look at the lock), `queued`,
-//! `qspinlock`, `reader_writer`, `sleeping`. A room imports from those before it only.
+//! `qspinlock`, `reader_writer`, `sleeping`; and `guarded`, values that only the holder of a lock can reach. A room imports from those before it only.
 
 #![no_std]
 
 mod centralized;
 mod contract;
 mod faults;
+#[cfg(not(any(loom, coherence)))]
+pub mod guarded;
 mod memory;
 pub mod qspinlock;
 mod queued;

@@ -11,6 +11,7 @@
 ///
 /// And a kick that ended a wait was sent: `pv_kick_wake` <= `pv_kick_unlock`, `sleep_kick_wake` <= `sleep_kick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Event {
     /// Slots probed by inserts into the hash table; by habit reported per `pv_kick_unlock`.

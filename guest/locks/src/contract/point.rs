@@ -7,6 +7,7 @@ use super::Activity;
 ///
 /// Each names the race that it makes likely; see [`races`](crate::races).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Point {
     /// A node is claimed and not yet initialised. T6: an interrupt here must not claim the same node.

@@ -111,6 +111,12 @@ impl<U> PerCpuRwLock<U> {
         }
     }
 
+    #[cfg(not(any(loom, coherence)))]
+    #[inline(always)]
+    pub(crate) fn underneath(&self) -> &U {
+        &self.underneath
+    }
+
     #[inline(always)]
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
@@ -160,6 +166,19 @@ impl<U> PerCpuRwLock<U> {
                 wait_until(platform, Activity::Head, || slot.load(acquire) != self.address());
             }
         }
+    }
+}
+
+impl<R, S> Domain for PerCpuRwDomain<R, S>
+where
+    R: Deref<Target: Domain + Sized> + Sync,
+    S: AsRef<[ReaderSlot]> + Sync,
+{
+    type Platform = <R::Target as Domain>::Platform;
+
+    #[inline(always)]
+    fn platform(&self) -> &Self::Platform {
+        self.underneath.platform()
     }
 }
 

@@ -4,9 +4,11 @@
 
 mod conserving;
 mod family;
+mod guarded;
 mod owner_yield;
 mod qspinlock;
 mod rw;
 mod rwsem;
 mod sizes;
 mod support;
+mod threads;

@@ -1,0 +1,74 @@
+//! Which locks exclude: the one list of them, and where each is argued for.
+//!
+//! Not here are [`NoLock`](crate::NoLock), which does not; [`UnfairTicket`](crate::UnfairTicket), which does not if 2^16 CPUs wait for
+//! it; the sleeping locks, see [`guarded`](super); and [`PerCpuRwLock`] over anything but [`UnfairRwLock`], for its domain has a
+//! reference to another one, which may not be a guard's.
+#![expect(unsafe_code, reason = "these are the promises")]
+
+use crate::{
+    centralized::{PvTicket, PvTicketDomain, SliceTas, Tas, Ticket},
+    contract::{Domain, Exclusive, ExclusiveWriter, Platform},
+    memory::CachePadded,
+    qspinlock::{Mode, QSpinDomain, QSpinLock, Word},
+    queued::{Clh, ClhDomain, Mcs, McsDomain, OwnerYield, OwnerYieldDomain},
+    reader_writer::{FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
+};
+
+// SAFETY: only a compare-exchange from 0 to 1 takes it, which acquires what the store of 0 released.
+unsafe impl<P: Platform> Exclusive<P> for Tas {}
+
+// SAFETY: as `Tas`.
+unsafe impl<P: Platform> Exclusive<P> for SliceTas {}
+
+// SAFETY: a ticket is drawn once, and `owner`, which only the holder writes, has one value at a time.
+unsafe impl<P: Platform> Exclusive<P> for Ticket {}
+
+// SAFETY: as `Ticket`, whose two counters it has: who sleeps, and who is kicked, takes nothing.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<PvTicketDomain<P, CPUS>> for PvTicket {}
+
+// SAFETY: the tail is exchanged, so each node has one successor, and is handed the lock by its predecessor alone. Nodes are the
+// calling CPU's, which `TrustedCpu` tells from others'.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<McsDomain<P, CPUS>> for Mcs {}
+
+// SAFETY: the tail is exchanged, so each node is waited for by one CPU; see the module for trying. Nodes as for `Mcs`.
+unsafe impl<P: Platform, const CPUS: usize, const LOCKS: usize> Exclusive<ClhDomain<P, CPUS, LOCKS>> for Clh {}
+
+// SAFETY: see the module's words on who may take it. Nodes as for `Mcs`.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<OwnerYieldDomain<P, CPUS>> for OwnerYield {}
+
+// SAFETY: "Why it excludes" in the module's documentation. Modes and words are sealed. Nodes as for `Mcs`.
+unsafe impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize>
+    Exclusive<QSpinDomain<P, CPUS, LINES>> for QSpinLock<M, W>
+{
+}
+
+// SAFETY: it is the lock that it pads.
+unsafe impl<D, L: Exclusive<D>> Exclusive<D> for CachePadded<L> {}
+
+// SAFETY: a writer takes it by a compare-exchange from "nobody"; a reader adds itself, and is one only if there was no writer.
+unsafe impl<D: Domain> ExclusiveWriter<D> for UnfairRwLock {
+    #[inline(always)]
+    fn is_crowded(&self) -> bool {
+        self.is_crowded()
+    }
+}
+
+// SAFETY: one CPU at a time is first in the queue, by `L`. A writer stays there until all readers have left, and no reader
+// gets past it.
+unsafe impl<D: Domain, L: Exclusive<D>> ExclusiveWriter<D> for FairRwLock<L> {
+    #[inline(always)]
+    fn is_crowded(&self) -> bool {
+        self.is_crowded()
+    }
+}
+
+// SAFETY: writers exclude each other by the lock underneath, which shares nothing but the platform. Of a reader that fills
+// its slot and a writer that sets its flag, one sees the other; slots are the calling CPU's, one reader each.
+unsafe impl<P: Platform, const CPUS: usize> ExclusiveWriter<PerCpuRwDomain<&'static P, [ReaderSlot; CPUS]>>
+    for PerCpuRwLock<UnfairRwLock>
+{
+    #[inline(always)]
+    fn is_crowded(&self) -> bool {
+        self.underneath().is_crowded()
+    }
+}

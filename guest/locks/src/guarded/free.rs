@@ -1,0 +1,40 @@
+//! Locks that can be made in a constant.
+
+use crate::{
+    centralized::{PvTicket, SliceTas, Tas, Ticket, UnfairTicket},
+    memory::CachePadded,
+    qspinlock::{Mode, QSpinLock, Word},
+    queued::{Clh, Mcs, OwnerYield},
+    reader_writer::{FairRwLock, PerCpuRwLock, UnfairRwLock},
+};
+
+/// A lock that can be made in a constant.
+pub trait Free {
+    /// A free lock.
+    const FREE: Self;
+}
+
+/// `free!([parameters] Type = value; ...)`.
+macro_rules! free {
+    ($([$($parameters:tt)*] $lock:ty = $free:expr;)+) => {$(
+        impl<$($parameters)*> Free for $lock {
+            const FREE: Self = $free;
+        }
+    )+};
+}
+
+free! {
+    [] Tas = Self::new();
+    [] SliceTas = Self::new();
+    [] Ticket = Self::new();
+    [] UnfairTicket = Self::new();
+    [] PvTicket = Self::new();
+    [] Mcs = Self::new();
+    [] Clh = Self::new();
+    [] OwnerYield = Self::new();
+    [M: Mode, W: Word] QSpinLock<M, W> = Self::new();
+    [] UnfairRwLock = Self::new();
+    [L: Free] FairRwLock<L> = Self::new(L::FREE);
+    [U: Free] PerCpuRwLock<U> = Self::new(U::FREE);
+    [L: Free] CachePadded<L> = Self::new(L::FREE);
+}
