@@ -33,6 +33,10 @@ bench-overcommit *ARGS: setup
 bench-locks *ARGS: setup
     @{{ haltkick }} bench locks {{ ARGS }}
 
+# What it costs a lock of the crate to look at run time whether it is paravirtual.
+bench-chosen:
+    cargo bench --package haltkick-locks --bench chosen
+
 # Today's paravirtual qspinlock against the one without unbounded spins.
 bench-work-conserving *ARGS: setup
     @{{ haltkick }} bench work-conserving {{ ARGS }}
@@ -143,7 +147,7 @@ _before-test:
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
-    cargo test --package haltkick-locks --all-features -- guarded
+    cargo test --package haltkick-locks --all-features -- guarded chosen
 
 # Guests on simulated machines, which need no KVM: every lock on 64 CPUs, and the command with `--engine sim`.
 test-simulated: setup

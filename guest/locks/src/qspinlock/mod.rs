@@ -97,6 +97,7 @@
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
 //! head, courtesy, pv       the slow paths of those three
+//! chosen                   native or one of those, as is known when the kernel boots
 //! ```
 //!
 //! # Why it excludes
@@ -131,6 +132,7 @@
 //!
 //! A comment that names a race, T1 to T18, stands beside the line that settles it: see [`races`](crate::races).
 
+mod chosen;
 mod courtesy;
 mod domain;
 mod head;
@@ -158,6 +160,7 @@ use crate::{
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 pub use packed::Packed;
 pub use {
+    chosen::{Choice, Chosen, Latch, TooLate},
     domain::QSpinDomain,
     mode::Mode,
     native::Native,
@@ -173,7 +176,7 @@ pub type DefaultWord = Packed;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence)))))]
 pub type DefaultWord = Whole;
 
-/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`] or [`VirtTas`]),
+/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`], [`VirtTas`] or [`Chosen`]),
 /// `W` how its word is laid out.
 pub struct QSpinLock<M, W = DefaultWord> {
     /// See [`word`] for its states.
