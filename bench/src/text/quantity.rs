@@ -10,9 +10,16 @@ pub(crate) fn si(value: f64) -> String {
     significant(value)
 }
 
-/// Four digits beside 1, where the third is what it is about; three elsewhere.
+/// Four digits beside 1, where the third is what it is about; three elsewhere, and zeros rather than a prefix: `3650`.
 pub(crate) fn factor(value: f64) -> String {
-    if (0.9..1.1).contains(&value) { format!("{value:.3}") } else { si(value).replace(' ', "") }
+    if (0.9..1.1).contains(&value) {
+        return format!("{value:.3}");
+    }
+    if (999.5..99_950.0).contains(&value) {
+        let digit = 10f64.powf(value.log10().floor() - 2.0);
+        return format!("{:.0}", (value / digit).round() * digit);
+    }
+    si(value).replace(' ', "")
 }
 
 /// A count: exact below 1000, three digits and a prefix above.
@@ -102,8 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn factors_beside_1_have_a_digit_more() {
-        for (value, text) in [(0.9996, "1.000"), (1.0449, "1.045"), (1.234, "1.23"), (5_480.0, "5.48k")] {
+    fn factors_beside_1_have_a_digit_more_and_large_ones_are_written_out() {
+        for (value, text) in [(0.9996, "1.000"), (1.0449, "1.045"), (1.234, "1.23"), (0.0447, "0.0447")] {
+            assert_eq!(factor(value), text);
+        }
+        for (value, text) in [(999.6, "1000"), (3_652.0, "3650"), (22_249.0, "22200"), (222_000.0, "222k")] {
             assert_eq!(factor(value), text);
         }
     }
