@@ -13,6 +13,9 @@ pub(crate) struct ReportArgs {
     /// A directory that `haltkick bench` or `haltkick merge` made
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// Show the report in the browser afterwards (with xdg-open)
+    #[arg(long)]
+    pub(crate) open: bool,
     /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
     #[arg(long)]
     pub(crate) strict: bool,

@@ -1,6 +1,7 @@
 //! Everything that is made from records: summary, CSV, plots, report, table.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
@@ -101,7 +102,7 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     write("summary.json", &to_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
     write("runs.csv", &csv::runs(&Long::new(&manifest.outline, records)))?;
-    for picture in plot::pictures(&Data::new(summary, records)) {
+    for picture in plot::pictures(Data::new(summary, records)) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
@@ -114,7 +115,26 @@ pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
     let (manifest, records) = read(&args.directory)?;
     let exports = Exports::open(&args.export)?;
     let show = Show { format: args.format, strict: args.strict, exports: &exports };
-    conclude(&args.directory, &manifest, &records, show)
+    let exit = conclude(&args.directory, &manifest, &records, show)?;
+    if args.open {
+        open(&args.directory.join("report.html"))?;
+    }
+    Ok(exit)
+}
+
+/// Shows the page in the browser that the desktop has.
+fn open(page: &Path) -> Result<()> {
+    const OPENER: &str = "xdg-open";
+    let failed = |how: String| Failure {
+        exit: Exit::HostLacks,
+        message: format!("no browser was opened: {OPENER}: {how}; the report is {}", page.display()),
+    };
+    let status = Command::new(OPENER).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(status.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
 }
 
 /// `haltkick merge`.

@@ -6,17 +6,19 @@
 use std::fmt::Write as _;
 
 /// Style of every picture. Series colours are those of Okabe and Ito, told apart by most colour-blind readers,
-/// with brighter ones for dark backgrounds; markers tell the series apart in print.
+/// with brighter ones for dark backgrounds. Markers and dashes tell series apart that share a colour, in print, and for those who
+/// see few colours. What vCPUs do has shades of its own (`--a`), so that a colour means the same in all pictures.
 pub(crate) const STYLE: &str = "\
 .hk{--ink:#1b1f24;--soft:#6b7380;--grid:#e3e6ea;--paper:#fff;--c0:#8a8f98;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
---c4:#b8860b;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
+--c4:#b8860b;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
 @media (prefers-color-scheme:dark){.hk{--ink:#e6e8eb;--soft:#9aa3af;--grid:#2c3138;--paper:#14171b;--c0:#9aa3af;\
---c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb}}\
+--c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb;--a0:#f2f5f7;--a1:#b9c6d0;--a2:#80919f;--a3:#4d5b67;--a4:#262e36}}\
 @media print{.hk{--ink:#000;--soft:#444;--grid:#ccc;--paper:#fff;--c0:#777;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
---c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3}}\
+--c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0}}\
 .hk text{fill:var(--ink)}.hk .soft{fill:var(--soft)}.hk .title{font-weight:600;font-size:13px}\
 .hk .grid{stroke:var(--grid);stroke-width:1}.hk .axis{stroke:var(--soft);stroke-width:1}\
 .hk .line{fill:none;stroke-width:2;stroke-linejoin:round}.hk .bar{stroke-width:1.5}\
+.hk .off{fill:var(--paper);stroke:var(--ink);stroke-width:1.5}.hk .part{stroke:var(--soft);stroke-width:.5}\
 .hk .paper{fill:var(--paper)}";
 
 /// Number of series colours; colour 0 is grey, for what is no arm.
@@ -26,6 +28,28 @@ const COLOURS: usize = 8;
 pub(crate) fn colour(index: usize) -> String {
     let index = if index == 0 { 0 } else { (index - 1) % (COLOURS - 1) + 1 };
     format!("var(--c{index})")
+}
+
+/// The shade of an activity: 0 the darkest.
+pub(crate) fn shade(index: usize) -> String {
+    format!("var(--a{index})")
+}
+
+/// How the line of series `index` is dashed: none of those that share a colour like another.
+fn dash(index: usize) -> &'static str {
+    const DASHES: [&str; 5] = [
+        "",
+        ";stroke-dasharray:7 3",
+        ";stroke-dasharray:2 3",
+        ";stroke-dasharray:9 3 2 3",
+        ";stroke-dasharray:14 4",
+    ];
+    DASHES[index.saturating_sub(1) / (COLOURS - 1) % DASHES.len()]
+}
+
+/// Width of a text in pictures, in the widest of the usual fonts.
+pub(crate) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * 7.2
 }
 
 /// A picture under construction.
@@ -59,22 +83,25 @@ impl Svg {
         );
     }
 
-    pub(crate) fn path(&mut self, points: &[(f64, f64)], stroke: &str) {
+    /// The line of series `index`.
+    pub(crate) fn path(&mut self, points: &[(f64, f64)], index: usize) {
+        let (stroke, dash) = (colour(index), dash(index));
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         if !path.is_empty() {
             let _ = write!(
                 self.body,
-                "<path class=\"line\" style=\"stroke:{stroke}\" d=\"M{}\"/>",
+                "<path class=\"line\" style=\"stroke:{stroke}{dash}\" d=\"M{}\"/>",
                 path.join("L")
             );
         }
     }
 
+    /// A part of a bar, or a sample of its shade.
     pub(crate) fn rectangle(&mut self, (x, y): (f64, f64), width: f64, height: f64, fill: &str, tip: &str) {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
         let _ = write!(
             self.body,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" style=\"fill:{fill}\">{tip}</rect>"
+            "<rect class=\"part\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" style=\"fill:{fill}\">{tip}</rect>"
         );
     }
 
@@ -130,11 +157,16 @@ impl Svg {
         );
     }
 
+    /// A ring around what lies off.
+    pub(crate) fn ring(&mut self, (x, y): (f64, f64)) {
+        let _ = write!(self.body, "<circle class=\"off\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>");
+    }
+
     /// The picture as part of a page that has [`STYLE`].
-    pub(crate) fn inline(&self) -> String {
+    pub(crate) fn inline(&self, class: &str) -> String {
         let label = escape(&self.label);
         format!(
-            "<svg class=\"hk\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
+            "<svg class=\"hk {class}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
             self.width, self.height, self.body
         )
     }
@@ -197,18 +229,41 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Round values within the scale: powers of ten, or about five equal steps.
+    /// A logarithmic scale that ends where the values do, a little beyond.
+    pub(crate) fn fitted((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
+        const LEAST: f64 = 1.04;
+        let widen = (LEAST / (high / low)).max(1.0).sqrt() * (high / low).powf(0.04);
+        Self { low: low / widen, high: high * widen, from, to, logarithmic: true }
+    }
+
+    /// Round values within the scale: powers of ten, steps of 1, 2, 5, or about five equal steps.
     pub(crate) fn ticks(&self) -> Vec<f64> {
-        if self.logarithmic {
-            let (first, last) = (self.low.log10().round() as i32, self.high.log10().round() as i32);
-            let every = ((last - first) / 6 + 1).max(1);
-            return (first..=last)
-                .filter(|exponent| (exponent - first) % every == 0)
-                .map(|exponent| 10f64.powi(exponent))
-                .collect();
+        self.ticks_at_most(7)
+    }
+
+    /// The same, so few that their texts have room.
+    pub(crate) fn ticks_at_most(&self, most: usize) -> Vec<f64> {
+        const FEWEST: usize = 3;
+        let most = most.max(FEWEST);
+        if !self.logarithmic {
+            return self.equal_steps(most);
         }
-        let step = round_step((self.high - self.low) / 6.0);
-        let first = (self.low / step).ceil() as i64;
+        let (low, high) = (self.low.log10() - 1e-9, self.high.log10() + 1e-9);
+        let (first, last) = (low.ceil() as i32, high.floor() as i32);
+        if last - first + 1 >= FEWEST as i32 {
+            let every = ((last - first) / (most as i32 - 1) + 1).max(1);
+            let shown = (first..=last).filter(|exponent| (exponent - first) % every == 0);
+            return shown.map(|exponent| 10f64.powi(exponent)).collect();
+        }
+        let steps =
+            (first - 1..=last).flat_map(|exponent| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(exponent)));
+        let inside: Vec<f64> = steps.filter(|tick| (low..=high).contains(&tick.log10())).collect();
+        if (FEWEST..=most).contains(&inside.len()) { inside } else { self.equal_steps(most) }
+    }
+
+    fn equal_steps(&self, most: usize) -> Vec<f64> {
+        let step = round_step((self.high - self.low) / (most - 1) as f64);
+        let first = (self.low / step - 1e-9).ceil() as i64;
         (first..).map(|i| i as f64 * step).take_while(|tick| *tick <= self.high + step * 1e-9).collect()
     }
 }
@@ -241,6 +296,30 @@ mod tests {
         assert_eq!(scale.ticks(), [10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0]);
         assert!((scale.at(10.0) - 0.0).abs() < 1e-9 && (scale.at(1e6) - 100.0).abs() < 1e-9);
         assert!((scale.at(1e3) - 40.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_fitted_scale_shows_differences_of_percents_and_still_has_round_ticks() {
+        let ticks = |range| Scale::fitted(range, (0.0, 100.0)).ticks();
+        let near = |ticks: &[f64], expected: &[f64]| {
+            assert!(ticks.len() == expected.len(), "{ticks:?}");
+            assert!(
+                ticks.iter().zip(expected).all(|(tick, expected)| (tick - expected).abs() < 1e-9),
+                "{ticks:?}"
+            );
+        };
+        near(&ticks((0.97, 1.04)), &[0.98, 1.0, 1.02, 1.04]);
+        near(&ticks((0.5, 8.0)), &[0.5, 1.0, 2.0, 5.0]);
+        near(&ticks((60.0, 600_000.0)), &[100.0, 1_000.0, 10_000.0, 100_000.0]);
+        assert!(ticks((1.0, 1.0)).len() >= 3, "even one value has a scale around it");
+    }
+
+    #[test]
+    fn thirty_five_series_can_be_told_apart_by_colour_and_dash() {
+        let look = |index: usize| (colour(index), dash(index));
+        for one in 1..36 {
+            assert!((0..one).all(|other| look(other) != look(one)), "{one}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Figures as a table of at most 100 columns.
 
+mod below;
 mod grid;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,14 +11,14 @@ use anstyle::{AnsiColor, Style};
 use crate::analysis::holm;
 use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{ArmCost, CheckOutcome, Comparison, Row, Summary};
+use crate::analysis::summary::{CheckOutcome, Comparison, Row, Summary};
 use crate::experiment::place::Role;
-use crate::show::legend;
 use crate::text::pages::READING_A_TABLE;
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::wrap;
 
-pub(crate) use grid::grid;
+pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
+pub(crate) use grid::{grid, signs};
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
@@ -39,26 +40,12 @@ pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
     let _ = writeln!(text, "{}\n", extent_line(summary));
     text += &figures(summary);
-    legend_lines(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
-    legend::lines(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
+    signs(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     further_comparisons(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
-    text += &lock_costs(&summary.lock_costs);
-    for trials in &summary.trials {
-        let percent = |share: f64| significant(share * 100.0);
-        let _ = writeln!(
-            text,
-            "{}{}: {} trials of {} blocks: {} faster, {} slower; {} % show a difference (95 % interval {} to {} %)",
-            trials.name,
-            of_setting(&trials.setting),
-            trials.trials,
-            trials.blocks_per_trial,
-            trials.faster,
-            trials.slower,
-            percent(trials.share),
-            percent(trials.share_low),
-            percent(trials.share_high),
-        );
+    if !summary.lock_costs.is_empty() {
+        _ = write!(text, "\n{}", lock_costs(summary));
     }
+    trials(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     control(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text += &checks(summary);
     for warning in &summary.warnings {
@@ -86,7 +73,7 @@ fn control(summary: &Summary) -> Option<String> {
 }
 
 /// How much was measured, and where.
-fn extent(summary: &Summary) -> String {
+pub(crate) fn extent(summary: &Summary) -> String {
     let pcpus: BTreeSet<usize> = summary.rows.iter().map(|row| row.pcpus).collect();
     let pcpus: Vec<String> = pcpus.iter().map(usize::to_string).collect();
     format!("{} on {} pCPUs", summary.extent(), pcpus.join(" or "))
@@ -322,28 +309,10 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
 }
 
 /// What each lock costs when nobody contends for it.
-fn lock_costs(costs: &[ArmCost]) -> String {
-    if costs.is_empty() {
-        return String::new();
-    }
-    let header =
-        ["uncontended, TSC cycles a pair", "patched", "table", "compiled in", "bytes/lock", "bytes/vCPU"];
-    let cycles = |estimate: &Option<Estimate>| {
-        Field::new(estimate.as_ref().map_or("-".into(), |it| significant(it.hodges_lehmann)))
-    };
-    let bytes = |bytes: Option<u32>| Field::new(bytes.map_or("-".into(), |bytes| bytes.to_string()));
-    let line = |cost: &ArmCost| {
-        vec![
-            Field::new(cost.arm.as_str()),
-            cycles(&cost.patched_tsc_cycles),
-            cycles(&cost.through_table_tsc_cycles),
-            cycles(&cost.compiled_in_tsc_cycles),
-            bytes(cost.lock_bytes),
-            bytes(cost.cpu_bytes),
-        ]
-    };
-    let lines: Vec<Vec<Field>> = costs.iter().map(line).collect();
-    format!("\n{}", layout(&header.map(String::from), &lines, 0))
+fn lock_costs(summary: &Summary) -> String {
+    let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
+    let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
+    layout(&LOCK_COSTS.map(String::from), &lines, 0)
 }
 
 /// What `haltkick compare` found, cell by cell.

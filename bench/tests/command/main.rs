@@ -3,6 +3,7 @@
 //! A test that needs what not every host has (`/dev/kvm`, QEMU, a browser) is reported as ignored where that is missing, with
 //! the reason: a skip is never a pass.
 
+mod browser;
 mod defaults;
 mod disasm;
 mod experiments;
@@ -36,6 +37,7 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = [
+        browser::trials,
         defaults::trials,
         disasm::trials,
         experiments::trials,

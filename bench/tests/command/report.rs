@@ -1,18 +1,13 @@
-//! The report, in a browser; and the table of published figures.
+//! The report as a file; and the table of published figures.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Tested, assert_valid, finished, json, kvm, skip, trials};
+use crate::support::{Tested, assert_valid, finished, json, kvm, trials};
 use crate::tiny::{run_tiny, runs, tiny};
 
-trials![
-    the_report_is_small_and_needs_no_network,
-    a_browser_shows_all_of_the_report_without_complaint,
-    published_figures_stand_beside_ours,
-];
+trials![the_report_is_small_and_needs_no_network, published_figures_stand_beside_ours,];
 
 fn the_report_is_small_and_needs_no_network() -> Tested {
     kvm()?;
@@ -23,26 +18,6 @@ fn the_report_is_small_and_needs_no_network() -> Tested {
         html.match_indices("http").map(|(at, _)| &html[at..(at + 26).min(html.len())]).collect();
     assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
     assert!(!html.contains("<script") && !html.contains("@import") && !html.contains("src="));
-    Ok(())
-}
-
-fn a_browser_shows_all_of_the_report_without_complaint() -> Tested {
-    kvm()?;
-    let version = Command::new("chromium").arg("--version").output();
-    version.or_else(|error| skip(format_args!("chromium (apt-get install chromium): {error}")))?;
-    let report = run_tiny("rendered").join("report.html");
-    let html = fs::read_to_string(&report).unwrap();
-    let rendered = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
-        .arg(format!("file://{}", report.display()))
-        .output()
-        .expect("chromium can be started");
-    let dom = String::from_utf8_lossy(&rendered.stdout);
-    assert_eq!(dom.matches("<section").count(), html.matches("<section").count());
-    assert_eq!(dom.matches("<svg").count(), html.matches("<svg").count());
-    let log = String::from_utf8_lossy(&rendered.stderr);
-    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(complaints.is_empty(), "{complaints:#?}");
     Ok(())
 }
 

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Data, Picture, Setting, WIDTH};
+use super::key::{self, Key};
+use super::rows::Rows;
+use super::{Data, Picture, Setting};
 use crate::record::Record;
-use crate::show::svg::{Anchor, Svg, colour};
+use crate::show::svg::{Svg, shade};
 use crate::text::quantity::{count, significant};
 
-const ROW: f64 = 17.0;
-const HEADING: f64 = 24.0;
-const TOP: f64 = 30.0;
-const LEFT: f64 = 150.0;
-const RIGHT: f64 = 230.0;
+/// Shades of what vCPUs do, the same in all pictures.
+const HOLDING: usize = 0;
+const FIRST: usize = 1;
+const WAITING: usize = 2;
+const WORKING: usize = 3;
+const OTHER: usize = 4;
 
 /// A stacked bar: shares of the whole with their colour, and a remark beside it.
 struct Bar {
@@ -21,7 +24,7 @@ struct Bar {
 
 struct Chart {
     label: &'static str,
-    /// Name and colour of each part.
+    /// Name and shade of each part.
     parts: &'static [(&'static str, usize)],
     remark_title: &'static str,
 }
@@ -46,15 +49,15 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
     let records = data.runs.values().flat_map(BTreeMap::values).flatten();
     if let Some(reason) = records.clone().find_map(|record| indivisible(record)) {
         let caption = format!("Not drawn: {reason}.");
-        return Some(Picture { name, title, caption, svg: None });
+        return Some(Picture { name, title, caption, svg: None, narrow: None });
     }
     let chart = Chart {
         label: "Where the time of the pCPUs went",
         parts: &[
-            ("holding the lock", 3),
-            ("thinking", 2),
-            ("waiting on the pCPU", 1),
-            ("idle, exits, switching", 0),
+            ("holding the lock", HOLDING),
+            ("waiting on the pCPU", WAITING),
+            ("thinking", WORKING),
+            ("idle, exits, switching", OTHER),
         ],
         remark_title: "lock held by a vCPU without pCPU",
     };
@@ -62,17 +65,23 @@ pub(super) fn time(data: &Data<'_>) -> Option<Picture> {
         name,
         title,
         caption: "Shares of the pCPUs' time in the window: measured time in sections less that in which their vCPU was off its \
-                  pCPU, work between sections, waiting that burns a pCPU, and the rest. At the right: share of the window \
+                  pCPU, waiting that burns a pCPU, work between sections, and the rest. At the right: share of the window \
                   in which the lock's holder was preempted."
             .into(),
         svg: Some(stacked(data, &chart, time_bar)?),
+        narrow: None,
     })
 }
 
 pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
     let chart = Chart {
         label: "What vCPUs were doing when they were taken off their pCPU",
-        parts: &[("holding the lock", 3), ("first in the queue", 5), ("waiting", 1), ("neither", 0)],
+        parts: &[
+            ("holding the lock", HOLDING),
+            ("first in the queue", FIRST),
+            ("waiting", WAITING),
+            ("neither", OTHER),
+        ],
         remark_title: "preemptions per second",
     };
     Some(Picture {
@@ -82,6 +91,7 @@ pub(super) fn preemptions(data: &Data<'_>) -> Option<Picture> {
                   since fewer vCPUs want a pCPU."
             .into(),
         svg: Some(stacked(data, &chart, preemption_bar)?),
+        narrow: None,
     })
 }
 
@@ -98,7 +108,7 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let held_off: Option<u64> = runs.iter().map(|run| Some(run.preempted_ns.as_ref()?.holder)).sum();
     let remark =
         held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns as f64 / window * 100.0)));
-    (offered > 0.0).then(|| Bar { shares: vec![hold, think, wait, rest], remark })
+    (offered > 0.0).then(|| Bar { shares: vec![hold, wait, think, rest], remark })
 }
 
 /// Measured time in sections, less the time for which their vCPUs were off their pCPUs meanwhile.
@@ -140,46 +150,39 @@ fn stacked(data: &Data<'_>, chart: &Chart, bar: fn(&[&Record]) -> Option<Bar>) -
             (setting, bars.collect())
         })
         .collect();
-    let rows: usize = bars.iter().map(|(_, bars)| bars.len()).sum();
-    if rows == 0 {
+    let drawn = || bars.iter().flat_map(|(_, bars)| bars);
+    let count = drawn().count();
+    if count == 0 {
         return None;
     }
-    let height = TOP + bars.len() as f64 * HEADING + rows as f64 * ROW + 10.0;
-    let mut svg = Svg::new(WIDTH, height, chart.label);
-    legend(&mut svg, chart);
-    let mut y = TOP;
+    let rows = Rows::new(data, drawn().map(|(_, bar)| bar.remark.as_str()));
+    let key = Key::new(chart.parts.iter().map(|(part, _)| *part), (8.0, data.width - 8.0));
+    let top = key.height() + 22.0;
+    let mut svg = Svg::new(data.width, top + rows.height(bars.len(), count), chart.label);
+    key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &shade(chart.parts[part].1), at));
+    rows.remarks_title(&mut svg, top - 4.0, chart.remark_title);
+    let mut y = top;
     for (setting, bars) in &bars {
-        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
-        y += HEADING;
+        y = rows.heading(&mut svg, y, &data.name(setting));
         for (arm, bar) in bars {
-            draw_bar(&mut svg, chart, arm, bar, y);
-            y += ROW;
+            let top = rows.row(&mut svg, y, arm, &bar.remark);
+            draw_bar(&mut svg, chart, (arm.as_str(), bar), &rows, top);
+            y += rows.pitch();
         }
     }
     Some(svg)
 }
 
-fn draw_bar(svg: &mut Svg, chart: &Chart, arm: &str, bar: &Bar, y: f64) {
-    let width = WIDTH - LEFT - RIGHT;
-    svg.text("", (LEFT - 8.0, y + 11.0), Anchor::End, arm);
-    let mut x = LEFT;
-    for (share, (part, series)) in bar.shares.iter().zip(chart.parts) {
-        let part_width = (share * width).min(LEFT + width - x).max(0.0);
+fn draw_bar(svg: &mut Svg, chart: &Chart, (arm, bar): (&str, &Bar), rows: &Rows, y: f64) {
+    const HEIGHT: f64 = 13.0;
+    let width = rows.right - rows.left;
+    let mut x = rows.left;
+    for (share, (part, shade_of)) in bar.shares.iter().zip(chart.parts) {
+        let part_width = (share * width).min(rows.right - x).max(0.0);
         let tip = format!("{arm}: {part} {} %", significant(share * 100.0));
         if part_width > 0.05 {
-            svg.rectangle((x, y + 1.0), part_width, ROW - 4.0, &colour(*series), &tip);
+            svg.rectangle((x, y + 1.0), part_width, HEIGHT, &shade(*shade_of), &tip);
         }
         x += part_width;
     }
-    svg.text("", (WIDTH - RIGHT + 14.0, y + 11.0), Anchor::Start, &bar.remark);
-}
-
-fn legend(svg: &mut Svg, chart: &Chart) {
-    let mut x = LEFT;
-    for (part, series) in chart.parts {
-        svg.rectangle((x, 4.0), 11.0, 11.0, &colour(*series), "");
-        svg.text("", (x + 16.0, 14.0), Anchor::Start, part);
-        x += 34.0 + part.chars().count() as f64 * 6.3;
-    }
-    svg.text("soft", (WIDTH - RIGHT + 14.0, 14.0), Anchor::Start, chart.remark_title);
 }

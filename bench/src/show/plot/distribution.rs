@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Data, Picture, Setting, WIDTH, series};
+use super::key::Key;
+use super::{Data, Picture, Setting, series};
 use crate::record::Record;
-use crate::show::svg::{Anchor, Scale, Svg, colour};
+use crate::show::svg::{Anchor, Scale, Svg, text_width};
 use crate::text::quantity::{short, time_ns};
 
-const COLUMNS: usize = 3;
+const MOST_COLUMNS: usize = 3;
+const NARROWEST: f64 = 200.0;
 const PANEL_HEIGHT: f64 = 200.0;
 const LEFT: f64 = 56.0;
-const HEAD: f64 = 28.0;
 /// Smallest share shown.
 const RAREST: f64 = 1e-5;
 
@@ -22,15 +23,18 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
         .collect();
     let times = curves.iter().flatten().flatten().map(|point| point.0).filter(|time| *time > 0.0);
     let range = (times.clone().reduce(f64::min)?, times.reduce(f64::max)?);
-    let rows = settings.len().div_ceil(COLUMNS);
-    let height = HEAD + rows as f64 * PANEL_HEIGHT + 24.0;
-    let mut svg = Svg::new(WIDTH, height, "Share of waits that are longer than a time, for each setting");
-    legend(&mut svg, data.arms());
-    let columns = COLUMNS.min(settings.len());
-    let panel_width = (WIDTH - LEFT + 20.0) / columns as f64;
+    let columns = columns(data, &settings);
+    let key = Key::new(data.arms().iter().map(String::as_str), (8.0, data.width - 8.0));
+    let head = key.height() + 8.0;
+    let height = head + settings.len().div_ceil(columns) as f64 * PANEL_HEIGHT;
+    let mut svg =
+        Svg::new(data.width, height, "Share of waits that are longer than a time, for each setting");
+    key.draw(&mut svg, 2.0, |svg, arm, (x, y)| svg.path(&[(x, y), (x + 22.0, y)], series(arm)));
+    let panel_width = (data.width - 8.0) / columns as f64;
     for (i, (setting, curves)) in settings.iter().zip(&curves).enumerate() {
-        let corner = (LEFT + (i % columns) as f64 * panel_width, HEAD + (i / columns) as f64 * PANEL_HEIGHT);
-        panel(&mut svg, data, setting, curves, corner, panel_width - 40.0, range);
+        let (column, row) = ((i % columns) as f64, (i / columns) as f64);
+        let corner = (LEFT + column * panel_width, head + row * PANEL_HEIGHT);
+        panel(&mut svg, &data.name(setting), curves, corner, panel_width - LEFT - 14.0, range);
     }
     Some(Picture {
         name: "waits".into(),
@@ -40,7 +44,15 @@ pub(super) fn waits(data: &Data<'_>) -> Option<Picture> {
                   stretches to the right is a lock whose waiters sit through other vCPUs' slices."
             .into(),
         svg: Some(svg),
+        narrow: None,
     })
+}
+
+/// As many panels beside each other as their titles have room for.
+fn columns(data: &Data<'_>, settings: &[&Setting]) -> usize {
+    let titles = settings.iter().map(|setting| text_width(&data.name(setting)) + LEFT + 14.0);
+    let width = titles.fold(NARROWEST, f64::max);
+    ((data.width / width) as usize).clamp(1, MOST_COLUMNS.min(settings.len().max(1)))
 }
 
 /// Points (time, share of waits at least as long), from the histograms of all runs.
@@ -62,8 +74,7 @@ fn survival(runs: &[&Record]) -> Vec<(f64, f64)> {
 
 fn panel(
     svg: &mut Svg,
-    data: &Data<'_>,
-    setting: &Setting,
+    title: &str,
     curves: &[Vec<(f64, f64)>],
     (left, top): (f64, f64),
     width: f64,
@@ -72,17 +83,17 @@ fn panel(
     let x = Scale::logarithmic(range, (left, left + width));
     let bottom = top + PANEL_HEIGHT - 44.0;
     let y = Scale::logarithmic((RAREST, 1.0), (bottom, top + 22.0));
-    svg.text("title", (left, top + 14.0), Anchor::Start, &data.name(setting));
+    svg.text("title", (left, top + 14.0), Anchor::Start, title);
     for tick in y.ticks() {
         svg.line("grid", (left, y.at(tick)), (left + width, y.at(tick)), "");
         svg.text("soft", (left - 6.0, y.at(tick) + 4.0), Anchor::End, &share(tick));
     }
-    for tick in x.ticks() {
+    for tick in x.ticks_at_most((width / 48.0) as usize) {
         svg.line("grid", (x.at(tick), bottom), (x.at(tick), bottom + 4.0), "");
         svg.text("soft", (x.at(tick), bottom + 17.0), Anchor::Middle, &short(&time_ns(tick)));
     }
     for (arm, curve) in curves.iter().enumerate() {
-        svg.path(&steps(curve, &x, &y), &colour(series(arm)));
+        svg.path(&steps(curve, &x, &y), series(arm));
     }
 }
 
@@ -101,14 +112,4 @@ fn steps(curve: &[(f64, f64)], x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
 
 fn share(share: f64) -> String {
     if share >= 0.01 { format!("{} %", share * 100.0) } else { format!("1e{:.0}", share.log10()) }
-}
-
-/// Names of the arms beside their colours, in one line.
-pub(super) fn legend(svg: &mut Svg, arms: &[String]) {
-    let mut x = LEFT;
-    for (i, arm) in arms.iter().enumerate() {
-        svg.rectangle((x, 6.0), 14.0, 4.0, &colour(series(i)), "");
-        svg.text("", (x + 19.0, 12.0), Anchor::Start, arm);
-        x += 40.0 + arm.chars().count() as f64 * 6.6;
-    }
 }

@@ -1,55 +1,65 @@
 //! How the acquisitions fell on the vCPUs: one dot per vCPU, one strip per setting and arm.
 
-use super::{Data, Picture, WIDTH, series};
+use super::rows::Rows;
+use super::{Data, Picture, Setting, series};
 use crate::record::Record;
 use crate::show::svg::{Anchor, Scale, Svg, colour};
 use crate::text::quantity::significant;
 
-const ROW: f64 = 17.0;
-const HEADING: f64 = 24.0;
-const TOP: f64 = 36.0;
-const LEFT: f64 = 150.0;
-const RIGHT: f64 = 230.0;
+const TOP: f64 = 44.0;
 /// Dots per strip: more would overlap anyway.
 const MOST_DOTS: usize = 128;
-/// Dots beyond this multiple of the fair share are drawn there and counted beside.
+/// Dots beyond this multiple of the fair share are drawn there.
 const FARTHEST: f64 = 4.0;
 
+/// A strip: the arm, the shares of its vCPUs, what is said beside it.
+type Strip<'a> = (usize, Vec<f64>, String, &'a String);
+
 pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
-    let settings = data.settings();
-    let rows = settings.len() * data.arms().len();
-    if rows == 0 {
+    let of = |setting: &Setting| {
+        let arms = data.arms().iter().enumerate();
+        arms.map(|(arm, name)| {
+            let shares = shares(data.runs(setting, name));
+            let remark = remark(&shares);
+            (arm, shares, remark, name)
+        })
+        .collect::<Vec<_>>()
+    };
+    let settings: Vec<(&Setting, Vec<Strip<'_>>)> =
+        data.settings().into_iter().map(|setting| (setting, of(setting))).collect();
+    let strips = || settings.iter().flat_map(|(_, strips)| strips);
+    let count = strips().count();
+    if count == 0 {
         return None;
     }
-    let height = TOP + settings.len() as f64 * HEADING + rows as f64 * ROW + 10.0;
-    let mut svg = Svg::new(WIDTH, height, "Acquisitions of each vCPU over its fair share");
-    let x = Scale::linear((0.0, FARTHEST), (LEFT, WIDTH - RIGHT));
-    for tick in x.ticks() {
+    let rows = Rows::new(data, strips().map(|(.., remark, _)| remark.as_str()));
+    let height = TOP + rows.height(settings.len(), count);
+    let mut svg = Svg::new(data.width, height, "Acquisitions of each vCPU over its fair share");
+    let x = Scale::linear((0.0, FARTHEST), (rows.left, rows.right));
+    for tick in x.ticks_at_most(5) {
         svg.line("grid", (x.at(tick), TOP - 8.0), (x.at(tick), height - 8.0), "");
         svg.text("soft", (x.at(tick), TOP - 14.0), Anchor::Middle, &format!("{tick}x"));
     }
-    svg.text("soft", (WIDTH - RIGHT + 14.0, TOP - 14.0), Anchor::Start, "Jain, least and most busy vCPU");
+    rows.remarks_title(&mut svg, 12.0, "Jain, least and most busy vCPU");
     let mut y = TOP;
-    for setting in settings {
-        svg.text("title", (8.0, y + 16.0), Anchor::Start, &data.name(setting));
-        y += HEADING;
-        for (arm, name) in data.arms().iter().enumerate() {
-            svg.text("", (LEFT - 8.0, y + 11.0), Anchor::End, name);
-            let shares = shares(data.runs(setting, name));
-            for share in thinned(&shares) {
-                svg.dot((x.at(share), y + 7.0), 3.0, &colour(series(arm)));
+    for (setting, strips) in &settings {
+        y = rows.heading(&mut svg, y, &data.name(setting));
+        for (arm, shares, remark, name) in strips {
+            let top = rows.row(&mut svg, y, name, remark);
+            for share in thinned(shares) {
+                svg.dot((x.at(share), top + 7.0), 3.0, &colour(series(*arm)));
             }
-            svg.text("", (WIDTH - RIGHT + 14.0, y + 11.0), Anchor::Start, &remark(&shares));
-            y += ROW;
+            y += rows.pitch();
         }
     }
     Some(Picture {
         name: "fairness".into(),
         title: "Fairness".into(),
         caption: "Each dot is a vCPU: its acquisitions over the mean of all vCPUs, all blocks together. Fair locks gather \
-                  their dots at 1x; an unfair lock may be fast because it starves somebody."
+                  their dots at 1x; an unfair lock may be fast because it starves somebody. Dots at the right end lie there or beyond."
             .into(),
         svg: Some(svg),
+        narrow: None,
     })
 }
 

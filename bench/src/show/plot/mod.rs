@@ -1,13 +1,15 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
 mod activity;
+mod calibration;
+mod chart;
 mod curves;
 mod distribution;
 mod fairness;
+mod key;
+mod rows;
 
 use std::collections::BTreeMap;
-
-use curves::Panel;
 
 use crate::analysis::summary::Summary;
 use crate::experiment::place::Role;
@@ -22,6 +24,8 @@ pub(crate) struct Picture {
     pub(crate) caption: String,
     /// `None`: it cannot be drawn from these records, and the caption says why.
     pub(crate) svg: Option<Svg>,
+    /// The same for narrow windows, in which a wide picture's texts would be too small.
+    pub(crate) narrow: Option<Svg>,
 }
 
 /// What the pictures are drawn from.
@@ -29,12 +33,15 @@ pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
     /// Records of arms, by setting and arm.
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
+    /// Width of the pictures.
+    width: f64,
 }
 
 pub(crate) type Setting = BTreeMap<String, String>;
 
-/// Width of every picture.
-const WIDTH: f64 = 960.0;
+/// Width of pictures: of those that are files, too, and of those for narrow windows.
+const WIDE: f64 = 1060.0;
+const NARROW: f64 = 460.0;
 
 impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
@@ -44,7 +51,7 @@ impl<'a> Data<'a> {
                 runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
             }
         }
-        Self { summary, runs }
+        Self { summary, runs, width: WIDE }
     }
 
     fn runs(&self, setting: &Setting, arm: &str) -> &[&'a Record] {
@@ -56,6 +63,10 @@ impl<'a> Data<'a> {
         let mut settings: Vec<&Setting> = self.runs.keys().copied().collect();
         settings.sort_by_key(|setting| self.summary.outline.rank(setting));
         settings
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.width < WIDE
     }
 
     fn arms(&self) -> &'a [String] {
@@ -76,18 +87,66 @@ fn series(arm: usize) -> usize {
 }
 
 /// All pictures that the data are enough for.
-pub(crate) fn pictures(data: &Data<'_>) -> Vec<Picture> {
-    let panels = curves::panels(data);
-    let over = |draw: fn(&Data<'_>, &Panel<'_>) -> Option<Picture>| {
-        panels.iter().map(move |panel| draw(data, panel))
-    };
-    let curves = over(curves::throughput).chain(over(curves::efficiency)).chain(over(curves::comparison));
+pub(crate) fn pictures(mut data: Data<'_>) -> Vec<Picture> {
+    let wide = of_one_width(&data);
+    data.width = NARROW;
+    let narrow = of_one_width(&data);
+    let both = |(wide, narrow): (Picture, Picture)| Picture { narrow: narrow.svg, ..wide };
+    wide.into_iter().zip(narrow).map(both).collect()
+}
+
+fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
     let others = [
         distribution::waits(data),
         activity::time(data),
         activity::preemptions(data),
         fairness::strips(data),
-        curves::calibration(data),
+        calibration::speed(data),
     ];
-    curves.chain(others).flatten().collect()
+    curves::pictures(data).into_iter().chain(others.into_iter().flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::synthetic::{Sketch, World};
+
+    fn drawn(sketch: &Sketch) -> Vec<Picture> {
+        let plan = sketch.plan(4);
+        let records = World::new(1).records(&plan);
+        pictures(Data::new(&Summary::new(&plan.outline, &records), &records))
+    }
+
+    #[test]
+    fn the_report_of_fixed_work_shows_completion_and_others_show_throughput() {
+        let sketch = Sketch::new().axis("ratio", &["1", "4"]).arm("a", "tas").arm("b", "ticket");
+        let names = |pictures: &[Picture]| pictures.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+        let window = names(&drawn(&sketch));
+        assert!(
+            window.contains(&"throughput".into()) && !window.contains(&"completion".into()),
+            "{window:?}"
+        );
+        let fixed = "workload = \"mixed\"\nwork = \"1ms\"\nlock = \"tas\"";
+        let work = sketch.arm_with("c", fixed);
+        let work = names(&drawn(&work));
+        assert!(work.contains(&"completion".into()) && !work.contains(&"throughput".into()), "{work:?}");
+    }
+
+    #[test]
+    fn every_arm_of_many_stands_in_every_picture_wide_or_narrow() {
+        let mut sketch = Sketch::new().axis("ratio", &["1", "4"]);
+        let arms: Vec<String> = (0..30).map(|i| format!("arm number {i}.")).collect();
+        for arm in &arms {
+            sketch = sketch.arm(arm, "tas");
+        }
+        for picture in
+            drawn(&sketch).iter().filter(|it| !["calibration", "comparison"].contains(&it.name.as_str()))
+        {
+            for svg in [&picture.svg, &picture.narrow].into_iter().flatten() {
+                let drawn = svg.file();
+                let missing = |arm: &&String| !drawn.contains(&format!(">{arm}</text>"));
+                assert_eq!(arms.iter().filter(missing).collect::<Vec<_>>(), [""; 0], "{}", picture.name);
+            }
+        }
+    }
 }

@@ -19,8 +19,7 @@ pub(crate) struct Grid {
 pub(crate) fn grid(summary: &Summary) -> Grid {
     let (header, groups) = (header(summary), groups(summary));
     let plain = |field: &Field| field.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut notes = legend_lines(summary);
-    notes.extend(legend::lines(summary));
+    let mut notes = signs(summary);
     notes.extend(further_comparisons(summary));
     notes.extend(control(summary));
     notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
@@ -31,4 +30,11 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
         lines: groups.iter().flatten().map(|line| line.iter().map(plain).collect()).collect(),
         notes,
     }
+}
+
+/// What the columns, rows and signs mean whose names do not say.
+pub(crate) fn signs(summary: &Summary) -> Vec<String> {
+    let mut lines = legend_lines(summary);
+    lines.extend(legend::lines(summary));
+    lines
 }

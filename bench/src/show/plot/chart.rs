@@ -1,0 +1,215 @@
+//! A chart of curves: axes, points with their intervals, and the names of the curves beside or below it.
+
+use super::key::{self, Key};
+use crate::analysis::statistics::Estimate;
+use crate::show::svg::{Anchor, Scale, Svg, colour, text_width};
+
+const LEFT: f64 = 64.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 46.0;
+/// Height of what is drawn between the axes.
+const PLOT: f64 = 300.0;
+/// Least distance between two names at the right end.
+const LABEL_GAP: f64 = 15.0;
+/// Between the plot and the names at its right end.
+const LABEL_SPACE: f64 = 26.0;
+
+/// One curve: a point per value of the axis, where there is one.
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) series: usize,
+    pub(super) points: Vec<Option<Estimate>>,
+}
+
+pub(super) struct Axes<'a> {
+    /// Values of the axis.
+    pub(super) values: &'a [String],
+    pub(super) x_title: &'a str,
+    pub(super) y_title: &'a str,
+    pub(super) y: YAxis,
+    pub(super) show: fn(f64) -> String,
+    pub(super) tick: fn(f64) -> String,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum YAxis {
+    /// From 0 to at least 1.
+    FromZero,
+    Logarithmic,
+    /// Logarithmic, with a line at 1.
+    Ratio,
+}
+
+impl YAxis {
+    /// Ends of an axis on which all curves can be drawn, if there are any.
+    pub(super) fn ends<'a>(self, curves: impl Iterator<Item = &'a Curve>) -> Option<(f64, f64)> {
+        let ends = curves.flat_map(|curve| &curve.points).flatten().flat_map(|it| {
+            let (low, high) =
+                it.interval.map_or((it.hodges_lehmann, it.hodges_lehmann), |it| (it.low, it.high));
+            // A wide interval of a noisy estimate must not squash the rest of the picture.
+            [low.max(it.hodges_lehmann / 30.0), high.min(it.hodges_lehmann * 30.0)]
+        });
+        let always = match self {
+            Self::FromZero => vec![0.0, 1.0],
+            Self::Logarithmic => vec![],
+            Self::Ratio => vec![1.0],
+        };
+        let mut ends: Vec<f64> = ends.collect();
+        if ends.is_empty() {
+            return None;
+        }
+        ends.extend(always);
+        Some((ends.iter().copied().reduce(f64::min)?, ends.into_iter().reduce(f64::max)?))
+    }
+
+    fn scale(self, ends: (f64, f64), pixels: (f64, f64)) -> Scale {
+        match self {
+            Self::FromZero => Scale::linear(ends, pixels),
+            Self::Logarithmic | Self::Ratio => Scale::fitted(ends, pixels),
+        }
+    }
+}
+
+/// Where the parts of a chart stand.
+struct Layout {
+    right: f64,
+    bottom: f64,
+    height: f64,
+    names_below: bool,
+}
+
+impl Layout {
+    /// Names stand beside the curves' ends if both have room there.
+    fn new(width: f64, is_narrow: bool, curves: &[Curve]) -> Self {
+        let widest = curves.iter().map(|curve| text_width(&curve.name)).fold(0.0, f64::max);
+        let names_below = is_narrow || widest > width / 4.0;
+        let beside = if names_below { 0.0 } else { curves.len() as f64 * LABEL_GAP };
+        let bottom = TOP + PLOT.max(beside);
+        let right = if names_below { width - 14.0 } else { width - widest - LABEL_SPACE - 6.0 };
+        let below = if names_below { names(width, curves).height() } else { 0.0 };
+        Self { right, bottom, height: bottom + BOTTOM + below, names_below }
+    }
+}
+
+fn names(width: f64, curves: &[Curve]) -> Key<'_> {
+    Key::new(curves.iter().map(|curve| curve.name.as_str()), (8.0, width - 8.0))
+}
+
+/// Draws the curves between these ends of the y axis.
+pub(super) fn draw(
+    axes: &Axes<'_>,
+    curves: &[Curve],
+    ends: (f64, f64),
+    (width, is_narrow): (f64, bool),
+) -> Svg {
+    let Layout { right, bottom, height, names_below } = Layout::new(width, is_narrow, curves);
+    let mut svg = Svg::new(width, height, &format!("{} over {}", axes.y_title, axes.x_title));
+    let y = axes.y.scale(ends, (bottom, TOP));
+    let step = (right - LEFT) / axes.values.len().max(1) as f64;
+    let x = |i: usize| LEFT + step * (i as f64 + 0.5);
+    for tick in y.ticks() {
+        svg.line("grid", (LEFT, y.at(tick)), (right, y.at(tick)), "");
+        svg.text("soft", (LEFT - 8.0, y.at(tick) + 4.0), Anchor::End, &(axes.tick)(tick));
+    }
+    if matches!(axes.y, YAxis::Ratio) {
+        svg.line("axis", (LEFT, y.at(1.0)), (right, y.at(1.0)), "stroke-dasharray:4 3");
+    }
+    let widest = axes.values.iter().map(|value| text_width(value) + 6.0).fold(0.0, f64::max);
+    let every = ((widest / step).ceil() as usize).max(1);
+    for (i, value) in axes.values.iter().enumerate().step_by(every) {
+        svg.text("", (x(i), bottom + 18.0), Anchor::Middle, value);
+    }
+    svg.text("soft", (f64::midpoint(LEFT, right), bottom + 38.0), Anchor::Middle, axes.x_title);
+    svg.text("soft", (8.0, TOP - 16.0), Anchor::Start, axes.y_title);
+    for curve in curves {
+        draw_curve(&mut svg, curve, axes, &y, x);
+    }
+    if names_below {
+        let series = |svg: &mut Svg, curve: usize, at| key::of_series(svg, curves[curve].series, at);
+        names(width, curves).draw(&mut svg, bottom + BOTTOM, series);
+    } else {
+        name_ends(&mut svg, curves, &y, right);
+    }
+    svg
+}
+
+fn draw_curve(svg: &mut Svg, curve: &Curve, axes: &Axes<'_>, y: &Scale, x: impl Fn(usize) -> f64) {
+    let stroke = colour(curve.series);
+    let points = curve.points.iter().enumerate();
+    let points = points.filter_map(|(i, point)| Some((x(i), y.at(point.as_ref()?.hodges_lehmann))));
+    svg.path(&points.collect::<Vec<_>>(), curve.series);
+    for (i, estimate) in curve.points.iter().enumerate() {
+        let Some(estimate) = estimate else { continue };
+        let mut tip = format!("{}, {}: {}", curve.name, axes.values[i], (axes.show)(estimate.hodges_lehmann));
+        if let Some(interval) = estimate.interval {
+            let (low, high) = ((x(i), y.at(interval.low)), (x(i), y.at(interval.high)));
+            svg.line("bar", low, high, &format!("stroke:{stroke}"));
+            tip += &format!(" ({} to {})", (axes.show)(interval.low), (axes.show)(interval.high));
+        }
+        svg.marker((x(i), y.at(estimate.hodges_lehmann)), curve.series, &tip);
+    }
+}
+
+/// Names at the right end of the curves, pushed apart where they would overlap.
+fn name_ends(svg: &mut Svg, curves: &[Curve], y: &Scale, right: f64) {
+    let end = |curve: &Curve| curve.points.iter().flatten().last().map(|last| y.at(last.hodges_lehmann));
+    let mut names: Vec<(f64, &Curve)> =
+        curves.iter().filter_map(|curve| Some((end(curve)?, curve))).collect();
+    names.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let wanted: Vec<f64> = names.iter().map(|name| name.0).collect();
+    let bottom = TOP + PLOT.max(names.len() as f64 * LABEL_GAP);
+    for ((end, curve), position) in names.iter().zip(spread(&wanted, bottom)) {
+        svg.line(
+            "bar",
+            (right - 8.0, *end),
+            (right + 8.0, position),
+            &format!("stroke:{};stroke-opacity:.5", colour(curve.series)),
+        );
+        svg.marker((right + 14.0, position), curve.series, &curve.name);
+        svg.text("", (right + LABEL_SPACE - 3.0, position + 4.0), Anchor::Start, &curve.name);
+    }
+}
+
+/// Ascending positions, at least [`LABEL_GAP`] apart, not beyond `bottom`.
+fn spread(wanted: &[f64], bottom: f64) -> Vec<f64> {
+    let mut positions = wanted.to_vec();
+    for i in 1..positions.len() {
+        positions[i] = positions[i].max(positions[i - 1] + LABEL_GAP);
+    }
+    let mut limit = bottom;
+    for position in positions.iter_mut().rev() {
+        *position = position.min(limit);
+        limit = *position - LABEL_GAP;
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_never_overlap_and_stay_inside() {
+        let crowd: Vec<f64> = (0..40).map(|i| 300.0 + f64::from(i) / 10.0).collect();
+        for wanted in [vec![100.0, 101.0, 102.0], vec![330.0, 331.0, 332.0, 333.0], vec![10.0, 200.0], crowd]
+        {
+            let bottom = TOP + PLOT.max(wanted.len() as f64 * LABEL_GAP);
+            let positions = spread(&wanted, bottom);
+            assert!(positions.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_GAP - 1e-9), "{positions:?}");
+            assert!(positions.iter().all(|position| *position <= bottom && *position > 0.0), "{positions:?}");
+        }
+        assert_eq!(spread(&[10.0, 200.0], 334.0), [10.0, 200.0]);
+    }
+
+    #[test]
+    fn an_axis_of_ratios_has_1_on_it_and_ends_near_its_curves() {
+        let curve = |value: f64| Curve {
+            name: "a".into(),
+            series: 1,
+            points: vec![Estimate::of_positive(&[value, value * 1.01, value * 0.99])],
+        };
+        let (low, high) = YAxis::Ratio.ends([curve(1.03)].iter()).unwrap();
+        assert!(low <= 1.0 && low > 0.9 && high < 1.2, "{low} to {high}");
+        assert_eq!(YAxis::Ratio.ends([].iter()), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! What stands at the end: how figures are made, and the manifest.
+
+use maud::{Markup, html};
+
+use super::scrolled;
+use crate::results::manifest::Manifest;
+
+pub(super) fn method() -> Markup {
+    html! {
+        ul {
+            li {
+                "A block is one pass over all cells in shuffled order. Arms are compared as ratios within a block, so that what \
+                 drifts from block to block cancels."
+            }
+            li {
+                "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
+                 six blocks). A difference is called one only if the interval excludes 1. In the table, intervals are not \
+                 corrected for their number: of twenty comparisons without a difference, one will show one. The findings are."
+            }
+            li {
+                "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / \
+                 hold."
+            }
+            li { "Outliers and drift are marked, never removed. Every run is in runs.jsonl." }
+        }
+    }
+}
+
+/// The manifest, for those who want to know.
+pub(super) fn manifest(manifest: &Manifest) -> Markup {
+    let overrides = manifest.source.overrides.join(" ");
+    html! {
+        details {
+            summary { "Experiment file" }
+            p { "Changed by the command line: " (if overrides.is_empty() { "nothing" } else { &overrides }) }
+            pre tabindex="0" { (manifest.source.text) }
+        }
+        details {
+            summary { "Host, in " (manifest.facts.len()) " facts" }
+            (scrolled("Facts about the host", &facts(manifest)))
+        }
+    }
+}
+
+fn facts(manifest: &Manifest) -> Markup {
+    html! {
+        table.facts {
+            tbody {
+                @for (name, fact) in &manifest.facts {
+                    tr {
+                        th.name scope="row" { (name) }
+                        td.text {
+                            @match &fact.value {
+                                Some(value) => (value),
+                                None => i { "not available: " (fact.why.as_deref().unwrap_or("no reason given")) },
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Lock events, per thousand acquisitions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+
+use super::scrolled;
+use crate::analysis::findings::setting_name;
+use crate::analysis::summary::Summary;
+use crate::experiment::place::Role;
+use crate::record::Record;
+use crate::text::quantity::event;
+
+/// Lock events per thousand acquisitions: a table per arm, a column per setting.
+pub(super) fn events(summary: &Summary, records: &[Record]) -> Option<Markup> {
+    let tables: Vec<Markup> =
+        summary.outline.arms.iter().filter_map(|arm| events_table(summary, arm, records)).collect();
+    let content = html! {
+        p {
+            "Counts since boot, per thousand acquisitions in the window (and so a little too high by what happened in the \
+             warm-up). Names are Linux's; latencies are sums of time."
+        }
+        @for table in &tables { (table) }
+    };
+    (!tables.is_empty()).then_some(content)
+}
+
+fn is_arm(record: &Record, arm: &str) -> bool {
+    record.place.as_ref().is_some_and(|place| place.role == Role::Arm && place.arm == arm)
+}
+
+/// `None`: nothing happened.
+fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Markup> {
+    let records: Vec<&Record> = records.iter().filter(|record| is_arm(record, arm)).collect();
+    let events = records.iter().flat_map(|record| &record.lock_events);
+    let names: BTreeSet<&String> = events.filter(|(_, count)| **count > 0).map(|(name, _)| name).collect();
+    let mut settings: Vec<&BTreeMap<String, String>> =
+        records.iter().filter_map(|record| Some(&record.place.as_ref()?.setting)).collect();
+    settings.sort_by_key(|setting| summary.outline.rank(setting));
+    settings.dedup();
+    let table = html! {
+        table {
+            thead {
+                tr {
+                    th.name scope="col" { "event" }
+                    @for setting in &settings { th scope="col" { (setting_name(summary, setting)) } }
+                }
+            }
+            tbody {
+                @for name in &names {
+                    tr {
+                        th.name scope="row" { (name) }
+                        @for setting in &settings { td { (events_at(&records, setting, name)) } }
+                    }
+                }
+            }
+        }
+    };
+    let table = html! { details { summary { (arm) } (scrolled(arm, &table)) } };
+    (!names.is_empty()).then_some(table)
+}
+
+fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
+    let here =
+        records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
+    let (events, acquisitions) = here.fold((0, 0), |(events, acquisitions), record| {
+        (events + record.lock_events.get(name).unwrap_or(&0), acquisitions + record.totals.acquisitions)
+    });
+    if acquisitions == 0 {
+        return format!("{} in all", event(name, events as f64));
+    }
+    event(name, events as f64 * 1000.0 / acquisitions as f64)
+}

@@ -1,0 +1,223 @@
+//! The figures: the table that the terminal shows, all comparisons, uncontended costs, verdicts counted over trials.
+
+use maud::{Markup, html};
+
+use super::scrolled;
+use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::experiment::place::Role;
+use crate::show::table;
+use crate::text::pages::READING_A_TABLE;
+use crate::text::quantity::time_ns;
+
+/// As many rows of a table are shown as need no click.
+const MOST_OPEN: usize = 24;
+
+/// The table that the terminal shows.
+pub(super) fn figures(summary: &Summary) -> Markup {
+    html! {
+        p {
+            "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals. How to read this table: "
+            (READING_A_TABLE) " in Haltkick's source."
+        }
+        (scrolled("Figures", &table_of_figures(summary)))
+        ul.signs { @for line in table::signs(summary) { li { (line) } } }
+    }
+}
+
+/// A column of the table: one of the terminal's, or one for which the terminal has no room.
+enum Column {
+    Of(usize),
+    Wait(&'static str, fn(&Row) -> Option<&Estimate>),
+}
+
+/// The terminal's columns with the ratio beside the figure that it is made of, where narrow windows show it, too.
+fn columns(summary: &Summary, header: &[String], names_at: usize) -> Vec<Column> {
+    let has_ratio = !summary.outline.comparisons.is_empty();
+    let ratio = has_ratio.then_some(header.len() - 1);
+    let rest = (names_at + 2..header.len()).filter(|at| Some(*at) != ratio);
+    let of_terminal = (0..names_at + 2).chain(ratio).chain(rest).map(Column::Of);
+    let waits = [
+        Column::Wait("wait_p50_ns", |row| row.wait_p50_ns.as_ref()),
+        Column::Wait("wait_p99_ns", |row| row.wait_p99_ns.as_ref()),
+    ];
+    of_terminal.chain(waits).collect()
+}
+
+fn table_of_figures(summary: &Summary) -> Markup {
+    let grid = table::grid(summary);
+    let columns = columns(summary, &grid.header, grid.names_at);
+    let rows = summary.rows.iter().filter(|row| row.role != Role::Control);
+    let title = |column: &Column| match column {
+        Column::Of(at) => grid.header[*at].clone(),
+        Column::Wait(name, _) => name.replace('_', " ").replace(" ns", ""),
+    };
+    html! {
+        table {
+            thead {
+                tr {
+                    @for column in &columns {
+                        @let is_name = matches!(column, Column::Of(at) if *at == grid.names_at);
+                        th.name[is_name] scope="col" { (title(column)) }
+                    }
+                }
+            }
+            tbody {
+                @for ((row, fields), first) in rows.zip(&grid.lines).zip(&grid.begins_group) {
+                    tr.ideal[row.role == Role::Ideal].first[*first] {
+                        @for column in &columns { (cell(summary, row, fields, column, grid.names_at)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cell(summary: &Summary, row: &Row, fields: &[String], column: &Column, names_at: usize) -> Markup {
+    let at = match column {
+        Column::Of(at) => *at,
+        Column::Wait(name, of) => return html! { td { (wait(row, name, of(row))) } },
+    };
+    if at == names_at {
+        return html! { th.name scope="row" { (row.arm) } };
+    }
+    if at == fields.len() - 1
+        && let Some(asked) = summary.outline.comparisons.first()
+    {
+        return ratio(summary, row, &asked.name);
+    }
+    let axis = summary.outline.axes.get(at);
+    let of_setting = axis.and_then(|axis| row.setting.get(&axis.key));
+    match of_setting {
+        // The terminal leaves out what the line above says; here that may be out of sight.
+        Some(value) => html! { td { (value) } },
+        None if at < names_at => html! { td { (row.vcpus) } },
+        None => html! { td { (with_interval_apart(&fields[at])) } },
+    }
+}
+
+/// `603 k/s +- 1.7 %`, with what follows the figure as a part of its own.
+fn with_interval_apart(text: &str) -> Markup {
+    match text.split_once(" +- ").or_else(|| text.split_once(" +-")) {
+        Some((figure, half)) => html! { (figure) " " small { "\u{b1} " (half) } },
+        None => html! { (text) },
+    }
+}
+
+fn wait(row: &Row, name: &str, estimate: Option<&Estimate>) -> String {
+    let at_least = if row.at_least.iter().any(|figure| figure == name) { "> " } else { "" };
+    estimate.map_or("\u{2013}".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
+}
+
+/// The comparison called `name`, if this row stands above its line.
+fn ratio(summary: &Summary, row: &Row, name: &str) -> Markup {
+    let is_it = |it: &&Comparison| it.name == name && it.arm == row.arm && it.setting == row.setting;
+    let found = summary.comparisons.iter().find(is_it);
+    found.map_or(html! { td {} }, |found| html! { td class=[class(found.verdict)] { (as_ratio(found)) } })
+}
+
+fn class(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Faster => Some("faster"),
+        Verdict::Slower => Some("slower"),
+        Verdict::NoDifferenceShown | Verdict::TooFewBlocks => None,
+    }
+}
+
+fn as_ratio(comparison: &Comparison) -> Markup {
+    let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let (figure, interval) = text.split_once(' ').unwrap_or((&text, ""));
+    html! { (figure) " " (comparison.verdict.mark()) " " small { (interval) } }
+}
+
+/// Every ratio of the experiment in words: what the pictures of ratios show.
+pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
+    let names = summary.outline.comparisons.iter().map(|asked| asked.name.as_str());
+    let of = |name: &str| summary.comparisons.iter().filter(|it| it.name == name).collect::<Vec<_>>();
+    let tables: Vec<(&str, Vec<&Comparison>)> =
+        names.map(|name| (name, of(name))).filter(|(_, rows)| !rows.is_empty()).collect();
+    let all: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
+    let content = html! {
+        p {
+            "One arm over another within blocks; above 1 the arm does better. An interval that contains 1 shows no difference."
+        }
+        @for (name, rows) in &tables {
+            details open[all <= MOST_OPEN] {
+                summary { (name) }
+                (scrolled(name, &comparison_table(summary, rows)))
+            }
+        }
+        @if let Some(control) = &summary.control {
+            p {
+                "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
+                (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) ", "
+                (control.verdict.word(control.of))
+            }
+        }
+    };
+    (!tables.is_empty()).then_some(content)
+}
+
+fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
+    html! {
+        table {
+            thead {
+                tr {
+                    @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
+                    th.name scope="col" { "arm" }
+                    th.name scope="col" { "over" }
+                    th scope="col" { "ratio" }
+                    th.name scope="col" { "in words" }
+                }
+            }
+            tbody {
+                @for row in rows {
+                    tr {
+                        @for axis in &summary.outline.axes {
+                            td { (row.setting.get(&axis.key).map_or("", String::as_str)) }
+                        }
+                        th.name scope="row" { (row.arm) }
+                        td.name { (row.baseline) }
+                        td class=[class(row.verdict)] { (as_ratio(row)) }
+                        td.name { (row.verdict.word(row.of)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What each lock costs when nobody contends for it, if that is asked for.
+pub(super) fn lock_costs(summary: &Summary) -> Option<Markup> {
+    let lines = table::lock_cost_lines(&summary.lock_costs);
+    let table = html! {
+        table {
+            thead {
+                tr {
+                    @for (at, title) in table::LOCK_COSTS.iter().enumerate() {
+                        th.name[at == 0] scope="col" { (title) }
+                    }
+                }
+            }
+            tbody {
+                @for line in &lines {
+                    tr {
+                        th.name scope="row" { (line[0]) }
+                        @for field in &line[1..] { td { (field) } }
+                    }
+                }
+            }
+        }
+    };
+    (!lines.is_empty()).then(|| scrolled("Uncontended costs", &table))
+}
+
+/// How often trials of the same comparison show a difference, if the experiment has trials.
+pub(super) fn trials(summary: &Summary) -> Option<Markup> {
+    let lines = table::trials(summary);
+    let content = html! {
+        p { "Each trial is judged as an experiment of its own." }
+        ul { @for line in &lines { li { (line) } } }
+    };
+    (!lines.is_empty()).then_some(content)
+}

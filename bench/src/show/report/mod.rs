@@ -1,0 +1,221 @@
+//! `report.html`: one file with everything that a reviewer asks for, readable without network, in light and dark,
+//! on screen and on paper. All text is escaped, but for our own style sheets and pictures.
+
+mod appendix;
+mod events;
+mod figures;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::analysis::findings;
+use crate::analysis::summary::{CheckOutcome, Summary};
+use crate::record::Record;
+use crate::results::manifest::Manifest;
+use crate::show::plot::{self, Data, Picture};
+use crate::show::svg;
+use crate::show::table;
+
+const STYLE: &str = include_str!("report.css");
+
+/// Nothing but what is on the page itself: no browser asks anybody for anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// A part of the page: what links to it name, its title, and what it says.
+struct Section {
+    id: String,
+    title: String,
+    content: Markup,
+}
+
+impl Section {
+    fn new(id: &str, title: &str, content: Markup) -> Self {
+        Self { id: id.into(), title: title.into(), content }
+    }
+
+    fn of_picture(picture: &Picture) -> Self {
+        Self::new(&picture.name, &picture.title, drawn(picture))
+    }
+}
+
+/// The page.
+pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
+    let title = &summary.outline.title;
+    let sections = sections(manifest, summary, records);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(svg::STYLE)) }
+            }
+            body {
+                a.skip href="#findings" { "To the findings" }
+                main {
+                    h1 { (title) }
+                    (origin(manifest, summary))
+                    (warnings(summary))
+                    (contents(&sections))
+                    @for section in &sections {
+                        section id=(section.id) aria-labelledby={ (section.id) "-title" } {
+                            h2 id={ (section.id) "-title" } { (section.title) }
+                            (section.content)
+                        }
+                    }
+                }
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+/// What the page has, in its order; parts of which there is nothing are left out.
+fn sections(manifest: &Manifest, summary: &Summary, records: &[Record]) -> Vec<Section> {
+    let pictures = plot::pictures(Data::new(summary, records));
+    let mut sections = vec![
+        Section::new("findings", "Findings", findings(summary)),
+        Section::new("figures", "Figures", figures::figures(summary)),
+    ];
+    let below = [
+        ("costs", "What a lock costs that nobody contends for", figures::lock_costs(summary)),
+        ("trials", "Verdicts over trials", figures::trials(summary)),
+        ("comparisons", "Comparisons", figures::comparisons(summary)),
+    ];
+    let found = |(id, title, content): (_, _, Option<Markup>)| Some(Section::new(id, title, content?));
+    sections.extend(below.into_iter().filter_map(found));
+    sections.extend(pictures.iter().map(Section::of_picture));
+    sections.extend(found(("events", "Lock events", events::events(summary, records))));
+    sections.push(Section::new("method", "How the figures are made", appendix::method()));
+    sections.push(Section::new("manifest", "Manifest", appendix::manifest(manifest)));
+    sections
+}
+
+fn contents(sections: &[Section]) -> Markup {
+    html! {
+        nav.contents aria-label="Contents" {
+            ul { @for section in sections { li { a href={ "#" (section.id) } { (section.title) } } } }
+        }
+    }
+}
+
+/// A picture with its caption.
+fn drawn(picture: &Picture) -> Markup {
+    html! {
+        @if let Some(svg) = &picture.svg {
+            figure {
+                (PreEscaped(svg.inline("broad")))
+                (PreEscaped(picture.narrow.as_ref().map_or(String::new(), |svg| svg.inline("narrow"))))
+                figcaption { (picture.caption) }
+            }
+        } @else {
+            p { (picture.caption) }
+        }
+    }
+}
+
+/// A table that may be wider than the window: it scrolls for itself, by keys as well, and its edges show that there is more.
+fn scrolled(name: &str, table: &Markup) -> Markup {
+    html! { div.wide role="region" aria-label=(name) tabindex="0" { (table) } }
+}
+
+fn origin(manifest: &Manifest, summary: &Summary) -> Markup {
+    let host = &manifest.host;
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+    let items = [
+        ("experiment", summary.outline.experiment.clone()),
+        ("begun", manifest.started.clone()),
+        ("measured", table::extent(summary)),
+        ("CPU", or_unknown(&host.cpu_model)),
+        ("kernel", or_unknown(&host.kernel)),
+        ("KVM", or_unknown(&host.kvm_module)),
+        ("seed", manifest.seed.to_string()),
+        ("haltkick", host.haltkick_version.clone()),
+    ];
+    html! {
+        dl.origin { @for (name, value) in items { div { dt { (name) } dd { (value) } } } }
+    }
+}
+
+fn warnings(summary: &Summary) -> Markup {
+    let of = |outcome| summary.checks.iter().filter(move |check| check.outcome == outcome);
+    html! {
+        @if !summary.warnings.is_empty() {
+            aside.warnings {
+                h2 { "Before you believe a figure" }
+                ul { @for warning in &summary.warnings { li { (warning) } } }
+            }
+        }
+        @for (outcome, title) in [
+            (CheckOutcome::Passed, "Checked, and nothing found"),
+            (CheckOutcome::NotChecked, "Could not be checked"),
+        ] {
+            @if of(outcome).next().is_some() {
+                section.quiet { h2 { (title) } ul { @for check in of(outcome) { li { (check.text) } } } }
+            }
+        }
+    }
+}
+
+fn findings(summary: &Summary) -> Markup {
+    html! {
+        ul { @for sentence in findings::findings(summary) { li { (sentence) } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::measure::synthetic::{Sketch, World};
+
+    #[test]
+    fn a_page_has_all_its_sections_and_no_text_can_break_out_of_its_element() {
+        let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("<script>", "tas").arm("b & c", "ticket");
+        let plan = plan.compare("\"b\"", "b & c", "<script>").control("b & c").plan(6);
+        let (world, records) = (World::new(1), World::new(1).records(&plan));
+        let page = page(&world.manifest(&plan), &Summary::new(&plan.outline, &records), &records);
+        for section in ["findings", "figures", "method", "manifest"] {
+            assert!(page.contains(&format!("<section id=\"{section}\" ")), "{section} is missing");
+        }
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;") && page.contains("b &amp; c"));
+        let (opened, closed) = (page.matches("<td").count(), page.matches("</td>").count());
+        assert!(opened == closed && opened > 40, "{opened} cells are opened and {closed} closed");
+    }
+
+    /// What a page says, without its elements.
+    fn text_of(page: &str) -> String {
+        let body = &page[page.find("<body").expect("a page has a body")..];
+        let parts = body.split('<').map(|part| part.split_once('>').map_or("", |(_, text)| text));
+        let text = parts.collect::<Vec<_>>().join(" ");
+        text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+    }
+
+    fn words(text: &str) -> BTreeSet<String> {
+        let text = text.replace("+-", " \u{b1} ").to_lowercase();
+        let bare = |word: &str| word.trim_matches([',', ';', ':', '(', ')', '.']).to_owned();
+        text.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect()
+    }
+
+    #[test]
+    fn a_page_has_every_word_that_the_terminal_shows() {
+        let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").control("a");
+        let trials = sketch.clone().arm("b", "mcs").head("trial-blocks = 4").head("lock-costs = true");
+        let fixed = "workload = \"mixed\"\nwork = \"1ms\"\nlock = \"mcs\"";
+        for sketch in [trials, sketch.arm_with("b", fixed)] {
+            let sketch = sketch.compare("b/a", "b", "a").compare("a/b", "a", "b");
+            let plan = sketch.plan(8);
+            let (world, records) = (World::new(1), World::new(1).records(&plan));
+            let summary = Summary::new(&plan.outline, &records);
+            let shown = anstream::adapter::strip_str(&table::summary(&summary)).to_string();
+            let told = words(&text_of(&page(&world.manifest(&plan), &summary, &records)));
+            // The page has a heading instead.
+            let missing: Vec<String> =
+                words(&shown).into_iter().filter(|word| !told.contains(word) && word != "warning").collect();
+            assert_eq!(missing, [""; 0], "{shown}");
+        }
+    }
+}
