@@ -38,6 +38,7 @@ const HOUSES: &[House] = &[
             "qspinlock",
             "reader_writer",
             "sleeping",
+            "guarded",
         ],
         double: &[],
     },
