@@ -12,7 +12,7 @@ mod rows;
 use std::collections::BTreeMap;
 
 use crate::analysis::summary::Summary;
-use crate::experiment::place::Role;
+use crate::experiment::place::{Place, Role};
 use crate::record::Record;
 use crate::show::svg::Svg;
 
@@ -31,7 +31,7 @@ pub(crate) struct Picture {
 /// What the pictures are drawn from.
 pub(crate) struct Data<'a> {
     pub(crate) summary: &'a Summary,
-    /// Records of arms, by setting and arm.
+    /// Records of arms, and of guests that ran beside theirs, by setting and arm.
     runs: BTreeMap<&'a Setting, BTreeMap<&'a str, Vec<&'a Record>>>,
     /// Width of the pictures.
     width: f64,
@@ -47,7 +47,8 @@ impl<'a> Data<'a> {
     pub(crate) fn new(summary: &'a Summary, records: &'a [Record]) -> Self {
         let mut runs: BTreeMap<&Setting, BTreeMap<&str, Vec<&Record>>> = BTreeMap::new();
         for record in records {
-            if let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) {
+            let is_drawn = |place: &&Place| matches!(place.role, Role::Arm | Role::Beside);
+            if let Some(place) = record.place.as_ref().filter(is_drawn) {
                 runs.entry(&place.setting).or_default().entry(&place.arm).or_default().push(record);
             }
         }
