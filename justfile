@@ -19,7 +19,7 @@ build: setup
 
 # Whether the library crates can be packaged: each with all that it needs, and nothing of the others.
 package:
-    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants
+    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-platform-kvm --package haltkick-mm --package haltkick-grants
 
 # An archive to give away, target/dist/*.tar.gz: a static haltkick, man pages, completions, licences, checksum. Needs Python.
 dist: setup
@@ -36,6 +36,10 @@ bench-locks *ARGS: setup
 # What it costs a lock of the crate to look at run time whether it is paravirtual.
 bench-chosen:
     cargo bench --package haltkick-locks --bench chosen
+
+# Boot a kernel of two CPUs that is made of the crates, in QEMU (`ACCEL=kvm just example-kernel` on KVM).
+example-kernel: setup
+    cd guest/platform-kvm/example && cargo run
 
 # Today's paravirtual qspinlock against the one without unbounded spins.
 bench-work-conserving *ARGS: setup
@@ -207,6 +211,7 @@ check: setup _narrow-target
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-locks --all-targets --all-features -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
+    cd guest/platform-kvm/example && cargo fmt --check && cargo clippy -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-locks/lock_api --no-deps --quiet

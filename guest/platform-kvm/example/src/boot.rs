@@ -1,0 +1,160 @@
+//! From a PVH entry, or from a start-up interrupt, to 64-bit Rust code on a stack.
+//!
+//! PVH (Xen's, which QEMU speaks): an ELF note names an entry point in 32-bit protected mode without paging. The other CPU
+//! begins in real mode, in the page that its start-up interrupt names; the trampoline is copied there.
+
+use core::{arch::global_asm, ptr};
+
+use crate::CPUS;
+
+/// Where the trampoline is copied to: a page below 1 MiB.
+const TRAMPOLINE: usize = 0x8000;
+const STACK_BYTES: usize = 16 << 10;
+
+/// Four GiB in pages of 2 MiB, filled by the boot CPU.
+#[unsafe(no_mangle)]
+static mut EXAMPLE_DIRECTORIES: Page<4> = Page([[0; 512]; 4]);
+#[unsafe(no_mangle)]
+static mut EXAMPLE_PDPT: Page<1> = Page([[0; 512]; 1]);
+#[unsafe(no_mangle)]
+static mut EXAMPLE_PML4: Page<1> = Page([[0; 512]; 1]);
+
+#[repr(C, align(4096))]
+struct Page<const N: usize>([[u64; 512]; N]);
+
+#[repr(C, align(16))]
+struct Stacks([[u8; STACK_BYTES]; CPUS]);
+
+static mut STACKS: Stacks = Stacks([[0; STACK_BYTES]; CPUS]);
+
+// AT&T syntax: the Intel syntax of this assembler has no far jump.
+global_asm!(
+    ".pushsection .note.example_pvh, \"a\", @note",
+    ".p2align 2",
+    ".long 4, 8, 18", // lengths of name and descriptor; XEN_ELFNOTE_PHYS32_ENTRY
+    ".asciz \"Xen\"",
+    ".quad example_start",
+    ".popsection",
+
+    ".pushsection .text.example_start, \"ax\"",
+    ".code32",
+    ".global example_start",
+    "example_start:",
+    "cli",
+    "cld",
+    "movl $EXAMPLE_DIRECTORIES, %edi",
+    "movl $0x83, %eax", // present, writable, 2 MiB
+    "movl $2048, %ecx",
+    "1: movl %eax, (%edi)",
+    "addl $0x200000, %eax",
+    "addl $8, %edi",
+    "loop 1b",
+    "movl $EXAMPLE_DIRECTORIES + 3, %eax",
+    "movl $EXAMPLE_PDPT, %edi",
+    "movl $4, %ecx",
+    "2: movl %eax, (%edi)",
+    "addl $0x1000, %eax",
+    "addl $8, %edi",
+    "loop 2b",
+    "movl $EXAMPLE_PDPT + 3, %eax",
+    "movl %eax, EXAMPLE_PML4",
+    "xorl %edi, %edi", // CPU 0
+    "example_enter_long_mode:",
+    "lgdtl 5f",
+    "movl %cr4, %eax",
+    "orl $0x20, %eax", // PAE
+    "movl %eax, %cr4",
+    "movl $EXAMPLE_PML4, %eax",
+    "movl %eax, %cr3",
+    "movl $0xc0000080, %ecx", // EFER.LME
+    "rdmsr",
+    "orl $0x100, %eax",
+    "wrmsr",
+    "movl %cr0, %eax",
+    "andl $0x9fffffff, %eax", // caches on: INIT leaves them off
+    "orl $0x80010023, %eax", // PG, WP, NE, MP, PE
+    "movl %eax, %cr0",
+    "ljmpl $8, $3f",
+    ".code64",
+    "3: xorl %eax, %eax",
+    "movl %eax, %ds",
+    "movl %eax, %es",
+    "movl %eax, %ss",
+    "movl %eax, %fs",
+    "movl %eax, %gs",
+    "movl %edi, %edi",
+    "leal 1(%edi), %eax",
+    "imulq ${stack_bytes}, %rax, %rax",
+    "leaq {stacks}(%rax), %rsp",
+    "call {main}",
+    "ud2",
+
+    ".code16",
+    ".global example_trampoline",
+    "example_trampoline:",
+    "cli",
+    "cld",
+    "xorw %ax, %ax",
+    "movw %ax, %ds",
+    "lgdtl {trampoline} + (4f - example_trampoline)",
+    "movl %cr0, %eax",
+    "orl $1, %eax",
+    "movl %eax, %cr0",
+    "ljmpl $0x18, $6f",
+    "4: .word 31",
+    ".long 7f",
+    ".global example_trampoline_end",
+    "example_trampoline_end:",
+
+    ".code32",
+    "6: movw $0x10, %ax",
+    "movw %ax, %ds",
+    "movw %ax, %es",
+    "movw %ax, %ss",
+    "movl $1, %edi", // CPU 1
+    "jmp example_enter_long_mode",
+    ".p2align 3",
+    "7: .quad 0, 0x00af9a000000ffff, 0x00cf92000000ffff, 0x00cf9a000000ffff", // 64-bit code, data, 32-bit code
+    "5: .word 31",
+    ".long 7b",
+    ".code64",
+    ".popsection",
+    main = sym crate::main,
+    stacks = sym STACKS,
+    stack_bytes = const STACK_BYTES,
+    trampoline = const TRAMPOLINE,
+    options(att_syntax),
+);
+
+unsafe extern "C" {
+    static example_trampoline: [u8; 0];
+    static example_trampoline_end: [u8; 0];
+}
+
+/// Starts CPU 1, by the local APIC: INIT, and a start-up interrupt twice.
+pub(crate) fn start_the_other() {
+    const APIC: usize = 0xfee0_0000;
+    const SPURIOUS: usize = 0xf0;
+    const COMMAND: usize = 0x300;
+    const TO_ALL_OTHERS: u32 = 0b11 << 18;
+    const ASSERT: u32 = 1 << 14;
+    const INIT: u32 = 5 << 8;
+    const START_UP: u32 = 6 << 8;
+    let write = |register: usize, value: u32| {
+        // SAFETY: the registers of the local APIC, identity-mapped.
+        unsafe { ptr::with_exposed_provenance_mut::<u32>(APIC + register).write_volatile(value) };
+    };
+    // SAFETY: nothing else uses that page, and nobody runs there yet.
+    unsafe {
+        let bytes = (&raw const example_trampoline_end).addr() - (&raw const example_trampoline).addr();
+        let page = ptr::with_exposed_provenance_mut::<u8>(TRAMPOLINE);
+        ptr::copy_nonoverlapping((&raw const example_trampoline).cast::<u8>(), page, bytes);
+    }
+    write(SPURIOUS, 0x1ff);
+    write(COMMAND, TO_ALL_OTHERS | ASSERT | INIT);
+    crate::machine::delay(10_000);
+    for _ in 0..2 {
+        write(COMMAND, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
+        crate::machine::delay(200);
+    }
+}
