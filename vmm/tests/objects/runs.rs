@@ -49,10 +49,18 @@ fn excludes(config: &RunConfig, object: &Path) -> Check {
         }
         for lock_count in [1, 3] {
             let config = RunConfig { lock: entry.name.clone(), pv, lock_count, ..config.clone() };
-            let outcome =
-                start(&config, &image).map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
-            assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
-            let done: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+            // On a busy host the one whose turn it is may be off its CPU for a whole window: in longer ones it is not.
+            let mut done = 0;
+            for tried in 0..5 {
+                let config = RunConfig { window: config.window * (1 << tried), ..config.clone() };
+                let outcome =
+                    start(&config, &image).map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
+                assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
+                done = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum::<u64>();
+                if done > 0 {
+                    break;
+                }
+            }
             assert!(done > 0, "{} pv {pv}: nothing was done", entry.name);
         }
     }
