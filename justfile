@@ -158,6 +158,12 @@ test-simulated: setup
     cargo test --release --package haltkick-sim --package haltkick-vmm --test board --test machine --test simulated
     cargo test --release --package haltkick --test command -- simulated
 
+# Lock objects: examples/locks by this machine's gcc and rustc, on every engine that is here; what is refused, and `haltkick check`.
+test-objects: setup
+    @gcc --version > /dev/null
+    cargo test --package haltkick-vmm --test objects
+    cargo test --package haltkick --test command -- objects::
+
 # Build a guest whose code and zeroed data are linked in another order, for `--guest`: does a figure depend on the order?
 shuffled-guest SEED="1": setup
     RUSTFLAGS="-Crelocation-model=static -Csymbol-mangling-version=v0 -Cllvm-args=-align-all-functions=6 -Clink-arg=--shuffle-sections=.text*={{ SEED }} -Clink-arg=--shuffle-sections=.bss*={{ SEED }}" cargo build --package haltkick-guest --profile guest --target x86_64-unknown-none --target-dir target/shuffled

@@ -107,8 +107,12 @@ static inline hk_u32 hk_cpu(void)
     return cpu;
 }
 
-/* One round of a spin loop (cpu_relax). Haltkick hears from it that the vCPU waits, unless it has announced HK_HEAD. */
-void hk_pause(void);
+/* One round of a spin loop (cpu_relax). Haltkick hears from it that the vCPU waits, unless it has announced HK_HEAD. The pause
+ * itself stands in the loop, where profiles and explanations find the vCPU; hk_pause is also a symbol, for other languages. */
+#define hk_pause() (hk_waits(), __builtin_ia32_pause())
+
+/* What hk_pause is without the pause. */
+void hk_waits(void);
 
 /* The clock, in ticks, which go on while the vCPU is off its pCPU. */
 hk_u64 hk_now(void);

@@ -36,7 +36,7 @@ mod symbols {
     unsafe extern "C" {
         pub fn hk_cpu() -> u32;
         pub fn hk_cpus() -> u32;
-        pub fn hk_pause();
+        pub fn hk_waits();
         pub fn hk_now() -> u64;
         pub fn hk_ticks(nanoseconds: u64) -> u64;
         pub fn hk_spin_threshold() -> u64;
@@ -67,10 +67,11 @@ pub fn cpus() -> usize {
 }
 
 /// One round of a spin loop: `cpu_relax`.
-#[inline]
+#[inline(always)]
 pub fn pause() {
     // SAFETY: as above.
-    unsafe { symbols::hk_pause() }
+    unsafe { symbols::hk_waits() };
+    core::hint::spin_loop();
 }
 
 /// The clock, in ticks.

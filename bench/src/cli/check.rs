@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::settings::Settings;
 use crate::text::duration::Span;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
+  haltkick check --print-header > haltkick.h
+      what a lock in C is written to; --print-header=rust is the same for Rust
   haltkick check my_lock.o
       a minute of torture, then a verdict: 0, or 5 or 6 and what was found (docs/lock-objects.md)
   haltkick check my_lock.o --time 10m --seed 7
@@ -19,9 +21,13 @@ Examples:
 /// Options of `haltkick check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The object file, which is written to include/haltkick.h
-    #[arg(value_name = "FILE")]
-    pub(crate) object: PathBuf,
+    /// The object file, which is written to haltkick.h
+    #[arg(value_name = "FILE", required_unless_present = "print_header")]
+    pub(crate) object: Option<PathBuf>,
+    /// Print the header that lock objects are written to, for C or for Rust, and stop
+    #[arg(long, value_name = "LANGUAGE", num_args = 0..=1, require_equals = true, default_missing_value = "c",
+          conflicts_with = "object")]
+    pub(crate) print_header: Option<Language>,
     /// For how long; every kind of trial is run once, however short
     #[arg(long, value_name = "TIME", default_value = "1m")]
     pub(crate) time: Span,
@@ -33,4 +39,11 @@ pub(crate) struct CheckArgs {
     /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
     #[arg(long, help_heading = "Machine")]
     pub(crate) trust_image: bool,
+}
+
+/// Languages that there is a header for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    C,
+    Rust,
 }

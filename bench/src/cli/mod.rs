@@ -17,7 +17,7 @@ use crate::text::duration::Span;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 
-pub(crate) use check::CheckArgs;
+pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::Conduct;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;

@@ -24,12 +24,17 @@ extern "C" fn hk_cpu() -> u32 {
     percpu::cpu() as u32
 }
 
-/// One round of a spin loop. It tells the VMM that this vCPU waits, unless it has said that it is the head of its queue.
-extern "C" fn hk_pause() {
+/// Tells the VMM that this vCPU waits, unless it has said that it is the head of its queue.
+extern "C" fn hk_waits() {
     // Relaxed: this vCPU's own.
     if percpu::this().activity.state.load(Ordering::Relaxed) != ACTIVITY_HEAD {
         activity::announce(Activity::Waiter);
     }
+}
+
+/// One round of a spin loop, for languages without the header, which has it inline.
+extern "C" fn hk_pause() {
+    hk_waits();
     spin_loop();
 }
 
@@ -118,7 +123,6 @@ unsafe extern "C" {
     fn memmove(to: *mut u8, from: *const u8, bytes: usize) -> *mut u8;
     fn memset(to: *mut u8, byte: i32, bytes: usize) -> *mut u8;
     fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32;
-
 }
 
 /// A row of the table.
@@ -134,11 +138,12 @@ const fn import(name: &str, value: *const ()) -> Row {
 
 #[used]
 #[unsafe(link_section = ".haltkick.imports")]
-static IMPORTS: [Row; 21] = [
+static IMPORTS: [Row; 22] = [
     // The offset from GS at which each vCPU finds its index, for the header's inline function.
     import("hk_cpu_at", without_provenance(CPU_OFFSET)),
     import("hk_cpu", hk_cpu as *const ()),
     import("hk_cpus", hk_cpus as *const ()),
+    import("hk_waits", hk_waits as *const ()),
     import("hk_pause", hk_pause as *const ()),
     import("hk_now", hk_now as *const ()),
     import("hk_ticks", hk_ticks as *const ()),

@@ -162,6 +162,7 @@ impl Ran<'_> {
             (None, Ok(())) => collect::outcome(&facts),
         };
         let readings = readings_of(&facts, result.as_ref().err(), self.stopped);
+        let result = result.map_err(|failure| collect::cause(&facts, failure));
         Ok(Ended { name: config.name.clone(), result, readings })
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         workload: facts.workload,
         patched_sites: facts.machine.patched_sites,
     };
-    check_stacks(&seen)?;
+    check_stacks(seen.memory, seen.config.vcpus)?;
     let lost_updates = check_exclusion(&seen)?;
     let control = facts.machine.memory.control();
     let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
@@ -161,13 +161,29 @@ pub(crate) fn pair_ticks(seen: &Seen<'_>) -> PairTicks {
 }
 
 /// A stack that was too short was used on into what lies behind it: nothing can be believed any more.
-fn check_stacks(seen: &Seen<'_>) -> Result<(), RunError> {
-    let overrun = |vcpu| seen.memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
-    match (0..seen.config.vcpus).find_map(overrun) {
+fn check_stacks(memory: &Memory, vcpus: u32) -> Result<(), RunError> {
+    let overrun = |vcpu| memory.overrun_stack(vcpu).map(|stack| (vcpu, stack));
+    match (0..vcpus).find_map(overrun) {
         Some((vcpu, stack)) => {
             Err(RunError::GuestFailed { vcpu, reason: format!("it has used more than its {stack}") })
         }
         None => Ok(()),
+    }
+}
+
+/// What a guest's failure comes from: where a stack was too short, from that, whatever the guest ran into afterwards.
+pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
+    use RunError::{ExclusionViolated, GuestException, GuestFailed, GuestPanic, NoProgress};
+    let is_of_guest = matches!(
+        failure,
+        ExclusionViolated(_) | GuestException { .. } | GuestFailed { .. } | GuestPanic { .. } | NoProgress(_)
+    );
+    match check_stacks(&facts.machine.memory, facts.config.vcpus) {
+        Err(GuestFailed { vcpu, reason: stack }) if is_of_guest => match failure {
+            GuestFailed { reason, .. } if reason == stack => GuestFailed { vcpu, reason },
+            failure => GuestFailed { vcpu, reason: format!("{stack}, and then: {failure}") },
+        },
+        _ => failure,
     }
 }
 

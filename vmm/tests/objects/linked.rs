@@ -13,6 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("every_example_is_linked_and_has_its_forms", forms),
         Trial::test("sites_are_rewritten_for_an_object_as_for_a_lock_of_ours", sites),
         Trial::test("addresses_have_the_objects_names_and_lines", names),
+        Trial::test("a_waiter_pauses_on_a_line_of_the_objects_own", pauses),
         Trial::test("events_of_an_object_are_counted_by_their_names", events),
         Trial::test("several_objects_lie_behind_each_other", several),
         Trial::test("position_independent_code_statics_and_constants_are_linked", models),
@@ -81,6 +82,21 @@ fn names() -> Check {
     let begins = source.lines().position(|line| line.starts_with("void hk_unlock")).expect("it is there") + 1;
     let ends = begins + source.lines().skip(begins).position(|line| line == "}").expect("it ends") + 1;
     assert!((begins..=ends).contains(&line), "line {line} is not in {begins}..={ends}");
+    Ok(())
+}
+
+fn pauses() -> Check {
+    let image = link(&text("pauses", TAS, &FLAGS))?;
+    let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
+    let lock = calls.lock.expect("it has a lock");
+    let most = (1..64).rev().find_map(|bytes| image.bytes_at(lock, bytes));
+    let code = most.ok_or("its code is loaded")?;
+    let pause = code.windows(2).position(|two| two == [0xf3, 0x90]).ok_or("it pauses in the loop")?;
+    let frames = image.lines().expect("there are lines").frames(lock + pause as u64);
+    let frame = frames.first().expect("the object was compiled with -g");
+    assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("pauses.c")), "{frame:?}");
+    let line = TAS.lines().position(|line| line.contains("hk_pause")).expect("it is there") + 1;
+    assert_eq!(frame.line, Some(line as u32));
     Ok(())
 }
 

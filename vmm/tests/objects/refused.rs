@@ -194,6 +194,9 @@ fn version() -> Check {
 fn files() -> Check {
     let missing = Path::new("/no/such/lock.o");
     assert!(refusal(missing).contains("cannot be read"));
+    for other in ["/dev/zero", "/"] {
+        assert!(refusal(Path::new(other)).contains("no regular file"), "{}", refusal(Path::new(other)));
+    }
     let junk = scratch("junk.o");
     std::fs::write(&junk, "not an object")?;
     assert!(refusal(&junk).contains("is no object file: give what `cc -c` makes"));

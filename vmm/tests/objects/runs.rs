@@ -25,6 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_lock_that_does_not_exclude_is_found", no_exclusion),
         Trial::test("a_lock_that_is_never_released_is_blamed_by_its_own_names", never_released),
         Trial::test("a_fault_in_an_object_is_reported_with_its_function", fault),
+        Trial::test("waiters_that_nobody_wakes_are_a_lost_wake_up", lost_wake_up),
+        Trial::test("an_object_that_uses_more_stack_than_there_is_is_found", stack),
         Trial::test("locks_are_made_by_the_objects_init_and_its_events_are_counted", init),
         Trial::test("readers_of_an_object_share_its_lock", readers),
     ]
@@ -81,10 +83,11 @@ fn on_threads() -> Check {
     examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), &example(path)))
 }
 
-fn on_sim() -> Check {
+/// A simulated machine for a millisecond: the same on every host, however busy.
+fn simulated() -> RunConfig {
     let preset = machines::presets().iter().find(|preset| preset.name == "ivybridge-ex-4s");
     let machine = Arc::new(preset.expect("it is built in").machine());
-    let config = RunConfig {
+    RunConfig {
         work_rate: Some(machine.work_rate()),
         simulated: Some(machine),
         cpus: (0..2).collect(),
@@ -93,8 +96,11 @@ fn on_sim() -> Check {
         warmup: Duration::from_micros(50),
         window: Duration::from_millis(1),
         ..base::config(Engine::Sim)
-    };
-    examples().iter().try_for_each(|path| excludes(&config, &example(path)))
+    }
+}
+
+fn on_sim() -> Check {
+    examples().iter().try_for_each(|path| excludes(&simulated(), &example(path)))
 }
 
 fn on_qemu() -> Check {
@@ -170,6 +176,51 @@ fn fault() -> Check {
     let object = text("fault", &source, &FLAGS);
     let (error, _) = failed(&object, |base| base);
     assert!(error.contains("#PF") && error.contains("fault.o: hk_unlock+0x"), "{error}");
+    Ok(())
+}
+
+fn lost_wake_up() -> Check {
+    // Tickets whose waiters sleep; whoever is done tells the next one, and does not kick it.
+    let source = r#"
+#include "haltkick.h"
+struct lock { hk_u8 next, owner; };
+HK_LOCK(struct lock);
+void hk_pv_lock(struct lock *lock)
+{
+    hk_u8 mine = __atomic_fetch_add(&lock->next, 1, __ATOMIC_RELAXED);
+    hk_u8 now;
+    while ((now = __atomic_load_n(&lock->owner, __ATOMIC_ACQUIRE)) != mine)
+        hk_wait(&lock->owner, now);
+}
+void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owner + 1, __ATOMIC_RELEASE); }
+"#;
+    let object = text("no_kick", source, &FLAGS);
+    let (error, story) = failed(&object, |base| RunConfig {
+        lock: base.lock,
+        pv: true,
+        window: Duration::from_secs(60),
+        watchdog: Some(Duration::from_millis(50)),
+        ..simulated()
+    });
+    assert!(error.contains("no progress") && error.contains("none is left to kick them"), "{error}");
+    assert!(story.contains("nobody kicked it") && story.contains("a wake-up was lost"), "{story}");
+    Ok(())
+}
+
+fn stack() -> Check {
+    // So deep that it runs into everything: the fault that comes of it is not what is wrong.
+    let more = r#"
+hk_u32 hk_deep(hk_u32 times);
+__attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
+{
+    hk_u32 below = times ? hk_deep(times - 1) : 0;
+    __asm__ volatile("" : "+r"(below));
+    return below + times;
+}
+void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
+    let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
+    let (error, _) = failed(&object, |base| RunConfig { lock: base.lock, pv: false, ..simulated() });
+    assert!(error.contains("it has used more than its stack"), "{error}");
     Ok(())
 }
 

@@ -6,13 +6,14 @@
 mod torture;
 mod verdict;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{FILE_PREFIX, Image, Needs, Outcome, RunConfig, RunError};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
-use crate::cli::CheckArgs;
+use crate::cli::{CheckArgs, Language};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
 use crate::measure::calibrate::Calibration;
@@ -23,14 +24,29 @@ use crate::text::output;
 use torture::Trial;
 use verdict::Tried;
 
+/// What lock objects are written to: for those who have this program and no more.
+const HEADERS: [&str; 2] =
+    [include_str!("../../../../include/haltkick.h"), include_str!("../../../../include/haltkick.rs")];
+
 pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
-    let lock = format!("{FILE_PREFIX}{}", args.object.display());
-    let image = guest_image::load(args.guest.as_deref(), [&*lock])?;
-    let job = Job { args, lock, image, allowed: cpulist::allowed()? };
-    let entry = job.image.locks.iter().find(|entry| entry.name == job.lock).expect("it was linked");
+    match (args.print_header, &args.object) {
+        (Some(language), _) => {
+            output::data(HEADERS[usize::from(language == Language::Rust)])?;
+            Ok(Exit::Done)
+        }
+        (None, Some(object)) => torment(args, object),
+        (None, None) => Err(Failure::usage("no object file is given")),
+    }
+}
+
+/// Puts the object through all trials.
+fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
+    let image = guest_image::load(args.guest.as_deref(), [&*format!("{FILE_PREFIX}{}", object.display())])?;
+    let entry = image.locks.last().expect("it was linked").clone();
+    let job = Job { args, object, lock: entry.name.clone(), image, allowed: cpulist::allowed()? };
     let forms = [(entry.has_native(), false), (entry.has_paravirt(), true)];
     let forms: Vec<bool> = forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| pv).collect();
-    let trials = torture::trials(entry, &forms);
+    let trials = torture::trials(&entry, &forms);
     let probe = job.config(&trials[0], 1, None)?;
     guest_image::check_trust(
         (args.guest.as_deref(), &job.image),
@@ -45,15 +61,15 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
     };
     let mut tried = Tried::of(&forms);
-    let end = Instant::now() + args.time.0;
-    let ended = job.torture(&trials, rate, &engine, &mut tried, end);
+    let begin = Instant::now();
+    let ended = job.torture(&trials, rate, &engine, &mut tried, begin + args.time.0);
     match ended {
         Ok(()) => {
-            output::data(&tried.verdict(&args.object, args.time.0))?;
+            output::data(&tried.verdict(object, begin.elapsed()))?;
             Ok(Exit::Done)
         }
         Err(failure) if failure.exit == Exit::Interrupted => {
-            output::data(&tried.so_far(&args.object))?;
+            output::data(&tried.so_far(object))?;
             Err(failure)
         }
         Err(failure) => Err(failure),
@@ -63,6 +79,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
 /// What is checked.
 struct Job<'a> {
     args: &'a CheckArgs,
+    object: &'a Path,
     lock: String,
     image: Image,
     allowed: CpuList,
@@ -147,10 +164,10 @@ impl Job<'_> {
         output::talk(&format!(
             "found with {}; to look at it again:\n  haltkick run --lock-object {} --seed {seed} {} --no-ideal",
             trial.name,
-            self.args.object.display(),
+            self.object.display(),
             flags.join(" ")
         ));
-        Failure { message: format!("{} is broken: {failure}", self.args.object.display()), ..failure }
+        Failure { message: format!("{} is broken: {failure}", self.object.display()), ..failure }
     }
 }
 

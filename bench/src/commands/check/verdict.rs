@@ -62,8 +62,9 @@ impl Tried {
 
     /// The verdict on a lock in which nothing was found.
     pub(super) fn verdict(&self, object: &Path, time: Duration) -> String {
+        let tenths = Duration::from_millis(100 * (time.as_millis() / 100).max(1) as u64);
         let mut text =
-            format!("{}: no fault found in {} runs, {}\n\n", object.display(), self.runs(), Span(time));
+            format!("{}: no fault found in {} runs, {}\n\n", object.display(), self.runs(), Span(tenths));
         text += &self.table();
         text += "\nLooked for: two vCPUs in one section, updates lost, wake-ups lost, hangs, faults, stack overflows.\n";
         text += &self.doubts();
