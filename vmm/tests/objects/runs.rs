@@ -33,8 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn config(engine: Engine) -> RunConfig {
-    // A host that is busy with something else gets nothing done in many a window.
-    RunConfig { window: Duration::from_millis(40), min_sections: 10, ..base::config(engine) }
+    // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
+    let watchdog = Some(Duration::from_secs(30));
+    RunConfig { window: Duration::from_millis(40), min_sections: 10, watchdog, ..base::config(engine) }
 }
 
 fn start(config: &RunConfig, image: &Image) -> Result<Outcome, RunError> {
