@@ -2,8 +2,6 @@
 //!
 //! Every complaint about a file names its line and column.
 
-use toml::de::DeTable;
-
 use super::contents::{Experiment, PointValues};
 use super::defaults::Defaults;
 use super::keys;
@@ -19,10 +17,7 @@ pub(crate) const MOST_RETRIES: u32 = 100;
 
 impl Experiment {
     pub(crate) fn parse(source: Source) -> Result<Self> {
-        let tree = DeTable::parse(&source.text).map_err(|error| {
-            let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            source.complain(error.span().as_ref(), message)
-        })?;
+        let tree = source.tree()?;
         let mut top = Reader::new(&source, tree.get_ref(), tree.span());
         top.format()?;
         let experiment = Self {

@@ -1,23 +1,16 @@
 //! Files of `haltkick run --guest-set`: guests that run at the same time, and what they have in common.
 
-use std::fs;
 use std::path::Path;
-
-use toml::de::DeTable;
 
 use super::reader::Reader;
 use super::source::Source;
 use crate::settings::Settings;
-use crate::text::exit::{Failure, Result};
+use crate::text::exit::Result;
 
 /// The guests and the settings of a guest-set file.
 pub(crate) fn read(path: &Path) -> Result<Settings> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("{}: {error}: give a readable file", path.display())))?;
-    let source = Source { origin: path.display().to_string(), text };
-    let tree = DeTable::parse(&source.text).map_err(|error| {
-        source.complain(error.span().as_ref(), error.message().lines().collect::<Vec<_>>().join(", "))
-    })?;
+    let source = Source::read(path, "give a readable file")?;
+    let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
     let patch = top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default();

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::DeTable;
 
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
@@ -73,6 +77,21 @@ impl Source {
             Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
         })?;
         Ok(Self { origin: name.into(), text })
+    }
+
+    /// A file by path. Where it cannot be read, `advice` says what to do.
+    pub(super) fn read(path: &Path, advice: &str) -> Result<Self> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("{}: {error}: {advice}", path.display())))?;
+        Ok(Self { origin: path.display().to_string(), text })
+    }
+
+    /// What it says, as TOML.
+    pub(super) fn tree(&self) -> Result<Spanned<DeTable<'_>>> {
+        DeTable::parse(&self.text).map_err(|error| {
+            let message = error.message().lines().collect::<Vec<_>>().join(", ");
+            self.complain(error.span().as_ref(), message)
+        })
     }
 
     /// Where a place begins, counted from 1.

@@ -1,10 +1,7 @@
 //! Where a user's defaults are: variables of the environment, and a file.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
-
-use toml::de::DeTable;
 
 use super::defaults::{Defaults, UserDefault, variable};
 use super::reader::Reader;
@@ -63,12 +60,8 @@ fn file() -> Result<Option<PathBuf>> {
 }
 
 fn of_file(path: &Path) -> Result<Vec<UserDefault>> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
-    let source = Source { origin: path.display().to_string(), text };
-    let tree = DeTable::parse(&source.text).map_err(|error| {
-        source.complain(error.span().as_ref(), error.message().lines().collect::<Vec<_>>().join(", "))
-    })?;
+    let source = Source::read(path, "make it readable")?;
+    let tree = source.tree()?;
     let top = Reader::new(&source, tree.get_ref(), tree.span());
     top.format()?;
     top.finish(&["format", "settings"])?;

@@ -5,7 +5,9 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{FINISHED, assert_valid, code, command, json, scratch, stderr, stdout, trials};
+use crate::support::{
+    FINISHED, SIMULATED, assert_valid, code, command, json, scratch, stderr, stdout, trials,
+};
 use crate::tiny::tiny;
 
 trials![
@@ -76,27 +78,11 @@ fn the_environment_goes_before_the_file_and_a_flag_before_both() {
 fn an_experiment_goes_before_defaults_and_its_manifest_says_where_they_are_from() {
     let (_, path) = tiny("defaults-bench");
     let results = path.join("results");
-    let sweep = [
-        "sweep",
-        "--vary",
-        "lock=ticket,tas",
-        "--engine",
-        "sim",
-        "--machine",
-        "cascadelake-2s",
-        "--cpus",
-        "0-1",
-        "--window",
-        "1ms",
-        "--warmup",
-        "1ms",
-        "--blocks",
-        "1",
-        "--output",
-        results.to_str().unwrap(),
-    ];
+    let sweep =
+        ["sweep", "--vary", "lock=ticket,tas", "--blocks", "1", "--output", results.to_str().unwrap()];
     let variables = [("HALTKICK_HOLD", "3us"), ("HALTKICK_WINDOW", "5ms"), ("HALTKICK_RATIO", "2")];
-    let output = with(&variables, &sweep);
+    // Without its last two, which set `think`: that is to have the program's default.
+    let output = with(&variables, &[&sweep[..], &SIMULATED[..10]].concat());
     assert!(FINISHED.contains(&code(&output)), "{}", stderr(&output));
     let manifest = json(&results.join("manifest.json"));
     assert_valid("manifest", &manifest);

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Tested, assert_valid, code, finished, haltkick, refusal, scratch, skip, stderr, stdout, trials,
+    SIMULATED, Tested, assert_valid, code, finished, haltkick, refusal, scratch, skip, stderr, stdout, trials,
 };
 
 trials![
@@ -27,16 +27,6 @@ fn results(name: &str) -> PathBuf {
         "--vary",
         "lock=ticket,mcs",
         "--compare",
-        "--engine",
-        "sim",
-        "--machine",
-        "cascadelake-2s",
-        "--cpus",
-        "0-1",
-        "--window",
-        "1ms",
-        "--warmup",
-        "1ms",
         "--blocks",
         "1",
         "--output",
@@ -44,7 +34,7 @@ fn results(name: &str) -> PathBuf {
     ];
     // Beside the directory, where a process that runs guests opens nothing any more.
     let table = format!("markdown={}", results.with_file_name("table.md").display());
-    finished(&[&sweep[..], &["--export", &table]].concat());
+    finished(&[&sweep[..], &SIMULATED, &["--export", &table]].concat());
     results
 }
 

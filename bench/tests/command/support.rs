@@ -33,6 +33,22 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("standard error is text")
 }
 
+/// Two vCPUs on each of two simulated CPUs, for a millisecond: needs no KVM.
+pub(crate) const SIMULATED: [&str; 12] = [
+    "--engine",
+    "sim",
+    "--machine",
+    "cascadelake-2s",
+    "--cpus",
+    "0-1",
+    "--window",
+    "1ms",
+    "--warmup",
+    "1ms",
+    "--think",
+    "1us",
+];
+
 /// A directory of this test's own, empty.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::{
-    assert_valid, code, finished, haltkick, json, refusal, scratch, stderr, stdout, trials,
+    SIMULATED, assert_valid, code, finished, haltkick, json, refusal, scratch, stderr, stdout, trials,
 };
 use crate::tiny::{CELLS_PER_BLOCK, records, runs, tiny};
 
@@ -14,22 +14,6 @@ trials![
     a_sweep_that_cannot_be_is_refused_in_one_line,
     a_dry_run_prints_every_cell_and_how_long_they_take_and_runs_nothing,
     a_cell_that_is_repeated_has_as_many_records_and_one_table,
-];
-
-/// Two vCPUs on each of two simulated CPUs, for a millisecond: needs no KVM.
-const SIMULATED: [&str; 12] = [
-    "--engine",
-    "sim",
-    "--machine",
-    "cascadelake-2s",
-    "--cpus",
-    "0-1",
-    "--window",
-    "1ms",
-    "--warmup",
-    "1ms",
-    "--think",
-    "1us",
 ];
 
 fn a_sweep_does_what_the_experiment_file_does_that_it_saves() {
