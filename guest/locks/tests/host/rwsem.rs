@@ -99,17 +99,22 @@ fn readers_see_whole_writes_when_owners_are_often_preempted() {
 fn kicks_of_sleeping_locks_are_not_taken_for_those_of_spinlocks() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(2));
     stage.host.set_preempted(0, true);
-    let [owned, halts] = [(); 2].map(|()| Signal::default());
+    let [owned, halts, kicked] = [(); 3].map(|()| Signal::default());
     stage.host.run(|cpu| {
         if cpu == 0 {
             stage.lock.write(&stage.domain);
             owned.give();
             halts.await_it();
             stage.lock.write_unlock(&stage.domain);
+            kicked.give();
         } else {
             owned.await_it();
-            let halts = halts.clone();
-            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            let (halts, kicked) = (halts.clone(), kicked.clone());
+            // Until it has been kicked: it might find first that it need not sleep, and nobody would kick it then.
+            Cpus::hook_once(Point::BeforeSleep, move || {
+                halts.give();
+                kicked.await_it();
+            });
             stage.write();
         }
     });
