@@ -172,10 +172,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1",
           hide_default_value = true, help_heading = "Measuring")]
     pub(crate) repeat: u32,
-    /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1ms",
-          help_heading = "Observing")]
-    pub(crate) profile: Option<Span>,
+    /// Sample where the vCPUs spend their time, once per TIME on each pCPU [default: 1ms]; --engine sim counts all time
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, help_heading = "Observing")]
+    pub(crate) profile: Option<Option<Span>>,
     /// Write the samples of --profile as folded stacks, for flame graphs and speedscope
     #[arg(long, value_name = "FILE", requires = "profile", help_heading = "Observing")]
     pub(crate) folded: Option<PathBuf>,

@@ -14,14 +14,22 @@ const NAME_WIDTH: usize = 44;
 
 /// The table, of at most 100 columns but for long paths.
 pub(crate) fn table(profile: &Profile) -> String {
-    let mut text = format!(
-        "# {} samples of running vCPUs, every {} of a pCPU on average\n# no vCPU on the pCPU: {}; \
-         noticed too late, and so not counted: {}\n",
-        count(profile.samples),
-        time_ns(profile.period_ns as f64),
-        count(profile.nobody),
-        count(profile.late),
-    );
+    let mut text = if profile.period_ns == 1 {
+        format!(
+            "# all {} that vCPUs had on simulated pCPUs\n# no vCPU on the pCPU: {}\n",
+            time_ns(profile.samples as f64),
+            time_ns(profile.nobody as f64),
+        )
+    } else {
+        format!(
+            "# {} samples of running vCPUs, every {} of a pCPU on average\n# no vCPU on the pCPU: {}; \
+             noticed too late, and so not counted: {}\n",
+            count(profile.samples),
+            time_ns(profile.period_ns as f64),
+            count(profile.nobody),
+            count(profile.late),
+        )
+    };
     if profile.samples == 0 {
         return text;
     }
@@ -114,6 +122,15 @@ mod tests {
         assert_eq!(shares, [90.0, 6.0, 4.0], "{text}");
         assert!(text.contains("by state: holder 90.0%, waiter+vmm 6.0%, other 4.0%"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn time_that_was_counted_in_full_is_no_number_of_samples() {
+        let rows = vec![row(1_500_000, "holder", false, "time::work")];
+        let text = table(&Profile { period_ns: 1, samples: 1_500_000, nobody: 500_000, late: 0, rows });
+        let head: Vec<_> = text.lines().take(2).collect();
+        let all = "# all 1.50 ms that vCPUs had on simulated pCPUs";
+        assert_eq!(head, [all, "# no vCPU on the pCPU: 500 us"], "{text}");
     }
 
     #[test]

@@ -196,4 +196,8 @@ fn a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert_eq!(message, "haltkick: --profile: a period of 1us is out of range: 100us to 100ms\n");
+    let output = haltkick(&["run", "--engine", "sim", "--machine", "skylake-8s", "--profile=1ms"]);
+    assert_eq!(code(&output), 2);
+    let message = String::from_utf8(output.stderr).expect("text");
+    assert!(message.contains("counts all time instead of samples"), "{message}");
 }

@@ -16,6 +16,7 @@ trials![
     machines_are_listed_and_run_by_their_names,
     a_record_of_a_simulated_run_holds_its_machine_and_is_to_be_trusted,
     two_runs_with_one_seed_write_one_record,
+    a_profile_of_a_simulated_run_adds_up_to_the_time_of_its_pcpus,
     a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint,
     what_no_simulated_machine_can_do_is_refused,
     two_guests_on_one_machine_leave_a_record_each,
@@ -96,6 +97,20 @@ fn two_runs_with_one_seed_write_one_record() {
     let first = run("7");
     assert_eq!(first, run("7"));
     assert_ne!(first["per_vcpu"], run("8")["per_vcpu"]);
+}
+
+fn a_profile_of_a_simulated_run_adds_up_to_the_time_of_its_pcpus() {
+    let profiled = ["--machine", "skylake-8s", "--lock", "ticket", "--profile"];
+    let record = record(&profiled);
+    let profile = &record["profile"];
+    assert_eq!(profile["period_ns"], 1);
+    let number = |name: &str| profile[name].as_u64().expect("a number");
+    let pcpus_ns = 4 * 1_000_000;
+    // pCPUs may have come ahead of the others where the window opens and closes.
+    let all_ns = number("samples") + number("nobody");
+    assert!(all_ns.abs_diff(pcpus_ns) < 4 * 20_000, "{all_ns} ns");
+    let table = stdout(&haltkick(&[&SHORT[..], &profiled].concat()));
+    assert!(table.contains("that vCPUs had on simulated pCPUs"), "{table}");
 }
 
 fn a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint() {

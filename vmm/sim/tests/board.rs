@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use haltkick_sim::board::{Board, Happening, What, WorkLoop};
+use haltkick_sim::board::{Board, Happening, SpentOn, What, WorkLoop};
 use haltkick_sim::machine::{Machine, presets};
 use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
 
@@ -379,6 +379,48 @@ fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
         let ratio = last(&ahead) / last(&executed);
         assert!((0.85..1.15).contains(&ratio), "{cpus} CPUs: {ratio}");
     }
+}
+
+#[test]
+fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
+    /// Where the spin loop of the program lies in it.
+    const SPINS: std::ops::Range<u64> = 9..18;
+    /// The same of the loop that stands for work.
+    const WORK: u64 = 30;
+    let run = |counts: bool, parks: bool| {
+        let mut bench = Bench::new("cascadelake-2s", ticket());
+        bench.board.never_run_ahead();
+        if !parks {
+            bench.board.never_park();
+        }
+        if counts {
+            bench.board.count_time();
+        }
+        for slot in 0..5 {
+            bench.start(slot, CODE, DATA, 40);
+            bench.board.count_time_of(slot, Some(DATA + 128));
+        }
+        let ends = bench.finish(5);
+        let spent: Vec<_> = bench.board.spent().collect();
+        (ends, bench.board.transfers(), spent, bench.machine.costs.instruction_ps)
+    };
+    let (counted, plain, executed) = (run(true, true), run(false, true), run(true, false));
+    assert_eq!((&counted.0, counted.1), (&plain.0, plain.1));
+    assert!(plain.2.is_empty());
+    let all_ps = |spent: &[(SpentOn, u64)]| spent.iter().map(|(_, ps)| ps).sum::<u64>();
+    assert_eq!(all_ps(&counted.2), counted.0.iter().map(|end| end.1).sum::<u64>(), "{:?}", counted.0);
+    // As much of it in the spin loop as if every round of that is executed.
+    let in_loop = |spent: &[(SpentOn, u64)]| {
+        let spins = spent.iter().filter(|(on, _)| SPINS.contains(&(on.rip - CODE)));
+        spins.map(|(_, ps)| ps).sum::<u64>()
+    };
+    assert_eq!(counted.0, executed.0);
+    assert!(in_loop(&counted.2) > all_ps(&counted.2) / 2, "five CPUs mostly wait");
+    assert_eq!(in_loop(&counted.2), in_loop(&executed.2));
+    // The work of a section takes what it takes, whoever else is there.
+    let work_ps = counted.2.iter().filter(|(on, _)| on.rip - CODE == WORK).map(|(_, ps)| ps).sum::<u64>();
+    assert_eq!(work_ps, 5 * 40 * 50 * 6 * counted.3);
+    assert!(counted.2.iter().all(|(on, _)| !on.still && on.mark <= 5 * 40), "nobody stood still");
 }
 
 #[test]

@@ -277,6 +277,11 @@ impl Memory {
         [area + offset_of!(VcpuArea, steal) as u64, area + offset_of!(VcpuArea, host) as u64]
     }
 
+    /// The address of what a vCPU says that it is doing, [`ACTIVITY_HOLDER`](haltkick_hypercalls::ACTIVITY_HOLDER) and so on.
+    pub(crate) fn activity_address(&self, vcpu: u32) -> u64 {
+        self.area_address(vcpu).0 + offset_of!(VcpuArea, activity.state) as u64
+    }
+
     /// An address in the line that says how many vCPUs have no pCPU.
     pub(crate) fn load_line(&self) -> u64 {
         CONTROL + offset_of!(Control, ready_vcpus) as u64

@@ -6,7 +6,7 @@ use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
 use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
-use crate::observe::profile::{Profile, Sampler, Samples};
+use crate::observe::profile::{Profile, Sampler, Samples, Spent};
 use crate::observe::trace::{About, Collector, Recorder, Trace};
 
 /// Where the threads of a run hand in what they noted, of all its guests.
@@ -53,9 +53,16 @@ impl Notes {
         self.samples.as_ref().map(|samples| samples.sampler(number)).transpose()
     }
 
-    /// The same for a pCPU of a simulated machine.
-    pub(crate) fn simulated_sampler(&self, number: u32) -> Option<Sampler> {
-        self.samples.as_ref().map(|samples| samples.simulated_sampler(number))
+    /// Whether there is to be a profile.
+    pub(crate) fn is_profiled(&self) -> bool {
+        self.samples.is_some()
+    }
+
+    /// Takes what a simulated machine counted instead of samples.
+    pub(crate) fn hand_in_all_time(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
+        if let Some(samples) = &self.samples {
+            samples.hand_in_all(spent, nobody_ns);
+        }
     }
 
     /// A recorder for a thread, if there is to be a trace.

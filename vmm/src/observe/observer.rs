@@ -23,14 +23,9 @@ impl<'a> Observer<'a> {
         Ok(Self { notes, sampler: notes.sampler(number)?, recorder: notes.recorder() })
     }
 
-    /// For the run's `number`th pCPU of a simulated machine.
-    pub(crate) fn simulated(notes: &'a Notes, number: u32) -> Self {
-        Self { notes, sampler: notes.simulated_sampler(number), recorder: notes.recorder() }
-    }
-
-    /// When [`Self::interrupted`] is next to be called, on a simulated machine.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.sampler.as_ref().map(Sampler::due_ns)
+    /// For a pCPU of a simulated machine, which takes no samples.
+    pub(crate) fn simulated(notes: &'a Notes) -> Self {
+        Self { notes, sampler: None, recorder: notes.recorder() }
     }
 
     /// The vCPU with this number among those of all guests gets this thread, and `pcpu` if that is known.

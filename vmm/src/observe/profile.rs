@@ -10,8 +10,10 @@
 //!    instruction after the hypercall. It is counted apart, as time in the VMM on behalf of that instruction.
 //! 4. A moment that falls while no vCPU is on the pCPU counts for nobody. So does one that is noticed late: the host had
 //!    taken the thread off its CPU, and where it was stopped says where the host stops threads, not where time goes.
+//!
+//! A simulated machine needs no samples: it counts all time, and each nanosecond of it is one sample here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -45,13 +47,25 @@ struct Counts {
     seen: HashMap<Seen, u64>,
     nobody: u64,
     late: u64,
+    /// Every nanosecond was counted.
+    is_all: bool,
+}
+
+/// Time that vCPUs spent at one instruction.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    pub(crate) rip: u64,
+    /// What the vCPU said that it was doing, in the guest's word.
+    pub(crate) state: u32,
+    /// The VMM had the vCPU out of its guest.
+    pub(crate) in_vmm: bool,
+    pub(crate) time_ns: u64,
 }
 
 /// Samples the vCPUs that one thread runs.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// None where whoever drives the vCPUs asks for [`Self::due_ns`].
-    timer: Option<KickTimer>,
+    timer: KickTimer,
     period_ns: u64,
     random: SplitMix,
     /// The next moment, in host time.
@@ -62,7 +76,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    fn new(period: Duration, seed: u64, timer: Option<KickTimer>, now_ns: u64) -> Self {
+    fn new(period: Duration, seed: u64, timer: KickTimer, now_ns: u64) -> Self {
         let mut sampler = Self {
             timer,
             period_ns: period.as_nanos() as u64,
@@ -75,17 +89,10 @@ impl Sampler {
         sampler
     }
 
-    /// The next moment.
-    pub(crate) fn due_ns(&self) -> u64 {
-        self.due_ns
-    }
-
     /// Draws the next moment.
     fn draw(&mut self, now_ns: u64) {
         self.due_ns = now_ns + self.period_ns / 2 + self.random.next() % self.period_ns;
-        if let Some(timer) = &self.timer {
-            timer.set(self.due_ns, 0);
-        }
+        self.timer.set(self.due_ns, 0);
     }
 
     /// A vCPU gets the thread. A moment that has passed since the last one left it was nobody's.
@@ -133,16 +140,18 @@ impl Samples {
 
     /// A sampler for the calling thread, the run's `number`th.
     pub(crate) fn sampler(&self, number: u32) -> io::Result<Sampler> {
-        Ok(Sampler::new(self.period, self.seed_of(number), Some(KickTimer::new()?), now_ns()))
+        let seed = self.seed.wrapping_add(u64::from(number) << 32);
+        Ok(Sampler::new(self.period, seed, KickTimer::new()?, now_ns()))
     }
 
-    /// A sampler for the `number`th pCPU of a simulated machine, whose time begins at zero.
-    pub(crate) fn simulated_sampler(&self, number: u32) -> Sampler {
-        Sampler::new(self.period, self.seed_of(number), None, 0)
-    }
-
-    fn seed_of(&self, number: u32) -> u64 {
-        self.seed.wrapping_add(u64::from(number) << 32)
+    /// What a simulated machine counted, each nanosecond of it: see [`Profile::period_ns`].
+    pub(crate) fn hand_in_all(&self, spent: impl IntoIterator<Item = Spent>, nobody_ns: u64) {
+        let mut counts = lock(&self.counts);
+        for Spent { rip, state, in_vmm, time_ns } in spent {
+            *counts.seen.entry(Seen { rip, activity: Activity::said(state), in_vmm }).or_default() += time_ns;
+        }
+        counts.nobody += nobody_ns;
+        counts.is_all = true;
     }
 
     /// A thread has ended.
@@ -159,7 +168,7 @@ impl Samples {
     pub(crate) fn finish(self, image: &Image) -> Profile {
         let counts = unlocked(self.counts);
         Profile {
-            period_ns: self.period.as_nanos() as u64,
+            period_ns: if counts.is_all { 1 } else { self.period.as_nanos() as u64 },
             samples: counts.seen.values().sum(),
             nobody: counts.nobody,
             late: counts.late,
@@ -171,7 +180,7 @@ impl Samples {
 /// Where the vCPUs spent their time on a pCPU, inside the window.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Mean time between two samples of a pCPU.
+    /// Mean time between two samples of a pCPU. 1 for a simulated machine, which counts every nanosecond: a sample stands for one.
     pub period_ns: u64,
     /// Samples taken of a vCPU.
     pub samples: u64,
@@ -206,7 +215,7 @@ pub struct ProfileRow {
 #[derive(Default)]
 struct Gathered {
     samples: u64,
-    sources: HashMap<String, u64>,
+    sources: BTreeMap<String, u64>,
     /// Samples, and the instruction that has them.
     hottest: (u64, u64),
 }
@@ -214,7 +223,8 @@ struct Gathered {
 /// Gathers by state and function: the one that was inlined last of those that are not the standard library's.
 fn rows(image: &Image, seen: &HashMap<Seen, u64>) -> Vec<ProfileRow> {
     let lines = image.lines();
-    let mut rows: HashMap<_, Gathered> = HashMap::new();
+    // In an order of their own: rows and lines with as many samples stand in the same one each time.
+    let mut rows: BTreeMap<_, Gathered> = BTreeMap::new();
     for (seen, &count) in seen {
         let symbol = image.symbols().at(seen.rip).map(|(symbol, _)| symbol.short_name());
         let mut frames = lines.as_ref().map(|lines| lines.frames(seen.rip)).unwrap_or_default();

@@ -21,6 +21,7 @@ use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
+use crate::observe::profile::Spent;
 use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
@@ -153,11 +154,14 @@ impl<'a> Simulated<'a> {
         let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
-        let board = Board::new(Arc::clone(machine), ram, &loops);
+        let mut board = Board::new(Arc::clone(machine), ram, &loops);
+        if guests[0].notes.is_profiled() {
+            board.count_time();
+        }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
             let alarm = Alarm::default();
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
-            let observer = Observer::simulated(guests[0].notes, index);
+            let observer = Observer::simulated(guests[0].notes);
             let pcpu = Pcpu::new(cpu, slice, core.injector(index), observer);
             Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
@@ -178,6 +182,7 @@ impl<'a> Simulated<'a> {
         let state = &mut *self.state.borrow_mut();
         let end_ps = state.now_ps.saturating_add(time.as_nanos() as u64 * PS);
         self.tell_board(state);
+        self.count_time(state);
         loop {
             // Relaxed: a request; nothing is read on the strength of it.
             if self.stop.load(Ordering::Relaxed) {
@@ -241,6 +246,7 @@ impl<'a> Simulated<'a> {
 
     /// All vCPUs' books.
     pub(crate) fn finish(self) -> Vec<Finished> {
+        self.hand_in_time();
         drop(self.state);
         self.core.finish()
     }
@@ -260,6 +266,40 @@ impl<'a> Simulated<'a> {
             let Some(shared) = &guest.shared else { continue };
             state.board.host_wrote(partition.start + shared.memory.window_line());
         }
+    }
+
+    /// What the vCPU's time counts for in a profile, while the window of its guest is open.
+    fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
+        let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
+        Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))
+    }
+
+    /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
+    /// there: at most 20 us each.
+    fn count_time(&self, state: &mut State<'a>) {
+        for slot in &state.slots {
+            if let Doing::Runs { task, .. } = &slot.doing {
+                let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
+                state.board.count_time_of(slot.cpu, mark_at);
+            }
+        }
+    }
+
+    /// The profile is to have where all vCPUs' time went.
+    fn hand_in_time(&self) {
+        let state = self.state.borrow();
+        let spent: Vec<_> = state.board.spent().collect();
+        let spent_ps: u64 = spent.iter().map(|(_, ps)| ps).sum();
+        let guest = &self.core.guests[0];
+        let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
+        let all_ns = window_ns * state.slots.len() as u64;
+        let spent = spent.iter().map(|(on, ps)| Spent {
+            rip: on.rip,
+            state: on.mark,
+            in_vmm: on.still,
+            time_ns: ps / PS,
+        });
+        guest.notes.hand_in_all_time(spent, all_ns.saturating_sub(spent_ps / PS));
     }
 
     /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.
@@ -312,6 +352,11 @@ impl<'a> Simulated<'a> {
                 cpu.raise_nmi();
             }
             state.board.put(slot.cpu, cpu, at_ps);
+            if let Some(mark_at) = self.mark_at(guest, id, at_ps) {
+                let open_ps = guest.window.times()[0] * PS;
+                let since_ps = since_ps.unwrap_or(at_ps).max(open_ps);
+                state.board.count_time_since(slot.cpu, mark_at, since_ps);
+            }
         }
         self.host_wrote(&mut state.board, guest, id);
         slot.doing = Doing::Runs { task, began_ns };
@@ -331,12 +376,10 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// Tells the board when the alarm of a pCPU rings: at the end of a slice, or for a sample.
+    /// Tells the board when the alarm of a pCPU rings: at the end of a slice.
     fn arm(state: &mut State<'a>, index: usize) {
         let slot = &state.slots[index];
-        let slice_ns = slot.alarm.0.get().0;
-        let due_ns = slot.pcpu.observer.due_ns().map_or(slice_ns, |sample_ns| sample_ns.min(slice_ns));
-        state.board.set_alarm(slot.cpu, due_ns.saturating_mul(PS));
+        state.board.set_alarm(slot.cpu, slot.alarm.0.get().0.saturating_mul(PS));
     }
 
     /// The way into a guest: of what an exit costs, the half that follows what it does.
@@ -348,9 +391,6 @@ impl<'a> Simulated<'a> {
     fn happens(&self, state: &mut State<'a>, happening: Happening) {
         let index = state.slot_of[happening.cpu as usize];
         let costs = &self.machine.costs.guest;
-        if happening.what == What::Alarm && self.sampled(state, index, happening) {
-            return;
-        }
         let (exit, extra_ps) = match happening.what {
             What::Alarm => (Exit::Interrupted, costs.timer_ps),
             What::Event(event) => self.exit_of(state, happening.cpu, event),
@@ -410,28 +450,6 @@ impl<'a> Simulated<'a> {
                 self.changes(state, index, next, at_ps);
             }
         }
-    }
-
-    /// An alarm: a sample of the profile, if one is due. Whether that was all: it took no time, and the vCPU goes on.
-    fn sampled(&self, state: &mut State<'a>, index: usize, happening: Happening) -> bool {
-        let now_ns = happening.at_ps / PS;
-        let State { slots, board, .. } = state;
-        let slot = &mut slots[index];
-        let Doing::Runs { task, .. } = &mut slot.doing else { return false };
-        if slot.pcpu.observer.due_ns().is_none_or(|due_ns| now_ns < due_ns) {
-            return false;
-        }
-        let (guest, id) = (task.guest, task.vcpu.id);
-        // A copy: what is looked at goes on as if it had not been.
-        task.vcpu.put_simulated(board.cpu(slot.cpu).cloned().map(Box::new));
-        slot.pcpu.observer.interrupted(&task.vcpu, now_ns, || guest.sampled(id, now_ns));
-        task.vcpu.take_simulated();
-        let is_all = now_ns < slot.alarm.0.get().0;
-        if is_all {
-            board.resume(slot.cpu, happening.at_ps);
-            Self::arm(state, index);
-        }
-        is_all
     }
 
     /// A pCPU has nothing to run, but for `next`.

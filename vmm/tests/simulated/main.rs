@@ -3,6 +3,7 @@
 
 #[path = "../base/mod.rs"]
 mod base;
+mod profile;
 mod several;
 
 use std::sync::Arc;
@@ -272,7 +273,7 @@ fn a_hang_and_a_lost_kick_are_explained() {
 }
 
 #[test]
-fn traces_hold_every_section_and_profiles_have_their_samples_where_the_time_goes() {
+fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     let instruments = Instruments { profile: Some(us(100)), trace: true, ..Instruments::default() };
     let hold = us(2);
     let config = RunConfig { lock: "tas".into(), pv: false, hold, think: us(6), window: us(4000), ..small() };
@@ -290,11 +291,9 @@ fn traces_hold_every_section_and_profiles_have_their_samples_where_the_time_goes
         .iter()
         .filter(|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
     let at_work: u64 = at_work.map(|row| row.samples).sum();
-    // A sample every 100 us, on average, of 4 pCPUs for 4 ms.
-    assert!((80..320).contains(&profile.samples), "{} samples", profile.samples);
-    assert!(at_work * 2 > profile.samples, "{at_work} of {} samples in the work loop", profile.samples);
+    assert!(at_work * 2 > profile.samples, "{at_work} of {} ns in the work loop", profile.samples);
     let again = with_readings(&config, &instruments).1.profile.expect("it was asked for");
-    assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same samples twice");
+    assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same profile twice");
 }
 
 #[test]

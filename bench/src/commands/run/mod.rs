@@ -5,7 +5,9 @@ mod linux;
 mod repeat;
 mod trace;
 
-use haltkick_vmm::{FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
+use std::time::Duration;
+
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     )?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
     haltkick_vmm::check_guests(&config, &image)?;
-    let instruments = instruments(args)?;
+    let instruments = instruments(args, config.engine)?;
     if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
         return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
     }
@@ -71,9 +73,17 @@ fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Resu
     })
 }
 
+/// Mean time between the samples of a pCPU, unless it is said.
+const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
+
 /// What the run is to be looked at with.
-fn instruments(args: &RunArgs) -> Result<Instruments> {
-    let profile = args.profile.map(|period| period.0);
+fn instruments(args: &RunArgs, engine: Engine) -> Result<Instruments> {
+    let profile = args.profile.map(|period| period.map_or(DEFAULT_PERIOD, |period| period.0));
+    if engine == Engine::Sim && args.profile.flatten().is_some() {
+        return Err(Failure::usage(
+            "--profile=TIME: a simulated machine counts all time instead of samples: leave =TIME out",
+        ));
+    }
     let (shortest, longest) = PROFILE_PERIODS;
     if let Some(period) = profile.filter(|period| !(shortest..=longest).contains(period)) {
         return Err(Failure::usage(format!(

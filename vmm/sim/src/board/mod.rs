@@ -24,6 +24,7 @@ mod counters;
 mod fabric;
 mod memory;
 mod slot;
+mod spent;
 mod spin;
 mod state;
 mod stores;
@@ -43,6 +44,8 @@ pub use crate::machine::work_loop::WorkLoop;
 use fabric::{Fabric, From, Why};
 pub use memory::Memory;
 use slot::Slot;
+use spent::Spent;
+pub use spent::SpentOn;
 use state::State;
 
 /// Something that whoever drives the board has to see to. The CPU stands still until [`Board::resume`] or [`Board::take`].
@@ -105,6 +108,8 @@ pub struct Board<M> {
     most_ahead_ps: u64,
     /// Instructions executed one by one.
     executed: u64,
+    /// If it is counted where time goes.
+    spent: Option<Box<Spent>>,
 }
 
 impl<M: Memory> Board<M> {
@@ -124,6 +129,7 @@ impl<M: Memory> Board<M> {
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
+            spent: None,
             code,
             fabric: Fabric::new(memory, machine),
         }
@@ -195,11 +201,14 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         let Some(cpu) = &mut place.cpu else { return };
         cpu.raise_nmi();
-        place.at_ps = place.at_ps.max(now_ps) + cost_ps;
+        let (rip, began_ps) = (cpu.rip(), place.at_ps.max(now_ps));
+        let at_ps = began_ps + cost_ps;
+        place.at_ps = at_ps;
         if matches!(place.state, State::Parked | State::Due) {
-            let at_ps = place.at_ps;
             self.schedule(slot, at_ps);
         }
+        self.spend(slot, rip, false, began_ps);
+        self.spend(slot, rip, true, at_ps);
     }
 
     /// Puts a CPU into an empty slot, where it executes from `at_ps` on.
@@ -220,6 +229,10 @@ impl<M: Memory> Board<M> {
     pub fn resume(&mut self, slot: u32, at_ps: u64) {
         let place = &mut self.slots[slot as usize];
         place.at_ps = at_ps;
+        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
+            self.spend(slot, rip, true, at_ps);
+        }
+        let place = &mut self.slots[slot as usize];
         let missed = std::mem::take(&mut place.alarm_rang).then_some(place.alarm_token);
         self.schedule(slot, at_ps);
         if let Some(token) = missed {
@@ -231,6 +244,8 @@ impl<M: Memory> Board<M> {
     pub fn take(&mut self, slot: u32) -> Option<Box<Cpu>> {
         self.unpark_before(slot, self.now_ps);
         self.drain(slot);
+        // Its time does not count on.
+        self.count_time_of(slot, None);
         let place = &mut self.slots[slot as usize];
         place.state = State::Still;
         place.token += 1;
@@ -322,7 +337,7 @@ impl<M: Memory> Board<M> {
                 self.fabric.grant(line);
             }
             let most = (end_ps.saturating_sub(at_ps) / instruction_ps).clamp(1, MOST_INSTRUCTIONS);
-            let event = cpu.run(&mut self.code, &mut self.fabric, from.instructions + most);
+            let event = self.run_cpu(slot, &mut cpu, from.instructions + most);
             let now_ps = self.fabric.time_ps(cpu.instructions());
             self.executed += cpu.instructions() - from.instructions;
             self.slots[slot as usize].at_ps = now_ps;
@@ -359,6 +374,24 @@ impl<M: Memory> Board<M> {
         self.stops(slot, cpu, happening)
     }
 
+    /// Executes instructions until the CPU has completed `limit` of them in its life, or something stops it; one by one, if it is
+    /// counted where time goes.
+    #[inline]
+    fn run_cpu(&mut self, slot: u32, cpu: &mut Cpu, limit: u64) -> Event {
+        if self.spent.is_none() {
+            return cpu.run(&mut self.code, &mut self.fabric, limit);
+        }
+        loop {
+            let (rip, next) = (cpu.rip(), cpu.instructions() + 1);
+            let event = cpu.run(&mut self.code, &mut self.fabric, next.min(limit));
+            self.spend(slot, rip, false, self.fabric.time_ps(cpu.instructions()));
+            // An NMI ends it early.
+            if event != Event::Limit || cpu.instructions() >= limit || cpu.instructions() < next {
+                return event;
+            }
+        }
+    }
+
     /// The CPU of a slot does not execute on for now, with this to be told to the driver unless its alarm has rung.
     fn stops(&mut self, slot: u32, cpu: Box<Cpu>, happening: Option<Happening>) -> Option<Happening> {
         let place = &mut self.slots[slot as usize];
@@ -370,7 +403,8 @@ impl<M: Memory> Board<M> {
 
     /// Work is time: the loop that the CPU has come to is over, or as much of it as fits.
     fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
-        let work = self.loops[&cpu.rip()];
+        let head = cpu.rip();
+        let work = self.loops[&head];
         let place = &mut self.slots[slot as usize];
         let round_ps = ROUND * instruction_ps;
         let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
@@ -382,9 +416,11 @@ impl<M: Memory> Board<M> {
         cpu.set_general(work.left, left);
         cpu.add_instructions(rounds * ROUND);
         place.at_ps += rounds * round_ps;
+        let at_ps = place.at_ps;
         if left == 0 {
             cpu.set_rip(work.end);
         }
+        self.spend(slot, head, false, at_ps);
     }
 
     /// The CPU of a slot, which stopped at `now_ps`, has to wait.
@@ -455,6 +491,8 @@ impl<M: Memory> Board<M> {
         }
         let place = &mut self.slots[slot as usize];
         (place.state, place.token, place.alarm_ps) = (State::Still, place.token + 1, u64::MAX);
-        Some(Happening { cpu: slot, at_ps: place.at_ps.max(at_ps), what: What::Alarm })
+        let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip()));
+        rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
+        Some(Happening { cpu: slot, at_ps, what: What::Alarm })
     }
 }

@@ -266,6 +266,7 @@ impl<M: Memory> Board<M> {
             cpu.go_back(&parked.counters.after(&cpu.stand(), rounds), cpu.instructions());
         }
         // It stands behind a PAUSE.
+        self.spend(slot, cpu.rip(), false, at_ps);
         self.fabric.start_round(slot, cpu.instructions(), at_ps);
         self.slots[slot as usize].cpu = Some(cpu);
     }

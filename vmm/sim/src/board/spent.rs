@@ -1,0 +1,90 @@
+//! Where the time of CPUs goes: all of it, by the instruction at which each CPU was.
+//!
+//! Each slot has a time up to which its CPU's time has been counted. Whenever the CPU comes from one instruction to the next, or out of
+//! what it waited for, the time since then counts for the instruction that it comes from: so no time is lost, or counted twice.
+//! Counting changes nothing of what is counted.
+
+use std::collections::HashMap;
+
+use super::state::State;
+use super::{Board, Memory};
+
+/// What a CPU spent time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpentOn {
+    /// The instruction: of a parked spin loop the one behind its PAUSE, of work the first one of its loop.
+    pub rip: u64,
+    /// What lay at the address that [`Board::count_time_of`] was told, after the instruction.
+    pub mark: u32,
+    /// The CPU stood still: whoever drives the board took the time.
+    pub still: bool,
+}
+
+/// The time that slots spent, and on what.
+#[derive(Debug)]
+pub(super) struct Spent {
+    slots: Vec<Counted>,
+    by: HashMap<SpentOn, u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// Its CPU's time until then is counted, or was not to be.
+    until_ps: u64,
+    /// Where the mark lies, while the CPU's time is to be counted.
+    mark_at: Option<u64>,
+}
+
+impl Spent {
+    pub(super) fn new(slots: usize) -> Self {
+        Self { slots: vec![Counted::default(); slots], by: HashMap::new() }
+    }
+}
+
+impl<M: Memory> Board<M> {
+    /// From now on the board can say where time goes, of the CPUs that [`Self::count_time_of`] is called for.
+    pub fn count_time(&mut self) {
+        self.spent.get_or_insert_with(|| Box::new(Spent::new(self.slots.len())));
+    }
+
+    /// From now on the time of the CPU in the slot counts, with the 32 bits at the physical address `mark_at` as its mark; `None`:
+    /// it does not. Does nothing before [`Self::count_time`].
+    pub fn count_time_of(&mut self, slot: u32, mark_at: Option<u64>) {
+        let place = &self.slots[slot as usize];
+        if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
+            self.spend(slot, rip, place.state == State::Still, self.now_ps);
+        }
+        let now_ps = self.now_ps;
+        if let Some(spent) = &mut self.spent {
+            let counted = &mut spent.slots[slot as usize];
+            *counted = Counted { until_ps: counted.until_ps.max(now_ps), mark_at };
+        }
+    }
+
+    /// The same, of a CPU that was put into its slot just now, and was on its way there since `since_ps`.
+    pub fn count_time_since(&mut self, slot: u32, mark_at: u64, since_ps: u64) {
+        let place = &self.slots[slot as usize];
+        let (at_ps, rip) = (place.at_ps, place.cpu.as_ref().map(|cpu| cpu.rip()));
+        if let (Some(spent), Some(rip)) = (&mut self.spent, rip) {
+            spent.slots[slot as usize] = Counted { until_ps: since_ps, mark_at: Some(mark_at) };
+            self.spend(slot, rip, true, at_ps);
+        }
+    }
+
+    /// Where the time went that was counted, in picoseconds. Empty without [`Self::count_time`].
+    pub fn spent(&self) -> impl Iterator<Item = (SpentOn, u64)> + '_ {
+        self.spent.iter().flat_map(|spent| spent.by.iter().map(|(on, ps)| (*on, *ps)))
+    }
+
+    /// The time of a slot's CPU up to `until_ps` went into the instruction at `rip`.
+    pub(super) fn spend(&mut self, slot: u32, rip: u64, still: bool, until_ps: u64) {
+        let Some(spent) = &mut self.spent else { return };
+        let counted = &mut spent.slots[slot as usize];
+        let time_ps = until_ps.saturating_sub(counted.until_ps);
+        counted.until_ps = counted.until_ps.max(until_ps);
+        if let (Some(mark_at), 1..) = (counted.mark_at, time_ps) {
+            let mark = self.fabric.memory.load(mark_at, size_of::<u32>()) as u32;
+            *spent.by.entry(SpentOn { rip, mark, still }).or_default() += time_ps;
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Where the time of simulated vCPUs goes: all of it is counted, and the run is the same as without.
+
+use haltkick_vmm::{Instruments, RunConfig};
+
+use super::{small, us, with_readings};
+
+/// How far a pCPU may have come ahead where the window opens and closes.
+const AHEAD_NS: u64 = 20_000;
+/// No change of vCPUs takes longer, with the way into the guest.
+const CHANGE_NS: u64 = 10_000;
+
+#[test]
+fn a_profile_counts_all_time_and_changes_nothing() {
+    for (lock, pv) in [("ticket", false), ("qspinlock", true), ("mutex/packed", true)] {
+        let config = RunConfig { lock: lock.into(), pv, window: us(3000), ..small() };
+        let [(with, readings), (without, _)] = [Some(us(1000)), None]
+            .map(|profile| with_readings(&config, &Instruments { profile, ..Instruments::default() }));
+        let (with, without) = (with.expect("a run"), without.expect("a run"));
+        assert_eq!(format!("{with:#?}"), format!("{without:#?}"), "{lock}");
+
+        let profile = readings.profile.expect("it was asked for");
+        assert_eq!((profile.period_ns, profile.late), (1, 0), "every nanosecond is a sample");
+        let of_rows: u64 = profile.rows.iter().map(|row| row.samples).sum();
+        assert_eq!(of_rows, profile.samples);
+        let run_ns: u64 = with.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
+        // Changes of vCPUs count here, as time of the vCPU that comes, and not there.
+        let changes_ns =
+            with.vcpus.iter().map(|vcpu| vcpu.preemptions + vcpu.waits.unwrap_or(0)).sum::<u64>() * CHANGE_NS;
+        let (least_ns, most_ns) = (run_ns - 4 * AHEAD_NS, run_ns + 4 * AHEAD_NS + changes_ns);
+        assert!((least_ns..most_ns).contains(&profile.samples), "{lock}: {} of {run_ns} ns", profile.samples);
+        let all_ns = profile.samples + profile.nobody;
+        assert!(all_ns.abs_diff(4 * 3_000_000) < 4 * AHEAD_NS, "{lock}: {all_ns} ns on four pCPUs");
+    }
+}
+
+#[test]
+fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
+    let config = RunConfig { lock: "qspinlock".into(), pv: true, window: us(3000), ..small() };
+    let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
+    let (outcome, readings) = with_readings(&config, &instruments);
+    let (outcome, profile) = (outcome.expect("a run"), readings.profile.expect("it was asked for"));
+    let of = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
+        profile.rows.iter().filter(|row| matches(row)).map(|row| row.samples).sum::<u64>()
+    };
+    let is_work = |row: &haltkick_vmm::ProfileRow| {
+        row.inlined.iter().chain(&row.symbol).any(|name| name.contains("work_loop"))
+    };
+    // Every section of the window was one round of work under the lock, of a microsecond.
+    let held_ns = of(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
+    let sections_ns = outcome.acquisitions() as f64 * config.hold.as_nanos() as f64;
+    assert!(
+        (held_ns / sections_ns - 1.0).abs() < 0.1,
+        "{held_ns} ns of work for {sections_ns} ns of sections"
+    );
+    assert!(of(&|row| row.in_vmm) > 0, "slices end by exits");
+    assert!(of(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
+}
