@@ -19,7 +19,7 @@ build: setup
 
 # Whether the library crates can be packaged: each with all that it needs, and nothing of the others.
 package:
-    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants
+    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform-kvm
 
 # An archive to give away, target/dist/*.tar.gz: a static haltkick, man pages, completions, licences, checksum. Needs Python.
 dist: setup
