@@ -38,6 +38,7 @@ pub fn main() -> ExitCode {
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();
     }
+    host::identity::read_before_the_walls();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
         text::output::talk(&format!("haltkick: {failure}"));
         failure.exit

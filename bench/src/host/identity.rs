@@ -1,5 +1,7 @@
 //! Where a run took place, in the few words that every record carries.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -60,8 +62,15 @@ impl Host {
     }
 }
 
+/// Reads what the walls around guests hide later: they open no file of /etc but that which names the system.
+pub(crate) fn read_before_the_walls() {
+    LazyLock::force(&MACHINE_ID);
+}
+
+static MACHINE_ID: LazyLock<Answer> = LazyLock::new(|| probe::text("/etc/machine-id"));
+
 fn host_id() -> Answer {
-    let machine_id = probe::text("/etc/machine-id")?;
+    let machine_id = MACHINE_ID.clone()?;
     let digest = Sha256::digest(format!("haltkick {machine_id}"));
     Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }

@@ -16,6 +16,7 @@ use crate::support::{
 use crate::tiny::tiny;
 
 trials![
+    a_record_made_behind_the_walls_names_its_host,
     every_rule_is_needed_and_nothing_else_is_asked_for,
     no_thread_has_a_privilege_in_force_while_a_guest_runs,
     records_say_which_walls_kept_the_process_from_files,
@@ -280,4 +281,27 @@ fn records_say_which_walls_kept_the_process_from_files() -> Tested {
     assert!(open["landlock_abi"].is_null());
     assert_eq!(open["why"]["landlock_abi"], "--no-sandbox");
     Ok(())
+}
+
+fn a_record_made_behind_the_walls_names_its_host() {
+    let run = [
+        "run",
+        "--engine",
+        "sim",
+        "--machine",
+        "skylake-8s",
+        "--cpus",
+        "0",
+        "--vcpus",
+        "1",
+        "--duration",
+        "1ms",
+    ];
+    let record: serde_json::Value =
+        serde_json::from_str(&stdout(&haltkick(&[&run[..], &["--no-ideal", "--format", "json"]].concat())))
+            .expect("a record");
+    assert_eq!(record["sandbox"], true, "{record:#}");
+    // Whoever compares two directories must be able to tell whether they are of one host.
+    let is_known = std::fs::read_to_string("/etc/machine-id").is_ok();
+    assert_eq!(record["host"]["host_id"].is_string(), is_known, "{:#}", record["why"]);
 }
