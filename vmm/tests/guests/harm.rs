@@ -1,13 +1,12 @@
 //! Guests that mean harm, alone and beside an honest one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use haltkick_vmm::{Ended, RunConfig, RunError, Sched, Share};
+use haltkick_vmm::{Ended, Image, RunConfig, RunError, Sched, Share, run};
 use libtest_mimic::{Failed, Trial};
 
-use crate::support::{
-    Check, PATIENCE, acquisitions, check, config, named, nested, start, start_guests, unexpected,
-};
+use crate::deadline::within;
+use crate::support::{Check, PATIENCE, acquisitions, check, config, named, nested, start_guests, unexpected};
 
 /// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
 const SLACK: f64 = 0.12;
@@ -32,14 +31,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn unborn(sched: Sched) -> Check {
-    let began = Instant::now();
     let watchdog = Some(Duration::from_millis(300));
-    let ended = start(&RunConfig { workload: "selftest-unborn".into(), sched, watchdog, ..config() });
-    match ended {
-        Err(RunError::NoProgress(said)) if said.contains("have begun to work") => {}
-        other => return unexpected(other),
+    let config = RunConfig { workload: "selftest-unborn".into(), sched, watchdog, ..config() };
+    match within(PATIENCE, |stop| run(&config, &Image::embedded(), stop))? {
+        Err(RunError::NoProgress(said)) if said.contains("have begun to work") => Ok(()),
+        other => unexpected(other),
     }
-    check(began.elapsed() < PATIENCE, || format!("it took {:?}", began.elapsed()))
 }
 
 /// An honest guest, whose vCPUs never sleep, beside one that runs `workload`: how both ended.

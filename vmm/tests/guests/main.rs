@@ -4,6 +4,8 @@
 mod base;
 #[path = "../chosen/mod.rs"]
 mod chosen;
+#[path = "../deadline/mod.rs"]
+mod deadline;
 mod explain;
 mod faults;
 mod grants;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Ended, Mix, RunConfig, RunError, Sched, Share};
 use libtest_mimic::Trial;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, named, start_guests};
 
@@ -13,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_guest_that_dies_leaves_the_others_outcome", a_guest_dies),
         Trial::test("shares_are_equal_by_guest_or_by_vcpu", shares),
         Trial::test("guests_that_do_not_go_together_are_usage_errors", guests_that_clash),
+        Trial::test("guests_that_fit_the_open_files_one_by_one_get_as_many_as_all_need", open_files),
     ]
 }
 
@@ -85,6 +87,33 @@ fn guests_that_clash() -> Check {
             Err(RunError::Usage(message)) if message.contains(expected) => {}
             other => return Err(format!("{expected}: {other:?}").into()),
         }
+    }
+    Ok(())
+}
+
+/// Puts a limit back that a test has lowered.
+struct Back(Rlimit);
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        _ = setrlimit(Resource::Nofile, self.0);
+    }
+}
+
+fn open_files() -> Check {
+    // What the VMM keeps free beside a file for each vCPU.
+    const SPARE: u64 = 128;
+    const GUESTS: u64 = 8;
+    const VCPUS: u64 = 20;
+    let before = getrlimit(Resource::Nofile);
+    let _back = Back(before);
+    // Each guest by itself would fit, all together do not, and the process may have more.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(VCPUS + SPARE), ..before })?;
+    let base = RunConfig { lock: "none".into(), pv: false, vcpus: VCPUS as u32, ..config() };
+    let beside = (1..GUESTS).map(|number| named(&format!("guest {number}"), base.clone())).collect();
+    for ended in start_guests(&named("guest 0", RunConfig { beside, ..base }))? {
+        let outcome = ended.result?;
+        check(outcome.vcpus.len() as u64 == VCPUS, || format!("{}: {outcome:?}", ended.name))?;
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 
 #[path = "../base/mod.rs"]
 mod base;
+#[path = "../deadline/mod.rs"]
+mod deadline;
 mod profile;
 mod several;
 
@@ -269,6 +271,31 @@ fn a_hang_and_a_lost_kick_are_explained() {
             assert_eq!(story.verdict.vcpu, Some(0), "{story}");
             assert!(story.to_string().contains("selftest"), "where the holder is: {story}");
         }
+    }
+}
+
+#[test]
+fn a_guest_that_stands_still_because_it_gets_nowhere_near_a_cpu_fails_after_a_margin_and_says_so() {
+    // Some milliseconds after the start it is off for a second, and again as soon as it is back: in the margin it has too little
+    // CPU time to be called stuck.
+    let starving = Deschedule {
+        target: Target::Random,
+        how_often: HowOften::PerSecond(100.0),
+        length: Duration::from_secs(1),
+        at: None,
+    };
+    let config = RunConfig {
+        workload: "selftest-hang".into(),
+        lock: "tas".into(),
+        pv: false,
+        deschedule: Some(starving),
+        window: Duration::from_secs(2),
+        ..on("ivybridge-ex-4s", 1, 1)
+    };
+    let ended = deadline::within(Duration::from_secs(120), |stop| run(&config, &Image::embedded(), stop));
+    match ended.unwrap_or_else(|hung| panic!("{hung}")) {
+        Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
+        other => panic!("{other:?}"),
     }
 }
 
