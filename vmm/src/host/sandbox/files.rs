@@ -58,8 +58,7 @@ pub(super) fn wall_off(needs: &Needs) -> Result<Result<u32, String>, RunError> {
 fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
-    let write =
-        read | make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir});
+    let write = read | make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | MakeDir | RemoveFile});
     let mut gates = Vec::new();
     let mut open = |path: &Path, access: BitFlags<AccessFs>| -> Result<(), RunError> {
         gates.extend(gate(path, access).map_err(|source| RunError::System {
@@ -76,7 +75,7 @@ fn gates(needs: &Needs) -> Result<Vec<PathBeneath<File>>, RunError> {
     needs.reads.iter().try_for_each(|path| open(path, read))?;
     for path in &needs.writes {
         open(path, write)?;
-        // A directory that is removed is removed from its parent; only empty ones can be.
+        // A directory that is removed is removed from its parent; only empty ones can be. It holds for all directories below.
         let parent = path.parent().unwrap_or(path);
         open(if parent == Path::new("") { Path::new(".") } else { parent }, AccessFs::RemoveDir.into())?;
     }

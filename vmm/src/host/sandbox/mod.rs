@@ -360,18 +360,27 @@ mod tests {
         if part().is_some() {
             let directory = of_process(std::os::unix::process::parent_id());
             let (named, other) = (directory.join("named"), directory.join("other"));
+            let image = directory.join("image");
             [&named, &other].into_iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
-            let needs = Needs { writes: vec![named.clone()], ..Needs::default() };
+            std::fs::write(&image, "guest").unwrap();
+            let needs = Needs { reads: vec![image.clone()], writes: vec![named.clone()], ..Needs::default() };
             let abi = landlock_abi();
             confine_process(&needs).unwrap();
             assert_eq!(walls().files, abi);
-            std::fs::write(named.join("partial"), "record").unwrap();
+            // All that is done to results, and to what is read.
+            for text in ["longer than a record", "record"] {
+                std::fs::write(named.join("partial"), text).unwrap();
+            }
             std::fs::rename(named.join("partial"), named.join("record")).unwrap();
             assert_eq!(std::fs::read_to_string(named.join("record")).unwrap(), "record");
+            std::fs::create_dir(named.join("inner")).unwrap();
+            std::fs::remove_dir(named.join("inner")).unwrap();
+            assert_eq!(std::fs::read_to_string(&image).unwrap(), "guest");
             assert!(std::fs::read_to_string("/proc/stat").is_ok());
             let refused =
                 |result: io::Result<()>| result.unwrap_err().kind() == io::ErrorKind::PermissionDenied;
             assert!(refused(std::fs::write(other.join("file"), "")));
+            assert!(refused(std::fs::write(image, "")));
             assert!(refused(std::fs::write("/proc/self/comm", "x")));
             assert!(refused(std::fs::read_to_string("/etc/passwd").map(drop)));
             assert!(refused(std::fs::read_dir("/").map(drop)));
