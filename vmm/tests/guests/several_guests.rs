@@ -6,7 +6,7 @@ use haltkick_vmm::{Ended, Mix, RunConfig, RunError, Sched, Share};
 use libtest_mimic::Trial;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, named, start_guests};
+use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, named, nested, start_guests};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -14,7 +14,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("a_guest_that_dies_leaves_the_others_outcome", a_guest_dies),
         Trial::test("shares_are_equal_by_guest_or_by_vcpu", shares),
         Trial::test("guests_that_do_not_go_together_are_usage_errors", guests_that_clash),
-        Trial::test("guests_that_fit_the_open_files_one_by_one_get_as_many_as_all_need", open_files),
+        // So many vCPUs take an emulator minutes, and need nothing of its KVM.
+        Trial::test("guests_that_fit_the_open_files_one_by_one_get_as_many_as_all_need", open_files)
+            .with_ignored_flag(nested()),
     ]
 }
 
