@@ -3,6 +3,8 @@
 //! The board simulates the pCPUs and says when something happens on one of them. This loop charges for it (an exit, a kick, a
 //! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
 
+mod time;
+
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +23,6 @@ use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
-use crate::observe::profile::Spent;
 use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
@@ -266,40 +267,6 @@ impl<'a> Simulated<'a> {
             let Some(shared) = &guest.shared else { continue };
             state.board.host_wrote(partition.start + shared.memory.window_line());
         }
-    }
-
-    /// What the vCPU's time counts for in a profile, while the window of its guest is open.
-    fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
-        let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
-        Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))
-    }
-
-    /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
-    /// there: at most 20 us each.
-    fn count_time(&self, state: &mut State<'a>) {
-        for slot in &state.slots {
-            if let Doing::Runs { task, .. } = &slot.doing {
-                let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
-                state.board.count_time_of(slot.cpu, mark_at);
-            }
-        }
-    }
-
-    /// The profile is to have where all vCPUs' time went.
-    fn hand_in_time(&self) {
-        let state = self.state.borrow();
-        let spent: Vec<_> = state.board.spent().collect();
-        let spent_ps: u64 = spent.iter().map(|(_, ps)| ps).sum();
-        let guest = &self.core.guests[0];
-        let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
-        let all_ns = window_ns * state.slots.len() as u64;
-        let spent = spent.iter().map(|(on, ps)| Spent {
-            rip: on.rip,
-            state: on.mark,
-            in_vmm: on.still,
-            time_ns: ps / PS,
-        });
-        guest.notes.hand_in_all_time(spent, all_ns.saturating_sub(spent_ps / PS));
     }
 
     /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.

@@ -1,0 +1,42 @@
+//! Where the time of simulated vCPUs goes, for a profile: the board counts it, and is told of whom and when.
+
+use crate::observe::profile::Spent;
+use crate::sched::guest_run::GuestRun;
+
+use super::{Doing, PS, Simulated, State};
+
+impl<'a> Simulated<'a> {
+    /// What the vCPU's time counts for in a profile, while the window of its guest is open.
+    pub(super) fn mark_at(&self, guest: &GuestRun<'_>, vcpu: u32, now_ps: u64) -> Option<u64> {
+        let shared = guest.shared.as_ref().filter(|_| guest.window.contains(now_ps / PS))?;
+        Some(self.partitions[guest.index].start + shared.memory.activity_address(vcpu))
+    }
+
+    /// A window may have opened or closed. CPUs that have come ahead of the others by then are counted from where they are, or up to
+    /// there: at most 20 us each.
+    pub(super) fn count_time(&self, state: &mut State<'a>) {
+        for slot in &state.slots {
+            if let Doing::Runs { task, .. } = &slot.doing {
+                let mark_at = self.mark_at(task.guest, task.vcpu.id, state.now_ps);
+                state.board.count_time_of(slot.cpu, mark_at);
+            }
+        }
+    }
+
+    /// The profile is to have where all vCPUs' time went.
+    pub(super) fn hand_in_time(&self) {
+        let state = self.state.borrow();
+        let spent: Vec<_> = state.board.spent().collect();
+        let spent_ps: u64 = spent.iter().map(|(_, ps)| ps).sum();
+        let guest = &self.core.guests[0];
+        let window_ns = if guest.window.is_closed() { guest.window.length().as_nanos() as u64 } else { 0 };
+        let all_ns = window_ns * state.slots.len() as u64;
+        let spent = spent.iter().map(|(on, ps)| Spent {
+            rip: on.rip,
+            state: on.mark,
+            in_vmm: on.still,
+            time_ns: ps / PS,
+        });
+        guest.notes.hand_in_all_time(spent, all_ns.saturating_sub(spent_ps / PS));
+    }
+}
