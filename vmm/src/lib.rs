@@ -25,7 +25,8 @@ mod run;
 mod sched;
 
 pub use engines::linux::{
-    ConsoleSink, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY, MAX_LINUX_VCPUS, run_linux,
+    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY,
+    MAX_LINUX_VCPUS, run_linux,
 };
 pub use engines::qemu::find_qemu;
 pub use engines::{Ended, run, run_guests, run_with_readings};

@@ -6,22 +6,53 @@ use std::time::Duration;
 
 use haltkick_vmm::{LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, Sched};
 
-use super::origin::Context;
+use super::console::Heard;
+use super::judge;
+use super::origin::{Context, Origin};
 use crate::host::noise::NO_STEAL;
-use crate::record::linux::{Config, LinuxRecord, PerVcpu, Timing};
+use crate::record::Warning;
+use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::settings::deschedule::Policy;
 
 /// Why a field is null that tells of the inside of our own guest.
 const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
 
-/// The record of a run of `linux`.
+/// The record of a run of `linux`, with what speaks against it.
 pub(crate) fn record(
     config: &RunConfig,
     linux: &LinuxGuest,
     outcome: &LinuxOutcome,
+    heard: Heard,
+    origin: &Origin,
+) -> LinuxRecord {
+    let mut record =
+        unjudged(config, linux, outcome, heard.clone(), origin.context(None, Err(String::new())));
+    let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
+    record.warnings.extend(spoilers);
+    let mut warn = |code: &str, message| record.warnings.push(Warning { code: code.into(), message });
+    if let Some(obstacle) = &outcome.obstacle {
+        warn("interpreted", format!("{obstacle}: its figures say nothing about hardware"));
+    }
+    if heard.refused > 0 {
+        let message = format!(
+            "{} lines of the console began like figures and were none: {}",
+            heard.refused,
+            heard.reasons.join("; ")
+        );
+        warn("figures-refused", message);
+    }
+    record.trusted = record.warnings.is_empty();
+    record
+}
+
+fn unjudged(
+    config: &RunConfig,
+    linux: &LinuxGuest,
+    outcome: &LinuxOutcome,
+    heard: Heard,
     context: Context,
 ) -> LinuxRecord {
-    let why = why(config, outcome, &context);
+    let why = why(config, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
         LinuxEnd::Reset => ("reset", None),
@@ -30,15 +61,15 @@ pub(crate) fn record(
         LinuxEnd::Failed(error) => ("failed", Some(error.to_string())),
     };
     LinuxRecord {
-        schema: "haltkick.linux",
-        schema_version: 1,
+        schema: SCHEMA.into(),
+        schema_version: SCHEMA_VERSION,
         run_id: context.run_id,
         started: context.started,
         config: echo(config, linux, outcome),
         host: context.host,
         sandbox: haltkick_vmm::is_sandboxed(),
         landlock_abi: haltkick_vmm::walls().files.ok(),
-        end,
+        end: end.into(),
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,
         timing: Timing {
@@ -52,7 +83,8 @@ pub(crate) fn record(
         fairness: None,
         wait_ns: None,
         hold_ns: None,
-        lock_events: None,
+        figures: heard.figures,
+        lock_events: (!heard.lock_events.is_empty()).then_some(heard.lock_events),
         vm_exits: outcome
             .vm_exits
             .iter()
@@ -73,19 +105,16 @@ pub(crate) fn record(
 }
 
 /// Why a field is null, by its path.
-fn why(config: &RunConfig, outcome: &LinuxOutcome, context: &Context) -> BTreeMap<String, String> {
+fn why(
+    config: &RunConfig,
+    outcome: &LinuxOutcome,
+    heard: &Heard,
+    context: &Context,
+) -> BTreeMap<String, String> {
     let mut why = BTreeMap::new();
-    for inside in [
-        "lock_cost",
-        "totals",
-        "fairness",
-        "wait_ns",
-        "hold_ns",
-        "lock_events",
-        "preemptions",
-        "preempted_ns",
-        "lost_ns",
-    ] {
+    for inside in
+        ["lock_cost", "totals", "fairness", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lost_ns"]
+    {
         why.insert(inside.to_owned(), UNKNOWN_INSIDE.to_owned());
     }
     let mut explain = |key: &str, reason: &str| _ = why.insert(key.into(), reason.into());
@@ -115,6 +144,9 @@ fn why(config: &RunConfig, outcome: &LinuxOutcome, context: &Context) -> BTreeMa
     if let Err(reason) = &outcome.kvm_stats {
         explain("kvm_stats", reason);
     }
+    if heard.lock_events.is_empty() {
+        explain("lock_events", "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md");
+    }
     if config.deschedule.is_none() {
         explain("injected", "nobody was to be descheduled on purpose");
     }
@@ -138,10 +170,11 @@ fn echo(config: &RunConfig, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Confi
         sched: match config.sched {
             Sched::Vmm => "vmm",
             Sched::Host => "host",
-        },
+        }
+        .into(),
         slice_ns: (config.sched == Sched::Vmm).then(|| nanoseconds(config.slice)),
         pv: config.pv,
-        pv_features: outcome.pv_features.clone(),
+        pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
         deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
         halt_poll_ns: config.halt_poll.map(nanoseconds),
         pause_exits: config.pause_exits,

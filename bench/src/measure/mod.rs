@@ -2,6 +2,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod calibrate;
+pub(crate) mod console;
 mod costs;
 pub(crate) mod engine;
 mod fill;

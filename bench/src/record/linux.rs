@@ -3,18 +3,24 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::figure::Figure;
 use super::{Activities, Distribution, Fairness, LockCost, Totals, Warning};
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
 
+/// Name of the record's schema.
+pub(crate) const SCHEMA: &str = "haltkick.linux";
+/// Version of the record's schema.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
 /// A run of a Linux guest. The output of `haltkick run --kernel --format json`. Fields of other records whose content
 /// a Linux guest does not tell are there, and null.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct LinuxRecord {
     /// "haltkick.linux".
-    pub(crate) schema: &'static str,
+    pub(crate) schema: String,
     /// 1.
     pub(crate) schema_version: u32,
     /// Unique among all runs.
@@ -30,7 +36,7 @@ pub(crate) struct LinuxRecord {
     /// The version of Landlock that kept the process from files that it did not need; null where none did.
     pub(crate) landlock_abi: Option<u32>,
     /// "power-off", "reset", "panic", "time-limit" or "failed".
-    pub(crate) end: &'static str,
+    pub(crate) end: String,
     /// Whether the guest switched itself off.
     pub(crate) clean: bool,
     /// Why it failed; null if it did not.
@@ -47,8 +53,11 @@ pub(crate) struct LinuxRecord {
     pub(crate) wait_ns: Option<Distribution>,
     /// From having it to having released it: null.
     pub(crate) hold_ns: Option<Distribution>,
-    /// Lock events: null. `perf lock` or lock statistics inside the guest tell of them.
-    pub(crate) lock_events: Option<BTreeMap<String, u64>>,
+    /// What the guest printed on its console, as `haltkick: name=value unit`, by name.
+    #[serde(default)]
+    pub(crate) figures: BTreeMap<String, Figure>,
+    /// What the kernel counts of its locks, if the guest printed it as `haltkick: lock_event.NAME=value count`; null if not.
+    pub(crate) lock_events: Option<BTreeMap<String, f64>>,
     /// Exits of all vCPUs that the VMM saw, by reason.
     pub(crate) vm_exits: BTreeMap<String, u64>,
     /// What KVM counted for all vCPUs, under its names.
@@ -74,7 +83,7 @@ pub(crate) struct LinuxRecord {
 }
 
 /// What was asked.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Config {
     /// The kernel's file.
     pub(crate) kernel: String,
@@ -91,13 +100,13 @@ pub(crate) struct Config {
     /// vCPUs per pCPU.
     pub(crate) ratio: f64,
     /// "vmm" or "host".
-    pub(crate) sched: &'static str,
+    pub(crate) sched: String,
     /// Length of a slice; null where the host decides.
     pub(crate) slice_ns: Option<u64>,
     /// Whether CPUID offers what Linux's paravirtual spin locks need.
     pub(crate) pv: bool,
     /// KVM's features that CPUID offered.
-    pub(crate) pv_features: Vec<&'static str>,
+    pub(crate) pv_features: Vec<String>,
     /// Whom to take off on purpose, how often and for how long; null: nobody.
     pub(crate) deschedule: Option<String>,
     /// How long KVM polls before it lets a halted vCPU sleep; null: as the host is set up, or not at all under the VMM's scheduler.
@@ -113,7 +122,7 @@ pub(crate) struct Config {
 }
 
 /// How the run went.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Timing {
     /// From the first instruction to the end.
     pub(crate) run_ns: u64,
@@ -126,7 +135,7 @@ pub(crate) struct Timing {
 }
 
 /// One vCPU, whole run.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct PerVcpu {
     /// Time on a pCPU; under the host's scheduler, CPU time of its thread.
     pub(crate) run_ns: Option<u64>,

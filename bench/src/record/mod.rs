@@ -6,6 +6,7 @@
 
 pub(crate) mod config;
 pub(crate) mod failure;
+pub(crate) mod figure;
 pub(crate) mod linux;
 pub(crate) mod run_id;
 pub(crate) mod trace;

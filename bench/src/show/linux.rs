@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::record::figure::Figure;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu};
-use crate::text::quantity::{count, significant, time_ns};
+use crate::text::quantity::{count, si, significant, time_ns};
 
 /// The record as people read it.
 pub(crate) fn record(record: &LinuxRecord) -> String {
@@ -39,6 +40,12 @@ pub(crate) fn record(record: &LinuxRecord) -> String {
     line("times", format!("descheduled {}, halted {halts}", count(descheduled)));
     if let (Some(injected), Some(policy)) = (record.injected, &record.config.deschedule) {
         line("injected", format!("{} ({policy})", count(injected)));
+    }
+    for (name, Figure { value, unit, .. }) in &record.figures {
+        line(name, format!("{} {unit}", si(*value)));
+    }
+    if let Some(events) = record.lock_events.as_ref() {
+        line("lock events", format!("{} kinds, with --format json", events.len()));
     }
     if let Some(share) = record.noise.others_share {
         line("others", format!("{} % of the pCPUs", significant(share * 100.0)));

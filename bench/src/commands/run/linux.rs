@@ -1,9 +1,12 @@
 //! `haltkick run --kernel`: a Linux guest. Its console goes to stderr as it comes, its record to stdout at the end.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, RunConfig, Target, printable, run_linux};
+use haltkick_vmm::{
+    Image, LinuxConsole, LinuxEnd, LinuxGuest, Needs, RunConfig, Target, printable, run_linux,
+};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -11,8 +14,8 @@ use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
-use crate::measure::{self, judge, origin::Origin};
-use crate::record::Warning;
+use crate::measure::console::Heard;
+use crate::measure::{self, origin::Origin};
 use crate::record::linux::LinuxRecord;
 use crate::settings::choices::DescheduleChoice;
 use crate::settings::deschedule::Policy;
@@ -53,7 +56,12 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
-    let console = Box::new(|line: &str| output::pass_on(&printable(line)));
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let hears = Arc::clone(&heard);
+    let console = LinuxConsole {
+        hears: Box::new(move |line| hears.lock().unwrap_or_else(PoisonError::into_inner).hear(line)),
+        shows: Box::new(|line| output::pass_on(&printable(line))),
+    };
     let warn = |obstacle: &str| {
         output::talk(&format!(
             "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
@@ -61,15 +69,8 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     };
     let outcome = run_linux(&config, &linux, console, warn, &stop)?;
     let origin = Origin::new(started, Host::probe(), watch.finish());
-    let mut record =
-        measure::linux::record(&config, &linux, &outcome, origin.context(None, Err(String::new())));
-    let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
-    record.warnings.extend(spoilers);
-    if let Some(obstacle) = &outcome.obstacle {
-        let message = format!("{obstacle}: its figures say nothing about hardware");
-        record.warnings.push(Warning { code: "interpreted".into(), message });
-    }
-    record.trusted = record.warnings.is_empty();
+    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let record = measure::linux::record(&config, &linux, &outcome, heard, &origin);
     conclude(&record, outcome.end, args.format)
 }
 

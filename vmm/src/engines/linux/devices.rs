@@ -15,7 +15,7 @@ use super::acpi::{
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
 use super::spool::Spool;
-use super::{ConsoleSink, LinuxEnd};
+use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::machine::vcpu::Ports;
@@ -57,6 +57,7 @@ impl Trigger for Interrupt {
 
 /// The far end of the serial line: makes lines of bytes.
 struct Console {
+    hears: ConsoleSink,
     spool: Spool,
     line: Vec<u8>,
     marker: String,
@@ -73,6 +74,7 @@ impl Console {
         if self.panic_seen.is_none() && line.contains(PANIC) {
             self.panic_seen = Some(Instant::now());
         }
+        (self.hears)(&line);
         self.spool.line(line.into_owned());
         self.line.clear();
     }
@@ -100,17 +102,21 @@ impl Write for Console {
 
 impl Devices {
     /// Devices with their interrupts in `vm`; a line of the console that has `marker` in it says that user space is there.
-    pub(crate) fn new(vm: &VmFd, sink: ConsoleSink, marker: String) -> Result<Self, RunError> {
+    pub(crate) fn new(vm: &VmFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
-        Self::with(interrupt, sink, marker)
+        Self::with(interrupt, console, marker)
     }
 
     /// The same with the serial port's interrupt.
-    fn with(interrupt: EventFd, sink: ConsoleSink, marker: String) -> Result<Self, RunError> {
-        let spool = Spool::new(sink)?;
-        let console = Console { spool, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
+    fn with(
+        interrupt: EventFd,
+        LinuxConsole { hears, shows }: LinuxConsole,
+        marker: String,
+    ) -> Result<Self, RunError> {
+        let spool = Spool::new(shows)?;
+        let console = Console { hears, spool, line: Vec::new(), marker, marker_seen: None, panic_seen: None };
         Ok(Self {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
@@ -190,3 +196,31 @@ impl Ports for Devices {
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_heard_at_once_although_nobody_takes_what_is_shown() {
+        let (held, until) = mpsc::channel::<()>();
+        let until = Mutex::new(until);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        let console = LinuxConsole {
+            hears: Box::new(move |line| lock(&hears).push(line.to_owned())),
+            shows: Box::new(move |_| _ = lock(&until).recv()),
+        };
+        let interrupt = EventFd::new(EFD_NONBLOCK).unwrap();
+        let devices = Devices::with(interrupt, console, "marker".into()).unwrap();
+        for byte in b"one\r\ntwo\r\nthr" {
+            devices.write(SERIAL_PORT, &[*byte]);
+        }
+        assert_eq!(*lock(&heard), ["one", "two"]);
+        drop(held);
+        devices.flush();
+        assert_eq!(*lock(&heard), ["one", "two", "thr"], "a last line needs no end");
+    }
+}

@@ -55,6 +55,14 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Takes the lines of the guest's console as they come.
 pub type ConsoleSink = Box<dyn Fn(&str) + Send + Sync>;
 
+/// Who takes the lines of the guest's console.
+pub struct LinuxConsole {
+    /// Hears every line on the thread of the vCPU that wrote it, which waits meanwhile: must be quick.
+    pub hears: ConsoleSink,
+    /// Shows it, on a thread of its own. May be slow; of what it does not take in time lines are lost.
+    pub shows: ConsoleSink,
+}
+
 /// What is to be booted.
 #[derive(Clone, Debug)]
 pub struct LinuxGuest {
@@ -146,7 +154,7 @@ pub struct LinuxOutcome {
 pub fn run_linux(
     config: &RunConfig,
     linux: &LinuxGuest,
-    console: ConsoleSink,
+    console: LinuxConsole,
     warn: impl FnOnce(&str),
     stop: &AtomicBool,
 ) -> Result<LinuxOutcome, RunError> {
@@ -316,7 +324,7 @@ struct LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn new(config: &RunConfig, linux: &LinuxGuest, console: ConsoleSink) -> Result<Self, RunError> {
+    fn new(config: &RunConfig, linux: &LinuxGuest, console: LinuxConsole) -> Result<Self, RunError> {
         let memory = LinuxMemory::new(linux.memory_bytes)?;
         let loaded = memory.load(linux, &acpi::tables(config.vcpus))?;
         let kvm = open_kvm()?;

@@ -7,6 +7,7 @@ use haltkick_fuzzing::{Script, Target, no_seeds};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Devices, LONGEST_LINE, SERIAL_PORT};
+use crate::engines::linux::LinuxConsole;
 use crate::engines::linux::acpi::{RESET_PORT, SLEEP_CONTROL_PORT, SLEEP_STATUS_PORT};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Ports as _;
@@ -25,7 +26,8 @@ thread_local! {
 fn devices() -> Devices {
     let interrupt = EventFd::new(EFD_NONBLOCK).expect("an event");
     let sink = |line: &str| assert!(line.len() <= 3 * LONGEST_LINE, "a line of {} bytes", line.len());
-    Devices::with(interrupt, Box::new(sink), MARKER.into()).expect("a thread for the console")
+    Devices::with(interrupt, LinuxConsole { hears: Box::new(sink), shows: Box::new(sink) }, MARKER.into())
+        .expect("a thread for the console")
 }
 
 /// Nothing is read but what a device says or nothing, and every doorbell is one kind of exit.

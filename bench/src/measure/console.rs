@@ -1,0 +1,212 @@
+//! What a guest says of itself on its console: lines `haltkick: name=value unit`.
+//!
+//! The guest is not trusted: a line that is too long, or of another form, is refused and counted, and so is a figure beyond the
+//! most that there may be. A name that comes again has the new value: a program that prints as it goes is heard to its end.
+
+use std::collections::BTreeMap;
+
+use crate::record::figure::Figure;
+
+/// How a line begins that tells a figure.
+const PREFIX: &str = "haltkick: ";
+/// How the name of a figure begins that is an event of the kernel's locks.
+pub(crate) const LOCK_EVENT: &str = "lock_event.";
+/// A line that is longer is refused.
+const LONGEST_LINE: usize = 256;
+/// A name that is longer is none; so a unit.
+const LONGEST_NAME: usize = 64;
+const LONGEST_UNIT: usize = 32;
+/// As many names are told apart, those of lock events included.
+const MOST_FIGURES: usize = 512;
+/// So many of the refusals are told.
+const MOST_TOLD: usize = 3;
+
+/// The figures that one guest has told so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Heard {
+    /// By name.
+    pub(crate) figures: BTreeMap<String, Figure>,
+    /// By name, without what all of them begin with.
+    pub(crate) lock_events: BTreeMap<String, f64>,
+    /// Lines that were refused.
+    pub(crate) refused: u64,
+    /// Why the first of them were.
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Heard {
+    /// One line of the console. What is no figure is left to those who look at the console.
+    pub(crate) fn hear(&mut self, line: &str) {
+        let Some(said) = line.strip_prefix(PREFIX) else { return };
+        if let Err(reason) = self.take(said) {
+            self.refused = self.refused.saturating_add(1);
+            if self.reasons.len() < MOST_TOLD {
+                self.reasons.push(reason);
+            }
+        }
+    }
+
+    fn take(&mut self, said: &str) -> Result<(), String> {
+        if said.len() > LONGEST_LINE {
+            return Err(format!("a line of {} bytes, where {LONGEST_LINE} are the most", said.len()));
+        }
+        let (name, value, unit) = parts(said)?;
+        match name.strip_prefix(LOCK_EVENT) {
+            Some(event) => {
+                check_name(event)?;
+                self.check_room(self.lock_events.contains_key(event))?;
+                self.lock_events.insert(event.to_owned(), value);
+            }
+            None => {
+                check_name(name)?;
+                self.check_room(self.figures.contains_key(name))?;
+                let lines = self.figures.get(name).map_or(0, |figure| figure.lines).saturating_add(1);
+                self.figures.insert(name.to_owned(), Figure { value, unit: unit.to_owned(), lines });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, is_known: bool) -> Result<(), String> {
+        if is_known || self.figures.len() + self.lock_events.len() < MOST_FIGURES {
+            return Ok(());
+        }
+        Err(format!("more than {MOST_FIGURES} figures"))
+    }
+}
+
+/// `name=value unit`.
+fn parts(said: &str) -> Result<(&str, f64, &str), String> {
+    let form = || "a line that is not name=value unit".to_owned();
+    let (name, rest) = said.trim_end().split_once('=').ok_or_else(form)?;
+    let (value, unit) = rest.split_once(' ').ok_or_else(form)?;
+    // Rust reads words such as `inf` as numbers, too.
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    let value = value.parse().ok().filter(|value: &f64| is_plain && value.is_finite());
+    let value = value.ok_or("a value that is no finite decimal number")?;
+    if unit.is_empty() || unit.len() > LONGEST_UNIT || !unit.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "a unit that is not one word of at most {LONGEST_UNIT} printable ASCII characters"
+        ));
+    }
+    Ok((name, value, unit))
+}
+
+/// Whether `name` may be that of a figure.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_allowed) {
+        return Ok(());
+    }
+    Err(format!("a name that is not 1 to {LONGEST_NAME} characters of a-z, 0-9, _ and -"))
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_fuzzing::Target;
+
+    use super::*;
+
+    fn heard(lines: &[&str]) -> Heard {
+        let mut heard = Heard::default();
+        lines.iter().for_each(|line| heard.hear(line));
+        heard
+    }
+
+    #[test]
+    fn lines_of_that_form_are_figures_and_all_others_are_not() {
+        let heard = heard(&[
+            "Run /init as init process",
+            "haltkick: page-loop=123.5 ops/s",
+            "haltkick: wait_p99=2.5e3 ns ",
+            "haltkick: lock_event.pv_kick_wake=17 count",
+            "[    1.0] haltkick: within=1 line",
+        ]);
+        let figure = |value, unit: &str| Figure { value, unit: unit.into(), lines: 1 };
+        let figures = [("page-loop", figure(123.5, "ops/s")), ("wait_p99", figure(2500.0, "ns"))];
+        assert_eq!(heard.figures, figures.map(|(name, figure)| (name.to_owned(), figure)).into());
+        assert_eq!(heard.lock_events, [("pv_kick_wake".to_owned(), 17.0)].into());
+        assert_eq!((heard.refused, heard.reasons.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_name_that_comes_again_has_the_new_value() {
+        let heard = heard(&["haltkick: a=1 x", "haltkick: a=2 x", "haltkick: a=broken x"]);
+        assert_eq!(heard.figures["a"], Figure { value: 2.0, unit: "x".into(), lines: 2 });
+        assert_eq!(heard.refused, 1);
+    }
+
+    #[test]
+    fn what_is_no_figure_is_refused_with_a_reason() {
+        let long_name = format!("haltkick: {}=1 x", "a".repeat(LONGEST_NAME + 1));
+        let long_unit = format!("haltkick: a=1 {}", "x".repeat(LONGEST_UNIT + 1));
+        let long_line = format!("haltkick: a=1 {}", "x".repeat(LONGEST_LINE));
+        for (line, reason) in [
+            ("haltkick: ", "not name=value unit"),
+            ("haltkick: a", "not name=value unit"),
+            ("haltkick: a=1", "not name=value unit"),
+            ("haltkick: a=1 ", "not name=value unit"),
+            ("haltkick: a=inf x", "no finite decimal number"),
+            ("haltkick: a=nan x", "no finite decimal number"),
+            ("haltkick: a=1e999 x", "no finite decimal number"),
+            ("haltkick: a= x", "no finite decimal number"),
+            ("haltkick: a=0x10 x", "no finite decimal number"),
+            ("haltkick: a=1 x y", "a unit that is not one word"),
+            ("haltkick: a=1 \u{b5}s", "a unit that is not one word"),
+            ("haltkick: =1 x", "a name that is not"),
+            ("haltkick: A=1 x", "a name that is not"),
+            ("haltkick: a.b=1 x", "a name that is not"),
+            ("haltkick: lock_event.=1 x", "a name that is not"),
+            ("haltkick: lock_event.a/b=1 x", "a name that is not"),
+            (long_name.as_str(), "a name that is not"),
+            (long_unit.as_str(), "a unit that is not one word"),
+            (long_line.as_str(), "bytes, where"),
+        ] {
+            let heard = heard(&[line]);
+            assert_eq!((heard.refused, heard.figures.len(), heard.lock_events.len()), (1, 0, 0), "{line}");
+            assert!(heard.reasons[0].contains(reason), "{line}: {:?}", heard.reasons);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_prints_without_end_fills_no_memory() {
+        let mut heard = Heard::default();
+        for number in 0..10 * MOST_FIGURES {
+            heard.hear(&format!("haltkick: lock_event.e{number}=1 count"));
+            heard.hear(&format!("haltkick: f{number}=1 count"));
+            heard.hear("haltkick: never right");
+        }
+        assert_eq!(heard.figures.len() + heard.lock_events.len(), MOST_FIGURES);
+        assert_eq!(heard.reasons.len(), MOST_TOLD);
+        assert_eq!(heard.refused as usize, (20 * MOST_FIGURES - MOST_FIGURES) + 10 * MOST_FIGURES);
+        heard.hear("haltkick: f0=2 count");
+        assert_eq!(heard.figures["f0"].value, 2.0, "what is known has room");
+    }
+
+    fn seeds() -> Vec<Vec<u8>> {
+        [&b"page-loop=123.5 ops/s"[..], b"pv_kick_wake=17 count\nx=1e-3 s", b"1 x"].map(<[u8]>::to_vec).into()
+    }
+
+    /// Whatever comes, what is kept can be written as JSON and is within its bounds.
+    fn execute(bytes: &[u8]) {
+        let mut heard = Heard::default();
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line);
+            heard.hear(&line);
+            heard.hear(&format!("{PREFIX}{line}"));
+            heard.hear(&format!("{PREFIX}a={line}"));
+            heard.hear(&format!("{PREFIX}{LOCK_EVENT}{line}"));
+        }
+        let names = heard.figures.keys().chain(heard.lock_events.keys());
+        names.for_each(|name| check_name(name).unwrap());
+        let values = heard.figures.values().map(|figure| &figure.value).chain(heard.lock_events.values());
+        values.for_each(|value| assert!(value.is_finite()));
+        assert!(heard.figures.values().all(|figure| figure.unit.len() <= LONGEST_UNIT));
+        assert!(heard.reasons.len() <= MOST_TOLD);
+    }
+
+    #[test]
+    fn fuzz_any_console_leaves_figures_within_their_bounds() {
+        Target { name: "console", most_bytes: 512, seeds, execute }.run();
+    }
+}
