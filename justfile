@@ -21,6 +21,10 @@ build: setup
 package:
     cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform-kvm
 
+# An initial RAM disk for Linux guests, target/linux-guest/initrd.cpio: four loops that print figures, and static PROGRAMS of your own (docs/linux-guest.md). Needs a C compiler.
+linux-initrd *PROGRAMS:
+    @bench/linux-guest/initrd.sh target/linux-guest/initrd.cpio {{ PROGRAMS }}
+
 # An archive to give away, target/dist/*.tar.gz: a static haltkick, man pages, completions, licences, checksum. Needs Python.
 dist: setup
     @bench/dist.sh
