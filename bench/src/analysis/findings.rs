@@ -130,7 +130,7 @@ fn control(summary: &Summary) -> Option<String> {
     let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     Some(format!(
         "A/A pair, the same cell twice in every block: {ratio}, {}.",
-        control.verdict.word(control.of)
+        control.verdict.word(&control.of)
     ))
 }
 

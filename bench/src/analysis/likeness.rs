@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::recorded::Recorded;
 use crate::experiment::place::Role;
 use crate::record::Record;
 
-/// Settings that may differ: what is random, and words for people.
-const NO_SETTINGS: [&str; 4] = ["seed", "ring_reason", "pv_backend_reason", "cpus"];
+/// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
+const NO_SETTINGS: [&str; 6] = ["seed", "ring_reason", "pv_backend_reason", "cpus", "kernel", "initrd"];
 
 /// Setting, arm, and whether it is the second half of the A/A pair.
 type Cell<'a> = (&'a BTreeMap<String, String>, &'a str, bool);
@@ -46,7 +47,7 @@ pub(crate) fn cells_of_one(a: &[Record], b: &[Record]) -> Vec<String> {
 }
 
 /// Settings that differ in the cells that both have, but for which pCPUs they ran on.
-pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
+pub(crate) fn of_settings<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     let (a, b) = (cells(a), cells(b));
     let mut differing: BTreeMap<(&str, String, String), usize> = BTreeMap::new();
     for (cell, of_a) in &a {
@@ -65,14 +66,14 @@ pub(crate) fn of_settings(a: &[Record], b: &[Record]) -> Vec<String> {
     differing.iter().map(phrase).collect()
 }
 
-fn cells(records: &[Record]) -> BTreeMap<Cell<'_>, Values> {
+fn cells(records: &[impl Recorded]) -> BTreeMap<Cell<'_>, Values> {
     let mut cells: BTreeMap<Cell<'_>, Values> = BTreeMap::new();
     for record in records {
-        let Some(place) = &record.place else { continue };
+        let Some(place) = record.place() else { continue };
         let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
         let values = cells.entry(cell).or_default();
-        values.entry("pcpus".into()).or_default().insert(record.config.cpus.len().to_string());
-        let Ok(serde_json::Value::Object(config)) = serde_json::to_value(&record.config) else { continue };
+        values.entry("pcpus".into()).or_default().insert(record.pcpus().to_string());
+        let serde_json::Value::Object(config) = record.asked() else { continue };
         for (key, value) in config.into_iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str())) {
             values.entry(key).or_default().insert(value.to_string());
         }

@@ -9,6 +9,7 @@ pub(crate) mod likeness;
 pub(crate) mod noise;
 pub(crate) mod prediction;
 pub(crate) mod rate;
+pub(crate) mod recorded;
 pub(crate) mod statistics;
 pub(crate) mod summary;
 pub(crate) mod trust;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::recorded::Recorded;
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
-use crate::record::Record;
 use crate::text::quantity::significant;
 
 /// What else ran during all runs of an experiment together. What one short run cannot tell from a tick, hundreds can.
@@ -21,10 +21,10 @@ pub(crate) struct Overall {
 }
 
 impl Overall {
-    pub(crate) fn of(records: &[Record]) -> Self {
+    pub(crate) fn of(records: &[impl Recorded]) -> Self {
         // Guests of one run have the noise in common.
         let runs: BTreeMap<&str, &Noise> =
-            records.iter().map(|record| (record.run_id.as_str(), &record.noise)).collect();
+            records.iter().map(|record| (record.run_id(), record.noise())).collect();
         let mean = |share: fn(&Noise) -> Option<f64>| {
             let shares = runs.values().filter_map(|noise| Some((share(noise)?, noise.of_ns as f64)));
             let (taken, whole) =

@@ -67,7 +67,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// In words that fit what was compared.
-    pub(crate) fn word(self, of: Measure) -> &'static str {
+    pub(crate) fn word(self, of: &Measure) -> &'static str {
         match self {
             Self::Faster => of.words().0,
             Self::Slower => of.words().1,

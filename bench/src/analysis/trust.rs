@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use super::recorded::Recorded;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
-use crate::record::Record;
 
 /// Share of pairs that may have a run which is not to be trusted: Hodges and Lehmann's estimate bears so many values that are
 /// anything at all.
 const BORNE: f64 = 0.29;
 
 /// A warning for each headline that lost its trust.
-pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
+pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
     if let Some(headline) = outline.comparisons.first() {
         let pairs = pairs(records, &headline.arm, &headline.baseline);
         let what = format!("the headline comparison '{}'", headline.name);
@@ -28,12 +28,14 @@ pub(crate) fn lost(outline: &Outline, records: &[Record]) -> Vec<String> {
 type Setting = BTreeMap<String, String>;
 
 /// Whether each pair is to be trusted, by setting.
-fn pairs<'a>(records: &'a [Record], arm: &str, baseline: &str) -> BTreeMap<&'a Setting, Vec<bool>> {
+fn pairs<'a>(records: &'a [impl Recorded], arm: &str, baseline: &str) -> BTreeMap<&'a Setting, Vec<bool>> {
     let of = |wanted: &str| -> BTreeMap<(&'a Setting, u32, String), bool> {
-        let placed = records.iter().filter_map(|record| Some((record.place.as_ref()?, record)));
+        let placed = records.iter().filter_map(|record| Some((record.place()?, record)));
         let of_arm = placed.filter(|(place, _)| place.arm == wanted && place.role != Role::Control);
         of_arm
-            .map(|(place, record)| ((&place.setting, place.block, record.host.identity()), record.trusted))
+            .map(|(place, record)| {
+                ((&place.setting, place.block, record.host().identity()), record.is_trusted())
+            })
             .collect()
     };
     let (above, below) = (of(arm), of(baseline));

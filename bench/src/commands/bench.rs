@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{FILE_PREFIX, Image, Needs, RunError};
+use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs, RunError};
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
@@ -28,14 +28,17 @@ use crate::host::noise;
 use crate::measure::ahead::Ahead;
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
+use crate::measure::kernels;
 use crate::measure::progress::Progress;
 use crate::measure::rule::Rule;
-use crate::measure::session::{Session, Simulators};
+use crate::measure::session::{Runs, Session, Simulators};
 use crate::record::Record;
+use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
-use crate::results::manifest::{self, Manifest, ManifestSource};
+use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
 use crate::settings::Supply;
-use crate::show::export::Exports;
+use crate::show::export::{ExportFormat, Exports};
+use crate::show::shown::{self, Shown};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
@@ -55,7 +58,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
         return list_cells(args, name, &job);
     }
     match &args.cell {
-        Some(id) => run_one(&args.conduct, &job, id, &output(&args.conduct, &job)),
+        Some(id) if job.has_kernels() => {
+            run_one::<LinuxRecord>(&args.conduct, &job, id, &output(&args.conduct, &job))
+        }
+        Some(id) => run_one::<Record>(&args.conduct, &job, id, &output(&args.conduct, &job)),
         None => begin(&args.conduct, &job),
     }
 }
@@ -78,9 +84,14 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
         output::data(&dry_run::show(&job.plan, job.rule(conduct)))?;
         return Ok(Exit::Done);
     }
-    // What cannot be simulated at the same time is refused before there is a directory.
+    // What cannot be simulated at the same time, or exported, is refused before there is a directory.
     job.jobs(conduct.jobs)?;
-    run_all(conduct, job, Directory::create(&output(conduct, job))?, vec![])
+    job.check_exports(conduct)?;
+    let directory = Directory::create(&output(conduct, job))?;
+    match job.has_kernels() {
+        true => run_all::<LinuxRecord>(conduct, job, directory, vec![]),
+        false => run_all::<Record>(conduct, job, directory, vec![]),
+    }
 }
 
 /// The image that was asked for, and whether it is trusted.
@@ -98,6 +109,8 @@ struct Job {
     overrides: Overrides,
     plan: Plan,
     image: Image,
+    /// What its arms boot, where they are kernels.
+    kernels: Vec<KernelFiles>,
 }
 
 impl Job {
@@ -118,17 +131,32 @@ impl Job {
         }
         let allowed = cpulist::allowed()?;
         let supply = Supply { image: &image, allowed: &allowed };
-        let fitted = experiment.fit_to(supply, haltkick_vmm::MAX_VCPUS)?;
+        let most_vcpus =
+            if experiment.has_kernels() { MAX_LINUX_VCPUS as usize } else { haltkick_vmm::MAX_VCPUS };
+        let fitted = experiment.fit_to(supply, most_vcpus)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image })
+        let kernels = kernels::files(&plan)?;
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, kernels })
     }
 
     /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
     fn needs(&self, output: &Path) -> Needs {
         let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
-        Needs { writes: vec![output.to_owned()], ..needs }
+        Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
+    }
+
+    fn has_kernels(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
+    /// Refuses formats that have no room for what kernels print.
+    fn check_exports(&self, conduct: &Conduct) -> Result<()> {
+        match conduct.export.iter().find(|export| export.format == ExportFormat::Openmetrics) {
+            Some(_) if self.has_kernels() => Err(shown::no_openmetrics()),
+            _ => Ok(()),
+        }
     }
 
     /// When to stop: what the command line says over what the file says.
@@ -181,6 +209,7 @@ impl Job {
             defaults: self.experiment.defaults.each.clone(),
             origins: origins::origins(&self.experiment),
             outline: self.plan.outline.clone(),
+            kernels: self.kernels.clone(),
             seed: self.plan.seed,
             host: Host::probe(),
             facts: facts::all(&self.image),
@@ -189,7 +218,68 @@ impl Job {
     }
 }
 
-fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Record>) -> Result<Exit> {
+/// Records that sessions on this host make.
+trait Measured: Runs + Shown {
+    /// Does some work in a session. What it leaves, and what the work came to.
+    fn in_session<T>(
+        job: &Job,
+        directory: Directory,
+        records: Vec<Self>,
+        simulate: Option<NonZeroUsize>,
+        work: impl FnOnce(&mut Session<'_, Self>) -> T,
+    ) -> Result<(Directory, Vec<Self>, T)>;
+}
+
+impl Measured for Record {
+    fn in_session<T>(
+        job: &Job,
+        directory: Directory,
+        records: Vec<Self>,
+        simulate: Option<NonZeroUsize>,
+        work: impl FnOnce(&mut Session<'_, Self>) -> T,
+    ) -> Result<(Directory, Vec<Self>, T)> {
+        let stop = interrupt::catch()?;
+        let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
+        let mut session = start(job, &engine, directory, records)?;
+        session.simulators = simulate.map(|jobs| Simulators {
+            ahead: Arc::new(Ahead::new(jobs)),
+            simulate: &simulator,
+            stop: &stop,
+        });
+        let done = work(&mut session);
+        Ok((session.directory, session.records, done))
+    }
+}
+
+impl Measured for LinuxRecord {
+    fn in_session<T>(
+        job: &Job,
+        directory: Directory,
+        records: Vec<Self>,
+        _: Option<NonZeroUsize>,
+        work: impl FnOnce(&mut Session<'_, Self>) -> T,
+    ) -> Result<(Directory, Vec<Self>, T)> {
+        let stop = interrupt::catch()?;
+        let engine = kernels::kvm(&stop);
+        let engine: kernels::Engine<'_> = &engine;
+        let mut session = Session {
+            plan: &job.plan,
+            engine,
+            watcher: &noise::around,
+            host: Host::probe(),
+            calibration: (),
+            directory: with_manifest(job, directory)?,
+            records,
+            progress: Progress::start(),
+            in_vain: 0,
+            simulators: None,
+        };
+        let done = work(&mut session);
+        Ok((session.directory, session.records, done))
+    }
+}
+
+fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<R>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
@@ -202,22 +292,17 @@ fn run_all(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<Reco
 }
 
 /// Measures what is missing. What there is then, and how it ended.
-fn measure(
+fn measure<R: Measured>(
     job: &Job,
     directory: Directory,
-    records: Vec<Record>,
+    records: Vec<R>,
     (rule, jobs): (Rule, Option<NonZeroUsize>),
-) -> Result<(Directory, Manifest, Vec<Record>, Result<()>)> {
-    let stop = interrupt::catch()?;
-    let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
-    let mut session = start(job, &engine, directory, records)?;
-    session.simulators =
-        jobs.map(|jobs| Simulators { ahead: Arc::new(Ahead::new(jobs)), simulate: &simulator, stop: &stop });
-    let ending = session.run(rule);
-    let manifest =
-        Manifest { noise_after: Some(facts::noise()), ..Manifest::read(session.directory.path())? };
-    let written = session.directory.write(directory::MANIFEST, &manifest.to_json()?);
-    Ok((session.directory, manifest, session.records, ending.and(written)))
+) -> Result<(Directory, Manifest, Vec<R>, Result<()>)> {
+    let (directory, records, ending) =
+        R::in_session(job, directory, records, jobs, |session| session.run(rule))?;
+    let manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
+    let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
+    Ok((directory, manifest, records, ending.and(written)))
 }
 
 /// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
@@ -227,7 +312,7 @@ pub(crate) fn run_in(
     defaults: &Defaults,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
-    let (job, directory, records) = if path.join(directory::MANIFEST).exists() {
+    let (job, directory, records): (_, _, Vec<Record>) = if path.join(directory::MANIFEST).exists() {
         let job = job_of(path, (None, false))?;
         if job.overrides != *overrides {
             let (path, begun) = (path.display(), job.overrides.to_arguments().join(" "));
@@ -270,24 +355,29 @@ fn start<'a>(
             }
         },
     };
-    if !directory.has_manifest()
-        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
-    {
-        directory.discard();
-        return Err(failure);
-    }
     Ok(Session {
         plan: &job.plan,
         engine,
         watcher: &noise::around,
         host,
         calibration,
-        directory,
+        directory: with_manifest(job, directory)?,
         records,
         progress: Progress::start(),
         in_vain: 0,
         simulators: None,
     })
+}
+
+/// The directory with its manifest, which is new if there was none.
+fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
+    if !directory.has_manifest()
+        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
+    {
+        directory.discard();
+        return Err(failure);
+    }
+    Ok(directory)
 }
 
 fn calibrate(engine: Engine<'_>, job: &Job) -> std::result::Result<Calibration, RunError> {
@@ -304,8 +394,12 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
         ));
     }
     let job = job_of(path, guest(&args.conduct))?;
+    job.check_exports(&args.conduct)?;
     let directory = Directory::reopen(path)?;
-    run_all(&args.conduct, &job, directory, directory::read_records(path)?)
+    match job.has_kernels() {
+        true => run_all::<LinuxRecord>(&args.conduct, &job, directory, directory::read_records(path)?),
+        false => run_all::<Record>(&args.conduct, &job, directory, directory::read_records(path)?),
+    }
 }
 
 /// The job that a directory's manifest describes, if this host and this program can still do it.
@@ -330,6 +424,9 @@ fn job_of(path: &Path, guest: (Option<&Path>, bool)) -> Result<Job> {
     };
     if hash(&manifest.facts) != hash(&facts::all(&job.image)) {
         return Err(complain("was begun with another guest image, or with lock objects that have changed: give that image with --guest".into()));
+    }
+    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
+        return Err(complain(format!("was begun with other kernels: {difference}: restore the files")));
     }
     Ok(job)
 }
@@ -375,48 +472,41 @@ fn in_block(id: &str, block: u32) -> String {
 }
 
 /// Runs one cell of one block into a directory that other processes may be adding to.
-fn run_one(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
+fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> Result<Exit> {
     let (cell, block) = find_cell(&job.plan, id)?;
     let directory = Directory::join(path, id)?;
-    let records = directory::read_records(path)?;
+    let records: Vec<R> = directory::read_records(path)?;
     if directory.has_manifest()
         && let Err(failure) = check_same(path, job)
     {
         directory.discard();
         return Err(failure);
     }
-    let is_it = |record: &&Record| {
-        record.place.as_ref().is_some_and(|place| place.cell_id == cell.id && place.block == block)
-    };
-    if records.iter().any(|record| is_it(&record)) {
+    let is_it =
+        |record: &R| record.place().is_some_and(|place| place.cell_id == cell.id && place.block == block);
+    if records.iter().any(is_it) {
         directory.discard();
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
     }
     haltkick_vmm::confine_process(&job.needs(path))?;
-    let stop = interrupt::catch()?;
-    let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
-    let mut session = start(job, &engine, directory, records)?;
-    let is_simulated = cell.config.simulated.is_some();
-    session.simulators = is_simulated.then(|| Simulators {
-        ahead: Arc::new(Ahead::new(NonZeroUsize::MIN)),
-        simulate: &simulator,
-        stop: &stop,
-    });
-    let before = session.records.len();
-    let ending = session.run_single(cell, block, job.rule(conduct).retries);
-    if session.records.len() == before {
-        session.directory.discard();
+    let simulate = cell.config.simulated.is_some().then_some(NonZeroUsize::MIN);
+    let before = records.len();
+    let retries = job.rule(conduct).retries;
+    let (directory, records, ending) =
+        R::in_session(job, directory, records, simulate, |session| session.run_single(cell, block, retries))?;
+    if records.len() == before {
+        directory.discard();
         return ending.map(|()| Exit::Done);
     }
     ending?;
-    for record in &session.records[before..] {
+    for record in &records[before..] {
         if conduct.format == Format::Json {
             output::data(&format!("{}\n", output::to_json(record)?))?;
         }
     }
-    let records = attempts::last(&session.records[before..]);
-    let spoiled = records.iter().filter(|record| !record.trusted).count();
+    let records = attempts::last(&records[before..]);
+    let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
     if spoiled > 0 {
         output::talk(&format!("warning: {spoiled} of {} runs of {id} are not to be trusted", records.len()));
     }
@@ -429,6 +519,11 @@ fn check_same(path: &Path, job: &Job) -> Result<()> {
     if manifest.outline != job.plan.outline {
         return Err(Failure::usage(format!(
             "{path} holds another experiment: choose another --output directory"
+        )));
+    }
+    if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &job.kernels) {
+        return Err(Failure::usage(format!(
+            "{path} was begun with other kernels: {difference}: have the same, or choose another --output"
         )));
     }
     if manifest.defaults.iter().map(of_default).ne(job.experiment.defaults.each.iter().map(of_default)) {

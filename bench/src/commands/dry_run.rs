@@ -36,7 +36,7 @@ pub(super) fn show(plan: &Plan, rule: Rule) -> String {
 fn remarks(plan: &Plan, rule: Rule) -> Vec<String> {
     let mut remarks = Vec::new();
     if plan.cells().any(|cell| Planned::of(cell).is_limit) {
-        remarks.push("less, since windows of fixed work end when that is done".to_owned());
+        remarks.push("less, since fixed work and kernels end when they are done".to_owned());
     }
     if plan.cells().any(|cell| guests(&cell.config).any(|guest| guest.min_sections > 0)) {
         remarks.push("more where windows are doubled until min-sections are done, up to 16 times".into());

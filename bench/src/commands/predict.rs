@@ -7,6 +7,7 @@ use crate::analysis::prediction::Prediction;
 use crate::analysis::summary::Summary;
 use crate::cli::{Format, PredictArgs};
 use crate::commands::report;
+use crate::record::Record;
 use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -44,7 +45,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
 
 /// The figures of a directory, all of whose runs have to be simulated, or none.
 fn side(path: &Path, simulated: bool) -> Result<Summary> {
-    let (manifest, records) = report::read(path)?;
+    let (manifest, records) = report::read::<Record>(path)?;
     if let Some(record) = records.iter().find(|record| (record.config.engine == SIMULATED) != simulated) {
         let expected = if simulated { "simulated runs" } else { "real runs" };
         return Err(Failure::usage(format!(

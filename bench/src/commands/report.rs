@@ -4,18 +4,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::analysis::attempts;
+use crate::analysis::recorded::Recorded;
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
 use crate::cli::{Format, MergeArgs, ReportArgs};
 use crate::record::Record;
+use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
 use crate::results::manifest::Manifest;
 use crate::results::merge;
 use crate::show::csv;
 use crate::show::export::Exports;
-use crate::show::long::Long;
-use crate::show::plot::{self, Data};
-use crate::show::report;
+use crate::show::shown::Shown;
 use crate::show::table;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -31,14 +31,14 @@ pub(crate) struct Show<'a> {
 }
 
 /// Writes and shows what the records say, all that are planned or those that there are.
-pub(crate) fn conclude(
+pub(crate) fn conclude<R: Shown>(
     directory: &Path,
     manifest: &Manifest,
-    records: &[Record],
+    records: &[R],
     show: Show<'_>,
 ) -> Result<Exit> {
     let records = attempts::last(records);
-    let summary = Summary::new(&manifest.outline, &records);
+    let summary = R::summary(&manifest.outline, &records);
     // The table needs no room on the disk.
     match show.format {
         _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => {}
@@ -52,7 +52,7 @@ pub(crate) fn conclude(
 }
 
 /// Writes what was asked for, and says where it is.
-fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Record]) -> Result<()> {
+fn export<R: Shown>(directory: &Path, exports: &Exports, summary: &Summary, records: &[R]) -> Result<()> {
     for (export, file) in &exports.0 {
         let content = export.content(summary, records)?;
         match file {
@@ -72,24 +72,33 @@ fn export(directory: &Path, exports: &Exports, summary: &Summary, records: &[Rec
 }
 
 /// Writes what the records say.
-pub(crate) fn write(directory: &Path, manifest: &Manifest, records: &[Record]) -> Result<(Summary, Exit)> {
+pub(crate) fn write<R: Shown>(
+    directory: &Path,
+    manifest: &Manifest,
+    records: &[R],
+) -> Result<(Summary, Exit)> {
     let records = attempts::last(records);
-    let summary = Summary::new(&manifest.outline, &records);
+    let summary = R::summary(&manifest.outline, &records);
     write_files(directory, manifest, &summary, &records)?;
     Ok((summary, exit(manifest, &records, false)))
 }
 
 /// Whether the figures are to be trusted: those of the headline, or strictly all.
-fn exit(manifest: &Manifest, records: &[Record], strict: bool) -> Exit {
+fn exit(manifest: &Manifest, records: &[impl Recorded], strict: bool) -> Exit {
     let trusted = match strict {
-        true => records.iter().all(|record| record.trusted),
+        true => records.iter().all(Recorded::is_trusted),
         false => trust::lost(&manifest.outline, records).is_empty(),
     };
     if trusted { Exit::Done } else { Exit::Untrusted }
 }
 
 /// Writes all that is made of records. They themselves are on disk already.
-fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records: &[Record]) -> Result<()> {
+fn write_files<R: Shown>(
+    directory: &Path,
+    manifest: &Manifest,
+    summary: &Summary,
+    records: &[R],
+) -> Result<()> {
     let write = |name: &str, content: &str| {
         directory::write_whole(&directory.join(name), content.as_bytes()).map_err(|failure| Failure {
             message: format!(
@@ -101,21 +110,31 @@ fn write_files(directory: &Path, manifest: &Manifest, summary: &Summary, records
     };
     write("summary.json", &to_json(summary)?)?;
     write("summary.csv", &csv::summary(summary))?;
-    write("runs.csv", &csv::runs(&Long::new(&manifest.outline, records)))?;
-    for picture in plot::pictures(Data::new(summary, records)) {
+    write("runs.csv", &csv::runs(&R::long(&manifest.outline, records)))?;
+    for picture in R::pictures(summary, records) {
         if let Some(svg) = &picture.svg {
             write(&format!("{}.svg", picture.name), &svg.file())?;
         }
     }
-    write("report.html", &report::page(manifest, summary, records))
+    write("report.html", &R::page(manifest, summary, records))
 }
 
 /// `haltkick report`.
 pub(crate) fn again(args: &ReportArgs) -> Result<Exit> {
-    let (manifest, records) = read(&args.directory)?;
     let exports = Exports::open(&args.export)?;
     let show = Show { format: args.format, strict: args.strict, exports: &exports };
-    let exit = conclude(&args.directory, &manifest, &records, show)?;
+    let manifest = Manifest::read(&args.directory)?;
+    let exit = match manifest.kernels.is_empty() {
+        true => {
+            conclude::<Record>(&args.directory, &manifest, &directory::read_records(&args.directory)?, show)
+        }
+        false => conclude::<LinuxRecord>(
+            &args.directory,
+            &manifest,
+            &directory::read_records(&args.directory)?,
+            show,
+        ),
+    }?;
     if args.open {
         open(&args.directory.join("report.html"))?;
     }
@@ -139,7 +158,15 @@ fn open(page: &Path) -> Result<()> {
 
 /// `haltkick merge`.
 pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
-    let parts = args.directories.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let first = args.directories.first().map(|path| Manifest::read(path)).transpose()?;
+    match first.is_some_and(|manifest| !manifest.kernels.is_empty()) {
+        true => merge_records::<LinuxRecord>(args),
+        false => merge_records::<Record>(args),
+    }
+}
+
+fn merge_records<R: Shown>(args: &MergeArgs) -> Result<Exit> {
+    let parts = args.directories.iter().map(|path| read::<R>(path)).collect::<Result<Vec<_>>>()?;
     let (manifest, records) = merge::merge(&args.directories, parts, args.anyway)?;
     let exports = Exports::open(&args.export)?;
     let mut directory = Directory::create(&args.output)?;
@@ -152,7 +179,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<Exit> {
 }
 
 /// What a directory holds.
-pub(crate) fn read(path: &Path) -> Result<(Manifest, Vec<Record>)> {
+pub(crate) fn read<R: Recorded>(path: &Path) -> Result<(Manifest, Vec<R>)> {
     let manifest = Manifest::read(path)?;
     Ok((manifest, directory::read_records(path)?))
 }

@@ -2,6 +2,7 @@
 
 use haltkick_vmm::{Entry, FILE_PREFIX};
 
+use super::boot::Boot;
 use super::defaults::Defaults;
 use super::measure::Measure;
 use super::names::beside;
@@ -30,6 +31,8 @@ pub(crate) struct Experiment {
     /// Whether to report what each lock costs when nobody contends for it.
     pub(crate) lock_costs: bool,
     pub(crate) settings: Patch,
+    /// The kernel of all arms, as far as it is the same.
+    pub(crate) boot: Boot,
     /// What a user has where nobody above says anything.
     pub(crate) defaults: Defaults,
     /// Settings that vary together; none is one without settings.
@@ -65,6 +68,8 @@ pub(crate) struct PointValues(pub(crate) Vec<(String, String)>, pub(crate) At);
 pub(crate) struct Arm {
     pub(crate) name: String,
     pub(crate) patch: Patch,
+    /// Its kernel.
+    pub(crate) boot: Boot,
     /// Values of axes at which it stands, where it does not stand everywhere.
     pub(crate) only: Vec<(String, String)>,
 }
@@ -159,7 +164,7 @@ impl Experiment {
             let mut patch = Patch::default();
             patch.set("lock", &lock.name, None)?;
             patch.set("pv", pv, None)?;
-            self.arms.push(Arm { name, patch, only: vec![] });
+            self.arms.push(Arm { name, patch, boot: Boot::default(), only: vec![] });
         }
         Ok(())
     }

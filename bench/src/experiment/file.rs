@@ -30,7 +30,12 @@ impl Experiment {
             trial_blocks: top.count("trial-blocks")?,
             without_ideal: top.flag("without-ideal")?,
             lock_costs: top.flag("lock-costs")?,
-            settings: top.table("settings")?.map(|mut table| table.patch()).transpose()?.unwrap_or_default(),
+            settings: top
+                .table("settings")?
+                .map(|table| table.settings(keys::BOOT))
+                .transpose()?
+                .unwrap_or_default(),
+            boot: top.table("settings")?.map(|table| table.boot()).transpose()?.unwrap_or_default(),
             defaults: Defaults::default(),
             points: top.tables("point")?.into_iter().map(|table| table.point()).collect::<Result<_>>()?,
             axes: top.table("grid")?.map(|mut table| table.axes()).transpose()?.unwrap_or_default(),
@@ -70,6 +75,7 @@ impl Experiment {
             .map(|mut table| table.comparison(&names))
             .collect::<Result<_>>()?;
         self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
+        self.check_boots()?;
         Ok(self)
     }
 

@@ -20,7 +20,9 @@ pub(super) const TOP: &[&str] = &[
     "control",
     "quick",
 ];
-/// Of an `[[arm]]`, beside settings.
+/// Of `[settings]`, beside settings: what boots a kernel.
+pub(super) const BOOT: &[&str] = &["kernel", "initrd", "cmdline", "nopvspin", "marker"];
+/// Of an `[[arm]]`, beside settings and those.
 pub(super) const ARM: &[&str] = &["name", "only"];
 /// Of a `[[compare]]`.
 pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];

@@ -1,44 +1,125 @@
 //! What comparisons compare.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// What a comparison compares. Above 1, the arm does better than the baseline.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+use crate::record::figure::{LOCK_EVENT, check_name};
+use crate::text::nearest;
+
+/// What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has more of it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) enum Measure {
     /// Sections per second: for a fixed amount of work, how much sooner it is done.
     #[default]
     Throughput,
     /// Sections per CPU time that goes into acquiring and releasing locks.
     LockCpu,
+    /// A figure that a Linux guest prints on its console, by its name.
+    Figure(String),
 }
 
-impl Measure {
-    /// All of them.
-    pub(crate) const ALL: [Self; 2] = [Self::Throughput, Self::LockCpu];
+/// How figures of guests are named.
+const FIGURE: &str = "figure:";
+/// The words beside those.
+const WORDS: [&str; 2] = ["throughput", "lock-cpu"];
 
+impl Measure {
     /// What its ratios are ratios of.
-    pub(crate) fn ratio_of(self) -> &'static str {
+    pub(crate) fn ratio_of(&self) -> &'static str {
         match self {
             Self::Throughput => "ratio of throughputs",
             Self::LockCpu => "ratio of sections per CPU time in locks",
+            Self::Figure(_) => "ratio of the guests' figures",
         }
     }
 
     /// What an arm is whose ratio lies above 1, and one whose ratio lies below.
-    pub(crate) fn words(self) -> (&'static str, &'static str) {
+    pub(crate) fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("faster", "slower"),
             Self::LockCpu => ("less CPU time", "more CPU time"),
+            Self::Figure(_) => ("higher", "lower"),
         }
     }
 
-    /// Its name in files.
-    pub(crate) fn word(self) -> &'static str {
+    /// The figure of a guest that it names.
+    pub(crate) fn figure(&self) -> Option<&str> {
         match self {
-            Self::Throughput => "throughput",
-            Self::LockCpu => "lock-cpu",
+            Self::Figure(name) => Some(name),
+            Self::Throughput | Self::LockCpu => None,
+        }
+    }
+
+    /// What a schema says of it.
+    pub(crate) fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(throughput|lock-cpu|figure:(lock_event\\.)?[a-z0-9_-]{1,64})$" })
+    }
+}
+
+impl TryFrom<String> for Measure {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        match (word.as_str(), word.strip_prefix(FIGURE)) {
+            ("throughput", _) => Ok(Self::Throughput),
+            ("lock-cpu", _) => Ok(Self::LockCpu),
+            (_, Some(name)) => {
+                check_name(name.strip_prefix(LOCK_EVENT).unwrap_or(name))?;
+                Ok(Self::Figure(name.into()))
+            }
+            (word, None) => {
+                Err(format!("{}, or figure:NAME", nearest::unknown_of_few("measure", word, &WORDS)))
+            }
+        }
+    }
+}
+
+impl From<Measure> for String {
+    fn from(measure: Measure) -> Self {
+        match measure {
+            Measure::Throughput => "throughput".into(),
+            Measure::LockCpu => "lock-cpu".into(),
+            Measure::Figure(name) => format!("{FIGURE}{name}"),
+        }
+    }
+}
+
+impl JsonSchema for Measure {
+    fn schema_name() -> Cow<'static, str> {
+        "Measure".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut schema = Self::schema();
+        schema.insert(
+            "description".into(),
+            "What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has \
+             more of it."
+                .into(),
+        );
+        schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measure_is_written_as_it_was_read_and_a_wrong_one_is_refused() {
+        for word in ["throughput", "lock-cpu", "figure:page-loop", "figure:lock_event.pv_kick_wake"] {
+            assert_eq!(Measure::try_from(word.to_owned()).map(String::from).as_deref(), Ok(word));
+        }
+        for (word, complaint) in [
+            ("troughput", "did you mean 'throughput'?"),
+            ("figure:", "a name that is not"),
+            ("figure:Page", "a name that is not"),
+        ] {
+            let error = Measure::try_from(word.to_owned()).unwrap_err();
+            assert!(error.contains(complaint), "{error}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! An experiment: its file, what the command line changes in it, and the plan of its cells.
 
+mod boot;
 mod contents;
 pub(crate) mod defaults;
 mod file;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, RunConfig};
+use haltkick_vmm::{Image, LinuxGuest, RunConfig};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -16,7 +16,7 @@ use super::ideal::lock_free;
 use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use super::place::{Place, Role};
-use crate::settings::{Impossible, Settings, Supply};
+use crate::settings::{Impossible, Linux, Settings, Supply, table};
 use crate::text::exit::{Failure, Result};
 
 /// All cells of an experiment.
@@ -43,6 +43,8 @@ pub(crate) struct Cell {
     pub(crate) role: Role,
     pub(crate) setting: BTreeMap<String, String>,
     pub(crate) config: RunConfig,
+    /// The Linux guest that it boots instead of our own.
+    pub(crate) linux: Option<LinuxGuest>,
     /// Id of the lock-free cell that gives its ideal; none for that cell itself.
     pub(crate) ideal: Option<String>,
 }
@@ -120,8 +122,8 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
     let mut point = Point { ideals: vec![], arms: vec![] };
     for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
-        let config = resolve(experiment, arm, setting, supply)?;
-        let ideal = if experiment.without_ideal {
+        let (config, linux) = resolve(experiment, arm, setting, supply)?;
+        let ideal = if experiment.without_ideal || linux.is_some() {
             None
         } else {
             ideal_of(&mut point.ideals, &config, setting, supply.image)
@@ -132,6 +134,7 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
             role: Role::Arm,
             setting: setting.iter().cloned().collect(),
             config,
+            linux,
             ideal,
         });
     }
@@ -149,7 +152,7 @@ fn ideal_of(ideals: &mut Vec<Cell>, config: &RunConfig, setting: &Setting, image
     let arm = format!("{LOCK_FREE}{serial}");
     let id = cell_id(&arm, setting);
     let setting = setting.iter().cloned().collect();
-    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, config, ideal: None });
+    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, config, linux: None, ideal: None });
     Some(id)
 }
 
@@ -158,15 +161,30 @@ fn cell_id(arm: &str, setting: &Setting) -> String {
     std::iter::once(slug(arm)).chain(parts).collect::<Vec<_>>().join("_")
 }
 
-/// The arm's settings over those of the grid over those of the experiment.
-fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<RunConfig> {
+/// The arm's settings over those of the grid over those of the experiment; and the guest, where it is Linux.
+fn resolve(
+    experiment: &Experiment,
+    arm: &Arm,
+    setting: &Setting,
+    supply: Supply<'_>,
+) -> Result<(RunConfig, Option<LinuxGuest>)> {
     let mut of_grid = Settings::default();
     for (key, value) in setting {
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
     }
-    let below = experiment.settings.settings.clone().over(&experiment.defaults.settings);
+    let has_kernel = experiment.has_kernels();
+    // Defaults for our own guest say nothing of Linux.
+    let is_used = |key: &str| !has_kernel || table::find(key).is_some_and(|it| it.linux == Linux::Used);
+    let defaults = experiment.defaults.clone().only(is_used)?;
+    let below = experiment.settings.settings.clone().over(&defaults.settings);
     let settings = arm.patch.settings.clone().over(&of_grid.over(&below));
-    settings.resolve(supply).map_err(|wrong| blame(experiment, arm, setting, &wrong))
+    let blamed = |wrong| blame(experiment, arm, setting, &wrong);
+    if has_kernel {
+        let booted = experiment.boot(arm, &settings, supply).map_err(blamed)?;
+        let guest = experiment.linux_guest(&booted)?;
+        return Ok((booted.config, Some(guest)));
+    }
+    Ok((settings.resolve(supply).map_err(blamed)?, None))
 }
 
 /// Says where an impossible setting was given.
@@ -226,7 +244,7 @@ fn outline(experiment: &Experiment, control: Option<OutlineControl>) -> Outline 
             .comparisons
             .iter()
             .map(|it| OutlineComparison {
-                of: it.of,
+                of: it.of.clone(),
                 name: it.name.clone(),
                 arm: it.arm.clone(),
                 baseline: it.baseline.clone(),

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::boot::Boot;
 use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
 use super::keys;
 use super::source::{At, FORMAT, Source};
@@ -167,6 +168,23 @@ impl<'a> Reader<'a> {
         self.settings(&[])
     }
 
+    /// What boots a kernel.
+    pub(super) fn boot(&self) -> Result<Boot> {
+        let nopvspin = self.flag("nopvspin")?;
+        Ok(Boot {
+            kernel: self.placed_text("kernel")?,
+            initrd: self.placed_text("initrd")?,
+            cmdline: self.placed_text("cmdline")?,
+            nopvspin: self.get("nopvspin").map(|node| (nopvspin, node.span())),
+            marker: self.placed_text("marker")?,
+        })
+    }
+
+    /// A text, and where it stands.
+    fn placed_text(&self, key: &str) -> Result<Option<(String, At)>> {
+        Ok(self.text(key)?.zip(self.get(key).map(Spanned::span)))
+    }
+
     pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
         self.finish(&table::names())?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
@@ -196,9 +214,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn arm(&mut self) -> Result<Arm> {
         let name = self.required_text("name")?;
-        let mut patch = self.settings(keys::ARM)?;
+        let mut patch = self.settings(&[keys::ARM, keys::BOOT].concat())?;
         patch.places.push(("name".into(), self.get("name").map(Spanned::span)));
-        Ok(Arm { name, patch, only: vec![] })
+        Ok(Arm { name, patch, boot: self.boot()?, only: vec![] })
     }
 
     /// Where an arm stands, if not everywhere.
@@ -221,9 +239,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn measure(&self) -> Result<Measure> {
         let Some(word) = self.text("of")? else { return Ok(Measure::default()) };
-        Measure::ALL.into_iter().find(|measure| measure.word() == word).ok_or_else(|| {
+        Measure::try_from(word).map_err(|error| {
             let at = self.get("of").map_or(self.at.clone(), Spanned::span);
-            self.complain(&at, nearest::unknown("measure", &word, &Measure::ALL.map(Measure::word)))
+            self.complain(&at, error)
         })
     }
 

@@ -46,7 +46,7 @@ fn top() -> Map<String, Json> {
         "trial-blocks": blocks("Blocks per trial, where verdicts are counted over many trials"),
         "without-ideal": flag("Run no lock-free cells: there is no efficiency then"),
         "lock-costs": flag("Report what each lock costs when nobody contends for it"),
-        "settings": table("Settings of every cell", settings(), &[]),
+        "settings": table("Settings of every cell", with_boot(settings()), &[]),
         "point": {
             "type": "array", "items": table("Settings that vary together", settings(), &[]),
             "description": "Each is one combination of settings",
@@ -65,14 +65,14 @@ fn top() -> Map<String, Json> {
 
 fn arm() -> Json {
     let only = table("Values of what varies at which this arm is run; without it, all", settings(), &[]);
-    let keys = with(with(settings(), "name", text("Name in tables")), "only", only);
+    let keys = with(with(with_boot(settings()), "name", text("Name in tables")), "only", only);
     table("One of the things to compare: what makes it different", keys, &["name"])
 }
 
 fn comparison() -> Json {
-    let of = json!({
-        "enum": Measure::ALL.map(Measure::word), "description": "What is compared [default: throughput]",
-    });
+    let mut of = Json::from(Measure::schema());
+    of["description"] =
+        "What is compared; of kernels figure:NAME, what they print [default: throughput]".into();
     let names = [
         ("name", text("Name in tables")),
         ("arm", text("Name of the arm above the line")),
@@ -86,6 +86,18 @@ fn comparison() -> Json {
 fn control() -> Json {
     let keys = with(settings(), "arm", text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
+}
+
+/// With what boots a kernel: [`keys::BOOT`].
+fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
+    let boot = [
+        ("kernel", text("Boot this kernel instead of our own guest; relative to this file")),
+        ("initrd", text("Its initial RAM disk; relative to this file")),
+        ("cmdline", text("Words for its command line, behind those of [settings]")),
+        ("nopvspin", flag("Whether the kernel is told not to use paravirtual spin locks")),
+        ("marker", text("A piece of a line of its console that says: user space is there [default: Run /]")),
+    ];
+    boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
 }
 
 /// Each setting with a list of values.
@@ -166,9 +178,13 @@ mod tests {
         let mut told: Vec<_> = top().into_iter().map(|(key, _)| key).collect();
         told.sort();
         assert_eq!(told, known);
-        for (table, others) in
-            [(arm(), keys::ARM), (control(), keys::CONTROL), (top()["quick"].clone(), keys::QUICK)]
-        {
+        let of_arm = [keys::ARM, keys::BOOT].concat();
+        for (table, others) in [
+            (arm(), &of_arm[..]),
+            (top()["settings"].clone(), keys::BOOT),
+            (control(), keys::CONTROL),
+            (top()["quick"].clone(), keys::QUICK),
+        ] {
             let told = table["properties"].as_object().unwrap();
             assert!(others.iter().all(|key| told.contains_key(*key)), "{others:?}");
             assert_eq!(told.len(), settings().len() + others.len());

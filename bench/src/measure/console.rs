@@ -5,16 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::figure::Figure;
+use crate::record::figure::{Figure, LOCK_EVENT, check_name};
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";
-/// How the name of a figure begins that is an event of the kernel's locks.
-pub(crate) const LOCK_EVENT: &str = "lock_event.";
 /// A line that is longer is refused.
 const LONGEST_LINE: usize = 256;
-/// A name that is longer is none; so a unit.
-const LONGEST_NAME: usize = 64;
+/// A unit that is longer is none.
 const LONGEST_UNIT: usize = 32;
 /// As many names are told apart, those of lock events included.
 const MOST_FIGURES: usize = 512;
@@ -92,15 +89,6 @@ fn parts(said: &str) -> Result<(&str, f64, &str), String> {
     Ok((name, value, unit))
 }
 
-/// Whether `name` may be that of a figure.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-    if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_allowed) {
-        return Ok(());
-    }
-    Err(format!("a name that is not 1 to {LONGEST_NAME} characters of a-z, 0-9, _ and -"))
-}
-
 #[cfg(test)]
 mod tests {
     use haltkick_fuzzing::Target;
@@ -138,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_no_figure_is_refused_with_a_reason() {
-        let long_name = format!("haltkick: {}=1 x", "a".repeat(LONGEST_NAME + 1));
+        let long_name = format!("haltkick: {}=1 x", "a".repeat(65));
         let long_unit = format!("haltkick: a=1 {}", "x".repeat(LONGEST_UNIT + 1));
         let long_line = format!("haltkick: a=1 {}", "x".repeat(LONGEST_LINE));
         for (line, reason) in [

@@ -1,21 +1,84 @@
-//! From the outcome of a Linux guest to its record.
+//! One run of a Linux guest: from its kernel to its record.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use haltkick_vmm::{LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, Sched};
+use haltkick_vmm::{
+    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, RunError, Sched,
+};
 
 use super::console::Heard;
 use super::judge;
 use super::origin::{Context, Origin};
+use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::record::Warning;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::settings::deschedule::Policy;
+use crate::text::exit::{Exit, Failure};
+use crate::text::output;
+use crate::text::quantity::time_ns;
 
 /// Why a field is null that tells of the inside of our own guest.
 const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
+
+/// What became of a guest, and what it said.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) outcome: LinuxOutcome,
+    pub(crate) heard: Heard,
+}
+
+/// Boots `guest` and runs it to its end, whatever that is.
+pub(crate) fn boot(
+    config: &RunConfig,
+    guest: &LinuxGuest,
+    shows: ConsoleSink,
+    stop: &AtomicBool,
+) -> Result<Seen, RunError> {
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let hears = Arc::clone(&heard);
+    let console = LinuxConsole { hears: Box::new(move |line| lock(&hears).hear(line)), shows };
+    let warn = |obstacle: &str| {
+        output::talk(&format!(
+            "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
+        ));
+    };
+    let outcome = haltkick_vmm::run_linux(config, guest, console, warn, stop)?;
+    let heard = lock(&heard).clone();
+    Ok(Seen { outcome, heard })
+}
+
+/// What is locked stays good if somebody panics: lines are added, or not.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a guest that came to this end did not do its work; `None` if it switched itself off.
+pub(crate) fn failure(end: LinuxEnd, run_ns: u64) -> Option<Failure> {
+    let after = time_ns(run_ns as f64);
+    let (exit, message) = match end {
+        LinuxEnd::PowerOff => return None,
+        LinuxEnd::Reset => (
+            Exit::GuestFailed,
+            format!("the guest asked for a reset after {after}, and not to be switched off"),
+        ),
+        LinuxEnd::Panic => {
+            (Exit::GuestFailed, format!("the guest's kernel panicked after {after}: its console says why"))
+        }
+        LinuxEnd::TimeLimit => (
+            Exit::NoProgress,
+            format!(
+                "the guest had not powered off after {after}: let it run `poweroff -f`, or give it more with --duration"
+            ),
+        ),
+        LinuxEnd::Failed(error) => return Some(Failure::from(error)),
+    };
+    Some(Failure { exit, message })
+}
 
 /// The record of a run of `linux`, with what speaks against it.
 pub(crate) fn record(
@@ -24,14 +87,14 @@ pub(crate) fn record(
     outcome: &LinuxOutcome,
     heard: Heard,
     origin: &Origin,
+    place: Option<Place>,
 ) -> LinuxRecord {
-    let mut record =
-        unjudged(config, linux, outcome, heard.clone(), origin.context(None, Err(String::new())));
+    let context = origin.context(place, Err(String::new()));
+    let mut record = unjudged(config, linux, outcome, heard.clone(), context);
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
-    record.warnings.extend(spoilers);
-    let mut warn = |code: &str, message| record.warnings.push(Warning { code: code.into(), message });
+    spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
     if let Some(obstacle) = &outcome.obstacle {
-        warn("interpreted", format!("{obstacle}: its figures say nothing about hardware"));
+        record.warn("interpreted", format!("{obstacle}: its figures say nothing about hardware"));
     }
     if heard.refused > 0 {
         let message = format!(
@@ -39,9 +102,8 @@ pub(crate) fn record(
             heard.refused,
             heard.reasons.join("; ")
         );
-        warn("figures-refused", message);
+        record.warn("figures-refused", message);
     }
-    record.trusted = record.warnings.is_empty();
     record
 }
 
@@ -65,6 +127,7 @@ fn unjudged(
         schema_version: SCHEMA_VERSION,
         run_id: context.run_id,
         started: context.started,
+        place: context.place,
         config: echo(config, linux, outcome),
         host: context.host,
         sandbox: haltkick_vmm::is_sandboxed(),

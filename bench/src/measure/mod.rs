@@ -9,6 +9,7 @@ mod fill;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod judge;
+pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod origin;
 pub(crate) mod progress;

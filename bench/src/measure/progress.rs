@@ -83,7 +83,7 @@ impl<'a> Planned<'a> {
         Self {
             id: &cell.id,
             length: if is_simulated { simulated_for(config) } else { config.warmup + config.window },
-            is_limit: config.mix.work_sections.is_some(),
+            is_limit: config.mix.work_sections.is_some() || cell.linux.is_some(),
             is_simulated,
         }
     }

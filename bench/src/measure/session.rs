@@ -13,7 +13,7 @@ use super::engine::{self, Engine, Ran};
 use super::progress::{Planned, Position, Progress};
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use crate::analysis::attempts;
-use crate::analysis::summary::Summary;
+use crate::analysis::recorded::Recorded;
 use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
 use crate::experiment::plan::{Cell, Plan};
@@ -21,7 +21,7 @@ use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::results::directory::Directory;
-use crate::text::exit::{Failure, Result};
+use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::{self, to_json};
 
 /// What is left of the attempts at a cell.
@@ -56,16 +56,35 @@ impl Drop for End<'_, '_> {
 /// How a run ended.
 type Ended = std::result::Result<Ran, RunError>;
 
+/// Records of what a session runs: our own guest, or Linux.
+pub(crate) trait Runs: Recorded {
+    /// What turns a cell into an outcome.
+    type Engine<'a>: Copy;
+    /// What was found out before the first block.
+    type Calibration;
+
+    /// What a cell of `block` runs with.
+    fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig;
+
+    /// One run of a cell, and how long it took. Lock-free cells leave what they found in `ideals`.
+    fn attempt(
+        session: &mut Session<'_, Self>,
+        cell: &Cell,
+        place: &Place,
+        ideals: &mut BTreeMap<String, Vec<f64>>,
+    ) -> Result<(Vec<Self>, Duration)>;
+}
+
 /// A running experiment.
-pub(crate) struct Session<'a> {
+pub(crate) struct Session<'a, R: Runs = Record> {
     pub(crate) plan: &'a Plan,
-    pub(crate) engine: Engine<'a>,
+    pub(crate) engine: R::Engine<'a>,
     pub(crate) watcher: Watcher<'a>,
     pub(crate) host: Host,
-    pub(crate) calibration: Calibration,
+    pub(crate) calibration: R::Calibration,
     pub(crate) directory: Directory,
     /// What is on disk.
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<R>,
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) in_vain: u32,
@@ -76,7 +95,7 @@ pub(crate) struct Session<'a> {
 /// So many of them in a row, and the host is one that is always disturbed.
 const MOST_IN_VAIN: u32 = 10;
 
-impl<'a> Session<'a> {
+impl<'a, R: Runs> Session<'a, R> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
         self.with_simulators(|session| session.run_blocks(rule))
@@ -127,7 +146,7 @@ impl<'a> Session<'a> {
         let Some(simulators) = &self.simulators else { return };
         simulators
             .ahead
-            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), self.config(cell, block))));
+            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), R::config(self, cell, block))));
     }
 
     /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying.
@@ -173,10 +192,10 @@ impl<'a> Session<'a> {
             return vec![];
         }
         // What the blocks before this one say, and nothing else: so it is the same when an experiment is resumed.
-        let is_before = |record: &Record| record.place.as_ref().is_some_and(|place| place.block < block);
+        let is_before = |record: &R| record.place().is_some_and(|place| place.block < block);
         let mut before = attempts::last(&self.records);
         before.retain(is_before);
-        let summary = Summary::new(&plan.outline, &before);
+        let summary = R::summary(&plan.outline, &before);
         let vague = summary.vaguer_than(target);
         let is_vague = |cell: &&Cell| {
             cell.role != Role::Ideal
@@ -200,7 +219,7 @@ impl<'a> Session<'a> {
         let recorded: BTreeSet<&str> = self
             .records
             .iter()
-            .filter_map(|record| record.place.as_ref())
+            .filter_map(Recorded::place)
             .filter(|place| place.block == block)
             .map(|place| place.cell_id.as_str())
             .collect();
@@ -249,7 +268,8 @@ impl<'a> Session<'a> {
         let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
         let mut together = Duration::ZERO;
         loop {
-            let (records, took) = self.attempt(cell, &place, ideals)?;
+            let (records, took) = R::attempt(self, cell, &place, ideals)?;
+            self.keep(&records)?;
             together += took;
             let disturbed = records.iter().any(attempts::is_disturbed);
             self.note_attempt(disturbed, !place.replaces.is_empty());
@@ -259,7 +279,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             retries.left -= 1;
-            place.replaces.extend(records.first().map(|record| record.run_id.clone()));
+            place.replaces.extend(records.first().map(|record| record.run_id().to_owned()));
         }
     }
 
@@ -278,64 +298,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What a cell of `block` runs with.
-    fn config(&self, cell: &Cell, block: u32) -> RunConfig {
-        self.calibration.apply(&cell.config, self.plan.seed.wrapping_add(u64::from(block)))
-    }
-
-    /// Runs a cell, or has it run, and says how long that took.
-    fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
-        let begun = Instant::now();
-        let Some(simulators) = self.simulators.clone() else {
-            let ran = engine::run_cell(self.engine, self.watcher, config);
-            return (ran, begun.elapsed());
-        };
-        let length = config.warmup + config.window;
-        let progress = &mut self.progress;
-        let Run { started, took, result, story } =
-            simulators
-                .ahead
-                .take(&(block, cell.id.clone()), config, |passed| progress.simulates(passed, length));
-        if !story.is_empty() {
-            progress.finish();
-            output::talk(&story);
-        }
-        (result.map(|outcome| Ran { started, outcome, noise: Err(noise::SIMULATED.into()) }), took)
-    }
-
-    /// One run of a cell, recorded, and how long it took.
-    fn attempt(
-        &mut self,
-        cell: &Cell,
-        place: &Place,
-        ideals: &mut BTreeMap<String, Vec<f64>>,
-    ) -> Result<(Vec<Record>, Duration)> {
-        let config = self.config(cell, place.block);
-        let (ran, took) = self.ran(cell, place.block, &config);
-        let ran = ran.map_err(|error| {
-            self.progress.finish();
-            in_cell(&cell.id, place.block, error)
-        })?;
-        let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
-        let lock_free = |outcome: &Outcome| match ideal {
-            Some((_, Some(lock_free))) => Ok(lock_free),
-            Some((id, None)) => Err(format!("cell {id} was not run in this block")),
-            None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
-            None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
-        };
-        let mut records = engine::records(ran, &config, &self.host, Some(place), lock_free);
-        if cell.role == Role::Ideal {
-            let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
-            ideals.insert(cell.id.clone(), per_second.collect());
-        }
-        for record in &mut records {
-            if cell.config.ring == Ring::Auto {
-                record.config.ring_reason.clone_from(&self.calibration.ring_reason);
-            }
+    /// Writes down what was found.
+    fn keep(&mut self, records: &[R]) -> Result<()> {
+        for record in records {
             self.directory.append(&to_json(record)?).map_err(|failure| self.with_what_is_kept(failure))?;
             self.records.push(record.clone());
         }
-        Ok((records, took))
+        Ok(())
     }
 
     /// A failure to write, with what is not lost by it.
@@ -357,16 +326,76 @@ impl<'a> Session<'a> {
     }
 }
 
+impl Session<'_> {
+    /// Runs a cell, or has it run, and says how long that took.
+    fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
+        let begun = Instant::now();
+        let Some(simulators) = self.simulators.clone() else {
+            let ran = engine::run_cell(self.engine, self.watcher, config);
+            return (ran, begun.elapsed());
+        };
+        let length = config.warmup + config.window;
+        let progress = &mut self.progress;
+        let Run { started, took, result, story } =
+            simulators
+                .ahead
+                .take(&(block, cell.id.clone()), config, |passed| progress.simulates(passed, length));
+        if !story.is_empty() {
+            progress.finish();
+            output::talk(&story);
+        }
+        (result.map(|outcome| Ran { started, outcome, noise: Err(noise::SIMULATED.into()) }), took)
+    }
+}
+
+impl Runs for Record {
+    type Engine<'a> = Engine<'a>;
+    type Calibration = Calibration;
+
+    fn config(session: &Session<'_>, cell: &Cell, block: u32) -> RunConfig {
+        session.calibration.apply(&cell.config, session.plan.seed.wrapping_add(u64::from(block)))
+    }
+
+    fn attempt(
+        session: &mut Session<'_>,
+        cell: &Cell,
+        place: &Place,
+        ideals: &mut BTreeMap<String, Vec<f64>>,
+    ) -> Result<(Vec<Self>, Duration)> {
+        let config = Self::config(session, cell, place.block);
+        let (ran, took) = session.ran(cell, place.block, &config);
+        let ran = ran.map_err(|error| {
+            session.progress.finish();
+            in_cell(&cell.id, place.block, error.into())
+        })?;
+        let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
+        let lock_free = |outcome: &Outcome| match ideal {
+            Some((_, Some(lock_free))) => Ok(lock_free),
+            Some((id, None)) => Err(format!("cell {id} was not run in this block")),
+            None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
+            None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
+        };
+        let mut records = engine::records(ran, &config, &session.host, Some(place), lock_free);
+        if cell.role == Role::Ideal {
+            let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
+            ideals.insert(cell.id.clone(), per_second.collect());
+        }
+        if cell.config.ring == Ring::Auto {
+            let reason = &session.calibration.ring_reason;
+            records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));
+        }
+        Ok((records, took))
+    }
+}
+
 /// Whether figures called `name` come from the cells of `arm`: its own, or those of a guest beside its first.
 fn is_of(name: &str, arm: &str) -> bool {
     name.strip_prefix(arm).is_some_and(|rest| rest.is_empty() || rest.starts_with(BESIDE))
 }
 
 /// A failure with the cell that it happened in; an interruption needs none.
-fn in_cell(id: &str, block: u32, error: RunError) -> Failure {
-    let interrupted = matches!(error, RunError::Interrupted);
-    let failure = Failure::from(error);
-    if interrupted {
+pub(super) fn in_cell(id: &str, block: u32, failure: Failure) -> Failure {
+    if failure.exit == Exit::Interrupted {
         return Failure { message: "interrupted: what was measured so far is kept".into(), ..failure };
     }
     Failure { message: format!("cell {id} in block {block}: {failure}"), ..failure }

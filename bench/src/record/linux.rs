@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::figure::Figure;
+use super::figure::{Figure, LOCK_EVENT};
 use super::{Activities, Distribution, Fairness, LockCost, Totals, Warning};
+use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
 
@@ -27,6 +28,9 @@ pub(crate) struct LinuxRecord {
     pub(crate) run_id: String,
     /// When the run began, RFC 3339.
     pub(crate) started: String,
+    /// Where the run belongs in an experiment; null for a run by itself.
+    #[serde(default)]
+    pub(crate) place: Option<Place>,
     /// What was asked.
     pub(crate) config: Config,
     /// Where it ran, in short.
@@ -149,4 +153,29 @@ pub(crate) struct PerVcpu {
     pub(crate) injected: u64,
     /// Halts; null where nobody counts them.
     pub(crate) halts: Option<u64>,
+}
+
+impl LinuxRecord {
+    /// A figure by its name, or an event of the kernel's locks by its name with what all of them begin with.
+    pub(crate) fn figure(&self, name: &str) -> Option<f64> {
+        match name.strip_prefix(LOCK_EVENT) {
+            Some(event) => self.lock_events.as_ref()?.get(event).copied(),
+            None => self.figures.get(name).map(|figure| figure.value),
+        }
+    }
+
+    /// All of those by these names, with their units.
+    pub(crate) fn named(&self) -> BTreeMap<String, (f64, String)> {
+        let figures = self.figures.iter().map(|(name, it)| (name.clone(), (it.value, it.unit.clone())));
+        let events = self.lock_events.iter().flatten();
+        let events =
+            events.map(|(name, count)| (format!("{LOCK_EVENT}{name}"), (*count, "count".to_owned())));
+        figures.chain(events).collect()
+    }
+
+    /// Something that speaks against the run.
+    pub(crate) fn warn(&mut self, code: &str, message: String) {
+        self.trusted = false;
+        self.warnings.push(Warning { code: code.into(), message });
+    }
 }

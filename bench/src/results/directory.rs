@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::analysis::recorded::Recorded;
 use crate::record::run_id::run_id;
-use crate::record::{Record, SCHEMA, SCHEMA_VERSION};
 use crate::text::exit::{Exit, Failure, Result};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -160,7 +160,7 @@ fn part_files(directory: &Path) -> Vec<PathBuf> {
 
 /// All records of a directory, those of single cells in the experiment's order. A last line without its end is the mark
 /// of a killed run and is left out.
-pub(crate) fn read_records(directory: &Path) -> Result<Vec<Record>> {
+pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
     let parts = part_files(directory);
     if parts.is_empty() {
         let path = directory.join(RUNS);
@@ -169,39 +169,39 @@ pub(crate) fn read_records(directory: &Path) -> Result<Vec<Record>> {
         return Err(Failure::usage(message));
     }
     let (runs, cells): (Vec<&PathBuf>, _) = parts.iter().partition(|path| path.ends_with(RUNS));
-    let read = |paths: Vec<&PathBuf>| -> Result<Vec<Record>> {
-        let records: Vec<Vec<Record>> =
-            paths.into_iter().map(|path| read_part(path)).collect::<Result<_>>()?;
+    let read = |paths: Vec<&PathBuf>| -> Result<Vec<R>> {
+        let records: Vec<Vec<R>> = paths.into_iter().map(|path| read_part(path)).collect::<Result<_>>()?;
         Ok(records.into_iter().flatten().collect())
     };
     let (mut records, mut of_cells) = (read(runs)?, read(cells)?);
-    of_cells.sort_by_key(|record| record.place.as_ref().map(|place| place.order_index));
+    of_cells.sort_by_key(|record| record.place().map(|place| place.order_index));
     records.append(&mut of_cells);
     Ok(records)
 }
 
-fn read_part(path: &Path) -> Result<Vec<Record>> {
+fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
     complete.lines().enumerate().map(|(i, line)| parse_record(path, i + 1, line)).collect()
 }
 
-pub(crate) fn parse_record(path: &Path, line_number: usize, line: &str) -> Result<Record> {
+pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &str) -> Result<R> {
+    let (schema, schema_version) = (R::SCHEMA, R::SCHEMA_VERSION);
     let complain = |message: String| Failure::usage(format!("{}:{line_number}: {message}", path.display()));
     let value: serde_json::Value = serde_json::from_str(line)
         .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
-        (Some(SCHEMA), Some(version)) if version == u64::from(SCHEMA_VERSION) => {}
-        (Some(SCHEMA), version) => {
+        (Some(found), Some(version)) if found == schema && version == u64::from(schema_version) => {}
+        (Some(found), version) if found == schema => {
             let version = version.map_or("no version".into(), |version| format!("version {version}"));
             return Err(complain(format!(
-                "a record of {version}, where this haltkick reads version {SCHEMA_VERSION}: use the haltkick that wrote it"
+                "a record of {version}, where this haltkick reads version {schema_version}: use the haltkick that wrote it"
             )));
         }
         (other, _) => {
             let other = other.map_or("nothing".into(), |name| format!("'{name}'"));
-            return Err(complain(format!("schema is {other}, not '{SCHEMA}': this is no run record")));
+            return Err(complain(format!("schema is {other}, not '{schema}': this is no run record")));
         }
     }
     serde_json::from_value(value)
@@ -225,6 +225,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Scratch, Sketch, World};
+    use crate::record::Record;
 
     fn names(path: &Path) -> Vec<String> {
         let entries = fs::read_dir(path).unwrap().flatten();
@@ -260,7 +261,7 @@ mod tests {
         assert!(Directory::reopen(scratch.path()).is_err(), "whole blocks wait for single cells");
         drop(parts);
         records.sort_by_key(|record| record.place.as_ref().unwrap().order_index);
-        assert_eq!(read_records(scratch.path()).unwrap(), records);
+        assert_eq!(read_records::<Record>(scratch.path()).unwrap(), records);
         Directory::join(scratch.path(), "empty").unwrap().discard();
         assert_eq!(names(scratch.path()).len(), 4);
         assert!(Directory::create(scratch.path()).is_err(), "it holds records");

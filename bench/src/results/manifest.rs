@@ -38,6 +38,9 @@ pub(crate) struct Manifest {
     pub(crate) origins: BTreeMap<String, String>,
     /// What results are sorted by.
     pub(crate) outline: Outline,
+    /// The kernels of the arms, where arms are kernels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kernels: Vec<KernelFiles>,
     /// Seed of the order and of everything random.
     pub(crate) seed: u64,
     /// The host in short.
@@ -46,6 +49,50 @@ pub(crate) struct Manifest {
     pub(crate) facts: BTreeMap<String, Fact>,
     /// The group `noise` of the facts again, at the end; null while the experiment runs, or if it was killed.
     pub(crate) noise_after: Option<BTreeMap<String, Fact>>,
+}
+
+/// What an arm boots.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct KernelFiles {
+    /// The arm.
+    pub(crate) arm: String,
+    /// The kernel's file.
+    pub(crate) kernel: String,
+    /// What is in it, as SHA-256.
+    pub(crate) kernel_sha256: String,
+    /// The initial RAM disk's file; null: none.
+    pub(crate) initrd: Option<String>,
+    /// What is in it, as SHA-256.
+    pub(crate) initrd_sha256: Option<String>,
+    /// Words on the kernel's command line behind our own.
+    pub(crate) command_line: String,
+}
+
+impl KernelFiles {
+    /// What makes these another kernel than `other` is, in words; wherever the files lie.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let (arm, Self { kernel, .. }) = (&self.arm, self);
+        if self.arm != other.arm {
+            return Some(format!("arm '{arm}' is '{}'", other.arm));
+        }
+        if self.kernel_sha256 != other.kernel_sha256 {
+            return Some(format!("arm '{arm}': {kernel} is another kernel"));
+        }
+        if self.initrd_sha256 != other.initrd_sha256 {
+            let initrd = self.initrd.as_deref().unwrap_or("no initrd");
+            return Some(format!("arm '{arm}': {initrd} is another initial RAM disk"));
+        }
+        (self.command_line != other.command_line)
+            .then(|| format!("arm '{arm}' has another command line: '{}'", other.command_line))
+    }
+
+    /// The first difference between the kernels of two experiments, in words.
+    pub(crate) fn first_difference(these: &[Self], those: &[Self]) -> Option<String> {
+        if these.len() != those.len() {
+            return Some(format!("{} kernels and {}", these.len(), those.len()));
+        }
+        these.iter().zip(those).find_map(|(this, that)| this.difference(that))
+    }
 }
 
 /// Where the plan came from.

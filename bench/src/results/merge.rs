@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::analysis::likeness;
+use crate::analysis::recorded::Recorded;
 use crate::experiment::place::Role;
-use crate::record::Record;
-use crate::results::manifest::Manifest;
+use crate::results::manifest::{KernelFiles, Manifest};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
-pub(crate) fn merge(
+pub(crate) fn merge<R: Recorded>(
     paths: &[PathBuf],
-    parts: Vec<(Manifest, Vec<Record>)>,
+    parts: Vec<(Manifest, Vec<R>)>,
     anyway: bool,
-) -> Result<(Manifest, Vec<Record>)> {
+) -> Result<(Manifest, Vec<R>)> {
     let mut parts = parts.into_iter().zip(paths);
     let ((mut manifest, mut records), first_path) =
         parts.next().ok_or_else(|| Failure::usage("nothing to merge: give at least one directory"))?;
@@ -33,6 +33,13 @@ pub(crate) fn merge(
                 manifest.outline.experiment
             )));
         }
+        if let Some(difference) = KernelFiles::first_difference(&manifest.kernels, &other.kernels) {
+            return Err(Failure::usage(format!(
+                "{} was measured with other kernels than {}: {difference}",
+                path.display(),
+                first_path.display()
+            )));
+        }
         let differences = likeness::of_settings(&records, &added);
         if !differences.is_empty() {
             let (path, differences) = (path.display(), differences.join("; "));
@@ -43,9 +50,8 @@ pub(crate) fn merge(
             }
             output::talk(&format!("warning: {message}"));
         }
-        let known: BTreeSet<&str> = records.iter().map(|record| record.run_id.as_str()).collect();
-        let mut added: Vec<Record> =
-            added.into_iter().filter(|record| !known.contains(record.run_id.as_str())).collect();
+        let known: BTreeSet<String> = records.iter().map(|record| record.run_id().to_owned()).collect();
+        let mut added: Vec<R> = added.into_iter().filter(|record| !known.contains(record.run_id())).collect();
         if overlap(&records, &added) {
             renumber(&records, &mut added);
         }
@@ -62,28 +68,27 @@ fn same_cells(a: &Manifest, b: &Manifest) -> bool {
 }
 
 /// Whether some cell was run in the same block by both. Lock-free cells go along with any other.
-fn overlap(records: &[Record], added: &[Record]) -> bool {
-    let runs = |records: &[Record]| -> BTreeSet<(String, u32)> {
-        let places = records.iter().filter_map(|record| record.place.as_ref());
+fn overlap<R: Recorded>(records: &[R], added: &[R]) -> bool {
+    let runs = |records: &[R]| -> BTreeSet<(String, u32)> {
+        let places = records.iter().filter_map(|record| record.place());
         let arms = places.filter(|place| place.role != Role::Ideal);
         arms.map(|place| (place.cell_id.clone(), place.block)).collect()
     };
     !runs(records).is_disjoint(&runs(added))
 }
 
-fn renumber(records: &[Record], added: &mut [Record]) {
+fn renumber<R: Recorded>(records: &[R], added: &mut [R]) {
     let first_block = blocks(records);
-    let indices =
-        records.iter().filter_map(|record| record.place.as_ref()).map(|place| place.order_index + 1);
+    let indices = records.iter().filter_map(|record| record.place()).map(|place| place.order_index + 1);
     let first_index = indices.max().unwrap_or(0);
-    for place in added.iter_mut().filter_map(|record| record.place.as_mut()) {
+    for place in added.iter_mut().filter_map(Recorded::place_mut) {
         place.block += first_block;
         place.order_index += first_index;
     }
 }
 
-fn blocks(records: &[Record]) -> u32 {
-    let places = records.iter().filter_map(|record| record.place.as_ref());
+fn blocks(records: &[impl Recorded]) -> u32 {
+    let places = records.iter().filter_map(|record| record.place());
     places.map(|place| place.block + 1).max().unwrap_or(0)
 }
 
@@ -92,6 +97,7 @@ mod tests {
     use super::*;
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::Record;
 
     fn sketch() -> Sketch {
         Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a")

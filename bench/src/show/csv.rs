@@ -34,6 +34,15 @@ pub(crate) fn summary(summary: &Summary) -> String {
             csv.estimate(&row.setting, [&arm, "", metric], estimate.as_ref());
         }
     }
+    for row in &summary.kernels {
+        let arm = match row.role {
+            Role::Control => format!("{} (control)", row.arm),
+            _ => row.arm.clone(),
+        };
+        for (name, figure) in &row.figures {
+            csv.estimate(&row.setting, [&arm, "", &format!("figure:{name}")], figure.estimate.as_ref());
+        }
+    }
     for comparison in summary.comparisons.iter().chain(&summary.control) {
         let names = [comparison.arm.as_str(), &comparison.baseline, &format!("ratio: {}", comparison.name)];
         csv.estimate(&comparison.setting, names, comparison.ratio.as_ref());
@@ -50,7 +59,7 @@ pub(crate) fn runs(long: &Long<'_>) -> String {
         let (block, index, trusted) =
             (row.block.to_string(), row.order_index.to_string(), row.trusted.to_string());
         let of_run = [row.arm, &row.role, row.cell_id, &block, &index, row.run_id, &row.host, &trusted];
-        let fields = row.setting.iter().copied().chain(of_run).chain([row.metric, &value]);
+        let fields = row.setting.iter().copied().chain(of_run).chain([row.metric.as_ref(), &value]);
         csv.write(std::iter::once(long.outline.experiment.as_str()).chain(fields));
     }
     csv.finish()

@@ -1,6 +1,10 @@
 //! The long form: one value per line, so that pandas, R and DuckDB need no reshaping. `docs/data.md` has its columns.
 
+use std::borrow::Cow;
+
+use crate::analysis::recorded::Recorded;
 use crate::experiment::outline::Outline;
+use crate::record::linux::LinuxRecord;
 use crate::record::{Activities, Record};
 
 /// All values of all runs.
@@ -21,7 +25,7 @@ pub(crate) struct LongRow<'a> {
     pub(crate) run_id: &'a str,
     pub(crate) host: String,
     pub(crate) trusted: bool,
-    pub(crate) metric: &'static str,
+    pub(crate) metric: Cow<'a, str>,
     pub(crate) value: Option<f64>,
 }
 
@@ -34,6 +38,12 @@ impl<'a> Long<'a> {
         Self { outline, rows: records.iter().flat_map(|record| of_record(outline, record)).collect() }
     }
 
+    /// Where arms are kernels: what they printed, and how their runs went.
+    pub(crate) fn of_kernels(outline: &'a Outline, records: &'a [LinuxRecord]) -> Self {
+        let of_record = |record: &'a LinuxRecord| rows(outline, record, kernel_metrics(record));
+        Self { outline, rows: records.iter().flat_map(of_record).collect() }
+    }
+
     /// Names of all columns.
     pub(crate) fn columns(&self) -> impl Iterator<Item = &'a str> {
         let axes = self.outline.axes.iter().map(|axis| axis.key.as_str());
@@ -42,22 +52,46 @@ impl<'a> Long<'a> {
 }
 
 fn of_record<'a>(outline: &'a Outline, record: &'a Record) -> Vec<LongRow<'a>> {
-    let Some(place) = &record.place else { return vec![] };
+    let metrics = metrics(record).into_iter().map(|(metric, value)| (Cow::Borrowed(metric), value));
+    rows(outline, record, metrics.collect())
+}
+
+fn rows<'a>(
+    outline: &'a Outline,
+    record: &'a impl Recorded,
+    metrics: Vec<(Cow<'a, str>, Option<f64>)>,
+) -> Vec<LongRow<'a>> {
+    let Some(place) = record.place() else { return vec![] };
     let of_axis = |key: &String| place.setting.get(key).map_or("", String::as_str);
-    let row = |(metric, value): (&'static str, Option<f64>)| LongRow {
+    let row = |(metric, value)| LongRow {
         setting: outline.axes.iter().map(|axis| of_axis(&axis.key)).collect(),
         arm: &place.arm,
         role: format!("{:?}", place.role).to_lowercase(),
         cell_id: &place.cell_id,
         block: place.block,
         order_index: place.order_index,
-        run_id: &record.run_id,
-        host: record.host.identity(),
-        trusted: record.trusted,
+        run_id: record.run_id(),
+        host: record.host().identity(),
+        trusted: record.is_trusted(),
         metric,
         value,
     };
-    metrics(record).into_iter().map(row).collect()
+    metrics.into_iter().map(row).collect()
+}
+
+/// What a kernel printed, by name, and how its run went.
+fn kernel_metrics(record: &LinuxRecord) -> Vec<(Cow<'_, str>, Option<f64>)> {
+    let of_run = [
+        ("run_ns", Some(record.timing.run_ns as f64)),
+        ("user_space_ns", record.timing.user_space_ns.map(|ns| ns as f64)),
+        ("cpu_ns", Some(record.timing.cpu_ns as f64)),
+        ("others_share", record.noise.others_share),
+        ("steal_share", record.noise.steal_share),
+    ];
+    let of_run = of_run.into_iter().map(|(name, value)| (Cow::Borrowed(name), value));
+    let printed =
+        record.named().into_iter().map(|(name, (value, _))| (format!("figure:{name}").into(), Some(value)));
+    of_run.chain(printed).collect()
 }
 
 /// Every figure of a run, by name; none where the host cannot tell it, or where there is no such thing.

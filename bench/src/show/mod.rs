@@ -10,5 +10,6 @@ pub(crate) mod plot;
 pub(crate) mod profile;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod shown;
 pub(crate) mod svg;
 pub(crate) mod table;

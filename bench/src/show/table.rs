@@ -2,8 +2,9 @@
 
 mod below;
 mod grid;
+mod kernels;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -68,14 +69,13 @@ pub(crate) fn extent_line(summary: &Summary) -> String {
 fn control(summary: &Summary) -> Option<String> {
     let control = summary.control.as_ref()?;
     let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-    let (setting, word) = (of_setting(&control.setting), control.verdict.word(control.of));
+    let (setting, word) = (of_setting(&control.setting), control.verdict.word(&control.of));
     Some(format!("A/A pair ({}{setting}): {ratio}, {word}", control.arm))
 }
 
 /// How much was measured, and where.
 pub(crate) fn extent(summary: &Summary) -> String {
-    let pcpus: BTreeSet<usize> = summary.rows.iter().map(|row| row.pcpus).collect();
-    let pcpus: Vec<String> = pcpus.iter().map(usize::to_string).collect();
+    let pcpus: Vec<String> = summary.pcpus().iter().map(usize::to_string).collect();
     format!("{} on {} pCPUs", summary.extent(), pcpus.join(" or "))
 }
 
@@ -146,6 +146,11 @@ fn header(summary: &Summary) -> Vec<String> {
     if shows_vcpus(summary) {
         header.push("vCPUs".into());
     }
+    if summary.is_of_kernels() {
+        header.extend(kernels::HEADER.map(String::from));
+        header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
+        return header;
+    }
     header.push("lock".into());
     header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
     if has_starved(summary) {
@@ -160,6 +165,9 @@ fn header(summary: &Summary) -> Vec<String> {
 
 /// The lines of each setting.
 fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+    if summary.is_of_kernels() {
+        return kernels::groups(summary);
+    }
     let first_comparison = summary.outline.comparisons.first().map(|it| it.name.as_str());
     let mut groups: Vec<Vec<Vec<Field>>> = vec![];
     let mut last: Option<&BTreeMap<String, String>> = None;
@@ -302,7 +310,7 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
     let further = summary.comparisons.iter().filter(|it| Some(it.name.as_str()) != first);
     let line = |comparison: &Comparison| {
         let ratio = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-        let word = comparison.verdict.word(comparison.of);
+        let word = comparison.verdict.word(&comparison.of);
         format!("{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting))
     };
     further.map(line).collect()
@@ -329,7 +337,7 @@ pub(crate) fn comparisons(
             Field::new(cell.arm.as_str()),
             Field::new(baseline),
             of_comparison(cell),
-            Field { text: cell.verdict.word(cell.of).into(), style: verdict_style(cell.verdict) },
+            Field { text: cell.verdict.word(&cell.of).into(), style: verdict_style(cell.verdict) },
         ]
     };
     let lines: Vec<Vec<Field>> = cells.iter().map(line).collect();

@@ -1,15 +1,17 @@
 //! Linux guests that cannot be booted.
 
 use std::path::Path;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::support::{Tested, command, kvm, refusal, scratch, trials};
+use serde_json::Value;
+
+use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, stderr, stdout, trials};
 
 trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
+    two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place,
 ];
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`.
@@ -128,5 +130,88 @@ fn a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end() -> Tested {
         let expected = if signal { 130 } else { 6 };
         assert_eq!(ended.and_then(|status| status.code()), Some(expected), "blocked by its own stderr");
     }
+    Ok(())
+}
+
+/// A kernel that prints `line` and powers off.
+fn printing_kernel(directory: &Path, line: &str) -> String {
+    std::fs::create_dir_all(directory).expect("a scratch directory");
+    let code = [
+        0x48, 0x8d, 0x35, 21, 0, 0, 0,    // lea rsi, the text behind this code
+        0xac, // lodsb
+        0x84, 0xc0, // test al, al
+        0x74, 7, // jz to the mov dx, 0x600
+        0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
+        0xee, // out dx, al
+        0xeb, 0xf4, // jmp to the lodsb
+        0x66, 0xba, 0x00, 0x06, // mov dx, 0x600: the sleep control register
+        0xb0, 0x34, // mov al, "soft off"
+        0xee, // out dx, al
+        0xeb, 0xfe, // jmp to itself
+    ];
+    pretended_kernel(directory, 4 << 20, &[&code[..], line.as_bytes(), b"\n\0"].concat())
+}
+
+fn two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place() -> Tested {
+    kvm()?;
+    let directory = scratch("two-kernels");
+    for (name, turns) in [("old", 100), ("new", 200)] {
+        printing_kernel(&directory.join(name), &format!("haltkick: loop={turns} turns/s"));
+    }
+    let (file, results) = (directory.join("kernels.toml"), directory.join("results"));
+    let text = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels\"\nblocks = 2\n\
+        [settings]\nvcpus = 1\nwindow = \"60s\"\ncmdline = \"quiet\"\n\
+        [[arm]]\nname = \"old\"\nkernel = \"old/vmlinux\"\n\
+        [[arm]]\nname = \"new\"\nkernel = \"new/vmlinux\"\nnopvspin = true\n\
+        [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
+        [control]\narm = \"old\"\n";
+    std::fs::write(&file, text).expect("a file");
+    let [file, results] = [&file, &results].map(|path| path.display().to_string());
+    let output = haltkick(&["bench", &file, "--output", &results]);
+    // 7: where ring 0 is interpreted, nothing about a kernel is to be trusted.
+    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+    let shown = stdout(&output);
+    assert!(shown.contains("200 turns/s") && shown.contains("2.00x"), "{shown}");
+    let records = std::fs::read_to_string(format!("{results}/runs.jsonl")).expect("records");
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(records.len(), 2 * 3, "two arms and the other half of the A/A pair");
+    for record in &records {
+        let (turns, file, words) = match record["place"]["arm"].as_str() {
+            Some("old") => (100.0, "old/vmlinux", "console=ttyS0 panic=-1 quiet"),
+            _ => (200.0, "new/vmlinux", "console=ttyS0 panic=-1 quiet nopvspin"),
+        };
+        assert_eq!(
+            (record["end"].as_str(), record["figures"]["loop"]["value"].as_f64()),
+            (Some("power-off"), Some(turns))
+        );
+        assert!(record["config"]["kernel"].as_str().is_some_and(|kernel| kernel.ends_with(file)), "{record}");
+        assert_eq!(record["config"]["command_line"], words);
+    }
+    assert!(haltkick(&["report", &results]).status.code().is_some_and(|code| matches!(code, 0 | 7)));
+    let merged = directory.join("merged").display().to_string();
+    let output = haltkick(&["merge", &results, "--output", &merged]);
+    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+
+    // Killed and begun again, with another kernel in the file's place.
+    let (first, _) = std::fs::read_to_string(format!("{results}/runs.jsonl"))
+        .map(|text| {
+            text.split_once('\n').map(|(first, rest)| (format!("{first}\n"), rest.len())).expect("lines")
+        })
+        .expect("records");
+    std::fs::write(format!("{results}/runs.jsonl"), first).expect("a file");
+    let output = haltkick(&["bench", "--resume", &results]);
+    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+    let lines = |path: &str| std::fs::read_to_string(path).expect("records").lines().count();
+    assert_eq!(lines(&format!("{results}/runs.jsonl")), 6, "it goes on where it was");
+    printing_kernel(&directory.join("new"), "haltkick: loop=999 turns/s");
+    let message = refusal(&["bench", "--resume", &results]);
+    assert!(message.contains("was begun with other kernels: arm 'new'"), "{message}");
+    let cell = ["bench", &file, "--output", &results, "--cell", "new_block-1"];
+    assert!(refusal(&cell).contains("was begun with other kernels"), "a cell by itself");
+    std::fs::remove_file(directory.join("old/vmlinux")).expect("a file");
+    let output = haltkick(&["bench", &file, "--output", &merged]);
+    assert_eq!(code(&output), 3, "{}", stderr(&output));
+    assert!(stderr(&output).contains("kernels.toml:11:10: "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("old/vmlinux: No such file"), "{}", stderr(&output));
     Ok(())
 }

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Summary;
 use crate::analysis::drift;
+use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{Estimate, Method, Verdict};
 use crate::host::noise::Noise;
 use crate::record::Record;
+use crate::record::linux::LinuxRecord;
 use crate::text::quantity::significant;
 
 /// Something that was looked at, or was to be.
@@ -65,18 +67,35 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
         ("jumps", jumps(&summary.calibration)),
         ("outliers", outliers(summary)),
     ];
-    let check = |(name, (outcome, text)): (&str, Finding)| Check { name: name.into(), outcome, text };
-    findings.map(check).into()
+    findings.map(named).into()
+}
+
+/// Those that can be made where arms are kernels.
+pub(super) fn of_kernels(summary: &Summary, records: &[LinuxRecord]) -> Vec<Check> {
+    let others = |noise: &Noise| noise.others_share;
+    let steal = |noise: &Noise| noise.steal_share;
+    let findings = [
+        ("runs", runs(records)),
+        ("neighbours", noise(records, "other processes on the pCPUs", "noise.others_share", others)),
+        ("steal", noise(records, "CPU time taken by the machine below", "noise.steal_share", steal)),
+        ("control", control(summary)),
+        ("drift", not_checked("drift: kernels have no lock-free runs between them")),
+    ];
+    findings.map(named).into()
+}
+
+fn named((name, (outcome, text)): (&str, Finding)) -> Check {
+    Check { name: name.into(), outcome, text }
 }
 
 /// Whether every run is to be trusted, by what was watched in it.
-fn runs(records: &[Record]) -> Finding {
-    let spoiled = records.iter().filter(|record| !record.trusted).count();
+fn runs(records: &[impl Recorded]) -> Finding {
+    let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
     if spoiled == 0 {
         return passed(format!("none of {} runs was disturbed by what was watched", records.len()));
     }
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for warning in records.iter().flat_map(|record| &record.warnings) {
+    for warning in records.iter().flat_map(|record| record.warnings()) {
         *codes.entry(warning.code.as_str()).or_default() += 1;
     }
     let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
@@ -88,15 +107,15 @@ fn runs(records: &[Record]) -> Finding {
 }
 
 /// Whether a kind of noise could be watched. What was seen of it is in the runs' own warnings.
-fn noise(records: &[Record], what: &str, path: &str, of: fn(&Noise) -> Option<f64>) -> Finding {
-    let blind: Vec<&Record> = records.iter().filter(|record| of(&record.noise).is_none()).collect();
+fn noise<R: Recorded>(records: &[R], what: &str, path: &str, of: fn(&Noise) -> Option<f64>) -> Finding {
+    let blind: Vec<&R> = records.iter().filter(|record| of(record.noise()).is_none()).collect();
     match blind.first() {
         None => passed(format!("{what} was watched in every run")),
         Some(first) => not_checked(format!(
             "{what}: {} of {} runs could not be watched ({})",
             blind.len(),
             records.len(),
-            first.why.get(path).map_or("no reason given", String::as_str)
+            first.why(path).unwrap_or("no reason given")
         )),
     }
 }

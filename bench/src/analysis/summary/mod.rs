@@ -1,10 +1,11 @@
 //! From records to figures: one row per setting and arm, ratios within blocks, and what speaks against them.
 
 mod checks;
+mod kernels;
 mod placed;
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,15 +14,18 @@ use crate::analysis::attempts;
 use crate::analysis::consistency;
 use crate::analysis::noise::Overall;
 use crate::analysis::rate::{self, Rate};
+use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::analysis::trust;
 use crate::experiment::measure::Measure;
 use crate::experiment::names::LOCK_FREE;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::{Place, Role};
+use crate::record::linux::LinuxRecord;
 use crate::record::{LockCost, Record};
 
 pub(crate) use checks::{Check, CheckOutcome};
+pub(crate) use kernels::{FigureRow, KernelRow};
 use placed::{Placed, settings};
 
 /// Name of the summary's schema.
@@ -47,6 +51,9 @@ pub(crate) struct Summary {
     pub(crate) blocks: u32,
     /// One row per setting and arm, in the outline's order.
     pub(crate) rows: Vec<Row>,
+    /// The same of kernels, where arms are kernels; there are no other rows then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) kernels: Vec<KernelRow>,
     /// Ratios within blocks, per setting.
     pub(crate) comparisons: Vec<Comparison>,
     /// Uncontended costs, one per arm; empty unless the experiment asks for them.
@@ -190,32 +197,68 @@ impl Summary {
 
     pub(crate) fn new(outline: &Outline, records: &[Record]) -> Self {
         let placed = Placed::sort(records);
-        let settings = settings(outline, &placed);
-        let rows = rows::rows(outline, &settings, &placed);
-        let comparisons = comparisons(outline, &settings, &placed);
-        let control = control(outline, &placed);
-        let trials = trials(outline, &comparisons);
-        let calibration = calibration(records);
         let mut summary = Self {
+            rows: rows::rows(outline, &settings(outline, &placed), &placed),
+            lock_costs: lock_costs(outline, records),
+            calibration: calibration(records),
+            ..Self::of_any(outline, records, &placed)
+        };
+        summary.checks = checks::checks(&summary, records);
+        let warnings = warnings(&summary, records, idle(records));
+        summary.warnings = warnings;
+        summary
+    }
+
+    /// The same where arms are kernels.
+    pub(crate) fn of_kernels(outline: &Outline, records: &[LinuxRecord]) -> Self {
+        let placed = Placed::sort(records);
+        let mut summary = Self {
+            kernels: kernels::rows(outline, &settings(outline, &placed), &placed),
+            ..Self::of_any(outline, records, &placed)
+        };
+        summary.checks = checks::of_kernels(&summary, records);
+        summary.warnings = warnings(&summary, records, None);
+        summary
+    }
+
+    /// What does not depend on what the guests are.
+    fn of_any<R: Recorded>(outline: &Outline, records: &[R], placed: &Placed<'_, R>) -> Self {
+        let comparisons = comparisons(outline, &settings(outline, placed), placed);
+        Self {
             schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
             outline: outline.clone(),
             runs: records.len(),
             replaced: attempts::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
-            rows,
+            rows: vec![],
+            kernels: vec![],
+            trials: trials(outline, &comparisons),
             comparisons,
-            lock_costs: lock_costs(outline, records),
-            control,
-            trials,
-            calibration,
+            lock_costs: vec![],
+            control: control(outline, placed),
+            calibration: vec![],
             checks: vec![],
             noise: Overall::of(records),
             warnings: vec![],
-        };
-        summary.checks = checks::checks(&summary, records);
-        summary.warnings = warnings(&summary, records);
-        summary
+        }
+    }
+
+    /// Whether arms are kernels.
+    pub(crate) fn is_of_kernels(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
+    /// The numbers of pCPUs that the cells have.
+    pub(crate) fn pcpus(&self) -> BTreeSet<usize> {
+        let of_kernels = self.kernels.iter().map(|row| row.pcpus);
+        self.rows.iter().map(|row| row.pcpus).chain(of_kernels).collect()
+    }
+
+    /// Runs of the cell that has the fewest.
+    fn fewest_runs(&self) -> usize {
+        let of_kernels = self.kernels.iter().map(|row| row.runs);
+        self.rows.iter().map(|row| row.runs).chain(of_kernels).min().unwrap_or(0)
     }
 
     /// What has a wider interval, on either side, than `target`, or none: arms with their settings. Of the ratios that
@@ -236,7 +279,7 @@ impl Summary {
 
     /// How many runs in how many blocks, in words.
     pub(crate) fn extent(&self) -> String {
-        let fewest = self.rows.iter().map(|row| row.runs).min().unwrap_or(0);
+        let fewest = self.fewest_runs();
         let fewest = if fewest < self.blocks as usize { format!("{fewest} to ") } else { String::new() };
         let again = match self.replaced {
             0 => String::new(),
@@ -256,14 +299,18 @@ fn throughput(record: &Record) -> f64 {
     record.totals.acquisitions_per_second
 }
 
-fn comparisons(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Comparison> {
+fn comparisons<R: Recorded>(
+    outline: &Outline,
+    settings: &[Setting],
+    placed: &Placed<'_, R>,
+) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
     for asked in &outline.comparisons {
         for setting in settings {
-            let per_block = placed.ratios(asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
+            let per_block = placed.ratios(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
             if !per_block.is_empty() {
                 let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block);
-                comparisons.push(Comparison { of: asked.of, ..found });
+                comparisons.push(Comparison { of: asked.of.clone(), ..found });
             }
         }
     }
@@ -330,12 +377,16 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
 }
 
-fn control(outline: &Outline, placed: &Placed<'_>) -> Option<Comparison> {
+fn control<R: Recorded>(outline: &Outline, placed: &Placed<'_, R>) -> Option<Comparison> {
     let control = outline.control.as_ref()?;
-    let per_block =
-        placed.ratios(Measure::Throughput, &control.setting, (&control.arm, true), (&control.arm, false));
-    (!per_block.is_empty())
-        .then(|| comparison("A/A", &control.setting, &control.arm, &control.arm, &per_block))
+    // Kernels have no throughput: the headline says what they are compared by.
+    let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
+    let of = headline.cloned().unwrap_or_default();
+    let per_block = placed.ratios(&of, &control.setting, (&control.arm, true), (&control.arm, false));
+    (!per_block.is_empty()).then(|| {
+        let found = comparison("A/A", &control.setting, &control.arm, &control.arm, &per_block);
+        Comparison { of, ..found }
+    })
 }
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
@@ -384,24 +435,28 @@ fn calibration(records: &[Record]) -> Vec<f64> {
 }
 
 /// What the checks found, and what else a reader must know.
-fn warnings(summary: &Summary, records: &[Record]) -> Vec<String> {
+fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) -> Vec<String> {
     let mut warnings = trust::lost(&summary.outline, records);
     warnings.extend(summary.noise.warnings());
     warnings.extend(consistency::warnings(&summary.outline, records));
     let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
     warnings.extend(failed.map(|check| check.text.clone()));
-    let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();
-    if idle > 0 {
-        warnings.push(format!(
-            "{idle} of {} runs completed no section and count as half of one: a longer --window shows what they do",
-            records.len()
-        ));
-    }
-    let few = summary.rows.iter().map(|row| row.runs).min().unwrap_or(0);
-    if few < 2 {
+    warnings.extend(idle);
+    if summary.fewest_runs() < 2 {
         warnings.push("only one block: no intervals; run more blocks".into());
     }
     warnings
+}
+
+/// Runs that completed nothing, in words.
+fn idle(records: &[Record]) -> Option<String> {
+    let idle = records.iter().filter(|record| record.totals.acquisitions == 0).count();
+    (idle > 0).then(|| {
+        format!(
+            "{idle} of {} runs completed no section and count as half of one: a longer --window shows what they do",
+            records.len()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use super::Setting;
 use crate::analysis::rate::Rate;
+use crate::analysis::recorded::Recorded;
 use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
-use crate::record::Record;
 
 /// Records by setting, arm, role and block.
-pub(super) struct Placed<'a> {
-    pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a Record>,
+pub(super) struct Placed<'a, R> {
+    pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a R>,
 }
 
-impl<'a> Placed<'a> {
-    pub(super) fn sort(records: &'a [Record]) -> Self {
+impl<'a, R: Recorded> Placed<'a, R> {
+    pub(super) fn sort(records: &'a [R]) -> Self {
         let keyed = records.iter().filter_map(|record| {
-            let place = record.place.as_ref()?;
+            let place = record.place()?;
             Some(((&place.setting, place.arm.as_str(), place.role == Role::Control, place.block), record))
         });
         Self { cells: keyed.collect() }
@@ -29,7 +29,7 @@ impl<'a> Placed<'a> {
         setting: &'s Setting,
         arm: &'s str,
         control: bool,
-    ) -> impl Iterator<Item = (u32, &'a Record)> + 's {
+    ) -> impl Iterator<Item = (u32, &'a R)> + 's {
         let range = (setting, arm, control, 0)..=(setting, arm, control, u32::MAX);
         self.cells
             .range::<(&Setting, &str, bool, u32), _>(range)
@@ -39,15 +39,15 @@ impl<'a> Placed<'a> {
     /// Throughput of `arm` over `baseline` in each block that has both, on one host.
     pub(super) fn ratios(
         &self,
-        measure: Measure,
+        measure: &Measure,
         setting: &Setting,
         arm: (&str, bool),
         baseline: (&str, bool),
     ) -> Vec<Rate> {
         let rates = |(arm, control)| {
             let records = self.of(setting, arm, control);
-            let pass = |block, record: &Record| (block, record.host.identity());
-            records.filter_map(move |(block, record)| Some((pass(block, record), Rate::by(measure, record)?)))
+            let pass = |block, record: &R| (block, record.host().identity());
+            records.filter_map(move |(block, record)| Some((pass(block, record), record.rate(measure)?)))
         };
         let below: BTreeMap<(u32, String), Rate> = rates(baseline).collect();
         rates(arm).filter_map(|(pass, above)| Some(above.over(*below.get(&pass)?))).collect()
@@ -55,7 +55,7 @@ impl<'a> Placed<'a> {
 }
 
 /// The settings that occur, in the outline's order.
-pub(super) fn settings(outline: &Outline, placed: &Placed<'_>) -> Vec<Setting> {
+pub(super) fn settings<R>(outline: &Outline, placed: &Placed<'_, R>) -> Vec<Setting> {
     let mut settings: Vec<Setting> = placed.cells.keys().map(|(setting, ..)| (*setting).clone()).collect();
     settings.dedup();
     settings.sort_by_key(|setting| outline.rank(setting));

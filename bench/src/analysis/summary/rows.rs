@@ -11,7 +11,7 @@ use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
 use crate::record::Record;
 
-pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_>) -> Vec<Row> {
+pub(super) fn rows(outline: &Outline, settings: &[Setting], placed: &Placed<'_, Record>) -> Vec<Row> {
     let mut rows = Vec::new();
     for setting in settings {
         let ideals: BTreeSet<&str> = placed

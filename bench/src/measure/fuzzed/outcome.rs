@@ -7,6 +7,7 @@ use haltkick_fuzzing::{Script, Target};
 use haltkick_vmm::{ByActivity, HintCheck, Outcome, TicksHistogram, WorkSpeed};
 
 use super::{good, record_of};
+use crate::record::Record;
 use crate::results::directory::parse_record;
 use crate::show::record;
 use crate::text::output::to_json;
@@ -30,7 +31,7 @@ fn execute(bytes: &[u8]) {
     };
     let record = record_of(&outcome, lock_free);
     let written = to_json(&record).expect("a record can be written");
-    let read = parse_record(Path::new("runs.jsonl"), 1, &written).expect("and read");
+    let read: Record = parse_record(Path::new("runs.jsonl"), 1, &written).expect("and read");
     assert_eq!(to_json(&read), Ok(written));
     _ = record::record(&read);
 }

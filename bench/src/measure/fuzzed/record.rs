@@ -5,6 +5,7 @@ use std::path::Path;
 use haltkick_fuzzing::Target;
 
 use super::{good, record_of};
+use crate::record::Record;
 use crate::results::directory::parse_record;
 use crate::show::record;
 use crate::text::output::to_json;
@@ -19,13 +20,13 @@ fn seeds() -> Vec<Vec<u8>> {
 /// Any line is refused, in one line, or shown, and written as it was read.
 fn execute(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
-    match parse_record(Path::new("runs.jsonl"), 1, &line) {
+    match parse_record::<Record>(Path::new("runs.jsonl"), 1, &line) {
         Err(failure) => assert!(!failure.message.contains('\n'), "{failure}"),
         Ok(read) => {
             _ = record::record(&read);
             let written = to_json(&read).expect("what was read can be written");
-            let again =
-                parse_record(Path::new("runs.jsonl"), 1, &written).expect("what was written can be read");
+            let again = parse_record::<Record>(Path::new("runs.jsonl"), 1, &written)
+                .expect("what was written can be read");
             assert_eq!(to_json(&again), Ok(written));
         }
     }

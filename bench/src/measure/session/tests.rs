@@ -3,6 +3,7 @@ use std::num::NonZeroUsize;
 use haltkick_vmm::VirtualTime;
 
 use super::*;
+use crate::analysis::summary::Summary;
 use crate::measure::synthetic::{Scratch, Sketch, World};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
@@ -143,7 +144,7 @@ fn a_session_records_every_cell_of_every_block_once_and_goes_on_where_another_en
         session.run(Rule { blocks: 2, ..ONCE }).unwrap();
         session.records
     };
-    assert_eq!(crate::results::directory::read_records(scratch.path()).unwrap(), records);
+    assert_eq!(crate::results::directory::read_records::<Record>(scratch.path()).unwrap(), records);
     let directory = Directory::reopen(scratch.path()).unwrap();
     let mut session = world.session(&plan, &engine, &watcher, directory, records);
     session.run(ONCE).unwrap();

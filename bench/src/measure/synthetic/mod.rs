@@ -209,6 +209,7 @@ impl World {
             defaults: vec![],
             origins: BTreeMap::new(),
             outline: plan.outline.clone(),
+            kernels: vec![],
             seed: plan.seed,
             host: self.host.clone(),
             facts: BTreeMap::new(),

@@ -3,7 +3,7 @@
 mod json;
 mod latex;
 mod markdown;
-mod openmetrics;
+pub(crate) mod openmetrics;
 #[cfg(feature = "parquet")]
 mod parquet;
 
@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::analysis::summary::Summary;
-use crate::record::Record;
 use crate::results::opened::OpenedFile;
 use crate::show::csv;
-use crate::show::long::Long;
+use crate::show::shown::Shown;
 use crate::text::exit::Result;
 use crate::text::nearest;
 
@@ -87,14 +86,14 @@ impl Export {
     }
 
     /// What is written.
-    pub(crate) fn content(&self, summary: &Summary, records: &[Record]) -> Result<Vec<u8>> {
-        let long = || Long::new(&summary.outline, records);
+    pub(crate) fn content<R: Shown>(&self, summary: &Summary, records: &[R]) -> Result<Vec<u8>> {
+        let long = || R::long(&summary.outline, records);
         Ok(match self.format {
             ExportFormat::Markdown => markdown::write(summary).into(),
             ExportFormat::Latex => latex::write(summary).into(),
             ExportFormat::Csv => csv::runs(&long()).into(),
             ExportFormat::Json => json::write(&long()).into(),
-            ExportFormat::Openmetrics => openmetrics::write(summary, records).into(),
+            ExportFormat::Openmetrics => R::openmetrics(summary, records)?.into(),
             #[cfg(feature = "parquet")]
             ExportFormat::Parquet => parquet::write(&long())?,
             #[cfg(not(feature = "parquet"))]

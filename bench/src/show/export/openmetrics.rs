@@ -38,7 +38,7 @@ const PARTS: [Part; 3] = [
     ("_high", "upper end of its 95 % interval", |estimate| Some(estimate.interval?.high)),
 ];
 
-pub(super) fn write(summary: &Summary, records: &[Record]) -> String {
+pub(crate) fn write(summary: &Summary, records: &[Record]) -> String {
     let mut text = String::new();
     for (name, unit, about, of) in FIGURES {
         let factor = if unit == "seconds" { 1e-9 } else { 1.0 };

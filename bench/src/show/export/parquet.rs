@@ -34,7 +34,7 @@ fn file(long: &Long<'_>) -> Written<Vec<u8>> {
     text(&mut group, long, |row| row.run_id)?;
     text(&mut group, long, |row| &row.host)?;
     column::<BoolType>(&mut group, long, |row| Some(row.trusted))?;
-    text(&mut group, long, |row| row.metric)?;
+    text(&mut group, long, |row| row.metric.as_ref())?;
     column::<DoubleType>(&mut group, long, |row| row.value)?;
     group.close()?;
     writer.close()?;

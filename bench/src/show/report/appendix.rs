@@ -26,6 +26,30 @@ pub(super) fn method() -> Markup {
     }
 }
 
+/// What each arm booted.
+pub(super) fn kernels(manifest: &Manifest) -> Markup {
+    let table = html! {
+        table.facts {
+            thead {
+                tr {
+                    @for title in ["arm", "kernel", "initial RAM disk", "command line"] { th.name scope="col" { (title) } }
+                }
+            }
+            tbody {
+                @for it in &manifest.kernels {
+                    tr {
+                        th.name scope="row" { (it.arm) }
+                        td.text { (it.kernel) " " small { (it.kernel_sha256) } }
+                        td.text { (it.initrd.as_deref().unwrap_or("none")) " " small { (it.initrd_sha256.as_deref().unwrap_or("")) } }
+                        td.text { (it.command_line) }
+                    }
+                }
+            }
+        }
+    };
+    scrolled("Kernels", &table)
+}
+
 /// The manifest, for those who want to know.
 pub(super) fn manifest(manifest: &Manifest) -> Markup {
     let overrides = manifest.source.overrides.join(" ");

@@ -8,7 +8,7 @@ use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::experiment::place::Role;
 use crate::show::table;
 use crate::text::pages::READING_A_TABLE;
-use crate::text::quantity::time_ns;
+use crate::text::quantity::{si, time_ns};
 
 /// As many rows of a table are shown as need no click.
 const MOST_OPEN: usize = 24;
@@ -23,6 +23,80 @@ pub(super) fn figures(summary: &Summary) -> Markup {
         (scrolled("Figures", &table_of_figures(summary)))
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
+}
+
+/// The table that the terminal shows, where arms are kernels.
+pub(super) fn of_kernels(summary: &Summary) -> Markup {
+    let grid = table::grid(summary);
+    let table = html! {
+        table {
+            thead {
+                tr {
+                    @for (at, title) in grid.header.iter().enumerate() {
+                        th.name[at == grid.names_at || at == grid.names_at + 1] scope="col" { (title) }
+                    }
+                }
+            }
+            tbody {
+                @for (fields, first) in grid.lines.iter().zip(&grid.begins_group) {
+                    tr.first[*first] {
+                        @for (at, field) in fields.iter().enumerate() {
+                            @if at == grid.names_at {
+                                th.name scope="row" { (field) }
+                            } @else {
+                                td.name[at == grid.names_at + 1] { (with_interval_apart(field)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals. What the guests print is their own word." }
+        (scrolled("Figures", &table))
+        ul.signs { @for line in table::signs(summary) { li { (line) } } }
+    }
+}
+
+/// Everything that was printed, compared or not.
+pub(super) fn printed(summary: &Summary) -> Option<Markup> {
+    let table = html! {
+        table {
+            thead {
+                tr {
+                    @for axis in &summary.outline.axes { th scope="col" { (axis.key) } }
+                    th.name scope="col" { "kernel" }
+                    th.name scope="col" { "figure" }
+                    th scope="col" { "runs" }
+                    th scope="col" { "least" }
+                    th scope="col" { "most" }
+                    th scope="col" { "estimate" }
+                    th.name scope="col" { "unit" }
+                }
+            }
+            tbody {
+                @for row in summary.kernels.iter().filter(|row| row.role != Role::Control) {
+                    @for (name, figure) in &row.figures {
+                        tr {
+                            @for axis in &summary.outline.axes {
+                                td { (row.setting.get(&axis.key).map_or("", String::as_str)) }
+                            }
+                            th.name scope="row" { (row.arm) }
+                            td.name { (name) }
+                            td { (figure.runs) }
+                            td { (si(figure.least)) }
+                            td { (si(figure.most)) }
+                            td { (figure.estimate.as_ref().map_or("\u{2013}".into(), |it| si(it.hodges_lehmann))) }
+                            td.name { (figure.unit) }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    let any = summary.kernels.iter().any(|row| !row.figures.is_empty());
+    any.then(|| scrolled("All that the kernels printed", &table))
 }
 
 /// A column of the table: one of the terminal's, or one for which the terminal has no room.
@@ -151,7 +225,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
             p {
                 "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
                 (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) ", "
-                (control.verdict.word(control.of))
+                (control.verdict.word(&control.of))
             }
         }
     };
@@ -179,7 +253,7 @@ fn comparison_table(summary: &Summary, rows: &[&Comparison]) -> Markup {
                         th.name scope="row" { (row.arm) }
                         td.name { (row.baseline) }
                         td class=[class(row.verdict)] { (as_ratio(row)) }
-                        td.name { (row.verdict.word(row.of)) }
+                        td.name { (row.verdict.word(&row.of)) }
                     }
                 }
             }

@@ -39,8 +39,30 @@ impl Section {
 
 /// The page.
 pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -> String {
+    page_of(manifest, summary, &sections(manifest, summary, records))
+}
+
+/// The page where arms are kernels.
+pub(crate) fn page_of_kernels(manifest: &Manifest, summary: &Summary) -> String {
+    let mut sections = vec![
+        Section::new("findings", "Findings", findings(summary)),
+        Section::new("figures", "Figures", figures::of_kernels(summary)),
+    ];
+    let below = [
+        ("trials", "Verdicts over trials", figures::trials(summary)),
+        ("comparisons", "Comparisons", figures::comparisons(summary)),
+        ("printed", "All that the kernels printed", figures::printed(summary)),
+    ];
+    sections
+        .extend(below.into_iter().filter_map(|(id, title, content)| Some(Section::new(id, title, content?))));
+    sections.push(Section::new("kernels", "Kernels", appendix::kernels(manifest)));
+    sections.push(Section::new("method", "How the figures are made", appendix::method()));
+    sections.push(Section::new("manifest", "Manifest", appendix::manifest(manifest)));
+    page_of(manifest, summary, &sections)
+}
+
+fn page_of(manifest: &Manifest, summary: &Summary, sections: &[Section]) -> String {
     let title = &summary.outline.title;
-    let sections = sections(manifest, summary, records);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -58,8 +80,8 @@ pub(crate) fn page(manifest: &Manifest, summary: &Summary, records: &[Record]) -
                     h1 { (title) }
                     (origin(manifest, summary))
                     (warnings(summary))
-                    (contents(&sections))
-                    @for section in &sections {
+                    (contents(sections))
+                    @for section in sections {
                         section id=(section.id) aria-labelledby={ (section.id) "-title" } {
                             h2 id={ (section.id) "-title" } { (section.title) }
                             (section.content)

@@ -1,0 +1,116 @@
+//! What the records of all kinds of guests have in common: where a run belongs, who disturbed it, and how fast it was.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::rate::Rate;
+use super::summary::Summary;
+use crate::experiment::measure::Measure;
+use crate::experiment::outline::Outline;
+use crate::experiment::place::Place;
+use crate::host::identity::Host;
+use crate::host::noise::Noise;
+use crate::record::linux::{self, LinuxRecord};
+use crate::record::{self, Record, Warning};
+
+/// A record of an experiment.
+pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
+    const SCHEMA: &'static str;
+    const SCHEMA_VERSION: u32;
+
+    fn place(&self) -> Option<&Place>;
+    fn place_mut(&mut self) -> Option<&mut Place>;
+    fn run_id(&self) -> &str;
+    fn host(&self) -> &Host;
+    fn noise(&self) -> &Noise;
+    fn is_trusted(&self) -> bool;
+    fn warnings(&self) -> &[Warning];
+    /// Why the field at `path` is null.
+    fn why(&self, path: &str) -> Option<&str>;
+    /// What was asked, as JSON.
+    fn asked(&self) -> Value;
+    fn pcpus(&self) -> usize;
+    /// What `measure` measures; `None` where the run does not tell.
+    fn rate(&self, measure: &Measure) -> Option<Rate>;
+    /// The figures of an experiment.
+    fn summary(outline: &Outline, records: &[Self]) -> Summary;
+}
+
+/// What both kinds have under the same names.
+macro_rules! common {
+    () => {
+        fn place(&self) -> Option<&Place> {
+            self.place.as_ref()
+        }
+
+        fn place_mut(&mut self) -> Option<&mut Place> {
+            self.place.as_mut()
+        }
+
+        fn run_id(&self) -> &str {
+            &self.run_id
+        }
+
+        fn host(&self) -> &Host {
+            &self.host
+        }
+
+        fn noise(&self) -> &Noise {
+            &self.noise
+        }
+
+        fn is_trusted(&self) -> bool {
+            self.trusted
+        }
+
+        fn warnings(&self) -> &[Warning] {
+            &self.warnings
+        }
+
+        fn why(&self, path: &str) -> Option<&str> {
+            self.why.get(path).map(String::as_str)
+        }
+
+        fn asked(&self) -> Value {
+            serde_json::to_value(&self.config).unwrap_or_default()
+        }
+
+        fn pcpus(&self) -> usize {
+            self.config.cpus.len()
+        }
+    };
+}
+
+impl Recorded for Record {
+    const SCHEMA: &'static str = record::SCHEMA;
+    const SCHEMA_VERSION: u32 = record::SCHEMA_VERSION;
+
+    common!();
+
+    fn rate(&self, measure: &Measure) -> Option<Rate> {
+        Rate::by(measure, self)
+    }
+
+    fn summary(outline: &Outline, records: &[Self]) -> Summary {
+        Summary::new(outline, records)
+    }
+}
+
+impl Recorded for LinuxRecord {
+    const SCHEMA: &'static str = linux::SCHEMA;
+    const SCHEMA_VERSION: u32 = linux::SCHEMA_VERSION;
+
+    common!();
+
+    /// A figure that is not positive has no ratio to another.
+    fn rate(&self, measure: &Measure) -> Option<Rate> {
+        let Measure::Figure(name) = measure else { return None };
+        let per_second = self.figure(name).filter(|value| *value > 0.0)?;
+        Some(Rate { per_second, is_floor: false })
+    }
+
+    fn summary(outline: &Outline, records: &[Self]) -> Summary {
+        Summary::of_kernels(outline, records)
+    }
+}

@@ -1,0 +1,338 @@
+//! Cells that boot Linux: one run of one, from its kernel to its record.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use haltkick_vmm::{LinuxEnd, LinuxGuest, RunConfig, RunError, printable};
+use sha2::{Digest as _, Sha256};
+
+use super::linux::{self, Seen};
+use super::origin::Origin;
+use super::session::{Runs, Session, in_cell};
+use crate::analysis::recorded::Recorded as _;
+use crate::experiment::place::Place;
+use crate::experiment::plan::{Cell, Plan};
+use crate::record::linux::LinuxRecord;
+use crate::results::manifest::KernelFiles;
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
+
+/// What boots a guest and runs it to its end: the VMM, or in tests a model of it.
+pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig, &LinuxGuest) -> std::result::Result<Seen, RunError>;
+
+/// Lines of the console that are told of a guest that failed.
+const LAST_LINES: usize = 40;
+
+/// The real engine. Tells the end of the console of a guest that fails.
+pub(crate) fn kvm(
+    stop: &AtomicBool,
+) -> impl Fn(&RunConfig, &LinuxGuest) -> std::result::Result<Seen, RunError> + '_ {
+    move |config, guest| {
+        let last = Arc::new(Mutex::new(VecDeque::new()));
+        let keeps = Arc::clone(&last);
+        let shows = Box::new(move |line: &str| {
+            let mut last = keeps.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.len() == LAST_LINES {
+                last.pop_front();
+            }
+            last.push_back(printable(line));
+        });
+        let seen = linux::boot(config, guest, shows, stop)?;
+        if !matches!(seen.outcome.end, LinuxEnd::PowerOff) {
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.iter().for_each(|line| output::talk(line));
+        }
+        Ok(seen)
+    }
+}
+
+/// Kernels and initial RAM disks that a plan boots.
+pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
+    let guests = plan.cells().filter_map(|cell| cell.linux.as_ref());
+    let paths = guests.flat_map(|guest| std::iter::once(&guest.kernel).chain(&guest.initrd));
+    paths.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// What each arm of a plan boots, in the order of the arms; none where guests are our own.
+pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
+    let hash = |path: PathBuf| {
+        let content = std::fs::read(&path)
+            .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
+        let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((path, digest))
+    };
+    let hashes = paths(plan).into_iter().map(hash).collect::<Result<BTreeMap<PathBuf, String>>>()?;
+    let of_arm = |arm: &String| {
+        let guest = plan.cells().find(|cell| cell.arm == *arm)?.linux.as_ref()?;
+        Some(KernelFiles {
+            arm: arm.clone(),
+            kernel: guest.kernel.display().to_string(),
+            kernel_sha256: hashes[&guest.kernel].clone(),
+            initrd: guest.initrd.as_ref().map(|path| path.display().to_string()),
+            initrd_sha256: guest.initrd.as_ref().map(|path| hashes[path].clone()),
+            command_line: guest.append.clone(),
+        })
+    };
+    Ok(plan.outline.arms.iter().filter_map(of_arm).collect())
+}
+
+impl Runs for LinuxRecord {
+    type Engine<'a> = Engine<'a>;
+    /// Nothing in Linux is calibrated.
+    type Calibration = ();
+
+    fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig {
+        RunConfig { seed: session.plan.seed.wrapping_add(u64::from(block)), ..cell.config.clone() }
+    }
+
+    fn attempt(
+        session: &mut Session<'_, Self>,
+        cell: &Cell,
+        place: &Place,
+        _: &mut BTreeMap<String, Vec<f64>>,
+    ) -> Result<(Vec<Self>, Duration)> {
+        let config = Self::config(session, cell, place.block);
+        let guest = cell.linux.as_ref().expect("the plan of a session like this has kernels only");
+        let (started, begun) = (SystemTime::now(), Instant::now());
+        let mut seen = None;
+        let noise = (session.watcher)(&config.cpus, &mut || seen = Some((session.engine)(&config, guest)));
+        let took = begun.elapsed();
+        let fails = |failure| in_cell(&cell.id, place.block, failure);
+        let Seen { outcome, heard } = seen.expect("a watcher runs what it watches").map_err(|error| {
+            session.progress.finish();
+            fails(error.into())
+        })?;
+        let origin = Origin::new(started, session.host.clone(), noise);
+        let mut record = linux::record(&config, guest, &outcome, heard, &origin, Some(place.clone()));
+        if let Some(failure) = linux::failure(outcome.end, record.timing.run_ns) {
+            session.progress.finish();
+            return Err(fails(failure));
+        }
+        warn_of_missing(&mut record, session.plan, &cell.arm);
+        Ok((vec![record], took))
+    }
+}
+
+/// A run without a figure by which its arm is compared is not what was asked for.
+fn warn_of_missing(record: &mut LinuxRecord, plan: &Plan, arm: &str) {
+    for compared in &plan.outline.comparisons {
+        if [&compared.arm, &compared.baseline].contains(&&arm.to_owned())
+            && let Some(figure) = compared.of.figure()
+            && record.rate(&compared.of).is_none()
+        {
+            let message = format!(
+                "the guest printed no positive figure '{figure}', by which '{}' compares it: its pair is left out",
+                compared.name
+            );
+            record.warn("figure-missing", message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haltkick_vmm::{Image, LinuxOutcome};
+
+    use super::*;
+    use crate::analysis::statistics::Verdict;
+    use crate::analysis::summary::{CheckOutcome, Summary};
+    use crate::analysis::trust;
+    use crate::experiment::{Experiment, Source};
+    use crate::host::cpulist::CpuList;
+    use crate::host::identity::Host;
+    use crate::host::noise::{Found, Noise};
+    use crate::measure::console::Heard;
+    use crate::measure::progress::Progress;
+    use crate::measure::rule::Rule;
+    use crate::measure::synthetic::{Scratch, World};
+    use crate::results::directory::{Directory, read_records};
+    use crate::results::merge;
+    use crate::settings::Supply;
+    use crate::show::csv;
+    use crate::show::shown::Shown;
+    use crate::show::table;
+
+    const BLOCKS: u32 = 8;
+    const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"Kernels\"\nblocks = 8\n\
+        [settings]\nkernel = \"kernel\"\nratio = 2\n[grid]\nslice = [\"1ms\", \"4ms\"]\n\
+        [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n\
+        [[compare]]\nname = \"nopvspin/pv\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:page-loop\"\n\
+        [[compare]]\nname = \"kicks\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:lock_event.pv_kick_wake\"\n\
+        [control]\narm = \"pv\"\nslice = \"1ms\"\n";
+    const ONCE: Rule = Rule { blocks: BLOCKS, target_precision: None, max_time: None, retries: 0 };
+
+    fn plan(scratch: &Scratch) -> Plan {
+        std::fs::write(scratch.path().join("kernel"), "a kernel").unwrap();
+        let origin = scratch.path().join("k.toml").display().to_string();
+        let experiment = Experiment::parse(Source { origin, text: TEXT.into() }).unwrap();
+        let image = Image::embedded();
+        Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1).unwrap()
+    }
+
+    /// A guest that ends like this and has printed these lines.
+    fn seen(config: &RunConfig, end: LinuxEnd, lines: &[String]) -> Seen {
+        let mut heard = Heard::default();
+        lines.iter().for_each(|line| heard.hear(line));
+        let outcome = LinuxOutcome {
+            end,
+            run: Duration::from_secs(3),
+            user_space: Some(Duration::from_secs(1)),
+            cpu_time: Duration::from_secs(5),
+            command_line: "console=ttyS0".into(),
+            obstacle: None,
+            pv_features: vec![],
+            tsc_khz: 1_000_000,
+            vm_exits: vec![],
+            kvm_stats: Ok(vec![]),
+            vcpus: vec![],
+            pinning_lost: None,
+        };
+        assert_eq!(config.vcpus, 4);
+        Seen { outcome, heard }
+    }
+
+    /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
+    fn console(config: &RunConfig, guest: &LinuxGuest) -> Vec<String> {
+        let is_slower = guest.append.contains("nopvspin");
+        let scatter = 1.0 + (config.seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
+        let pages = if is_slower { 8e4 } else { 1e5 } * scatter;
+        let mut lines = vec!["user space is there".into(), format!("haltkick: page-loop={pages} pages/s")];
+        if !is_slower {
+            lines.push("haltkick: lock_event.pv_kick_wake=7 count".into());
+        }
+        lines
+    }
+
+    fn quiet(_: &[u32], run: &mut dyn FnMut()) -> Found {
+        run();
+        Ok((Noise { others_share: Some(0.0), steal_share: Some(0.0), ..Noise::default() }, 0.01))
+    }
+
+    fn session<'a>(
+        plan: &'a Plan,
+        engine: Engine<'a>,
+        directory: Directory,
+        records: Vec<LinuxRecord>,
+    ) -> Session<'a, LinuxRecord> {
+        Session {
+            plan,
+            engine,
+            watcher: &quiet,
+            host: Host { host_id: Some("host-a".into()), ..Host::default() },
+            calibration: (),
+            directory,
+            records,
+            progress: Progress::start(),
+            in_vain: 0,
+            simulators: None,
+        }
+    }
+
+    #[test]
+    fn figures_of_two_command_lines_are_compared_within_blocks_and_a_run_without_one_is_not_trusted() {
+        let scratch = Scratch::new("kernels-compared");
+        let plan = plan(&scratch);
+        let engine = |config: &RunConfig, guest: &LinuxGuest| {
+            Ok(seen(config, LinuxEnd::PowerOff, &console(config, guest)))
+        };
+        let path = scratch.path().join("results");
+        let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
+        session.run(ONCE).unwrap();
+        drop(session);
+        let records: Vec<LinuxRecord> = read_records(&path).unwrap();
+        assert_eq!(records.len(), 8 * (2 * 2 + 1), "two arms at two settings, and half of the A/A pair");
+        assert!(
+            read_records::<crate::record::Record>(&path).unwrap_err().message.contains("'haltkick.linux'")
+        );
+        let summary = Summary::of_kernels(&plan.outline, &records);
+        let [first, second] = &summary.comparisons[..] else { panic!("{:?}", summary.comparisons) };
+        for found in [first, second] {
+            assert_eq!(
+                (found.per_block.len(), found.verdict, found.name.as_str()),
+                (8, Verdict::Slower, "nopvspin/pv")
+            );
+            let interval = found.ratio.as_ref().and_then(|ratio| ratio.interval).unwrap();
+            assert!(interval.low < 0.81 && interval.high > 0.79, "{interval:?}");
+        }
+        let control = summary.control.as_ref().unwrap();
+        assert_eq!((control.per_block.len(), control.of.figure()), (8, Some("page-loop")));
+        // The kernel that does not use them has no such event.
+        let untold =
+            |record: &&LinuxRecord| record.warnings.iter().any(|warning| warning.code == "figure-missing");
+        assert_eq!(records.iter().filter(untold).count(), 16);
+        assert!(
+            records
+                .iter()
+                .filter(untold)
+                .all(|it| !it.trusted && it.place.as_ref().unwrap().arm == "nopvspin")
+        );
+        assert!(trust::lost(&plan.outline, &records)[0].contains("'nopvspin/pv' has lost its trust"));
+        assert!(summary.checks.iter().any(|it| it.name == "runs" && it.outcome == CheckOutcome::Failed));
+
+        let shown = anstream::adapter::strip_str(&table::summary(&summary)).to_string();
+        for words in ["page-loop", "k pages/s", "lock_event.pv_kick_wake", "0.80", "nopvspin/pv", "lower"] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+        let mut manifest = World::new(1).manifest(&plan);
+        manifest.kernels = files(&plan).unwrap();
+        let page = LinuxRecord::page(&manifest, &summary, &records);
+        for words in
+            ["All that the kernels printed", &manifest.kernels[0].kernel_sha256, "nopvspin", "A/A pair"]
+        {
+            assert!(page.contains(words), "{words}");
+        }
+        let long = csv::runs(&LinuxRecord::long(&plan.outline, &records));
+        assert_eq!(long.matches(",figure:page-loop,").count(), records.len(), "{long}");
+        assert!(csv::summary(&summary).contains("figure:page-loop"));
+    }
+
+    #[test]
+    fn a_guest_that_fails_ends_the_session_with_its_cell_and_the_rest_is_made_later() {
+        let scratch = Scratch::new("kernels-resumed");
+        let plan = plan(&scratch);
+        let fails = |config: &RunConfig, guest: &LinuxGuest| {
+            let end = if config.seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
+            Ok(seen(config, end, &console(config, guest)))
+        };
+        let path = scratch.path().join("results");
+        let mut first = session(&plan, &fails, Directory::create(&path).unwrap(), vec![]);
+        let failure = first.run(ONCE).unwrap_err();
+        assert!(
+            failure.message.contains("in block 2: the guest's kernel panicked after 3.00 s"),
+            "{failure}"
+        );
+        drop(first);
+        let before: Vec<LinuxRecord> = read_records(&path).unwrap();
+        assert_eq!(before.len(), 2 * 5, "two whole blocks");
+        let goes = |config: &RunConfig, guest: &LinuxGuest| {
+            assert!(config.seed >= 3, "what is there is not run again");
+            Ok(seen(config, LinuxEnd::PowerOff, &console(config, guest)))
+        };
+        let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
+        second.run(ONCE).unwrap();
+        assert_eq!(second.records.len(), 8 * 5);
+        assert_eq!(second.records[..10], before[..]);
+    }
+
+    #[test]
+    fn parts_with_other_kernels_are_never_merged() {
+        let scratch = Scratch::new("kernels-merged");
+        let plan = plan(&scratch);
+        let part = || {
+            let mut manifest = World::new(1).manifest(&plan);
+            manifest.kernels = files(&plan).unwrap();
+            (manifest, Vec::<LinuxRecord>::new())
+        };
+        let first = part();
+        assert_eq!(first.0.kernels.len(), 2, "{:?}", first.0.kernels);
+        assert_ne!(first.0.kernels[0].command_line, first.0.kernels[1].command_line);
+        let paths = ["one", "two"].map(PathBuf::from);
+        assert!(merge::merge(&paths, vec![first.clone(), part()], false).is_ok());
+        std::fs::write(scratch.path().join("kernel"), "another kernel").unwrap();
+        let message = merge::merge(&paths, vec![first, part()], true).unwrap_err().message;
+        assert!(message.contains("two was measured with other kernels than one: arm 'pv'"), "{message}");
+    }
+}

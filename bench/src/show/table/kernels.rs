@@ -1,0 +1,73 @@
+//! The table where arms are kernels: a line for each figure by which they are compared.
+
+use super::{Field, of_comparison, plus_minus, shows_vcpus};
+use crate::analysis::summary::{FigureRow, KernelRow, Summary};
+use crate::experiment::place::Role;
+use crate::text::quantity::si;
+
+/// Columns between those of the setting and that of the first comparison.
+pub(super) const HEADER: [&str; 3] = ["kernel", "figure", "value"];
+
+/// The lines of each setting.
+pub(super) fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
+    let mut groups: Vec<Vec<Vec<Field>>> = vec![];
+    let mut last = None;
+    for row in summary.kernels.iter().filter(|row| row.role != Role::Control) {
+        let new_setting = last != Some(&row.setting);
+        last = Some(&row.setting);
+        let lines = figures(summary, row).into_iter().enumerate();
+        let lines = lines.map(|(at, name)| line(summary, row, &name, new_setting && at == 0, at == 0));
+        match groups.last_mut().filter(|_| !new_setting) {
+            Some(group) => group.extend(lines),
+            None => groups.push(lines.collect()),
+        }
+    }
+    groups
+}
+
+/// The figures that are compared, each once; where none is, all but the lock events.
+fn figures(summary: &Summary, row: &KernelRow) -> Vec<String> {
+    let mut compared: Vec<String> = Vec::new();
+    for name in summary.outline.comparisons.iter().filter_map(|it| it.of.figure()) {
+        if !compared.iter().any(|known| known == name) {
+            compared.push(name.to_owned());
+        }
+    }
+    if compared.is_empty() {
+        compared = row.figures.keys().filter(|name| !name.contains('.')).cloned().collect();
+    }
+    compared
+}
+
+fn line(summary: &Summary, row: &KernelRow, name: &str, new_setting: bool, new_arm: bool) -> Vec<Field> {
+    let shown = |is_shown: bool, text: String| Field::new(if is_shown { text } else { String::new() });
+    let axes = summary.outline.axes.iter();
+    let of_axis = |key: &String| row.setting.get(key).cloned().unwrap_or_default();
+    let mut fields: Vec<Field> = axes.map(|axis| shown(new_setting, of_axis(&axis.key))).collect();
+    if shows_vcpus(summary) {
+        fields.push(shown(new_setting, row.vcpus.to_string()));
+    }
+    fields.push(shown(new_arm, row.arm.clone()));
+    fields.push(Field::new(name));
+    fields.push(Field::new(row.figures.get(name).map_or("-".into(), value)));
+    if let Some(first) = summary.outline.comparisons.first() {
+        let found = summary.comparisons.iter().find(|it| {
+            it.name == first.name
+                && it.arm == row.arm
+                && it.setting == row.setting
+                && it.of.figure() == Some(name)
+        });
+        fields.push(found.map_or(Field::new(""), of_comparison));
+    }
+    fields
+}
+
+/// `12.3 k pages/s +- 2.1 %`, or the range where there is no estimate.
+pub(super) fn value(figure: &FigureRow) -> String {
+    let unit = &figure.unit;
+    match &figure.estimate {
+        Some(estimate) => format!("{} {unit}{}", si(estimate.hodges_lehmann), plus_minus(estimate)),
+        None if figure.least == figure.most => format!("{} {unit}", si(figure.least)),
+        None => format!("{} to {} {unit}", si(figure.least), si(figure.most)),
+    }
+}
