@@ -42,6 +42,10 @@ fn main() -> ExitCode {
         Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || {
             survives("vmm", "off", stress_seconds())
         }),
+        Trial::test(
+            "pv_on_pv_off_and_nopvspin_are_compared_by_what_their_guests_print",
+            command_lines_compared,
+        ),
         Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
@@ -121,6 +125,70 @@ fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
         record["injected"]
     );
     Ok(())
+}
+
+/// The example that compares them, with loops of a second and words for an emulator. Beside it are kernel and initial RAM disk.
+fn example() -> Result<String, Failed> {
+    let directory = std::path::Path::new("/tmp/linux-pv");
+    std::fs::create_dir_all(directory)?;
+    let files = self::directory().expect("tests without it are ignored");
+    for (file, name) in [("vmlinuz", "vmlinuz"), ("loops", "initrd.cpio")] {
+        std::fs::copy(format!("{files}/{file}"), directory.join(name))?;
+    }
+    let text = include_str!("../../examples/kernels/pv.toml");
+    let (few, words) = (text.replace(":5", ":1"), format!("cmdline = \"{WORDS} run="));
+    let file = directory.join("pv.toml");
+    std::fs::write(&file, few.replace("cmdline = \"quiet run=", &words))?;
+    Ok(file.display().to_string())
+}
+
+/// What the command says, where that is no failure. 7: emulated hosts are noisy.
+fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
+    let output = Command::new(env!("CARGO_BIN_EXE_haltkick")).args(arguments).output()?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    check(matches!(output.status.code(), Some(0 | 7)), || {
+        format!("{arguments:?}: {}: {told}", output.status)
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn command_lines_compared() -> Check {
+    let (file, results) = (example()?, "/tmp/linux-pv/results");
+    let whole = ["bench", &file, "--blocks", "1", "--set", "ratio=2", "--output", results];
+    let cells = haltkick(&[&whole[..], &["--list-cells"]].concat())?;
+    // One after the other: a machine that says nothing for minutes is taken for one that hangs.
+    for id in cells.lines().filter_map(|line| Some(line.split_once("--cell=")?.1)) {
+        haltkick(&[&whole[..], &["--cell", id]].concat())?;
+        println!("{id} has run");
+    }
+    let shown = haltkick(&["report", results])?;
+    for words in ["pv/nopvspin", "page-loop", "pages/s", "A/A pair (nopvspin)", "pv/nopvspin, futex"] {
+        check(shown.contains(words), || format!("no '{words}': {shown}"))?;
+    }
+    let mut records: Vec<Value> = Vec::new();
+    for part in std::fs::read_dir(results)? {
+        let part = part?.path();
+        if part.extension().is_some_and(|extension| extension == "jsonl") {
+            for line in std::fs::read_to_string(part)?.lines() {
+                records.push(serde_json::from_str(line)?);
+            }
+        }
+    }
+    check(records.len() == 4, || format!("{} runs: {cells}", records.len()))?;
+    for record in &records {
+        for loops in ["page-loop", "copy-loop", "futex-loop", "spin-loop"] {
+            let figure = record["figures"][loops]["value"].as_f64();
+            check(figure.is_some_and(|figure| figure > 0.0), || format!("no {loops}: {record}"))?;
+        }
+        let (arm, config) = (record["place"]["arm"].as_str(), &record["config"]);
+        let is_declined = config["command_line"].as_str().is_some_and(|words| words.ends_with(" nopvspin"));
+        check(is_declined == (arm == Some("nopvspin")), || format!("{config}"))?;
+        check(config["pv"] == (arm != Some("no pv")), || format!("{config}"))?;
+        println!("{}: {}", arm.unwrap_or("?"), record["figures"]);
+    }
+    let manifest: Value =
+        serde_json::from_str(&std::fs::read_to_string(format!("{results}/manifest.json"))?)?;
+    check(manifest["kernels"].as_array().map(Vec::len) == Some(3), || format!("{}", manifest["kernels"]))
 }
 
 fn panic_is_told() -> Check {

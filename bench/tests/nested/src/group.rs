@@ -87,9 +87,10 @@ fn qemu() -> Result<Group, String> {
 /// interrupts need a thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault
 /// under stress (in eight minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
-    let initrd = initrd(work)?;
+    let (initrd, loops) = (initrd(work)?, loops(work)?);
     let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
-    for (file, place) in [(kernel.join("vmlinuz"), "/linux/vmlinuz"), (initrd, "/linux/initrd")] {
+    let vmlinuz = kernel.join("vmlinuz");
+    for (file, place) in [(vmlinuz, "/linux/vmlinuz"), (initrd, "/linux/initrd"), (loops, "/linux/loops")] {
         options.extend(["--file".into(), format!("{}:{place}", file.display())]);
     }
     Ok(Group {
@@ -112,6 +113,13 @@ fn initrd(work: &Path) -> Result<PathBuf, String> {
         cd "$0" && find . | busybox cpio -o -H newc -R 0:0 >"$2" 2>/dev/null"#;
     let init = crate::here().join("linux-init");
     told(Command::new("sh").args(["-c", script]).arg(work.join("initrd")).arg(init).arg(&archive))?;
+    Ok(archive)
+}
+
+/// The initial RAM disk of those Linux guests that print figures: what `just linux-initrd` builds.
+fn loops(work: &Path) -> Result<PathBuf, String> {
+    let archive = work.join("loops.cpio");
+    told(Command::new(crate::here().join("../../linux-guest/initrd.sh")).arg(&archive))?;
     Ok(archive)
 }
 
