@@ -38,7 +38,7 @@ pub use guest::activity::ByActivity;
 pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
-pub use host::affinity::allowed_cpus;
+pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::clock::VirtualTime;
 pub use host::error::RunError;
 pub use host::nearest::nearest;
@@ -57,6 +57,9 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
+pub use observe::live::{
+    Live, LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveState, LiveVcpu, NoFrame, read_live,
+};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
 pub use probes::costs::{CpuCosts, transfer_ns};

@@ -4,6 +4,7 @@ mod check;
 mod conduct;
 mod report;
 mod sweep;
+mod top;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -21,6 +22,7 @@ pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::Conduct;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
+pub(crate) use top::TopArgs;
 
 const STYLES: styling::Styles = styling::Styles::styled()
     .header(styling::AnsiColor::Green.on_default().bold())
@@ -91,6 +93,9 @@ pub(crate) enum Command {
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Watch a run that shows itself (--live on): states, holders, rates
+    #[command(after_help = top::EXAMPLES)]
+    Top(TopArgs),
     /// Compare two results: directories, or arms in them
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareArgs),
@@ -446,6 +451,8 @@ pub(crate) enum SchemaOf {
     Prediction,
     /// The output of `haltkick reproduce --format json`
     Reproduction,
+    /// The output of `haltkick top --format json`
+    Top,
     /// The output of `haltkick doctor --format json`
     Doctor,
     /// The output of `haltkick list --format json`

@@ -35,6 +35,7 @@ use crate::measure::session::{Runs, Session, Simulators};
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
+use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
 use crate::settings::Supply;
 use crate::show::export::{ExportFormat, Exports};
@@ -159,6 +160,11 @@ impl Job {
         }
     }
 
+    /// Where its runs show themselves, if any is to.
+    fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
+        self.plan.cells().any(|cell| cell.config.live).then(|| LiveFile::within(directory)).transpose()
+    }
+
     /// When to stop: what the command line says over what the file says.
     fn rule(&self, conduct: &Conduct) -> Rule {
         let file = self.rule_of_file();
@@ -225,7 +231,7 @@ trait Measured: Runs + Shown {
         job: &Job,
         directory: Directory,
         records: Vec<Self>,
-        simulate: Option<NonZeroUsize>,
+        how: (Option<NonZeroUsize>, Option<&LiveFile>),
         work: impl FnOnce(&mut Session<'_, Self>) -> T,
     ) -> Result<(Directory, Vec<Self>, T)>;
 }
@@ -235,11 +241,13 @@ impl Measured for Record {
         job: &Job,
         directory: Directory,
         records: Vec<Self>,
-        simulate: Option<NonZeroUsize>,
+        (simulate, live): (Option<NonZeroUsize>, Option<&LiveFile>),
         work: impl FnOnce(&mut Session<'_, Self>) -> T,
     ) -> Result<(Directory, Vec<Self>, T)> {
         let stop = interrupt::catch()?;
-        let (engine, simulator) = (engine::kvm(&job.image, &stop), engine::simulator(&job.image, &stop));
+        let shown = || live.map(LiveFile::live);
+        let engine = engine::kvm(&job.image, &stop, shown());
+        let simulator = engine::simulator(&job.image, &stop, shown());
         let mut session = start(job, &engine, directory, records)?;
         session.simulators = simulate.map(|jobs| Simulators {
             ahead: Arc::new(Ahead::new(jobs)),
@@ -256,7 +264,7 @@ impl Measured for LinuxRecord {
         job: &Job,
         directory: Directory,
         records: Vec<Self>,
-        _: Option<NonZeroUsize>,
+        _: (Option<NonZeroUsize>, Option<&LiveFile>),
         work: impl FnOnce(&mut Session<'_, Self>) -> T,
     ) -> Result<(Directory, Vec<Self>, T)> {
         let stop = interrupt::catch()?;
@@ -283,8 +291,9 @@ fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, reco
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
+    let live = job.live(directory.path())?;
     haltkick_vmm::confine_process(&job.needs(directory.path()))?;
-    let (directory, manifest, records, ending) = measure(job, directory, records, how)?;
+    let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
     let show = Show { format: conduct.format, strict: conduct.strict, exports: &exports };
     let concluded = report::conclude(directory.path(), &manifest, &records, show);
     // What ended it early is the reason for whatever went wrong then.
@@ -297,9 +306,10 @@ fn measure<R: Measured>(
     directory: Directory,
     records: Vec<R>,
     (rule, jobs): (Rule, Option<NonZeroUsize>),
+    live: Option<LiveFile>,
 ) -> Result<(Directory, Manifest, Vec<R>, Result<()>)> {
     let (directory, records, ending) =
-        R::in_session(job, directory, records, jobs, |session| session.run(rule))?;
+        R::in_session(job, directory, records, (jobs, live.as_ref()), |session| session.run(rule))?;
     let manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
     Ok((directory, manifest, records, ending.and(written)))
@@ -329,10 +339,11 @@ pub(crate) fn run_in(
         )
     };
     // Further experiments go beside this one, and may need more of the host.
+    let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
     haltkick_vmm::confine_process(&Needs { switches: true, counters: true, ..needs })?;
     let how = (job.rule_of_file(), job.jobs(None)?);
-    let (directory, manifest, records, ending) = measure(&job, directory, records, how)?;
+    let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
 }
@@ -489,12 +500,13 @@ fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> 
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
     }
+    let live = job.live(path)?;
     haltkick_vmm::confine_process(&job.needs(path))?;
-    let simulate = cell.config.simulated.is_some().then_some(NonZeroUsize::MIN);
+    let how = (cell.config.simulated.is_some().then_some(NonZeroUsize::MIN), live.as_ref());
     let before = records.len();
     let retries = job.rule(conduct).retries;
     let (directory, records, ending) =
-        R::in_session(job, directory, records, simulate, |session| session.run_single(cell, block, retries))?;
+        R::in_session(job, directory, records, how, |session| session.run_single(cell, block, retries))?;
     if records.len() == before {
         directory.discard();
         return ending.map(|()| Exit::Done);

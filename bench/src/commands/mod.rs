@@ -16,6 +16,7 @@ mod reproduce;
 mod run;
 mod schema;
 mod sweep;
+mod top;
 
 use crate::cli::Command;
 use crate::text::exit::{Exit, Result};
@@ -27,6 +28,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(args) => bench::bench(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Check(args) => check::check(&args),
+        Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Predict(args) => predict::predict(&args),
         Command::Report(args) => report::again(&args),

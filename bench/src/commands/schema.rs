@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::record::linux::LinuxRecord;
 use crate::results::manifest::Manifest;
+use crate::show::top::View;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 
@@ -26,6 +27,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Comparison => schemars::schema_for!(Compared),
         SchemaOf::Prediction => schemars::schema_for!(Prediction),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
+        SchemaOf::Top => schemars::schema_for!(View),
         SchemaOf::Doctor => schemars::schema_for!(Examination),
         SchemaOf::List => schemars::schema_for!(Listing),
     };

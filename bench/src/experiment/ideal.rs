@@ -20,6 +20,7 @@ pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> 
         slice_margin: Duration::from_micros(10),
         kick_yields: false,
         attribution: true,
+        live: false,
         deschedule: None,
         beside: config.beside.iter().map(|guest| lock_free(guest, image)).collect::<Option<_>>()?,
         ..config.clone()

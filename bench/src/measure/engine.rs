@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Image, Instruments, Outcome, Readings, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Image, Instruments, Live, Outcome, Readings, RunConfig, RunError, VirtualTime};
 
 use super::judge::judge;
 use super::origin::Origin;
@@ -19,13 +19,15 @@ use crate::text::output;
 /// What turns a configuration into an outcome: the VMM, or in tests a model of it.
 pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
 
-/// The real engine. Tells the story of a guest that fails.
+/// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
+    live: Option<Arc<Live>>,
 ) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
+    let instruments = Instruments { live, ..Instruments::default() };
     move |config| {
-        let (result, story) = run_and_tell(config, image, stop, &Instruments::default());
+        let (result, story) = run_and_tell(config, image, stop, &instruments);
         if !story.is_empty() {
             output::talk(&story);
         }
@@ -37,9 +39,11 @@ pub(crate) fn kvm<'a>(
 pub(crate) fn simulator<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
+    live: Option<Arc<Live>>,
 ) -> impl Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) + Sync + 'a {
     move |config, virtual_time| {
-        let instruments = Instruments { virtual_time: Some(virtual_time), ..Instruments::default() };
+        let live = live.clone();
+        let instruments = Instruments { virtual_time: Some(virtual_time), live, ..Instruments::default() };
         run_and_tell(config, image, stop, &instruments)
     }
 }

@@ -124,6 +124,9 @@ pub(crate) struct Config {
     /// Whether every section was watched from inside.
     #[serde(default = "yes")]
     pub(crate) oracle: bool,
+    /// Whether the run showed itself to `haltkick top` while it went.
+    #[serde(default)]
+    pub(crate) live: bool,
     /// Whether the clock was read between fences at the edges of sections; it was not in records from before there was a choice.
     #[serde(default)]
     pub(crate) ordered_stamps: bool,

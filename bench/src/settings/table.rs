@@ -361,6 +361,10 @@ const MEASURING: &[Setting] = &[
         .default("off")
         .apply(|config, value| config.pmu = value.is_on())
         .told(Echo::Found("pmu")),
+    switch("live", "Show the run to `haltkick top` while it goes: on or off")
+        .default("off")
+        .apply(|config, value| config.live = value.is_on())
+        .echo("live", |config| config.live.into()),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .apply(|config, value| config.oracle = value.is_on())

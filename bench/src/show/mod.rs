@@ -13,3 +13,4 @@ pub(crate) mod report;
 pub(crate) mod shown;
 pub(crate) mod svg;
 pub(crate) mod table;
+pub(crate) mod top;

@@ -10,12 +10,16 @@ use crate::text::exit::{Failure, Result};
 
 /// Writes data to stdout.
 pub(crate) fn data(text: &str) -> Result<()> {
+    is_taken(text).map(|_| ())
+}
+
+/// Writes data to stdout. Whether there is still a reader.
+pub(crate) fn is_taken(text: &str) -> Result<bool> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::internal(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::internal(format!("standard output: {error}"))),
     }
 }
 

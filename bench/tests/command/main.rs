@@ -27,6 +27,7 @@ mod simulated;
 mod support;
 mod sweeps;
 mod tiny;
+mod top;
 mod trace;
 mod walls;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         schemas::trials,
         simulated::trials,
         sweeps::trials,
+        top::trials,
         trace::trials,
         walls::trials,
     ];

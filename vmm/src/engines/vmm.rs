@@ -20,6 +20,7 @@ use crate::observe::trace::{self, About, AboutGuest};
 use crate::run::collect::{self, Facts};
 use crate::run::config::{Engine, RunConfig};
 use crate::run::readings::Readings;
+use crate::run::shown::Shown;
 use crate::run::supervise::{Observed, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::account::Place;
@@ -70,7 +71,8 @@ pub(super) fn run(
     let machines =
         configs.iter().zip(chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
-    let vcpus = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
+    let vcpus: Vec<_> = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
+    let shown = Shown::begin(configs, instruments, &vcpus);
     let hinted: Vec<_> =
         configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
     let guests = guest_runs(configs, &machines, &hinted, image, &clock, &notes);
@@ -87,6 +89,7 @@ pub(super) fn run(
     let pmu = counters(config);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
     let mut supervisor = Supervisor::new(configs, &guests, (image, &memories), &scheduler, &pmu, stop);
+    supervisor.shown = shown;
 
     let (verdict, stopped) = std::thread::scope(|scope| {
         scheduler.start(scope, &config.cpus);

@@ -28,6 +28,14 @@ pub(crate) fn pin_to_set(wanted: &CpuSet) -> io::Result<()> {
     if sched_getaffinity(None)? == *wanted { Ok(()) } else { Err(rustix::io::Errno::XDEV.into()) }
 }
 
+/// Keeps the calling thread, which may run on `allowed`, off `cpus`, on which it would disturb somebody. Whether it could: it
+/// may have no others.
+#[must_use]
+pub fn keep_off(allowed: &[u32], cpus: &[u32]) -> bool {
+    let others: Vec<u32> = allowed.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
+    !others.is_empty() && pin_to(&others).is_ok()
+}
+
 /// Whether the calling thread, once pinned to `cpus`, still is; if not, what it may use by now.
 pub(crate) fn check(cpus: &[u32]) -> Result<(), String> {
     let now =

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::host::clock::VirtualTime;
 use crate::host::error::RunError;
+use crate::observe::live::Live;
 use crate::observe::profile::PROFILE_PERIODS;
 
 /// What a run is asked to show.
@@ -16,6 +17,8 @@ pub struct Instruments {
     pub trace: bool,
     /// Where a simulated machine shows how far it has come.
     pub virtual_time: Option<Arc<VirtualTime>>,
+    /// Where runs show themselves that are [asked to](crate::RunConfig::live).
+    pub live: Option<Arc<Live>>,
 }
 
 impl Instruments {

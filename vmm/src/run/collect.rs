@@ -377,7 +377,7 @@ fn graces(finished: &[Finished]) -> Graces {
 }
 
 pub(crate) fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
-    let total = |kind: usize| finished.iter().map(|finished| finished.vcpu.exits[kind]).sum();
+    let total = |kind: usize| finished.iter().map(|finished| finished.vcpu.exits.of(kind)).sum();
     Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
 }
 

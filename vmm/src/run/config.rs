@@ -136,6 +136,8 @@ pub struct RunConfig {
     pub attribution: bool,
     /// Count cache events of the guest where the host has a PMU.
     pub pmu: bool,
+    /// Show the run while it goes, if there is [somewhere to](crate::Instruments::live).
+    pub live: bool,
     /// Take vCPUs off on purpose.
     pub deschedule: Option<Deschedule>,
     /// Name of the lock, from the image's table.
@@ -244,6 +246,7 @@ impl Default for RunConfig {
             kick_yields: false,
             attribution: true,
             pmu: false,
+            live: false,
             deschedule: None,
             lock: "qspinlock".into(),
             pv: false,

@@ -9,5 +9,6 @@ pub(crate) mod fuzzed;
 mod needs;
 pub(crate) mod outcome;
 pub(crate) mod readings;
+pub(crate) mod shown;
 pub(crate) mod supervise;
 pub(crate) mod told;

@@ -14,6 +14,7 @@ use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
 use crate::run::config::{MAX_WINDOWS, RunConfig};
+use crate::run::shown::{Looked, Shown};
 use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
@@ -120,6 +121,8 @@ pub(crate) struct Supervisor<'a, 's> {
     scheduler: &'a Scheduler<'s>,
     pmu: &'a Pmu,
     stop: &'a AtomicBool,
+    /// Shows the run while it goes, if it was asked to.
+    pub(crate) shown: Option<Shown<'a>>,
 }
 
 impl<'a, 's> Supervisor<'a, 's> {
@@ -150,7 +153,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
             recorder: guest.notes.switch_recorder(),
         });
-        Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop }
+        Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop, shown: None }
     }
 
     /// What was seen of each guest, once its threads have ended.
@@ -289,6 +292,9 @@ impl<'a, 's> Supervisor<'a, 's> {
                 self.scheduler.interrupt_guest(index);
             }
         }
+        if let Some(shown) = &mut self.shown {
+            shown.look(self.scheduler, self.guests.iter().map(Supervised::looked));
+        }
         // Relaxed: polled; nothing else is read on the strength of it.
         let asked = self.stop.load(Ordering::Relaxed);
         if asked || self.scheduler.is_broken() || self.live().next().is_none() {
@@ -326,6 +332,10 @@ impl Supervised<'_> {
         }
         let dropped = self.guest.watcher.reports().map_or(0, SwitchProbe::dropped);
         Observed { switched: self.books.map(|books| books.finish(dropped)), ..self.observed }
+    }
+
+    fn looked(&self) -> Looked<'_> {
+        Looked { guest: self.guest, has_started: self.has_started(), books: self.books.as_ref() }
     }
 
     fn has_started(&self) -> bool {

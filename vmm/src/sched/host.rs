@@ -148,6 +148,19 @@ impl<'a> HostThreads<'a> {
         self.threads.iter().map(|of| read_sched_stat(*of.thread.get()?)).collect()
     }
 
+    /// Whether vCPU 0 has let the others start.
+    pub(super) fn has_booted(&self) -> bool {
+        // Relaxed: shown.
+        self.booted.load(Ordering::Relaxed)
+    }
+
+    /// Of each vCPU, in order: whether it sleeps, and whether it has left.
+    pub(super) fn states(&self) -> impl Iterator<Item = (bool, bool)> {
+        // Relaxed: shown.
+        let state = |of: &VcpuThread| (of.asleep.load(Ordering::Relaxed), of.left.load(Ordering::Relaxed));
+        self.threads.iter().map(state)
+    }
+
     /// Whether every vCPU that has not left sleeps.
     pub(crate) fn all_asleep(&self) -> bool {
         let left = |thread: &VcpuThread| thread.left.load(Ordering::SeqCst);

@@ -16,6 +16,7 @@ mod host;
 pub(crate) mod loss;
 pub(crate) mod mark;
 mod pcpu;
+pub(crate) mod places;
 mod queue;
 pub(crate) mod run_delay;
 mod runners;

@@ -18,6 +18,7 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
+use crate::sched::places::Whereabouts;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
@@ -103,6 +104,11 @@ impl<'a> Runners<'a> {
     /// All vCPUs' books, once the runners have ended.
     pub(crate) fn finish(self) -> Vec<Finished> {
         self.core.finish()
+    }
+
+    /// Where each vCPU of all guests is.
+    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
+        self.core.whereabouts()
     }
 
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.

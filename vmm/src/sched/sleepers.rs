@@ -47,6 +47,20 @@ impl<T> Sleepers<T> {
         task
     }
 
+    /// How many vCPUs there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Shows `to` those that sleep, one after the other.
+    pub(super) fn look(&self, mut to: impl FnMut(u32, &T)) {
+        for (slot, vcpu) in self.0.iter().zip(0..) {
+            if let Some(task) = &lock(slot).asleep {
+                to(vcpu, task);
+            }
+        }
+    }
+
     /// All that still sleep.
     pub(super) fn into_sleepers(self) -> impl Iterator<Item = T> {
         self.0.into_iter().filter_map(|slot| unlocked(slot).asleep)

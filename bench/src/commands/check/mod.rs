@@ -55,7 +55,7 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     )?;
     haltkick_vmm::confine_process(&job.needs(&trials))?;
     let stop = interrupt::catch()?;
-    let engine = engine::kvm(&job.image, &stop);
+    let engine = engine::kvm(&job.image, &stop, None);
     let rate = match probe.work_rate {
         Some(rate) => rate,
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,

@@ -126,7 +126,7 @@ fn lock_free(
     if args.no_ideal {
         return Err("not asked for (--no-ideal)".into());
     }
-    let (real, simulator) = (engine::kvm(image, stop), engine::simulator(image, stop));
+    let (real, simulator) = (engine::kvm(image, stop, None), engine::simulator(image, stop, None));
     let either = |config: &RunConfig| {
         if config.simulated.is_none() {
             return real(config);

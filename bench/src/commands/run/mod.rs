@@ -18,6 +18,7 @@ use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
+use crate::results::live::LiveFile;
 use crate::results::opened::OpenedFile;
 use crate::settings::{Settings, Supply};
 use crate::text::duration::Span;
@@ -54,11 +55,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // Once it is open, no other file needs to be written.
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
+    let live = config.live.then(LiveFile::of_process).transpose()?;
+    let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
     let needs = Needs { looked_into: args.perf_map, ..Needs::of(engine::guests(&config)) };
     haltkick_vmm::confine_process(&needs)?;
     let config = calibrated(config, &image)?;
     if args.repeat > 1 {
-        return repeat::run(args, &config, &image);
+        return repeat::run(args, &config, &image, instruments);
     }
     guests::run(args, &config, &image, &instruments, Files { trace, folded })
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, Outcome, RunConfig};
+use haltkick_vmm::{Image, Instruments, Outcome, RunConfig};
 
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
@@ -24,9 +24,14 @@ use crate::text::quantity::si;
 /// What its records call the experiment.
 const NAME: &str = "run";
 
-pub(super) fn run(args: &RunArgs, config: &RunConfig, image: &Image) -> Result<Exit> {
+pub(super) fn run(
+    args: &RunArgs,
+    config: &RunConfig,
+    image: &Image,
+    instruments: Instruments,
+) -> Result<Exit> {
     let stop = interrupt::catch()?;
-    let (engine, host) = (engine::kvm(image, &stop), Host::probe());
+    let (engine, host) = (engine::kvm(image, &stop, instruments.live), Host::probe());
     let (mut records, mut ending) = (Vec::new(), Ok(()));
     for repetition in 0..args.repeat {
         match once(args, config, image, (&engine, &host), repetition) {

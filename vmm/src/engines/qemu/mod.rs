@@ -95,6 +95,8 @@ fn check(
         "it runs one guest"
     } else if instruments.trace || instruments.profile.is_some() {
         "--trace and --profile look at vCPUs that our own VMM runs"
+    } else if config.live {
+        "--live on shows vCPUs that our own VMM runs"
     } else if config.mix != (Mix { long_hold: config.mix.long_hold, ..Mix::default() }) {
         "--work and sections that are long or nested need our own VMM"
     } else if config.vcpus > MOST_VCPUS {

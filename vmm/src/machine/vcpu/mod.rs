@@ -1,5 +1,6 @@
 //! A vCPU, whoever runs it: KVM, or this process itself.
 
+mod counts;
 mod kvm;
 #[cfg(any(test, fuzzing))]
 mod made_up;
@@ -7,12 +8,14 @@ mod native;
 mod simulated;
 
 use std::io;
+use std::sync::Arc;
 
 use kvm_bindings::KVM_MP_STATE_RUNNABLE;
 
 use crate::host::signal::{self, Thread};
 use crate::machine::exits::Exit;
 
+pub(crate) use counts::ExitCounts;
 pub(crate) use kvm::{KvmVcpu, Ports, reason_name};
 #[cfg(any(test, fuzzing))]
 pub(crate) use made_up::MadeUpVcpu;
@@ -24,7 +27,7 @@ pub(crate) struct Vcpu {
     /// Index in the guest.
     pub(crate) id: u32,
     /// Exits by kind.
-    pub(crate) exits: [u64; Exit::KINDS],
+    pub(crate) exits: Arc<ExitCounts>,
     body: Body,
 }
 
@@ -121,7 +124,7 @@ impl Vcpu {
 
     /// Notes that it came back, whoever ran it.
     pub(crate) fn came_back(&mut self, exit: Exit) {
-        self.exits[exit.kind()] += 1;
+        self.exits.count(exit);
     }
 
     /// Its guest has this part of a simulated machine's memory. Before it runs for the first time.
@@ -149,25 +152,25 @@ impl Vcpu {
 
 impl From<KvmVcpu> for Vcpu {
     fn from(vcpu: KvmVcpu) -> Self {
-        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Kvm(vcpu) }
+        Self { id: vcpu.id, exits: Arc::default(), body: Body::Kvm(vcpu) }
     }
 }
 
 impl From<NativeVcpu> for Vcpu {
     fn from(vcpu: NativeVcpu) -> Self {
-        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Native(Box::new(vcpu)) }
+        Self { id: vcpu.id, exits: Arc::default(), body: Body::Native(Box::new(vcpu)) }
     }
 }
 
 #[cfg(any(test, fuzzing))]
 impl From<MadeUpVcpu> for Vcpu {
     fn from(vcpu: MadeUpVcpu) -> Self {
-        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::MadeUp(vcpu) }
+        Self { id: vcpu.id, exits: Arc::default(), body: Body::MadeUp(vcpu) }
     }
 }
 
 impl From<SimulatedVcpu> for Vcpu {
     fn from(vcpu: SimulatedVcpu) -> Self {
-        Self { id: vcpu.id, exits: [0; Exit::KINDS], body: Body::Simulated(vcpu) }
+        Self { id: vcpu.id, exits: Arc::default(), body: Body::Simulated(vcpu) }
     }
 }

@@ -27,6 +27,7 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
+use crate::sched::places::Whereabouts;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
@@ -243,6 +244,11 @@ impl<'a> Simulated<'a> {
     /// Whether every vCPU that is ready has run since `since_ns`.
     pub(crate) fn everybody_ran_since(&self, since_ns: u64) -> bool {
         self.core.everybody_ran_since(since_ns)
+    }
+
+    /// Where each vCPU of all guests is. One that a pCPU is on its way to runs.
+    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
+        self.core.whereabouts()
     }
 
     /// All vCPUs' books.

@@ -1,0 +1,217 @@
+//! The live view for people: at most 100 columns.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{Guest, Vcpu, View};
+use crate::host::cpulist::CpuList;
+use crate::text::quantity::{si, time_ns};
+
+/// Locks that are shown of a guest.
+const MOST_LOCKS: usize = 6;
+/// Holders of one that are named.
+const MOST_HOLDERS: usize = 4;
+
+/// The table, of at most `most_lines` lines.
+pub(crate) fn table(view: &View, most_lines: usize) -> String {
+    let mut text = head(view);
+    for guest in &view.guests {
+        text += &of_guest(view, guest);
+    }
+    let rows: Vec<(&Guest, &Vcpu)> =
+        view.guests.iter().flat_map(|guest| guest.vcpus.iter().map(move |vcpu| (guest, vcpu))).collect();
+    if rows.is_empty() {
+        return text;
+    }
+    text += "\n vCPU  state          for      doing   lock  sections/s    exits/s    kicks/s   sleeps/s\n";
+    let left = most_lines.saturating_sub(text.lines().count());
+    // The last line says how many more there are.
+    let shown = if rows.len() > left { left.saturating_sub(1) } else { rows.len() };
+    let several = view.guests.len() > 1;
+    for (guest, vcpu) in &rows[..shown] {
+        text += &row(view, vcpu);
+        text += &if several { format!("  {}\n", guest.name) } else { "\n".into() };
+    }
+    if shown < rows.len() {
+        let _ = writeln!(text, "{:>5} more: a longer terminal shows them, or a pipe", rows.len() - shown);
+    }
+    text
+}
+
+fn head(view: &View) -> String {
+    let phase = match view.phase.as_str() {
+        "between" => "between two runs",
+        "starts" => "vCPUs start",
+        "warms-up" => "warms up",
+        "window" => "window open",
+        "closed" => "window closed",
+        other => other,
+    };
+    let mut text = format!("process {}, run {}: {phase}", view.process, view.run);
+    if view.guests.is_empty() {
+        return text + "\n";
+    }
+    let vcpus: usize = view.guests.iter().map(|guest| guest.vcpus.len()).sum();
+    let cpus = match (view.virtual_time, view.cpus.len()) {
+        (true, _) => "simulated CPUs",
+        (false, 1) => "CPU",
+        (false, _) => "CPUs",
+    };
+    let _ = writeln!(
+        text,
+        ", {vcpus} vCPUs on {cpus} {}, scheduled by {}",
+        CpuList(view.cpus.clone()),
+        if view.sched == "host" { "the host" } else { "the VMM" }
+    );
+    if !view.off_the_cpus {
+        text += "this view has no CPUs but those that are measured: it takes time from the run\n";
+    }
+    text
+}
+
+fn of_guest(view: &View, guest: &Guest) -> String {
+    let form = if guest.pv { "paravirtual" } else { "native" };
+    let locks = if guest.locks == 1 { "1 lock".into() } else { format!("{} locks", guest.locks) };
+    let mut text = format!("\n{}: {}, {form}, {}, {locks}\n", guest.name, guest.lock, guest.workload);
+    let _ = writeln!(text, "  vCPUs       {}", states(guest));
+    let rate = |of: fn(&Vcpu) -> Option<f64>| {
+        let each: Option<Vec<f64>> = guest.vcpus.iter().map(of).collect();
+        each.map_or_else(|| "-".into(), |each| si(each.iter().sum()))
+    };
+    let _ = writeln!(
+        text,
+        "  per second  {} sections, {} exits, {} kicks, {} sleeps",
+        rate(|vcpu| vcpu.sections_per_second),
+        rate(|vcpu| vcpu.exits_per_second),
+        rate(|vcpu| vcpu.kicks_per_second),
+        rate(|vcpu| vcpu.sleeps_per_second),
+    );
+    text + &locks_of(view, guest)
+}
+
+/// `2 running, 5 ready, 8 preempted (1 holder, 7 waiters), 1 asleep`.
+fn states(guest: &Guest) -> String {
+    const ORDER: [&str; 7] = ["running", "runnable", "ready", "preempted", "asleep", "not-started", "left"];
+    let count = |state: &str| guest.vcpus.iter().filter(|vcpu| vcpu.state == state).count();
+    let of_state = |state: &&str| {
+        let number = count(state);
+        let told = format!("{number} {}", state.replace('-', " "));
+        let told = if *state == "preempted" { format!("{told} ({})", interrupted(guest)) } else { told };
+        (number > 0).then_some(told)
+    };
+    ORDER.iter().filter_map(of_state).collect::<Vec<_>>().join(", ")
+}
+
+/// What those were doing that were taken off.
+fn interrupted(guest: &Guest) -> String {
+    let count = |doing: &str| {
+        let is_it = |vcpu: &&Vcpu| vcpu.state == "preempted" && vcpu.doing == doing;
+        guest.vcpus.iter().filter(is_it).count()
+    };
+    let told =
+        [("holder", "holding"), ("head", "first in a queue"), ("waiter", "waiting"), ("other", "elsewhere")];
+    let told = told.into_iter().map(|(doing, told)| (count(doing), told)).filter(|(number, _)| *number > 0);
+    told.map(|(number, told)| format!("{number} {told}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The locks for which most wait, with their holders.
+fn locks_of(view: &View, guest: &Guest) -> String {
+    let mut locks: BTreeMap<u32, (Vec<&Vcpu>, usize)> = BTreeMap::new();
+    for vcpu in &guest.vcpus {
+        // Which lock it is a guest says, and may say anything.
+        let Some(lock) = vcpu.lock.filter(|lock| *lock < guest.locks) else { continue };
+        let (holders, waiters) = locks.entry(lock).or_default();
+        if vcpu.doing == "holder" { holders.push(vcpu) } else { *waiters += 1 }
+    }
+    let mut locks: Vec<_> = locks.into_iter().collect();
+    locks.sort_by_key(|(lock, (holders, waiters))| (std::cmp::Reverse((*waiters, holders.len())), *lock));
+    let mut text = String::new();
+    for (lock, (holders, waiters)) in locks.iter().take(MOST_LOCKS) {
+        let named: Vec<String> = holders.iter().take(MOST_HOLDERS).map(|vcpu| holder(view, vcpu)).collect();
+        let held = match holders.len().saturating_sub(MOST_HOLDERS) {
+            0 if named.is_empty() => "changing hands".into(),
+            0 => format!("held by {}", named.join(", ")),
+            more => format!("held by {} and {more} more", named.join(", ")),
+        };
+        let _ = writeln!(text, "  lock {lock:<6} {held}; {waiters} wait");
+    }
+    text
+}
+
+/// `vCPU 7 (preempted for 3 ms)`.
+fn holder(view: &View, vcpu: &Vcpu) -> String {
+    match since(view, vcpu) {
+        Some(since) => format!("vCPU {} ({} for {since})", vcpu.vcpu, vcpu.state),
+        None => format!("vCPU {} ({})", vcpu.vcpu, vcpu.state),
+    }
+}
+
+fn since(view: &View, vcpu: &Vcpu) -> Option<String> {
+    vcpu.since_ns.map(|since_ns| time_ns(view.at_ns.saturating_sub(since_ns) as f64))
+}
+
+fn row(view: &View, vcpu: &Vcpu) -> String {
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".into(), si);
+    format!(
+        "{:>5}  {:<11}  {:>7}  {:>8}  {:>5}  {:>10} {:>10} {:>10} {:>10}",
+        vcpu.vcpu,
+        vcpu.state.replace('-', " "),
+        since(view, vcpu).unwrap_or_default(),
+        vcpu.doing,
+        vcpu.lock.map_or_else(|| "-".into(), |lock| lock.to_string()),
+        rate(vcpu.sections_per_second),
+        rate(vcpu.exits_per_second),
+        rate(vcpu.kicks_per_second),
+        rate(vcpu.sleeps_per_second),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{tests::frame, view};
+    use super::*;
+
+    fn shown(most_lines: usize) -> String {
+        let view = view(Some(&frame(1_000_000_000, 1, 1000)), &frame(3_000_000_000, 1, 5000), true);
+        table(&view, most_lines)
+    }
+
+    #[test]
+    fn states_holders_and_rates_stand_in_100_columns() {
+        let text = shown(usize::MAX);
+        for told in [
+            "process 77, run 1: window open, 4 vCPUs on CPUs 0-1, scheduled by the VMM",
+            "1 running, 1 ready, 1 preempted (1 holding), 1 asleep",
+            "8.00 k sections, 16.0 k exits, 8.00 k kicks, 0 sleeps",
+            "held by vCPU 1 (preempted for 3.00 ms); 2 wait",
+        ] {
+            assert!(text.contains(told), "{told} is not in:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn of_more_vcpus_than_lines_the_number_is_said() {
+        let whole = shown(usize::MAX).lines().count();
+        assert_eq!(shown(whole).lines().count(), whole);
+        let cut = shown(whole - 1);
+        assert_eq!(cut.lines().count(), whole - 1);
+        assert!(cut.ends_with("    2 more: a longer terminal shows them, or a pipe\n"), "{cut}");
+        assert!(shown(0).contains("    4 more"));
+    }
+
+    #[test]
+    fn a_lock_that_a_guest_made_up_is_in_no_list() {
+        let mut frame = frame(3_000_000_000, 1, 5000);
+        frame.guests[0].vcpus[1].lock = u32::MAX;
+        let text = table(&view(None, &frame, true), usize::MAX);
+        assert!(text.contains("lock 0") && text.contains("changing hands; 2 wait"), "{text}");
+        assert!(!text.contains("lock 4294967295"), "{text}");
+    }
+
+    #[test]
+    fn a_view_that_disturbs_what_it_shows_says_so() {
+        let text = table(&view(None, &frame(3_000_000_000, 1, 5000), false), usize::MAX);
+        assert!(text.contains("it takes time from the run"), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! What a run shows of itself while it goes: from the books that are kept anyway to the frames of its live view.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::guest::activity::Activity;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::{ExitCounts, Vcpu};
+use crate::observe::instruments::Instruments;
+use crate::observe::live::{LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveRun, LiveState, LiveVcpu};
+use crate::run::config::{Engine, RunConfig};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::places::Whereabouts;
+use crate::sched::switches::Books;
+use crate::sched::{Sched, Scheduler};
+
+/// A run that shows itself. The threads that run its vCPUs do nothing for it.
+pub(crate) struct Shown<'a> {
+    run: LiveRun,
+    configs: Vec<&'a RunConfig>,
+    /// Of each vCPU of each guest.
+    counts: Vec<Vec<Arc<ExitCounts>>>,
+}
+
+/// A guest as its supervisor knows it.
+pub(crate) struct Looked<'a> {
+    pub(crate) guest: &'a GuestRun<'a>,
+    pub(crate) has_started: bool,
+    /// Of the switches of its vCPUs' threads, where they are reported.
+    pub(crate) books: Option<&'a Books>,
+}
+
+impl<'a> Shown<'a> {
+    /// A run that was asked to show itself, with these vCPUs, if there is somewhere to, and no other is there.
+    pub(crate) fn begin(
+        configs: &[&'a RunConfig],
+        instruments: &Instruments,
+        vcpus: &[Vec<Vcpu>],
+    ) -> Option<Self> {
+        let run = instruments.live.as_ref().filter(|_| configs[0].live)?.begin()?;
+        let of_guest = |vcpus: &Vec<Vcpu>| vcpus.iter().map(|vcpu| Arc::clone(&vcpu.exits)).collect();
+        Some(Self { run, configs: configs.to_vec(), counts: vcpus.iter().map(of_guest).collect() })
+    }
+
+    /// Shows how things are, if it is time to.
+    pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = Looked<'g>>) {
+        if self.run.is_due() {
+            let frame = self.frame(&scheduler.whereabouts(), guests);
+            self.run.show(frame);
+        }
+    }
+
+    fn frame<'g>(&self, whereabouts: &[Whereabouts], guests: impl Iterator<Item = Looked<'g>>) -> LiveFrame {
+        let config = self.configs[0];
+        let mut frame = LiveFrame {
+            virtual_time: config.engine == Engine::Sim,
+            host_schedules: config.sched == Sched::Host,
+            cpus: config.cpus.clone(),
+            ..LiveFrame::default()
+        };
+        for ((looked, config), counts) in guests.zip(&self.configs).zip(&self.counts) {
+            if frame.guests.is_empty() {
+                frame.at_ns = looked.guest.clock.now_ns();
+                frame.phase = phase(&looked);
+            }
+            let first = looked.guest.first_vcpu as usize;
+            let vcpu = |(id, counts): (usize, &Arc<ExitCounts>)| {
+                vcpu(&looked, id as u32, whereabouts[first + id], counts)
+            };
+            frame.guests.push(LiveGuest {
+                name: config.name.clone(),
+                lock: config.lock.clone(),
+                pv: config.pv,
+                workload: config.workload.clone(),
+                locks: config.lock_count,
+                kicks_seen: !looked.guest.halts_in_kernel,
+                vcpus: counts.iter().enumerate().map(vcpu).collect(),
+            });
+        }
+        frame
+    }
+}
+
+fn phase(looked: &Looked<'_>) -> LivePhase {
+    let [opened, _] = looked.guest.window.times();
+    if looked.guest.window.is_closed() {
+        LivePhase::Closed
+    } else if opened != u64::MAX {
+        LivePhase::Window
+    } else if looked.has_started {
+        LivePhase::WarmsUp
+    } else {
+        LivePhase::Starts
+    }
+}
+
+fn vcpu(looked: &Looked<'_>, id: u32, (state, since_ns): Whereabouts, counts: &ExitCounts) -> LiveVcpu {
+    let reported = looked.books.map(|books| books.preempted_since(id));
+    let (state, since_ns) = match (state, reported) {
+        (LiveState::Runnable, Some(Some(since_ns))) => (LiveState::Preempted, Some(since_ns)),
+        // Those that sleep in KVM's hands look alike to their threads.
+        (LiveState::Runnable, Some(None)) if !looked.guest.halts_in_kernel => (LiveState::Running, None),
+        (as_found, _) => (as_found, since_ns),
+    };
+    let Some(area) = looked.guest.shared.as_ref().map(|shared| shared.area(id)) else {
+        return LiveVcpu { state, since_ns, exits: counts.total(), ..LiveVcpu::default() };
+    };
+    LiveVcpu {
+        state,
+        since_ns,
+        doing: match Activity::of(area) {
+            Activity::Holder => LiveDoing::Holder,
+            Activity::Head => LiveDoing::Head,
+            Activity::Waiter => LiveDoing::Waiter,
+            Activity::Other => LiveDoing::Other,
+        },
+        // Relaxed: figures, each of which its vCPU alone writes.
+        lock: area.activity.lock.load(Ordering::Relaxed),
+        sections: area.results.entered.load(Ordering::Relaxed),
+        exits: counts.total(),
+        kicks: counts.of(Exit::Kick(0).kind()),
+        sleeps: counts.of(Exit::Wait.kind()),
+    }
+}
