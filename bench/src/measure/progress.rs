@@ -1,15 +1,15 @@
 //! Progress on stderr: one line that is redrawn on a terminal, one line per block elsewhere.
 //!
-//! It draws between cells only. A bar that ticks while a cell runs would take CPU time from the vCPUs that are
-//! being measured. While a machine is simulated there is nobody to disturb, and much to wait for: the line says how far its
-//! clock has come, and where nobody watches another line says so now and then.
+//! It draws between cells, and once a second during long ones, from a CPU that is not measured: where there is none, a line that
+//! ticks would take CPU time from the vCPUs. While a machine is simulated there is nobody to disturb, and much to wait for: the line
+//! says how far its clock has come, and where nobody watches another line says so now and then.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::VirtualTime;
+use haltkick_vmm::{VirtualTime, allowed_cpus, keep_off};
 
 use crate::experiment::plan::{Cell, Plan};
 use crate::settings::simulated_for;
@@ -24,6 +24,10 @@ pub(crate) const WORTH_SAYING: Duration = Duration::from_secs(20);
 
 /// How often somebody who waits for a simulated run looks how far it is.
 pub(crate) const LOOKS_EVERY: Duration = Duration::from_millis(200);
+
+/// How often the line ticks during a cell that is measured, and what a long one is.
+const TICKS_EVERY: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(3);
 
 /// Where nobody watches, somebody who simulates says this often how far he is.
 const SAYS_EVERY: Duration = Duration::from_secs(15);
@@ -40,8 +44,8 @@ pub(crate) struct Progress {
     beyond: Took,
     /// How long simulated cells were to take, and how long they took.
     simulated: (Duration, Duration),
-    /// What is under way, as the line begins and ends.
-    shown: (String, String),
+    /// What is under way.
+    shown: Drawn,
     /// When something was said last.
     said: Instant,
 }
@@ -104,7 +108,7 @@ impl Progress {
             took: HashMap::new(),
             beyond: Took::default(),
             simulated: (Duration::ZERO, Duration::ZERO),
-            shown: (String::new(), String::new()),
+            shown: Drawn::default(),
             said: Instant::now(),
         }
     }
@@ -150,19 +154,30 @@ impl Progress {
 
     /// Shows which cell comes next; only where a person watches.
     pub(crate) fn draw(&mut self, position: &Position<'_>, left: Duration) {
-        self.shown = (bar(position, left), position.cell_id.to_owned());
+        let Position { done, cells, block, blocks, cell_id } = *position;
+        self.shown = Drawn { done, cells, block, blocks, cell_id: cell_id.to_owned(), left };
         if self.on_terminal {
-            let (bar, cell_id) = &self.shown;
-            redraw(&format!("{bar}  {cell_id}"));
+            redraw(&self.shown.line(Duration::ZERO, ""));
         }
+    }
+
+    /// Measures on `cpus` the cell that was drawn last, which takes about `length`. The line ticks meanwhile, if that is long, a
+    /// person watches, and there are other CPUs to draw it from.
+    pub(crate) fn ticks<R>(&self, length: Duration, cpus: &[u32], measure: impl FnOnce() -> R) -> R {
+        if !self.on_terminal || length < LONG {
+            return measure();
+        }
+        // It inherits what this thread may use, and keeps to a part of that.
+        let is_kept_off = || keep_off(&allowed_cpus(), cpus);
+        meanwhile(TICKS_EVERY, is_kept_off, |passed| redraw(&self.shown.ticking(passed, length)), measure)
     }
 
     /// The cell that was drawn last is being simulated, and so much of about `length` has passed on its machine.
     pub(crate) fn simulates(&mut self, passed: Duration, length: Duration) {
-        let (bar, cell_id) = &self.shown;
+        let cell_id = &self.shown.cell_id;
         let of = virtual_time(passed, length);
         if self.on_terminal {
-            redraw(&format!("{bar}  {of}  {cell_id}"));
+            redraw(&self.shown.line(Duration::ZERO, &format!("{of}  ")));
         } else if self.said.elapsed() > SAYS_EVERY {
             self.said = Instant::now();
             output::talk(&format!("{cell_id}: {of} simulated, {} cells done", self.done));
@@ -205,6 +220,57 @@ pub(crate) struct Position<'a> {
     pub(crate) block: u32,
     pub(crate) blocks: u32,
     pub(crate) cell_id: &'a str,
+}
+
+/// Where an experiment was when it was drawn, and how much was left then.
+#[derive(Clone, Debug, Default)]
+struct Drawn {
+    done: usize,
+    cells: usize,
+    block: u32,
+    blocks: u32,
+    cell_id: String,
+    left: Duration,
+}
+
+impl Drawn {
+    /// The line `passed` later, with `told` before the cell's name.
+    fn line(&self, passed: Duration, told: &str) -> String {
+        let Self { done, cells, block, blocks, ref cell_id, left } = *self;
+        let position = Position { done, cells, block, blocks, cell_id };
+        format!("{}  {told}{cell_id}", bar(&position, left.saturating_sub(passed)))
+    }
+
+    /// The line when `passed` of the about `length` of a cell are over.
+    fn ticking(&self, passed: Duration, length: Duration) -> String {
+        let seconds = |time: Duration| time.as_secs_f64().round();
+        let told = format!("{} of about {} s  ", seconds(passed.min(length)), seconds(length));
+        // Of a cell that takes longer than it was to take nobody knows how much is left.
+        self.line(passed.min(length), &told)
+    }
+}
+
+/// Does `work`, and meanwhile `tick` every so often with the time that has passed, in a thread of its own, if that `is_ready` for it.
+fn meanwhile<R>(
+    every: Duration,
+    is_ready: impl FnOnce() -> bool + Send,
+    tick: impl Fn(Duration) + Send,
+    work: impl FnOnce() -> R,
+) -> R {
+    let (over, is_over) = mpsc::channel::<Infallible>();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_ready() {
+                while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(every) {
+                    tick(began.elapsed());
+                }
+            }
+        });
+        // Dropped when it is done, however that ends.
+        let _over = over;
+        work()
+    })
 }
 
 /// Draws the line anew, at most 79 columns of it.
@@ -276,6 +342,47 @@ mod tests {
         let bar = bar(&position, Duration::from_secs(45));
         assert_eq!(bar, "[==========          ] 185/370  block 5/10  45 s left");
         assert_eq!(narrow(&format!("{bar}  {}", "x".repeat(100))).chars().count(), 79);
+    }
+
+    #[test]
+    fn the_line_ticks_while_a_cell_is_measured_and_no_longer() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let ticks = AtomicU32::new(0);
+        let count = |_| _ = ticks.fetch_add(1, Ordering::Relaxed);
+        let seen = meanwhile(
+            Duration::from_millis(1),
+            || true,
+            count,
+            || {
+                let began = Instant::now();
+                while ticks.load(Ordering::Relaxed) < 3 && began.elapsed() < Duration::from_secs(60) {
+                    std::thread::yield_now();
+                }
+                ticks.load(Ordering::Relaxed)
+            },
+        );
+        assert!(seen >= 3, "{seen} ticks in a minute");
+        let never = AtomicU32::new(0);
+        let count = |_| _ = never.fetch_add(1, Ordering::Relaxed);
+        meanwhile(Duration::ZERO, || false, count, || std::thread::sleep(Duration::from_millis(20)));
+        assert_eq!(never.into_inner(), 0, "there was no CPU to draw it from");
+    }
+
+    #[test]
+    fn what_is_left_falls_while_a_cell_is_measured_until_it_should_be_done() {
+        let second = Duration::from_secs(1);
+        let cell_id = "ticket".into();
+        let drawn = Drawn { done: 185, cells: 370, block: 4, blocks: 10, cell_id, left: 45 * second };
+        let bar = "[==========          ] 185/370  block 5/10  ";
+        assert_eq!(drawn.line(Duration::ZERO, ""), format!("{bar}45 s left  ticket"));
+        assert_eq!(
+            drawn.ticking(4 * second, 10 * second),
+            format!("{bar}41 s left  4 of about 10 s  ticket")
+        );
+        assert_eq!(
+            drawn.ticking(14 * second, 10 * second),
+            format!("{bar}35 s left  10 of about 10 s  ticket")
+        );
     }
 
     #[test]

@@ -331,7 +331,9 @@ impl Session<'_> {
     fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
         let begun = Instant::now();
         let Some(simulators) = self.simulators.clone() else {
-            let ran = engine::run_cell(self.engine, self.watcher, config);
+            let length = self.progress.estimate(Planned::of(cell));
+            let (engine, watcher) = (self.engine, self.watcher);
+            let ran = self.progress.ticks(length, &config.cpus, || engine::run_cell(engine, watcher, config));
             return (ran, begun.elapsed());
         };
         let length = config.warmup + config.window;
