@@ -62,7 +62,7 @@ impl YAxis {
         Some((ends.iter().copied().reduce(f64::min)?, ends.into_iter().reduce(f64::max)?))
     }
 
-    fn scale(self, ends: (f64, f64), pixels: (f64, f64)) -> Scale {
+    pub(super) fn scale(self, ends: (f64, f64), pixels: (f64, f64)) -> Scale {
         match self {
             Self::FromZero => Scale::linear(ends, pixels),
             Self::Logarithmic | Self::Ratio => Scale::fitted(ends, pixels),

@@ -1,6 +1,7 @@
 //! Curves over one axis of the experiment, a picture for each value of the others: throughput or completion, efficiency,
 //! ratios. Pictures of the same thing have the same y axis, so that they can be compared.
 
+use super::bars;
 use super::chart::{self, Axes, Curve, YAxis};
 use super::{Data, Picture, Setting, series};
 use crate::analysis::statistics::Estimate;
@@ -11,7 +12,8 @@ use crate::text::quantity::{factor, short, si, significant, time_ns};
 
 /// What the curves of one picture have in common.
 struct Panel<'a> {
-    axis: &'a OutlineAxis,
+    /// What varies; `None`: nothing does but the arms.
+    axis: Option<&'a OutlineAxis>,
     /// Values of the other axes.
     fixed: Setting,
 }
@@ -40,11 +42,11 @@ fn panels<'a>(data: &Data<'a>) -> Vec<Panel<'a>> {
     let axes = &data.summary.outline.axes;
     let varies = |axis: &&OutlineAxis| axis.values.len() > 1;
     let ratio = axes.iter().find(|axis| axis.key == "ratio" && varies(axis));
-    let Some(axis) = ratio.or(axes.iter().rev().find(varies)).or(axes.last()) else { return vec![] };
+    let axis = ratio.or(axes.iter().rev().find(varies)).or(axes.last());
     let mut panels: Vec<Panel<'a>> = vec![];
     for setting in data.settings() {
         let mut fixed = setting.clone();
-        fixed.remove(&axis.key);
+        axis.iter().for_each(|axis| _ = fixed.remove(&axis.key));
         if panels.iter().all(|panel| panel.fixed != fixed) {
             panels.push(Panel { axis, fixed });
         }
@@ -54,24 +56,32 @@ fn panels<'a>(data: &Data<'a>) -> Vec<Panel<'a>> {
 
 impl Panel<'_> {
     fn settings(&self) -> impl Iterator<Item = Setting> {
-        self.axis.values.iter().map(|value| {
+        let of = |axis: &OutlineAxis, value: &String| {
             let mut setting = self.fixed.clone();
-            setting.insert(self.axis.key.clone(), value.clone());
+            setting.insert(axis.key.clone(), value.clone());
             setting
-        })
+        };
+        let varied =
+            self.axis.iter().flat_map(move |axis| axis.values.iter().map(move |value| of(axis, value)));
+        varied.chain(self.axis.is_none().then(|| self.fixed.clone()))
     }
 
     fn draw(&self, data: &Data<'_>, kind: &Kind, curves: &[Curve], ends: (f64, f64)) -> Picture {
-        let ratio = self.axis.key == "ratio";
+        let key = self.axis.map_or("", |axis| axis.key.as_str());
         let axes = Axes {
-            values: &self.axis.values,
-            x_title: if ratio { "vCPUs per pCPU" } else { &self.axis.key },
+            values: self.axis.map_or(&[], |axis| axis.values.as_slice()),
+            x_title: if key == "ratio" { "vCPUs per pCPU" } else { key },
             y_title: kind.y_title,
             y: kind.y,
             show: kind.show,
             tick: kind.tick,
         };
-        let svg = Some(chart::draw(&axes, curves, ends, (data.width, data.is_narrow())));
+        let svg = if axes.values.len() > 1 {
+            chart::draw(&axes, curves, ends, (data.width, data.is_narrow()))
+        } else {
+            bars::draw(&axes, curves, ends, data)
+        };
+        let svg = Some(svg);
         let (mut name, mut title) = (kind.name.to_owned(), kind.title.to_owned());
         if !self.fixed.is_empty() {
             let of = data.name(&self.fixed);

@@ -1,11 +1,13 @@
 //! The pictures of an experiment, each a file of its own and a part of the report.
 
 mod activity;
+mod bars;
 mod calibration;
 mod chart;
 mod curves;
 mod distribution;
 mod fairness;
+mod heat;
 mod key;
 mod rows;
 
@@ -102,6 +104,7 @@ fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
         activity::time(data),
         activity::preemptions(data),
         fairness::strips(data),
+        heat::map(data),
         calibration::speed(data),
     ];
     curves::pictures(data).into_iter().chain(others.into_iter().flatten()).collect()
@@ -131,6 +134,60 @@ mod tests {
         let work = sketch.arm_with("c", fixed);
         let work = names(&drawn(&work));
         assert!(work.contains(&"completion".into()) && !work.contains(&"throughput".into()), "{work:?}");
+    }
+
+    #[test]
+    fn where_nothing_varies_but_the_arms_each_has_its_estimate_and_interval() {
+        for sketch in [Sketch::new(), Sketch::new().axis("ratio", &["4"])] {
+            let sketch = sketch.arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a");
+            let pictures = drawn(&sketch);
+            for (name, row) in [("throughput", "b"), ("efficiency", "a"), ("comparison", "b/a")] {
+                let picture = pictures.iter().find(|it| it.name == name).expect(name);
+                for svg in [&picture.svg, &picture.narrow] {
+                    let file = svg.as_ref().expect("it can be drawn").file();
+                    assert!(file.contains(&format!(">{row}</text>")), "{name}: {file}");
+                    assert!(
+                        file.contains("class=\"bar\"") && file.contains("with 95 % interval"),
+                        "{name}: {file}"
+                    );
+                    assert!(!file.contains("NaN") && !file.contains("inf"), "{name}: {file}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_starved_vcpu_is_a_pale_row_of_its_arms_map() {
+        let plan = Sketch::new().axis("ratio", &["1", "4"]).arm("a", "tas").arm("b", "ticket").plan(4);
+        let mut records = World::new(1).records(&plan);
+        for record in &mut records {
+            let fair =
+                record.timing.window_ns * record.config.cpus.len() as u64 / record.per_vcpu.len() as u64;
+            record
+                .per_vcpu
+                .iter_mut()
+                .enumerate()
+                .for_each(|(vcpu, of)| of.run_ns = Some(if vcpu == 1 { 0 } else { fair }));
+        }
+        let map = |records: &[Record]| {
+            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
+            let found = pictures.into_iter().find(|it| it.name == "vcpus").expect("it is there");
+            (found.svg.map(|svg| svg.file()), found.caption)
+        };
+        let (file, caption) = map(&records);
+        let file = file.expect("it can be drawn");
+        assert!(caption.contains("at ratio 4"), "the hardest setting: {caption}");
+        let cells = |vcpu: &str, share: &str| {
+            file.matches(&format!("{vcpu}, block")).count()
+                == file.matches(&format!("{share} of the fair")).count()
+        };
+        assert!(file.contains("b, vCPU 1, block 4: 0x of the fair share"), "{file}");
+        assert!(file.contains("a, vCPU 0, block 1: 1.00x of the fair share"), "{file}");
+        assert!(cells("vCPU 1", " 0x"), "no other is pale: {file}");
+        records[0].per_vcpu[0].run_ns = None;
+        let every = records.iter().all(|record| record.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some()));
+        records.iter_mut().for_each(|record| record.per_vcpu[0].run_ns = None);
+        assert!(!every && map(&records).0.is_none() && map(&records).1.starts_with("Not drawn"));
     }
 
     #[test]

@@ -19,11 +19,20 @@ pub(super) struct Rows {
 
 impl Rows {
     pub(super) fn new<'a>(data: &Data<'_>, remarks: impl Iterator<Item = &'a str>) -> Self {
-        let names = widest(data.arms().iter().map(String::as_str)) + 16.0;
+        Self::named(data.width, data.arms().iter().map(String::as_str), remarks)
+    }
+
+    /// For rows with these names, in a picture of this width.
+    pub(super) fn named<'a, 'b>(
+        width: f64,
+        names: impl Iterator<Item = &'a str>,
+        remarks: impl Iterator<Item = &'b str>,
+    ) -> Self {
+        let names = widest(names) + 16.0;
         let remarks = widest(remarks) + 18.0;
-        let names_above = names > data.width * MOST_FOR_NAMES;
+        let names_above = names > width * MOST_FOR_NAMES;
         let left = if names_above { 8.0 } else { names };
-        Self { left, right: data.width - remarks, width: data.width, names_above }
+        Self { left, right: width - remarks, width, names_above }
     }
 
     /// Of one row.
