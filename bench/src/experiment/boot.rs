@@ -119,7 +119,9 @@ impl Experiment {
             let Some((path, at)) = named else { return Ok(None) };
             self.file_beside(path).map(Some).map_err(|message| self.source.complain(Some(at), message))
         };
-        let kernel = file(&boot.kernel)?.expect("`check_boots` has found one");
+        // An arm that the command line has added has none.
+        let kernel = file(&boot.kernel)?
+            .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
         let words = boot.cmdline.as_ref().map(|(words, _)| words.as_str());
         let nopvspin = boot.nopvspin.as_ref().is_some_and(|(is_on, _)| *is_on).then_some("nopvspin");
         Ok(LinuxGuest {
@@ -158,6 +160,7 @@ mod tests {
 
     use super::*;
     use crate::experiment::Source;
+    use crate::experiment::contents::Patch;
     use crate::experiment::plan::{Cell, Plan};
     use crate::host::cpulist::CpuList;
     use crate::measure::synthetic::Scratch;
@@ -175,9 +178,12 @@ mod tests {
 
     fn plan(directory: &Scratch, rest: &str) -> Result<Plan> {
         let origin = directory.path().join("k.toml").display().to_string();
-        let experiment = Experiment::parse(Source { origin, text: format!("{HEAD}{rest}") })?;
+        planned(&Experiment::parse(Source { origin, text: format!("{HEAD}{rest}") })?)
+    }
+
+    fn planned(experiment: &Experiment) -> Result<Plan> {
         let image = Image::embedded();
-        Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
+        Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
     }
 
     fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a LinuxGuest) {
@@ -258,5 +264,17 @@ mod tests {
             let failure = plan(&directory, &rest).map(|plan| plan.cells().count()).unwrap_err();
             assert!(failure.message.contains(complaint), "{rest}\n{failure}");
         }
+    }
+    #[test]
+    fn an_arm_that_is_added_without_a_kernel_is_refused() {
+        let directory = directory("boot-added");
+        let origin = directory.path().join("k.toml").display().to_string();
+        let text = format!("{HEAD}[[arm]]\nname = \"a\"\nkernel = \"old\"\n");
+        let mut experiment = Experiment::parse(Source { origin, text }).unwrap();
+        assert_eq!(planned(&experiment).unwrap().cells().count(), 1);
+        let added = Arm { name: "b".into(), patch: Patch::default(), boot: Boot::default(), only: vec![] };
+        experiment.arms.push(added);
+        let failure = planned(&experiment).map(|plan| plan.cells().count()).unwrap_err();
+        assert!(failure.message.contains("an arm has no kernel"), "{failure}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use haltkick_vmm::{
@@ -39,13 +39,17 @@ pub(crate) fn boot(
     shows: ConsoleSink,
     stop: &AtomicBool,
 ) -> Result<Seen, RunError> {
+    // For all runs of an experiment.
+    static WARNED: Once = Once::new();
     let heard = Arc::new(Mutex::new(Heard::default()));
     let hears = Arc::clone(&heard);
     let console = LinuxConsole { hears: Box::new(move |line| lock(&hears).hear(line)), shows };
     let warn = |obstacle: &str| {
-        output::talk(&format!(
-            "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
-        ));
+        WARNED.call_once(|| {
+            output::talk(&format!(
+                "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
+            ));
+        });
     };
     let outcome = haltkick_vmm::run_linux(config, guest, console, warn, stop)?;
     let heard = lock(&heard).clone();
