@@ -19,7 +19,7 @@ build: setup
 
 # Whether the library crates can be packaged: each with all that it needs, and nothing of the others.
 package:
-    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform-kvm
+    cargo package --locked --package haltkick-hypercalls --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-platform
 
 # An initial RAM disk for Linux guests, target/linux-guest/initrd.cpio: four loops that print figures, and static PROGRAMS of your own (docs/linux-guest.md). Needs a C compiler.
 linux-initrd *PROGRAMS:
@@ -43,7 +43,7 @@ bench-chosen:
 
 # Boot a kernel of two CPUs that is made of the crates, in QEMU (`ACCEL=kvm just example-kernel` on KVM).
 example-kernel: setup
-    cd guest/platform-kvm/example && cargo run
+    cd guest/platform/example && cargo run
 
 # Today's paravirtual qspinlock against the one without unbounded spins.
 bench-work-conserving *ARGS: setup
@@ -221,7 +221,7 @@ check: setup _narrow-target
     cargo clippy --workspace --exclude haltkick-guest --all-targets -- -D warnings
     cargo clippy --package haltkick-locks --all-targets --all-features -- -D warnings
     cargo clippy --package haltkick-guest --target x86_64-unknown-none -- -D warnings
-    cd guest/platform-kvm/example && cargo fmt --check && cargo clippy -- -D warnings
+    cd guest/platform/example && cargo fmt --check && cargo clippy -- -D warnings
     cargo check --package haltkick-locks --target thumbv7m-none-eabi
     guest/mutants.sh --check
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-locks/lock_api --no-deps --quiet

@@ -2,6 +2,8 @@
 
 use core::arch::x86_64::{__cpuid, CpuidResult};
 
+use crate::cpuid::{base_of, is_amd};
+
 /// Which of KVM's services a lock can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
@@ -27,18 +29,8 @@ impl Features {
 
     /// Those that `cpuid` tells of.
     fn of(cpuid: impl Fn(u32) -> CpuidResult) -> Self {
-        const HYPERVISOR: u32 = 1 << 31;
-        let vendor = signature(cpuid(0), [1, 3, 2]);
-        let is_amd = matches!(&vendor, b"AuthenticAMD" | b"HygonGenuine");
-        // Without a hypervisor, these leaves are anything.
-        if cpuid(1).ecx & HYPERVISOR == 0 {
-            return Self { is_amd, ..Self::default() };
-        }
-        // Where KVM also plays another hypervisor, its own leaves begin at a later base.
-        let bases = (0x4000_0000..0x4001_0000).step_by(0x100);
-        let Some(base) =
-            bases.into_iter().find(|&base| signature(cpuid(base), [1, 2, 3]) == *b"KVMKVMKVM\0\0\0")
-        else {
+        let is_amd = is_amd(&cpuid);
+        let Some(base) = base_of(&cpuid, b"KVMKVMKVM\0\0\0") else {
             return Self { is_amd, ..Self::default() };
         };
         let leaf = cpuid(base + 1);
@@ -80,85 +72,47 @@ impl Features {
     }
 }
 
-/// Twelve characters from three registers: EBX is 1, ECX 2, EDX 3.
-fn signature(leaf: CpuidResult, order: [usize; 3]) -> [u8; 12] {
-    let registers = [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx];
-    let mut characters = [0; 12];
-    for (place, register) in characters.chunks_exact_mut(4).zip(order) {
-        place.copy_from_slice(&registers[register].to_le_bytes());
-    }
-    characters
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpuid::testing::{AMD, HYPER_V, Hypervisor, INTEL, KVM, machine};
 
-    fn leaf(eax: u32, signature: &[u8; 12], order: [usize; 3]) -> CpuidResult {
-        let mut registers = [eax, 0, 0, 0];
-        for (place, register) in signature.chunks_exact(4).zip(order) {
-            registers[register] = u32::from_le_bytes(place.try_into().unwrap());
-        }
-        let [eax, ebx, ecx, edx] = registers;
-        CpuidResult { eax, ebx, ecx, edx }
+    /// What is made of a machine with these hypervisors.
+    fn on(vendor: &[u8; 12], hypervisors: &[Hypervisor<'_>]) -> Features {
+        Features::of(machine(vendor, hypervisors))
     }
-
-    /// A machine whose hypervisor has these signatures, each at its base, and these features.
-    fn machine(vendor: &[u8; 12], bases: &[(u32, &[u8; 12])], features: u32, hints: u32) -> Features {
-        Features::of(|asked| {
-            if asked == 0 {
-                return leaf(0, vendor, [1, 3, 2]);
-            }
-            let nothing = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
-            if asked == 1 {
-                return CpuidResult { ecx: if bases.is_empty() { 0 } else { 1 << 31 }, ..nothing };
-            }
-            let base = bases.iter().find(|(base, _)| asked & !0xff == *base);
-            match base {
-                Some((base, signature)) if asked == *base => leaf(base + 1, signature, [1, 2, 3]),
-                Some((_, b"KVMKVMKVM\0\0\0")) => CpuidResult { eax: features, edx: hints, ..nothing },
-                // Another hypervisor's features are not KVM's.
-                Some(_) => CpuidResult { eax: !0, edx: !0, ..nothing },
-                // Without a hypervisor these leaves are anything, even this.
-                None if bases.is_empty() => leaf(!0, KVM, [1, 2, 3]),
-                None => nothing,
-            }
-        })
-    }
-
-    const KVM: &[u8; 12] = b"KVMKVMKVM\0\0\0";
-    const HYPER_V: &[u8; 12] = b"Microsoft Hv";
 
     #[test]
     fn features_are_kvms_only_under_its_signature() {
         let offered = STEAL_TIME | PV_UNHALT | SCHED_YIELD;
-        let on_kvm = machine(b"GenuineIntel", &[(0x4000_0000, KVM)], offered, 0);
+        let on_kvm = on(INTEL, &[(0x4000_0000, KVM, &[[offered, 0, 0, 0]])]);
         assert!(on_kvm.can_kick() && on_kvm.tells_preempted() && on_kvm.can_yield_to());
         assert!(on_kvm.prefers_paravirtual() && !on_kvm.hypercalls_are_vmmcall());
 
-        let behind_another =
-            machine(b"AuthenticAMD", &[(0x4000_0000, HYPER_V), (0x4000_0100, KVM)], PV_UNHALT, 0);
+        // Another hypervisor's features are not KVM's.
+        let hyper_v: Hypervisor<'_> = (0x4000_0000, HYPER_V, &[[!0; 4]]);
+        let behind_another = on(AMD, &[hyper_v, (0x4000_0100, KVM, &[[PV_UNHALT, 0, 0, 0]])]);
         assert!(
             behind_another.can_kick() && !behind_another.tells_preempted() && !behind_another.can_yield_to()
         );
         assert!(behind_another.hypercalls_are_vmmcall());
 
-        let elsewhere = machine(b"AuthenticAMD", &[(0x4000_0000, HYPER_V)], !0, 0);
+        let elsewhere = on(AMD, &[hyper_v]);
         assert!(!elsewhere.can_kick() && !elsewhere.tells_preempted() && elsewhere.hypercalls_are_vmmcall());
-        let bare = machine(b"GenuineIntel", &[], !0, 0);
+        let bare = on(INTEL, &[]);
         assert!(!bare.can_kick() && !bare.prefers_paravirtual());
     }
 
     #[test]
     fn locks_are_native_where_virtual_cpus_are_always_there() {
-        let pinned = machine(b"GenuineIntel", &[(0x4000_0000, KVM)], PV_UNHALT, REALTIME);
+        let pinned = on(INTEL, &[(0x4000_0000, KVM, &[[PV_UNHALT, 0, 0, REALTIME]])]);
         assert!(pinned.can_kick() && !pinned.prefers_paravirtual());
     }
 
     #[test]
     fn features_are_the_same_after_they_were_stored() {
-        for (vendor, hints) in [(b"GenuineIntel", 0), (b"HygonGenuine", REALTIME)] {
-            let features = machine(vendor, &[(0x4000_0000, KVM)], STEAL_TIME | SCHED_YIELD, hints);
+        for (vendor, hints) in [(INTEL, 0), (b"HygonGenuine", REALTIME)] {
+            let features = on(vendor, &[(0x4000_0000, KVM, &[[STEAL_TIME | SCHED_YIELD, 0, 0, hints]])]);
             assert_eq!(Features::from_bits(features.to_bits()), features);
         }
         assert_eq!(

@@ -7,7 +7,7 @@ use core::{
 };
 
 use haltkick_locks::Event;
-use haltkick_platform_kvm::Kernel;
+use haltkick_platform::{Kernel, kvm::Guest};
 
 use crate::CPUS;
 
@@ -20,7 +20,7 @@ static NUMBERS: [usize; CPUS] = [0, 1];
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
 // SAFETY: it runs at CPL 0, with interrupts off always; each CPU has loaded GS with its own number before it takes a lock, and
-// there are no tasks that could move; memory is identity-mapped.
+// there are no tasks that could move.
 unsafe impl Kernel for Example {
     #[inline(always)]
     fn cpu(&self) -> usize {
@@ -30,6 +30,13 @@ unsafe impl Kernel for Example {
         cpu
     }
 
+    fn count(&self, event: Event, n: u64) {
+        EVENTS[event.index()].fetch_add(n, Relaxed);
+    }
+}
+
+// SAFETY: memory is identity-mapped.
+unsafe impl Guest for Example {
     fn apic_id(&self, cpu: usize) -> u32 {
         // QEMU numbers them from 0.
         cpu as u32
@@ -37,10 +44,6 @@ unsafe impl Kernel for Example {
 
     fn physical(&self, address: usize) -> u64 {
         address as u64
-    }
-
-    fn count(&self, event: Event, n: u64) {
-        EVENTS[event.index()].fetch_add(n, Relaxed);
     }
 }
 

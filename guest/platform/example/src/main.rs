@@ -17,7 +17,7 @@ use core::{
 };
 
 use haltkick_locks::{Chosen, Event, QSpinDomain, QSpinLock, choice, guarded::Mutex, home};
-use haltkick_platform_kvm::Kvm;
+use haltkick_platform::kvm::Kvm;
 
 use crate::machine::{Example, Serial};
 

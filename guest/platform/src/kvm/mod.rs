@@ -1,22 +1,23 @@
-//! The platform.
+//! KVM: HLT, `KVM_HC_KICK_CPU`, and the steal-time record.
 #![expect(unsafe_code, reason = "the kernel's promises, and privileged instructions")]
 
+mod features;
+mod steal;
+
 use core::{
-    arch::x86_64::_rdtsc,
     hint::spin_loop,
     ptr,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use haltkick_locks::{Event, Interrupts, Platform, TrustedCpu};
+use haltkick_locks::Platform;
 
+pub use self::features::Features;
+use self::steal::StealTime;
 use crate::{
-    features::Features,
-    halt::{
-        halt, halt_with_interrupts, hypercall, interrupts_are_on, turn_interrupts_off, turn_interrupts_on,
-        write_msr,
-    },
-    steal::{self, StealTime},
+    cpu::{halt, halt_with_interrupts, kvm_hypercall, turn_interrupts_on, write_msr},
+    kernel::{Kernel, SPIN_THRESHOLD, kernels_promises, same_on_all_hosts},
+    sleep::{Sleeper, turn_interrupts_off, wait},
 };
 
 /// `KVM_HC_KICK_CPU`: flags (0), APIC id.
@@ -24,42 +25,17 @@ const KICK_CPU: u64 = 5;
 /// `KVM_HC_SCHED_YIELD`: APIC id.
 const SCHED_YIELD: u64 = 11;
 
-/// A kernel on x86-64, as [`Kvm`] sees it.
+/// A kernel, as KVM has to know it.
 ///
 /// # Safety
 ///
-/// - It runs at CPL 0, where it can take interrupts if it has turned them on.
-/// - [`cpu`](Kernel::cpu), [`pin`](Kernel::pin) and [`unpin`](Kernel::unpin) keep the promise of [`TrustedCpu`].
-/// - [`physical`](Kernel::physical) is where the host finds a static of this kernel, for as long as it runs.
-pub unsafe trait Kernel: Sync {
-    /// The number of the calling CPU.
-    fn cpu(&self) -> usize;
-
+/// [`physical`](Guest::physical) is where the host finds a static of this kernel, for as long as it runs.
+pub unsafe trait Guest: Kernel {
     /// The APIC id of a CPU.
     fn apic_id(&self, cpu: usize) -> u32;
 
     /// The physical address of a static whose virtual address is `address`.
     fn physical(&self, address: usize) -> u64;
-
-    /// Whether the calling CPU serves an NMI, or something that comes as unasked: then it never halts (see [`Platform::wait`]).
-    #[inline(always)]
-    fn is_in_nmi(&self) -> bool {
-        false
-    }
-
-    /// See [`TrustedCpu::pin`].
-    #[inline(always)]
-    fn pin(&self) {}
-
-    /// See [`TrustedCpu::unpin`].
-    #[inline(always)]
-    fn unpin(&self) {}
-
-    /// See [`Platform::count`].
-    #[inline(always)]
-    fn count(&self, event: Event, n: u64) {
-        _ = (event, n);
-    }
 }
 
 /// The platform of a kernel with up to `CPUS` CPUs: paravirtual on KVM, and spinning elsewhere.
@@ -72,11 +48,9 @@ pub struct Kvm<K, const CPUS: usize> {
     steal: [StealTime; CPUS],
 }
 
-impl<K: Kernel, const CPUS: usize> Kvm<K, CPUS> {
+impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
     /// Nothing is known of the host yet, so waiters spin.
     pub const fn new(kernel: K) -> Self {
-        // About what two exits and a wake-up take, at 2 to 3 ticks in a nanosecond.
-        const SPIN_THRESHOLD: u64 = 100_000;
         Self {
             kernel,
             features: AtomicU64::new(0),
@@ -125,51 +99,16 @@ impl<K: Kernel, const CPUS: usize> Kvm<K, CPUS> {
     }
 }
 
-impl<K: Kernel, const CPUS: usize> Platform for Kvm<K, CPUS> {
-    #[inline(always)]
-    fn cpu(&self) -> usize {
-        self.kernel.cpu()
-    }
-
-    #[inline(always)]
-    fn pause(&self) {
-        spin_loop();
-    }
-
-    #[inline(always)]
-    fn now(&self) -> u64 {
-        // SAFETY: every x86-64 CPU has the counter.
-        unsafe { _rdtsc() }
-    }
-
-    #[inline(always)]
-    fn spin_threshold(&self) -> u64 {
-        self.spin_threshold
-    }
+impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
+    same_on_all_hosts!();
 
     /// A kick is latched by KVM until the next halt ends by it, so one that comes after `still` said yes is not missed; nor
     /// is one that an interrupt would send, for none is taken between the look and the halt.
     fn wait(&self, still: impl Fn() -> bool) {
-        if !self.features().can_kick() || self.kernel.is_in_nmi() {
+        if self.features().can_kick() && !self.kernel.is_in_nmi() {
+            wait(&Halting, still);
+        } else {
             spin_loop();
-            return;
-        }
-        let were_on = interrupts_are_on();
-        // SAFETY: `Kernel` promises CPL 0, and that interrupts which were on can be taken. A kick ends a halt whether or not
-        // they are on.
-        unsafe {
-            if !were_on {
-                if still() {
-                    halt();
-                }
-                return;
-            }
-            turn_interrupts_off();
-            if still() {
-                halt_with_interrupts();
-            } else {
-                turn_interrupts_on();
-            }
         }
     }
 
@@ -179,7 +118,7 @@ impl<K: Kernel, const CPUS: usize> Platform for Kvm<K, CPUS> {
         if features.can_kick() {
             // SAFETY: CPUID offers the call, which wakes a CPU of this kernel.
             unsafe {
-                hypercall(
+                kvm_hypercall(
                     features.hypercalls_are_vmmcall(),
                     KICK_CPU,
                     0,
@@ -201,47 +140,40 @@ impl<K: Kernel, const CPUS: usize> Platform for Kvm<K, CPUS> {
             Some(cpu) if features.can_yield_to() => {
                 let target = u64::from(self.kernel.apic_id(cpu));
                 // SAFETY: CPUID offers the call, which does nothing but to run another CPU.
-                unsafe { hypercall(features.hypercalls_are_vmmcall(), SCHED_YIELD, target, 0) };
+                unsafe { kvm_hypercall(features.hypercalls_are_vmmcall(), SCHED_YIELD, target, 0) };
             }
             _ => spin_loop(),
         }
     }
-
-    #[inline(always)]
-    fn count(&self, event: Event, n: u64) {
-        self.kernel.count(event, n);
-    }
 }
 
-// SAFETY: the kernel's promise.
-unsafe impl<K: Kernel, const CPUS: usize> TrustedCpu for Kvm<K, CPUS> {
+kernels_promises!(Kvm of Guest);
+
+/// The calling CPU, of a [`Kernel`] that promises CPL 0, on a host with `PV_UNHALT`: a kick ends a halt whether or not interrupts are on.
+struct Halting;
+
+impl Sleeper for Halting {
     #[inline(always)]
-    fn pin(&self) {
-        self.kernel.pin();
+    fn turn_interrupts_off(&self) -> bool {
+        // SAFETY: CPL 0.
+        unsafe { turn_interrupts_off() }
     }
 
     #[inline(always)]
-    fn unpin(&self) {
-        self.kernel.unpin();
-    }
-}
-
-impl<K: Kernel, const CPUS: usize> Interrupts for Kvm<K, CPUS> {
-    type Saved = bool;
-
-    #[inline(always)]
-    fn turn_off(&self) -> bool {
-        let were_on = interrupts_are_on();
-        // SAFETY: `Kernel` promises CPL 0.
-        unsafe { turn_interrupts_off() };
-        were_on
+    fn turn_interrupts_on(&self) {
+        // SAFETY: CPL 0, and they were on.
+        unsafe { turn_interrupts_on() };
     }
 
     #[inline(always)]
-    fn restore(&self, were_on: bool) {
-        if were_on {
-            // SAFETY: as above; they were on.
-            unsafe { turn_interrupts_on() };
+    fn sleep(&self, interrupts_were_on: bool) {
+        // SAFETY: CPL 0, and interrupts that were on can be taken.
+        unsafe {
+            if interrupts_were_on {
+                halt_with_interrupts();
+            } else {
+                halt();
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The instructions: interrupts off and on, halt, hypercall, and the register that names the steal-time record.
+//! The instructions: interrupts off and on, halt, hypercalls of KVM, and model-specific registers.
 #![expect(unsafe_code, reason = "privileged instructions")]
 
 use core::arch::asm;
@@ -64,7 +64,7 @@ pub(crate) unsafe fn halt_with_interrupts() {
 ///
 /// At CPL 0, on KVM, by its CPU's instruction for it; and what the call does must be all right.
 #[inline]
-pub(crate) unsafe fn hypercall(is_vmmcall: bool, number: u64, first: u64, second: u64) {
+pub(crate) unsafe fn kvm_hypercall(is_vmmcall: bool, number: u64, first: u64, second: u64) {
     // The compiler keeps RBX for itself, so it is exchanged for the time of the call. SAFETY: the caller's promise; KVM changes RAX alone.
     unsafe {
         if is_vmmcall {
@@ -95,4 +95,19 @@ pub(crate) unsafe fn write_msr(register: u32, value: u64) {
             options(nostack, preserves_flags)
         );
     }
+}
+
+/// Reads a model-specific register.
+///
+/// # Safety
+///
+/// At CPL 0, a register that exists, and a look that does no harm.
+#[inline]
+pub(crate) unsafe fn read_msr(register: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // Not `nomem`: one of them sleeps. SAFETY: the caller's promise.
+    unsafe {
+        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
 }

@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// Where its physical address is written to: `MSR_KVM_STEAL_TIME`; bit 0 turns it on.
-pub(crate) const MSR: u32 = 0x4b56_4d03;
+pub(super) const MSR: u32 = 0x4b56_4d03;
 
 /// `struct kvm_steal_time`: written by the host.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct StealTime {
+pub(super) struct StealTime {
     /// Nanoseconds, in two halves.
     steal: [AtomicU32; 2],
     version: AtomicU32,
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<StealTime>() == 64);
 const _: () = assert!(core::mem::offset_of!(StealTime, preempted) == 16);
 
 impl StealTime {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             steal: [const { AtomicU32::new(0) }; 2],
             version: AtomicU32::new(0),
@@ -32,7 +32,7 @@ impl StealTime {
     }
 
     /// Relaxed: a hint, which is old when it is read.
-    pub(crate) fn is_preempted(&self) -> bool {
+    pub(super) fn is_preempted(&self) -> bool {
         /// `KVM_VCPU_PREEMPTED`; another bit asks for a flush of the TLB.
         const PREEMPTED: u8 = 1 << 0;
         self.preempted.load(Relaxed) & PREEMPTED != 0

@@ -1,0 +1,91 @@
+//! Who the hypervisor is, by CPUID.
+
+use core::arch::x86_64::CpuidResult;
+
+/// Where a hypervisor's leaves begin, if `cpuid` has one with this name: where a host also plays another one, its own come later.
+pub(crate) fn base_of(cpuid: impl Fn(u32) -> CpuidResult, name: &[u8; 12]) -> Option<u32> {
+    const HYPERVISOR: u32 = 1 << 31;
+    // Without a hypervisor, its leaves are anything.
+    if cpuid(1).ecx & HYPERVISOR == 0 {
+        return None;
+    }
+    (0x4000_0000..0x4001_0000).step_by(0x100).find(|&base| characters(cpuid(base), [1, 2, 3]) == *name)
+}
+
+/// Whether hypercalls are VMMCALL, else VMCALL.
+pub(crate) fn is_amd(cpuid: impl Fn(u32) -> CpuidResult) -> bool {
+    matches!(&characters(cpuid(0), [1, 3, 2]), b"AuthenticAMD" | b"HygonGenuine")
+}
+
+/// Twelve characters from three registers: EBX is 1, ECX 2, EDX 3.
+fn characters(leaf: CpuidResult, order: [usize; 3]) -> [u8; 12] {
+    let registers = [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx];
+    let mut characters = [0; 12];
+    for (place, register) in characters.chunks_exact_mut(4).zip(order) {
+        place.copy_from_slice(&registers[register].to_le_bytes());
+    }
+    characters
+}
+
+/// Machines for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    pub(crate) const INTEL: &[u8; 12] = b"GenuineIntel";
+    pub(crate) const AMD: &[u8; 12] = b"AuthenticAMD";
+    pub(crate) const KVM: &[u8; 12] = b"KVMKVMKVM\0\0\0";
+    pub(crate) const HYPER_V: &[u8; 12] = b"Microsoft Hv";
+    pub(crate) const XEN: &[u8; 12] = b"XenVMMXenVMM";
+
+    /// A hypervisor: where its leaves begin, its name, and the leaves after the first. Those after the last
+    /// claim everything.
+    pub(crate) type Hypervisor<'a> = (u32, &'a [u8; 12], &'a [[u32; 4]]);
+
+    /// The CPUID of a machine with these hypervisors. Without any, theirs claim to be KVM's.
+    pub(crate) fn machine(
+        vendor: &[u8; 12],
+        hypervisors: &[Hypervisor<'_>],
+    ) -> impl Fn(u32) -> CpuidResult + Copy {
+        move |asked| match asked {
+            0 => leaf(0, vendor, [1, 3, 2]),
+            1 => of([0, 0, if hypervisors.is_empty() { 0 } else { 1 << 31 }, 0]),
+            _ if hypervisors.is_empty() => leaf(!0, KVM, [1, 2, 3]),
+            _ => hypervisors.iter().find(|(base, ..)| asked & !0xff == *base).map_or(
+                of([0; 4]),
+                |(base, name, leaves)| match asked - base {
+                    0 => leaf(base + leaves.len() as u32, name, [1, 2, 3]),
+                    index => of(leaves.get(index as usize - 1).copied().unwrap_or([!0; 4])),
+                },
+            ),
+        }
+    }
+
+    fn of([eax, ebx, ecx, edx]: [u32; 4]) -> CpuidResult {
+        CpuidResult { eax, ebx, ecx, edx }
+    }
+
+    fn leaf(eax: u32, name: &[u8; 12], order: [usize; 3]) -> CpuidResult {
+        let mut registers = [eax, 0, 0, 0];
+        for (place, register) in name.chunks_exact(4).zip(order) {
+            registers[register] = u32::from_le_bytes(place.try_into().unwrap());
+        }
+        of(registers)
+    }
+
+    #[test]
+    fn a_hypervisor_is_found_where_its_leaves_begin_and_not_on_a_bare_machine() {
+        let both = [(0x4000_0000, HYPER_V, &[][..]), (0x4000_0200, XEN, &[])];
+        assert_eq!(base_of(machine(INTEL, &both), HYPER_V), Some(0x4000_0000));
+        assert_eq!(base_of(machine(INTEL, &both), XEN), Some(0x4000_0200));
+        assert_eq!(base_of(machine(INTEL, &both), KVM), None);
+        assert_eq!(base_of(machine(INTEL, &[]), KVM), None, "bare, whatever the leaves say");
+    }
+
+    #[test]
+    fn the_maker_of_the_cpu_tells_the_instruction_for_hypercalls() {
+        for (vendor, expected) in [(AMD, true), (b"HygonGenuine", true), (INTEL, false)] {
+            assert_eq!(is_amd(machine(vendor, &[])), expected);
+        }
+    }
+}
