@@ -1,48 +1,38 @@
 //! `haltkick bench`: from an experiment file to a directory of results and a table.
 
+mod job;
+mod measured;
+
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs, RunError};
+use haltkick_vmm::Needs;
 
 use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Conduct, Format};
 use crate::commands::dry_run;
-use crate::commands::guest_image;
-use crate::commands::interrupt;
 use crate::commands::report::{self, Show};
 use crate::experiment::defaults::{self, Defaults, UserDefault};
 use crate::experiment::names::slug;
-use crate::experiment::origins;
 use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
-use crate::host::cpulist;
 use crate::host::facts::{self, Fact};
-use crate::host::identity::Host;
-use crate::host::noise;
-use crate::measure::ahead::Ahead;
-use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
-use crate::measure::engine::{self, Engine};
-use crate::measure::kernels;
-use crate::measure::progress::Progress;
 use crate::measure::rule::Rule;
-use crate::measure::session::{Runs, Session, Simulators};
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
 use crate::results::live::LiveFile;
-use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
-use crate::settings::Supply;
-use crate::show::export::{ExportFormat, Exports};
-use crate::show::shown::{self, Shown};
+use crate::results::manifest::{KernelFiles, Manifest};
+use crate::show::export::Exports;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
+use job::Job;
+use measured::Measured;
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<Exit> {
     if let Some(directory) = &args.resume {
@@ -104,189 +94,6 @@ fn output(conduct: &Conduct, job: &Job) -> PathBuf {
     conduct.output.clone().unwrap_or_else(|| default_output(&job.experiment))
 }
 
-/// An experiment with all that is needed to run it.
-struct Job {
-    experiment: Experiment,
-    overrides: Overrides,
-    plan: Plan,
-    image: Image,
-    /// What its arms boot, where they are kernels.
-    kernels: Vec<KernelFiles>,
-}
-
-impl Job {
-    fn new(
-        source: Source,
-        overrides: &Overrides,
-        defaults: Defaults,
-        (guest, trusted): (Option<&Path>, bool),
-    ) -> Result<Self> {
-        let mut experiment = Experiment::parse(source)?;
-        experiment.defaults = defaults;
-        experiment.apply(overrides)?;
-        let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
-        let named = experiment.locks();
-        let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
-        for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
-            experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
-        }
-        let allowed = cpulist::allowed()?;
-        let supply = Supply { image: &image, allowed: &allowed };
-        let most_vcpus =
-            if experiment.has_kernels() { MAX_LINUX_VCPUS as usize } else { haltkick_vmm::MAX_VCPUS };
-        let fitted = experiment.fit_to(supply, most_vcpus)?;
-        fitted.iter().for_each(|line| output::talk(line));
-        let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
-        let kernels = kernels::files(&plan)?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image, kernels })
-    }
-
-    /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
-    fn needs(&self, output: &Path) -> Needs {
-        let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
-        Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
-    }
-
-    fn has_kernels(&self) -> bool {
-        !self.kernels.is_empty()
-    }
-
-    /// Refuses formats that have no room for what kernels print.
-    fn check_exports(&self, conduct: &Conduct) -> Result<()> {
-        match conduct.export.iter().find(|export| export.format == ExportFormat::Openmetrics) {
-            Some(_) if self.has_kernels() => Err(shown::no_openmetrics()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Where its runs show themselves, if any is to.
-    fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
-        self.plan.cells().any(|cell| cell.config.live).then(|| LiveFile::within(directory)).transpose()
-    }
-
-    /// When to stop: what the command line says over what the file says.
-    fn rule(&self, conduct: &Conduct) -> Rule {
-        let file = self.rule_of_file();
-        Rule {
-            target_precision: conduct.target_precision.or(file.target_precision),
-            max_time: conduct.max_time.map(|span| span.0).or(file.max_time),
-            retries: conduct.retry_disturbed.unwrap_or(file.retries),
-            ..file
-        }
-    }
-
-    fn rule_of_file(&self) -> Rule {
-        Rule {
-            blocks: self.plan.outline.blocks,
-            target_precision: self.experiment.target_precision,
-            max_time: self.experiment.max_time.map(|span| span.0),
-            retries: self.experiment.retry_disturbed,
-        }
-    }
-
-    /// How many simulated cells to run at the same time: as many as were asked for, or as this process has CPUs; `None` where
-    /// cells are measured.
-    fn jobs(&self, asked: Option<NonZeroUsize>) -> Result<Option<NonZeroUsize>> {
-        if self.plan.cells().all(|cell| cell.config.simulated.is_some()) {
-            let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-            return Ok(Some(asked.unwrap_or(cpus)));
-        }
-        match asked {
-            None | Some(NonZeroUsize::MIN) => Ok(None),
-            Some(_) => Err(Failure::usage(
-                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs \
-                 (--list-cells prints commands for several hosts)",
-            )),
-        }
-    }
-
-    fn manifest(&self) -> Manifest {
-        Manifest {
-            schema: manifest::SCHEMA.into(),
-            schema_version: manifest::SCHEMA_VERSION,
-            started: timestamp::rfc3339(SystemTime::now()),
-            command_line: std::env::args().collect(),
-            source: ManifestSource {
-                origin: self.experiment.source.origin.clone(),
-                text: self.experiment.source.text.clone(),
-                overrides: self.overrides.to_arguments(),
-            },
-            defaults: self.experiment.defaults.each.clone(),
-            origins: origins::origins(&self.experiment),
-            outline: self.plan.outline.clone(),
-            kernels: self.kernels.clone(),
-            seed: self.plan.seed,
-            host: Host::probe(),
-            facts: facts::all(&self.image),
-            noise_after: None,
-        }
-    }
-}
-
-/// Records that sessions on this host make.
-trait Measured: Runs + Shown {
-    /// Does some work in a session. What it leaves, and what the work came to.
-    fn in_session<T>(
-        job: &Job,
-        directory: Directory,
-        records: Vec<Self>,
-        how: (Option<NonZeroUsize>, Option<&LiveFile>),
-        work: impl FnOnce(&mut Session<'_, Self>) -> T,
-    ) -> Result<(Directory, Vec<Self>, T)>;
-}
-
-impl Measured for Record {
-    fn in_session<T>(
-        job: &Job,
-        directory: Directory,
-        records: Vec<Self>,
-        (simulate, live): (Option<NonZeroUsize>, Option<&LiveFile>),
-        work: impl FnOnce(&mut Session<'_, Self>) -> T,
-    ) -> Result<(Directory, Vec<Self>, T)> {
-        let stop = interrupt::catch()?;
-        let shown = || live.map(LiveFile::live);
-        let engine = engine::kvm(&job.image, &stop, shown());
-        let simulator = engine::simulator(&job.image, &stop, shown());
-        let mut session = start(job, &engine, directory, records)?;
-        session.simulators = simulate.map(|jobs| Simulators {
-            ahead: Arc::new(Ahead::new(jobs)),
-            simulate: &simulator,
-            stop: &stop,
-        });
-        let done = work(&mut session);
-        Ok((session.directory, session.records, done))
-    }
-}
-
-impl Measured for LinuxRecord {
-    fn in_session<T>(
-        job: &Job,
-        directory: Directory,
-        records: Vec<Self>,
-        _: (Option<NonZeroUsize>, Option<&LiveFile>),
-        work: impl FnOnce(&mut Session<'_, Self>) -> T,
-    ) -> Result<(Directory, Vec<Self>, T)> {
-        let stop = interrupt::catch()?;
-        let engine = kernels::kvm(&stop);
-        let engine: kernels::Engine<'_> = &engine;
-        let mut session = Session {
-            plan: &job.plan,
-            engine,
-            watcher: &noise::around,
-            host: Host::probe(),
-            calibration: (),
-            directory: with_manifest(job, directory)?,
-            records,
-            progress: Progress::start(),
-            in_vain: 0,
-            simulators: None,
-        };
-        let done = work(&mut session);
-        Ok((session.directory, session.records, done))
-    }
-}
-
 fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, records: Vec<R>) -> Result<Exit> {
     let how = (job.rule(conduct), job.jobs(conduct.jobs)?);
     // Once they are open, no other file needs to be written outside of the directory.
@@ -346,54 +153,6 @@ pub(crate) fn run_in(
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)
-}
-
-/// Calibrates, unless `records` tell how that went on this host, and writes the manifest of a new directory.
-fn start<'a>(
-    job: &'a Job,
-    engine: Engine<'a>,
-    directory: Directory,
-    records: Vec<Record>,
-) -> Result<Session<'a>> {
-    let host = Host::probe();
-    let calibration = match Calibration::of_host(&records, &host) {
-        Some(calibration) => calibration,
-        None => match calibrate(engine, job) {
-            Ok(calibration) => calibration,
-            Err(error) => {
-                directory.discard();
-                return Err(error.into());
-            }
-        },
-    };
-    Ok(Session {
-        plan: &job.plan,
-        engine,
-        watcher: &noise::around,
-        host,
-        calibration,
-        directory: with_manifest(job, directory)?,
-        records,
-        progress: Progress::start(),
-        in_vain: 0,
-        simulators: None,
-    })
-}
-
-/// The directory with its manifest, which is new if there was none.
-fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
-    if !directory.has_manifest()
-        && let Err(failure) = directory.write(directory::MANIFEST, &job.manifest().to_json()?)
-    {
-        directory.discard();
-        return Err(failure);
-    }
-    Ok(directory)
-}
-
-fn calibrate(engine: Engine<'_>, job: &Job) -> std::result::Result<Calibration, RunError> {
-    let cell = job.plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
-    Calibration::measure(engine, &cell.config, &job.image, CALIBRATION_BOOTS)
 }
 
 /// Completes what a directory holds.

@@ -1,0 +1,149 @@
+//! An experiment that is about to run: its plan, the guest's image, and what the command line says.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::SystemTime;
+
+use haltkick_vmm::{FILE_PREFIX, Image, MAX_LINUX_VCPUS, Needs};
+
+use crate::cli::Conduct;
+use crate::commands::guest_image;
+use crate::experiment::defaults::Defaults;
+use crate::experiment::origins;
+use crate::experiment::overrides::Overrides;
+use crate::experiment::plan::Plan;
+use crate::experiment::{Experiment, Source};
+use crate::host::cpulist;
+use crate::host::facts;
+use crate::host::identity::Host;
+use crate::measure::engine;
+use crate::measure::kernels;
+use crate::measure::rule::Rule;
+use crate::results::live::LiveFile;
+use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
+use crate::settings::Supply;
+use crate::show::export::ExportFormat;
+use crate::show::shown;
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
+use crate::text::timestamp;
+
+/// An experiment with all that is needed to run it.
+pub(super) struct Job {
+    pub(super) experiment: Experiment,
+    pub(super) overrides: Overrides,
+    pub(super) plan: Plan,
+    pub(super) image: Image,
+    /// What its arms boot, where they are kernels.
+    pub(super) kernels: Vec<KernelFiles>,
+}
+
+impl Job {
+    pub(super) fn new(
+        source: Source,
+        overrides: &Overrides,
+        defaults: Defaults,
+        (guest, trusted): (Option<&Path>, bool),
+    ) -> Result<Self> {
+        let mut experiment = Experiment::parse(source)?;
+        experiment.defaults = defaults;
+        experiment.apply(overrides)?;
+        let with: Vec<String> = overrides.with.iter().map(|file| format!("{FILE_PREFIX}{file}")).collect();
+        let named = experiment.locks();
+        let image = guest_image::load(guest, named.iter().chain(&with).map(String::as_str))?;
+        for lock in with.iter().filter_map(|name| image.locks.iter().find(|lock| lock.name == *name)) {
+            experiment.add_object(lock).map_err(|error| Failure::usage(format!("--with: {error}")))?;
+        }
+        let allowed = cpulist::allowed()?;
+        let supply = Supply { image: &image, allowed: &allowed };
+        let most_vcpus =
+            if experiment.has_kernels() { MAX_LINUX_VCPUS as usize } else { haltkick_vmm::MAX_VCPUS };
+        let fitted = experiment.fit_to(supply, most_vcpus)?;
+        fitted.iter().for_each(|line| output::talk(line));
+        let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
+        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
+        let kernels = kernels::files(&plan)?;
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, kernels })
+    }
+
+    /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
+    pub(super) fn needs(&self, output: &Path) -> Needs {
+        let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
+        Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
+    }
+
+    pub(super) fn has_kernels(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
+    /// Refuses formats that have no room for what kernels print.
+    pub(super) fn check_exports(&self, conduct: &Conduct) -> Result<()> {
+        match conduct.export.iter().find(|export| export.format == ExportFormat::Openmetrics) {
+            Some(_) if self.has_kernels() => Err(shown::no_openmetrics()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where its runs show themselves, if any is to.
+    pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
+        self.plan.cells().any(|cell| cell.config.live).then(|| LiveFile::within(directory)).transpose()
+    }
+
+    /// When to stop: what the command line says over what the file says.
+    pub(super) fn rule(&self, conduct: &Conduct) -> Rule {
+        let file = self.rule_of_file();
+        Rule {
+            target_precision: conduct.target_precision.or(file.target_precision),
+            max_time: conduct.max_time.map(|span| span.0).or(file.max_time),
+            retries: conduct.retry_disturbed.unwrap_or(file.retries),
+            ..file
+        }
+    }
+
+    pub(super) fn rule_of_file(&self) -> Rule {
+        Rule {
+            blocks: self.plan.outline.blocks,
+            target_precision: self.experiment.target_precision,
+            max_time: self.experiment.max_time.map(|span| span.0),
+            retries: self.experiment.retry_disturbed,
+        }
+    }
+
+    /// How many simulated cells to run at the same time: as many as were asked for, or as this process has CPUs; `None` where
+    /// cells are measured.
+    pub(super) fn jobs(&self, asked: Option<NonZeroUsize>) -> Result<Option<NonZeroUsize>> {
+        if self.plan.cells().all(|cell| cell.config.simulated.is_some()) {
+            let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            return Ok(Some(asked.unwrap_or(cpus)));
+        }
+        match asked {
+            None | Some(NonZeroUsize::MIN) => Ok(None),
+            Some(_) => Err(Failure::usage(
+                "--jobs: only simulated cells run at the same time: those that are measured would take each other's CPUs \
+                 (--list-cells prints commands for several hosts)",
+            )),
+        }
+    }
+
+    pub(super) fn manifest(&self) -> Manifest {
+        Manifest {
+            schema: manifest::SCHEMA.into(),
+            schema_version: manifest::SCHEMA_VERSION,
+            started: timestamp::rfc3339(SystemTime::now()),
+            command_line: std::env::args().collect(),
+            source: ManifestSource {
+                origin: self.experiment.source.origin.clone(),
+                text: self.experiment.source.text.clone(),
+                overrides: self.overrides.to_arguments(),
+            },
+            defaults: self.experiment.defaults.each.clone(),
+            origins: origins::origins(&self.experiment),
+            outline: self.plan.outline.clone(),
+            kernels: self.kernels.clone(),
+            seed: self.plan.seed,
+            host: Host::probe(),
+            facts: facts::all(&self.image),
+            noise_after: None,
+        }
+    }
+}
