@@ -11,5 +11,6 @@ pub(crate) mod prediction;
 pub(crate) mod rate;
 pub(crate) mod recorded;
 pub(crate) mod statistics;
+pub(crate) mod summarized;
 pub(crate) mod summary;
 pub(crate) mod trust;

@@ -5,9 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::rate::Rate;
-use super::summary::Summary;
 use crate::experiment::measure::Measure;
-use crate::experiment::outline::Outline;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
@@ -33,8 +31,6 @@ pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
     fn pcpus(&self) -> usize;
     /// What `measure` measures; `None` where the run does not tell.
     fn rate(&self, measure: &Measure) -> Option<Rate>;
-    /// The figures of an experiment.
-    fn summary(outline: &Outline, records: &[Self]) -> Summary;
 }
 
 /// What both kinds have under the same names.
@@ -91,10 +87,6 @@ impl Recorded for Record {
     fn rate(&self, measure: &Measure) -> Option<Rate> {
         Rate::by(measure, self)
     }
-
-    fn summary(outline: &Outline, records: &[Self]) -> Summary {
-        Summary::new(outline, records)
-    }
 }
 
 impl Recorded for LinuxRecord {
@@ -108,9 +100,5 @@ impl Recorded for LinuxRecord {
         let Measure::Figure(name) = measure else { return None };
         let per_second = self.figure(name).filter(|value| *value > 0.0)?;
         Some(Rate { per_second, is_floor: false })
-    }
-
-    fn summary(outline: &Outline, records: &[Self]) -> Summary {
-        Summary::of_kernels(outline, records)
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::record::figure::{LOCK_EVENT, check_name};
+use super::figure_name::{LOCK_EVENT, check_name};
 use crate::text::nearest;
 
 /// What a comparison compares. Above 1, the arm does better than the baseline; of a figure of a guest's own, it has more of it.

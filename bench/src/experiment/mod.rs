@@ -1,8 +1,10 @@
 //! An experiment: its file, what the command line changes in it, and the plan of its cells.
 
 mod boot;
+mod booted;
 mod contents;
 pub(crate) mod defaults;
+pub(crate) mod figure_name;
 mod file;
 mod fit;
 #[cfg(any(test, fuzzing))]

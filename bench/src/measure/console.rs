@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::figure::{Figure, LOCK_EVENT, check_name};
+use crate::experiment::figure_name::{LOCK_EVENT, check_name};
+use crate::record::figure::Figure;
 
 /// How a line begins that tells a figure.
 const PREFIX: &str = "haltkick: ";

@@ -14,6 +14,7 @@ use super::progress::{Planned, Position, Progress};
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use crate::analysis::attempts;
 use crate::analysis::recorded::Recorded;
+use crate::analysis::summarized::Summarized;
 use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
 use crate::experiment::plan::{Cell, Plan};
@@ -57,7 +58,7 @@ impl Drop for End<'_, '_> {
 type Ended = std::result::Result<Ran, RunError>;
 
 /// Records of what a session runs: our own guest, or Linux.
-pub(crate) trait Runs: Recorded {
+pub(crate) trait Runs: Summarized {
     /// What turns a cell into an outcome.
     type Engine<'a>: Copy;
     /// What was found out before the first block.

@@ -3,11 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the name of a figure begins that is an event of the kernel's locks.
-pub(crate) const LOCK_EVENT: &str = "lock_event.";
-/// A name that is longer is none.
-const LONGEST_NAME: usize = 64;
-
 /// A figure that a guest printed on its console, as `haltkick: name=value unit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Figure {
@@ -17,13 +12,4 @@ pub(crate) struct Figure {
     pub(crate) unit: String,
     /// Lines that gave it a value.
     pub(crate) lines: u64,
-}
-
-/// Whether `name` may be that of a figure.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
-    if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_allowed) {
-        return Ok(());
-    }
-    Err(format!("a name that is not 1 to {LONGEST_NAME} characters of a-z, 0-9, _ and -"))
 }

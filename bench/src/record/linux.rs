@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::figure::{Figure, LOCK_EVENT};
+use super::figure::Figure;
 use super::{Activities, Distribution, Fairness, LockCost, Totals, Warning};
+use crate::experiment::figure_name::LOCK_EVENT;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;

@@ -1,23 +1,15 @@
 //! What can be shown of the records of any kind of guest.
 
-use super::export::openmetrics;
-use super::long::Long;
+use super::export::exported::Exported;
 use super::plot::{self, Data, Picture};
 use super::report;
-use crate::analysis::recorded::Recorded;
 use crate::analysis::summary::Summary;
-use crate::experiment::outline::Outline;
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::results::manifest::Manifest;
-use crate::text::exit::{Failure, Result};
 
 /// Records that can be shown.
-pub(crate) trait Shown: Recorded {
-    /// All values of all runs.
-    fn long<'a>(outline: &'a Outline, records: &'a [Self]) -> Long<'a>;
-    /// Metrics for a dashboard.
-    fn openmetrics(summary: &Summary, records: &[Self]) -> Result<String>;
+pub(crate) trait Shown: Exported {
     /// What is drawn of them.
     fn pictures(summary: &Summary, records: &[Self]) -> Vec<Picture>;
     /// The page.
@@ -25,14 +17,6 @@ pub(crate) trait Shown: Recorded {
 }
 
 impl Shown for Record {
-    fn long<'a>(outline: &'a Outline, records: &'a [Self]) -> Long<'a> {
-        Long::new(outline, records)
-    }
-
-    fn openmetrics(summary: &Summary, records: &[Self]) -> Result<String> {
-        Ok(openmetrics::write(summary, records))
-    }
-
     fn pictures(summary: &Summary, records: &[Self]) -> Vec<Picture> {
         plot::pictures(Data::new(summary, records))
     }
@@ -43,14 +27,6 @@ impl Shown for Record {
 }
 
 impl Shown for LinuxRecord {
-    fn long<'a>(outline: &'a Outline, records: &'a [Self]) -> Long<'a> {
-        Long::of_kernels(outline, records)
-    }
-
-    fn openmetrics(_: &Summary, _: &[Self]) -> Result<String> {
-        Err(no_openmetrics())
-    }
-
     /// What guests print has no picture of its own.
     fn pictures(_: &Summary, _: &[Self]) -> Vec<Picture> {
         vec![]
@@ -59,11 +35,4 @@ impl Shown for LinuxRecord {
     fn page(manifest: &Manifest, summary: &Summary, _: &[Self]) -> String {
         report::page_of_kernels(manifest, summary)
     }
-}
-
-/// Why kernels have no metrics.
-pub(crate) fn no_openmetrics() -> Failure {
-    Failure::usage(
-        "--export openmetrics: its metrics are those of our own guest: use json or csv where arms are kernels",
-    )
 }

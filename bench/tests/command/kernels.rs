@@ -152,6 +152,14 @@ fn printing_kernel(directory: &Path, line: &str) -> String {
     pretended_kernel(directory, 4 << 20, &[&code[..], line.as_bytes(), b"\n\0"].concat())
 }
 
+/// An experiment with two arms of which each boots a kernel of its own.
+const TWO_KERNELS: &str = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels\"\nblocks = 2\n\
+    [settings]\nvcpus = 1\nwindow = \"60s\"\ncmdline = \"quiet\"\n\
+    [[arm]]\nname = \"old\"\nkernel = \"old/vmlinux\"\n\
+    [[arm]]\nname = \"new\"\nkernel = \"new/vmlinux\"\nnopvspin = true\n\
+    [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
+    [control]\narm = \"old\"\n";
+
 fn two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place() -> Tested {
     kvm()?;
     let directory = scratch("two-kernels");
@@ -159,13 +167,7 @@ fn two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place() 
         printing_kernel(&directory.join(name), &format!("haltkick: loop={turns} turns/s"));
     }
     let (file, results) = (directory.join("kernels.toml"), directory.join("results"));
-    let text = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels\"\nblocks = 2\n\
-        [settings]\nvcpus = 1\nwindow = \"60s\"\ncmdline = \"quiet\"\n\
-        [[arm]]\nname = \"old\"\nkernel = \"old/vmlinux\"\n\
-        [[arm]]\nname = \"new\"\nkernel = \"new/vmlinux\"\nnopvspin = true\n\
-        [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
-        [control]\narm = \"old\"\n";
-    std::fs::write(&file, text).expect("a file");
+    std::fs::write(&file, TWO_KERNELS).expect("a file");
     let [file, results] = [&file, &results].map(|path| path.display().to_string());
     let output = haltkick(&["bench", &file, "--output", &results]);
     // 7: where ring 0 is interpreted, nothing about a kernel is to be trusted.

@@ -9,6 +9,7 @@ pub(crate) fn config(engine: Engine) -> RunConfig {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
     RunConfig {
         simulated: None,
+        live: false,
         engine,
         vcpus: 4 * cpus.len() as u32,
         cpus,

@@ -22,8 +22,7 @@ use crate::measure::rule::Rule;
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
 use crate::settings::Supply;
-use crate::show::export::ExportFormat;
-use crate::show::shown;
+use crate::show::export::{ExportFormat, exported};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
@@ -79,7 +78,7 @@ impl Job {
     /// Refuses formats that have no room for what kernels print.
     pub(super) fn check_exports(&self, conduct: &Conduct) -> Result<()> {
         match conduct.export.iter().find(|export| export.format == ExportFormat::Openmetrics) {
-            Some(_) if self.has_kernels() => Err(shown::no_openmetrics()),
+            Some(_) if self.has_kernels() => Err(exported::no_openmetrics()),
             _ => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! Results as other programs take them: a table for a paper, values one by one, metrics for a dashboard. A file for each.
 
+pub(crate) mod exported;
 mod json;
 mod latex;
 mod markdown;
@@ -13,9 +14,9 @@ use std::str::FromStr;
 use crate::analysis::summary::Summary;
 use crate::results::opened::OpenedFile;
 use crate::show::csv;
-use crate::show::shown::Shown;
 use crate::text::exit::Result;
 use crate::text::nearest;
+use exported::Exported;
 
 /// What results can be written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl Export {
     }
 
     /// What is written.
-    pub(crate) fn content<R: Shown>(&self, summary: &Summary, records: &[R]) -> Result<Vec<u8>> {
+    pub(crate) fn content<R: Exported>(&self, summary: &Summary, records: &[R]) -> Result<Vec<u8>> {
         let long = || R::long(&summary.outline, records);
         Ok(match self.format {
             ExportFormat::Markdown => markdown::write(summary).into(),
