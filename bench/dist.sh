@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes target/dist/haltkick-VERSION-x86_64-linux.tar.gz: a static haltkick with the guest inside, man pages, completions,
-# documentation and licences, and beside it its checksum. It is meant to be the same bytes for the same commit and the same
+# documentation and licences, and beside it its checksum. It is the same bytes for the same commit and the same
 # Rust, wherever it is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
