@@ -127,7 +127,8 @@ fn survives(sched: &str, pv: &str, seconds: u32) -> Check {
     Ok(())
 }
 
-/// The example that compares them, with loops of a second and words for an emulator. Beside it are kernel and initial RAM disk.
+/// The example that compares them, with loops of a second, time to boot, and words for an emulator. Beside it are kernel and
+/// initial RAM disk.
 fn example() -> Result<String, Failed> {
     let directory = std::path::Path::new("/tmp/linux-pv");
     std::fs::create_dir_all(directory)?;
@@ -136,7 +137,8 @@ fn example() -> Result<String, Failed> {
         std::fs::copy(format!("{files}/{file}"), directory.join(name))?;
     }
     let text = include_str!("../../examples/kernels/pv.toml");
-    let (few, words) = (text.replace(":5", ":1"), format!("cmdline = \"{WORDS} run="));
+    let few = text.replace(":5", ":1").replace("window = \"3m\"", "window = \"10m\"");
+    let words = format!("cmdline = \"{WORDS} run=");
     let file = directory.join("pv.toml");
     std::fs::write(&file, few.replace("cmdline = \"quiet run=", &words))?;
     Ok(file.display().to_string())
