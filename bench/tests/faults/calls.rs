@@ -66,6 +66,22 @@ const REQUESTS: [(&str, u64); 12] = [
     ("KVM_SET_CPUID2", 0x4008_ae90),
 ];
 
+const ERRORS: [(&str, i32); 8] = [
+    ("EAGAIN", libc::EAGAIN),
+    ("EINTR", libc::EINTR),
+    ("EINVAL", libc::EINVAL),
+    ("EIO", libc::EIO),
+    ("EMFILE", libc::EMFILE),
+    ("ENOLCK", libc::ENOLCK),
+    ("ENOMEM", libc::ENOMEM),
+    ("ENOSPC", libc::ENOSPC),
+];
+
+/// What the manual calls an error.
+pub(crate) fn name_of(error: i32) -> &'static str {
+    ERRORS.iter().find(|(_, number)| *number == error).map_or("?", |(name, _)| *name)
+}
+
 /// Where standard error is.
 pub(crate) const STDERR: u64 = 2;
 

@@ -9,6 +9,7 @@
 mod calls;
 mod judge;
 mod launcher;
+mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +20,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use calls::{Call, watched};
 use launcher::{Fault, Launched, Times, launch};
+use table::Table;
 
 /// An experiment that takes a second.
 const TINY: &str = r#"
@@ -78,18 +80,19 @@ impl Tried {
     fn test(self) -> Result<(), Failed> {
         let (whole, directory) = self.launch(None);
         judge::undisturbed(&whole, &directory, self.writes)?;
-        let mut complaints = Vec::new();
+        let (mut complaints, mut table) = (Vec::new(), Table::default());
         let (mut launched, mut had_an_effect) = (0, 0);
         for fault in faults(&whole.made) {
             let (disturbed, directory) = self.launch(Some(fault));
             launched += 1;
             had_an_effect += u32::from(disturbed.code() != whole.code());
+            table.note(fault, &disturbed);
             if let Err(complaint) = judge::disturbed(&disturbed, &directory, self.writes, fault) {
                 println!("{fault}: {complaint}");
                 complaints.push(format!("{fault}: {complaint}"));
             }
         }
-        println!("{}: {launched} launches, {had_an_effect} ended otherwise", self.name);
+        println!("{}: {launched} launches, {had_an_effect} ended otherwise\n{table}", self.name);
         if had_an_effect == 0 {
             complaints.push("no fault had an effect: nothing was tried".into());
         }
