@@ -43,6 +43,7 @@ pub(crate) fn disturbed(launched: &Launched, directory: &Path, writes: bool, fau
         return Ok(());
     }
     check(!stderr.contains("panicked at"), || format!("panicked: {stderr}"))?;
+    check(!stderr.contains("Unknown error"), || format!("the error has no name: {stderr}"))?;
     let Some(code) = status.code() else { return Err(format!("{status}: {stderr}")) };
     check(DOCUMENTED.contains(&code), || format!("exit code {code}: {stderr}"))?;
     if FINISHED.contains(&code) || fault.call.is_talk() {

@@ -106,8 +106,15 @@ impl Vm {
 
     /// Frequency of the TSC of its vCPUs, of which there is one at least.
     pub(crate) fn tsc_khz(&self) -> Result<u64, RunError> {
-        self.vcpus[0].fd.get_tsc_khz().map(u64::from).map_err(system("read the TSC frequency"))
+        tsc_khz(&self.vcpus[0].fd).map(u64::from)
     }
+}
+
+/// Frequency of a vCPU's TSC.
+pub(crate) fn tsc_khz(vcpu: &kvm_ioctls::VcpuFd) -> Result<u32, RunError> {
+    // Of this request, kvm-ioctls takes the result, -1, for the number of the error.
+    let why = |_| system("read the TSC frequency")(io::Error::last_os_error());
+    vcpu.get_tsc_khz().map_err(why)
 }
 
 fn map_memory(vm: &VmFd, memory: &Memory) -> Result<(), RunError> {

@@ -28,7 +28,7 @@ use crate::host::error::{RunError, system};
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
-use crate::machine::vm::{Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
+use crate::machine::vm::{self, Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::machine::{capabilities, irqchip, ring, ring_probe};
 use crate::observe::notes::Notes;
 use crate::run::beside;
@@ -344,7 +344,7 @@ impl LinuxMachine {
         let vcpus = (0..config.vcpus).map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
-            tsc_khz = fd.get_tsc_khz().map_err(system("read the TSC frequency"))?;
+            tsc_khz = vm::tsc_khz(&fd)?;
             fd.set_cpuid2(&cpu::of_vcpu(&offered, id, config.vcpus)).map_err(system("set CPUID"))?;
             let mut vcpu = KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))?;
             cpu::set_memory_types(&vcpu.fd)?;
