@@ -3,8 +3,8 @@
 //!
 //! The command ends by itself with a documented exit code and one line that says what failed, or does without what it did not
 //! get; no file is half written. With HALTKICK_FAULTS=first each kind of call fails at its first and at its last time, with the first of
-//! its errors; HALTKICK_FAULTS=all tries all errors, and times between (`just faults`). Without it nothing is tried: not all that
-//! was found is mended.
+//! its errors; HALTKICK_FAULTS=all tries all errors, and times between (`just faults`). Without it nothing is tried: a
+//! busy host makes launches long, and some fail.
 
 mod calls;
 mod judge;
