@@ -10,16 +10,15 @@ const TOP: f64 = 30.0;
 /// Between the ends of the scale and the first and last marker's middle.
 const MARGIN: f64 = 12.0;
 /// Least distance between two ticks.
-const TICK: f64 = 70.0;
+const TICK: f64 = 110.0;
 
-/// The rows of those curves that have a point.
+/// A row for each curve, also for those that have no point.
 pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64), data: &Data<'_>) -> Svg {
-    let drawn: Vec<(&Curve, &Estimate)> =
-        curves.iter().filter_map(|curve| Some((curve, curve.points.first()?.as_ref()?))).collect();
-    let remarks: Vec<String> = drawn.iter().map(|(_, estimate)| told(axes, estimate)).collect();
-    let names = drawn.iter().map(|(curve, _)| curve.name.as_str());
+    let estimate = |curve: &Curve| curve.points.first().cloned().flatten();
+    let remarks: Vec<String> = curves.iter().map(|curve| told(axes, estimate(curve).as_ref())).collect();
+    let names = curves.iter().map(|curve| curve.name.as_str());
     let rows = Rows::named(data.width, names, remarks.iter().map(String::as_str));
-    let height = TOP + drawn.len() as f64 * rows.pitch() + 10.0;
+    let height = TOP + curves.len() as f64 * rows.pitch() + 10.0;
     let mut svg = Svg::new(data.width, height, axes.y_title);
     let x = axes.y.scale(ends, (rows.left + MARGIN, rows.right - MARGIN));
     for tick in x.ticks_at_most(((rows.right - rows.left) / TICK) as usize) {
@@ -30,29 +29,30 @@ pub(super) fn draw(axes: &Axes<'_>, curves: &[Curve], ends: (f64, f64), data: &D
     }
     rows.remarks_title(&mut svg, TOP - 12.0, "with 95 % interval");
     let mut y = TOP;
-    for ((curve, estimate), remark) in drawn.iter().zip(&remarks) {
+    for (curve, remark) in curves.iter().zip(&remarks) {
         let middle = rows.row(&mut svg, y, &curve.name, remark) + 7.0;
-        if let Some(interval) = estimate.interval {
+        let estimate = estimate(curve);
+        if let Some(interval) = estimate.as_ref().and_then(|it| it.interval) {
             let style = format!("stroke:{}", colour(curve.series));
             svg.line("bar", (x.at(interval.low), middle), (x.at(interval.high), middle), &style);
         }
-        svg.marker(
-            (x.at(estimate.hodges_lehmann), middle),
-            curve.series,
-            &format!("{}: {remark}", curve.name),
-        );
+        if let Some(estimate) = &estimate {
+            let tip = format!("{}: {remark}", curve.name);
+            svg.marker((x.at(estimate.hodges_lehmann), middle), curve.series, &tip);
+        }
         y += rows.pitch();
     }
     svg
 }
 
 /// `598 k (590 k to 601 k)`.
-fn told(axes: &Axes<'_>, estimate: &Estimate) -> String {
+fn told(axes: &Axes<'_>, estimate: Option<&Estimate>) -> String {
     let show = axes.show;
-    match estimate.interval {
-        Some(interval) => {
-            format!("{} ({} to {})", show(estimate.hodges_lehmann), show(interval.low), show(interval.high))
+    match estimate.map(|it| (it.hodges_lehmann, it.interval)) {
+        Some((value, Some(interval))) => {
+            format!("{} ({} to {})", show(value), show(interval.low), show(interval.high))
         }
-        None => show(estimate.hodges_lehmann),
+        Some((value, None)) => show(value),
+        None => "no estimate".into(),
     }
 }

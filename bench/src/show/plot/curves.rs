@@ -66,6 +66,11 @@ impl Panel<'_> {
         varied.chain(self.axis.is_none().then(|| self.fixed.clone()))
     }
 
+    /// It has nothing to draw a curve over.
+    fn is_of_rows(&self) -> bool {
+        self.axis.is_none_or(|axis| axis.values.len() < 2)
+    }
+
     fn draw(&self, data: &Data<'_>, kind: &Kind, curves: &[Curve], ends: (f64, f64)) -> Picture {
         let key = self.axis.map_or("", |axis| axis.key.as_str());
         let axes = Axes {
@@ -76,10 +81,10 @@ impl Panel<'_> {
             show: kind.show,
             tick: kind.tick,
         };
-        let svg = if axes.values.len() > 1 {
-            chart::draw(&axes, curves, ends, (data.width, data.is_narrow()))
-        } else {
+        let svg = if self.is_of_rows() {
             bars::draw(&axes, curves, ends, data)
+        } else {
+            chart::draw(&axes, curves, ends, (data.width, data.is_narrow()))
         };
         let svg = Some(svg);
         let (mut name, mut title) = (kind.name.to_owned(), kind.title.to_owned());
@@ -99,8 +104,10 @@ fn in_panels(
     curves: impl Fn(&Panel<'_>) -> Vec<Curve>,
 ) -> Vec<Picture> {
     let mut curves: Vec<Vec<Curve>> = panels.iter().map(curves).collect();
-    for curves in &mut curves {
-        curves.retain(|curve| curve.points.iter().any(Option::is_some));
+    for (curves, panel) in curves.iter_mut().zip(panels) {
+        // A row without a point says so; a curve without one cannot, and what is no arm need not.
+        let stays = |curve: &Curve| panel.is_of_rows() && curve.series > 0;
+        curves.retain(|curve| stays(curve) || curve.points.iter().any(Option::is_some));
     }
     let Some(ends) = kind.y.ends(curves.iter().flatten()) else { return vec![] };
     let drawn = panels.iter().zip(&curves).filter(|(_, curves)| !curves.is_empty());

@@ -6,7 +6,7 @@ use super::key::{self, Key};
 use super::{Data, Picture, Setting};
 use crate::record::Record;
 use crate::show::svg::{Anchor, Svg, text_width};
-use crate::text::quantity::{count, significant, time_ns};
+use crate::text::quantity::{count, short, significant, time_ns};
 
 /// Rows of a map at most: more vCPUs share them, neighbours in one row.
 const MOST_ROWS: usize = 64;
@@ -16,7 +16,7 @@ const MOST_COLUMNS: usize = 60;
 const MAP_HEIGHT: f64 = 160.0;
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 30.0;
-const LEFT: f64 = 48.0;
+const LEFT: f64 = 56.0;
 const NARROWEST: f64 = 200.0;
 const MOST_BESIDE: usize = 4;
 /// What the key shows, in parts of the fair share.
@@ -139,7 +139,7 @@ fn part_of(arm: &str, runs: &[&Record], vcpus: std::ops::Range<usize>) -> Part {
 }
 
 fn of_share(share: f64) -> String {
-    format!("{}x", significant(share))
+    format!("{}x", short(&significant(share)))
 }
 
 /// Ink, the more the darker; it is ink on light paper and light on dark paper.

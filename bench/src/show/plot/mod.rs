@@ -157,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn an_arm_that_got_nothing_done_is_not_left_out_of_the_rows() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(4);
+        let mut records = World::new(1).records(&plan);
+        let is_b = |record: &Record| record.place.as_ref().is_some_and(|place| place.arm == "b");
+        for record in records.iter_mut().filter(|record| is_b(record)) {
+            (record.totals.acquisitions, record.totals.acquisitions_per_second) = (0, 0.0);
+        }
+        let pictures = pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+        let throughput = pictures.iter().find(|it| it.name == "throughput").expect("it is there");
+        let file = throughput.svg.as_ref().expect("it can be drawn").file();
+        assert!(file.contains(">b</text>") && file.contains(">no estimate</text>"), "{file}");
+    }
+
+    #[test]
     fn a_starved_vcpu_is_a_pale_row_of_its_arms_map() {
         let plan = Sketch::new().axis("ratio", &["1", "4"]).arm("a", "tas").arm("b", "ticket").plan(4);
         let mut records = World::new(1).records(&plan);
@@ -182,7 +196,7 @@ mod tests {
                 == file.matches(&format!("{share} of the fair")).count()
         };
         assert!(file.contains("b, vCPU 1, block 4: 0x of the fair share"), "{file}");
-        assert!(file.contains("a, vCPU 0, block 1: 1.00x of the fair share"), "{file}");
+        assert!(file.contains("a, vCPU 0, block 1: 1x of the fair share"), "{file}");
         assert!(cells("vCPU 1", " 0x"), "no other is pale: {file}");
         records[0].per_vcpu[0].run_ns = None;
         let every = records.iter().all(|record| record.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some()));
