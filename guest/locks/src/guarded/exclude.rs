@@ -9,7 +9,7 @@ use crate::{
     centralized::{PvTicket, PvTicketDomain, SliceTas, Tas, Ticket},
     contract::{Domain, Exclusive, ExclusiveWriter, Platform},
     memory::CachePadded,
-    qspinlock::{Mode, QSpinDomain, QSpinLock, Word},
+    qspinlock::{BorrowedQSpinDomain, Mode, QSpinDomain, QSpinLock, Word},
     queued::{Clh, ClhDomain, Mcs, McsDomain, OwnerYield, OwnerYieldDomain},
     reader_writer::{FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
 };
@@ -41,6 +41,9 @@ unsafe impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize
     Exclusive<QSpinDomain<P, CPUS, LINES>> for QSpinLock<M, W>
 {
 }
+
+// SAFETY: the same lock on the same nodes, which a domain that borrows them shares with nobody.
+unsafe impl<M: Mode, W: Word, P: Platform> Exclusive<BorrowedQSpinDomain<'_, P>> for QSpinLock<M, W> {}
 
 // SAFETY: it is the lock that it pads.
 unsafe impl<D, L: Exclusive<D>> Exclusive<D> for CachePadded<L> {}

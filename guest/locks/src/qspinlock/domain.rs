@@ -44,18 +44,7 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     }
 
     fn queues_in_memory(&self) -> Queues {
-        let per_cpu = &self.cpus[0];
-        Queues {
-            nodes: ptr::from_ref(&per_cpu.nodes).addr(),
-            cpu_bytes: size_of::<PerCpu>(),
-            node_bytes: size_of::<Node>(),
-            nodes_per_cpu: LEVELS,
-            in_use: ptr::from_ref(&per_cpu.own.nesting).addr(),
-            next: offset_of!(Node, next),
-            locked: offset_of!(Node, locked),
-            table: ptr::from_ref(&self.table).addr(),
-            table_entries: LINES * WIDTH,
-        }
+        queues_in_memory(&self.cpus, &self.table)
     }
 
     /// How many locks have a sleeping queue head that their unlock has to kick.
@@ -67,10 +56,29 @@ impl<P, const CPUS: usize, const LINES: usize> QSpinDomain<P, CPUS, LINES> {
     }
 }
 
+/// Where the nodes of `cpus` stand, of which there is at least one, and `table`.
+pub(super) fn queues_in_memory(cpus: &[PerCpu], table: &[Line]) -> Queues {
+    let per_cpu = &cpus[0];
+    Queues {
+        nodes: ptr::from_ref(&per_cpu.nodes).addr(),
+        cpu_bytes: size_of::<PerCpu>(),
+        node_bytes: size_of::<Node>(),
+        nodes_per_cpu: LEVELS,
+        in_use: ptr::from_ref(&per_cpu.own.nesting).addr(),
+        next: offset_of!(Node, next),
+        locked: offset_of!(Node, locked),
+        table: table.as_ptr().addr(),
+        table_entries: table.len() * WIDTH,
+    }
+}
+
 /// A [`QSpinDomain`] whatever its size: a pointer where a lock is inlined, a [`Shared`] in the slow paths.
 pub trait Memory {
     /// The platform that serves the locks.
     type Platform: Platform;
+
+    /// How many CPUs there can be.
+    const MOST_CPUS: usize;
 
     /// The same memory with its sizes forgotten.
     fn shared(&self) -> Shared<'_, Self::Platform>;
@@ -78,6 +86,8 @@ pub trait Memory {
 
 impl<P: Platform, const CPUS: usize, const LINES: usize> Memory for QSpinDomain<P, CPUS, LINES> {
     type Platform = P;
+
+    const MOST_CPUS: usize = CPUS;
 
     #[inline(always)]
     fn shared(&self) -> Shared<'_, P> {
@@ -89,8 +99,8 @@ impl<P: Platform, const CPUS: usize, const LINES: usize> Memory for QSpinDomain<
 #[derive(Debug)]
 pub struct Shared<'a, P> {
     pub(super) platform: &'a P,
-    cpus: &'a [PerCpu],
-    table: Table<'a>,
+    pub(super) cpus: &'a [PerCpu],
+    pub(super) table: Table<'a>,
 }
 
 impl<P> Clone for Shared<'_, P> {
@@ -145,10 +155,10 @@ impl<P: Platform> Shared<'_, P> {
     }
 }
 
-/// One CPU's share of the domain.
+/// One CPU's share of a domain: what a [`BorrowedQSpinDomain`](super::BorrowedQSpinDomain) is lent for each.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct PerCpu {
+pub struct PerCpu {
     /// One line, which neighbours in a queue write.
     nodes: [Node; LEVELS],
     own: Own,
@@ -167,7 +177,7 @@ const _: () = assert!(size_of::<PerCpu>() == 128 && core::mem::offset_of!(PerCpu
 
 impl PerCpu {
     const_unless_loom! {
-        const fn new() -> Self {
+        pub(super) const fn new() -> Self {
             Self {
                 nodes: array![Node::new(); LEVELS],
                 own: Own { nesting: Nesting::new(), kicked: KickStamp::new() },

@@ -94,6 +94,7 @@
 //! word, node               the lock word and its transitions; a waiter's node
 //! packed, table            the other layout; from a lock to its sleeping head
 //! domain                   what all locks of a kernel share
+//! borrowed                 the same in memory that is lent at run time
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
 //! head, courtesy, pv       the slow paths of those three
@@ -132,6 +133,7 @@
 //!
 //! A comment that names a race, T1 to T18, stands beside the line that settles it: see [`races`](crate::races).
 
+mod borrowed;
 mod chosen;
 mod courtesy;
 mod domain;
@@ -150,21 +152,24 @@ mod word;
 
 use core::{fmt, marker::PhantomData};
 
+use domain::Memory;
 use word::{LOCKED, try_lock};
 
 use crate::{
-    contract::{Lock, Platform},
+    contract::Lock,
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
 pub use packed::Packed;
 pub use {
+    borrowed::BorrowedQSpinDomain,
     chosen::{Choice, Chosen, Latch, TooLate},
-    domain::QSpinDomain,
+    domain::{PerCpu as QSpinCpu, QSpinDomain},
     mode::Mode,
     native::Native,
     policy::{Pv, V16, WorkConserving},
+    table::Line as QSpinLine,
     virt::VirtTas,
     word::{Whole, Word},
 };
@@ -200,14 +205,12 @@ impl<M, W> fmt::Debug for QSpinLock<M, W> {
     }
 }
 
-impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<QSpinDomain<P, CPUS, LINES>>
-    for QSpinLock<M, W>
-{
+impl<M: Mode, W: Word, D: Memory> Lock<D> for QSpinLock<M, W> {
     type Token = ();
 
     #[inline(always)]
-    fn lock(&self, domain: &QSpinDomain<P, CPUS, LINES>) {
-        const { assert!(CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
+    fn lock(&self, domain: &D) {
+        const { assert!(D::MOST_CPUS <= W::MAX_CPUS, "the tail of this layout cannot name so many CPUs") };
         M::before_lock(domain);
         // (0,0,0) -> (0,0,1). Acquire: pairs with unlock.
         if let Err(seen) = self.word.compare_exchange(0, LOCKED, Acquire, Relaxed) {
@@ -216,12 +219,12 @@ impl<M: Mode, W: Word, P: Platform, const CPUS: usize, const LINES: usize> Lock<
     }
 
     #[inline(always)]
-    fn try_lock(&self, _: &QSpinDomain<P, CPUS, LINES>) -> Option<()> {
+    fn try_lock(&self, _: &D) -> Option<()> {
         try_lock(&self.word).then_some(())
     }
 
     #[inline(always)]
-    fn unlock(&self, domain: &QSpinDomain<P, CPUS, LINES>, (): ()) {
+    fn unlock(&self, domain: &D, (): ()) {
         M::unlock::<W, _>(&self.word, domain);
     }
 }

@@ -24,10 +24,10 @@ use crate::{
 /// Entries in a line.
 pub(super) const WIDTH: usize = 4;
 
-/// A cache line of the table.
+/// A cache line of the table: what a [`BorrowedQSpinDomain`](super::BorrowedQSpinDomain) is lent, at least one for each CPU.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Line([Entry; WIDTH]);
+pub struct Line([Entry; WIDTH]);
 
 /// Laid out for those who look at it from outside: see [`Queues`](crate::Queues).
 #[derive(Debug)]

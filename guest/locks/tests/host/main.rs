@@ -2,6 +2,7 @@
 
 #![cfg(not(any(loom, shuttle, coherence)))]
 
+mod borrowed;
 mod chosen;
 mod conserving;
 mod family;

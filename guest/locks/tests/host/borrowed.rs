@@ -1,0 +1,112 @@
+//! Queue spinlocks whose domain is lent its memory at run time, on CPUs that are threads and number themselves.
+
+use std::{
+    mem::MaybeUninit,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Once,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use haltkick_locks::{guarded::Home, *};
+
+use crate::{
+    support::{Plain, rounds},
+    threads::Threads,
+};
+
+/// Few: fair locks make CPUs wait for threads that do not run.
+const THREADS: usize = 4;
+
+fn memory<T>(elements: usize) -> Box<[MaybeUninit<T>]> {
+    Box::new_uninit_slice(elements)
+}
+
+/// A lock that is taken before there is any memory, then by two CPUs, and by more while those run.
+macro_rules! hotplug {
+    ($($name:ident: $lock:ty;)+) => {$(
+        #[test]
+        fn $name() {
+            let (mut cpus, mut table) = (memory(64), memory(64));
+            let (domain, lock) = (BorrowedQSpinDomain::new(Threads), <$lock>::new());
+            let (count, done) = (Plain::default(), AtomicUsize::new(0));
+            let visit = || {
+                lock.lock(&domain);
+                count.increment();
+                lock.unlock(&domain, ());
+                done.fetch_add(1, Relaxed);
+            };
+            visit();
+            assert_eq!(domain.cpus(), 0, "a free lock needs no node");
+            domain.lend(&mut cpus, &mut table);
+            assert_eq!(domain.cpus(), 64);
+            thread::scope(|scope| {
+                for number in 0..THREADS {
+                    while number >= 2 && done.load(Relaxed) < number * rounds(50) {
+                        thread::yield_now();
+                    }
+                    scope.spawn(|| (0..rounds(400)).for_each(|_| visit()));
+                }
+            });
+            assert_eq!(count.get(), (THREADS * rounds(400) + 1) as u64);
+            assert_eq!(domain.sleeping_heads(), 0);
+        }
+    )+};
+}
+
+hotplug! {
+    cpus_that_come_later_queue_for_a_native_lock: QSpinLock<Native>;
+    cpus_that_come_later_queue_for_a_native_lock_in_a_whole_word: QSpinLock<Native, Whole>;
+    cpus_that_come_later_queue_for_a_pv_lock: QSpinLock<Pv>;
+    cpus_that_come_later_queue_for_a_pv_lock_in_a_whole_word: QSpinLock<Pv, Whole>;
+    cpus_that_come_later_queue_for_a_work_conserving_lock: QSpinLock<WorkConserving>;
+}
+
+home! {
+    Queues: BorrowedQSpinDomain<'static, Threads> = BorrowedQSpinDomain::new(Threads);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "a home lends its domain to those who keep its promise")]
+fn guards_have_a_home_that_is_lent_its_memory_when_the_program_runs() {
+    static LENT: Once = Once::new();
+    static COUNT: guarded::Mutex<u64, QSpinLock<Pv>, Queues> = guarded::Mutex::new(0);
+    // SAFETY: no lock is taken by this way.
+    LENT.call_once(|| unsafe { Queues::domain() }.lend(Box::leak(memory(64)), Box::leak(memory(64))));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..rounds(300)).for_each(|_| *COUNT.lock() += 1));
+        }
+    });
+    assert_eq!(*COUNT.lock(), (THREADS * rounds(300)) as u64);
+}
+
+#[test]
+fn a_cpu_for_which_there_is_no_memory_does_not_queue() {
+    let (domain, lock) = (BorrowedQSpinDomain::new(Threads), QSpinLock::<Pv>::new());
+    lock.lock(&domain);
+    let queues = catch_unwind(AssertUnwindSafe(|| lock.lock(&domain)));
+    assert!(queues.is_err());
+    lock.unlock(&domain, ());
+}
+
+#[test]
+fn memory_is_lent_once_and_has_room_for_a_sleeping_head_of_each_cpu() {
+    let fails = |domain: &BorrowedQSpinDomain<'static, Threads>, cpus, lines| {
+        let lend = || domain.lend(Box::leak(memory(cpus)), Box::leak(memory(lines)));
+        catch_unwind(AssertUnwindSafe(lend)).is_err()
+    };
+    let domain = BorrowedQSpinDomain::new(Threads);
+    for (cpus, lines) in [(8, 63), (8, 32), (65, 64), (65, 96), (0, 0), (1 << 14, 1 << 14)] {
+        assert!(fails(&domain, cpus, lines), "{cpus} CPUs, {lines} lines");
+        assert_eq!(domain.cpus(), 0);
+    }
+    assert!(domain.queues().is_none());
+    assert!(!fails(&domain, 65, 128));
+    let queues = domain.queues().expect("it has memory");
+    assert_eq!((queues.cpu_bytes, queues.table_entries), (128, 512));
+    assert!(fails(&domain, 65, 128), "a second time");
+    assert_eq!(domain.queues().expect("it has that memory still").nodes, queues.nodes);
+}
