@@ -44,6 +44,7 @@ pub struct Machine {
     slice_ends_soon: AtomicBool,
     overcommitted: AtomicBool,
     insistent: AtomicBool,
+    unhurried: AtomicBool,
     slices_given_up: AtomicU64,
     /// Loom: rounds of spinning in this execution before it is no longer branched on.
     #[cfg(loom)]
@@ -103,10 +104,18 @@ impl Cpus {
             slice_ends_soon: AtomicBool::new(false),
             overcommitted: AtomicBool::new(true),
             insistent: AtomicBool::new(false),
+            unhurried: AtomicBool::new(false),
             slices_given_up: AtomicU64::new(0),
             #[cfg(loom)]
             pauses_left: AtomicU64::new(u64::MAX),
         }))
+    }
+
+    /// Nobody loses patience that is measured in time, however slow the host is (Miri's clock goes by its own steps).
+    #[must_use]
+    pub fn unhurried(self) -> Self {
+        self.unhurried.store(true, Relaxed);
+        self
     }
 
     /// Waiters spin for `ticks` before they sleep.
@@ -377,7 +386,11 @@ impl Platform for Cpus {
     }
 
     fn ticks(&self, nanoseconds: u64) -> u64 {
-        let told = || if self.insistent.load(Relaxed) { 0 } else { nanoseconds };
+        let told = || match (self.insistent.load(Relaxed), self.unhurried.load(Relaxed)) {
+            (true, _) => 0,
+            (false, true) => nanoseconds << 20,
+            (false, false) => nanoseconds,
+        };
         // A few looks at the clock: patience that is measured in time ends, too.
         draw(16).unwrap_or_else(told)
     }

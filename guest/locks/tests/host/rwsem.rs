@@ -290,9 +290,15 @@ fn a_sleeping_writer_is_served_beside_one_that_never_rests() {
 
 /// CPU 0 releases the write lock, and CPU 1 is about to be woken as a writer when CPU 2 comes to read: whether it overtakes.
 fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
-    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(3));
+    // A writer that has lost its patience forbids what is looked at here.
+    let stage = Stage::<osq::Packed, R>::with_rules(Cpus::impatient(3).unhurried());
     stage.host.set_preempted(0, true);
     let [owned, halts, comes] = [(); 3].map(|()| Signal::default());
+    let until_the_reader_has_looked = |host: &Cpus| {
+        while host.events(Event::RwsemRlockSteal) + host.events(Event::RwsemSleepReader) == 0 {
+            thread::yield_now();
+        }
+    };
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock.write(&stage.domain);
@@ -301,18 +307,18 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
             let (host, comes) = (stage.host.clone(), comes.clone());
             Cpus::hook_before_kick(move || {
                 comes.give();
-                let has_looked =
-                    || host.events(Event::RwsemRlockSteal) + host.events(Event::RwsemSleepReader);
-                while has_looked() == 0 {
-                    thread::yield_now();
-                }
+                until_the_reader_has_looked(&host);
             });
             stage.lock.write_unlock(&stage.domain);
         }
         1 => {
             owned.await_it();
-            let halts = halts.clone();
-            Cpus::hook_once(Point::BeforeSleep, move || halts.give());
+            let (host, halts) = (stage.host.clone(), halts.clone());
+            // It might find first that it need not sleep, and have the lock before the reader comes.
+            Cpus::hook_once(Point::BeforeSleep, move || {
+                halts.give();
+                until_the_reader_has_looked(&host);
+            });
             stage.write();
         }
         _ => {
