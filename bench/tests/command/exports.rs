@@ -152,7 +152,7 @@ fn a_profile_is_written_as_folded_stacks() {
         "--lock",
         "ticket",
     ];
-    let profile = ["--profile=100us", "--folded", folded.to_str().unwrap(), "--format", "json"];
+    let profile = ["--profile", "--folded", folded.to_str().unwrap(), "--format", "json"];
     let output = finished(&[&run[..], &profile].concat());
     let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let text = fs::read_to_string(&folded).unwrap();
