@@ -3,6 +3,7 @@
 /// What a CPU is doing, in the eyes of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Activity {
     /// Nothing that concerns a lock.
     Other = 0,

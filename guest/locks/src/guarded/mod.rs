@@ -60,6 +60,7 @@
 mod exclude;
 mod free;
 mod home;
+mod interrupts;
 #[cfg(feature = "lock_api")]
 mod lock_api;
 mod mutex;

@@ -12,6 +12,7 @@ use core::{
 use super::{
     free::Free,
     home::{Home, PlatformOf, platform},
+    interrupts::Off,
 };
 use crate::contract::{Exclusive, Interrupts, Lock, TrustedCpu};
 
@@ -88,28 +89,6 @@ impl<T: ?Sized, L: Exclusive<H::Domain>, H: Home> Mutex<T, L, H> {
 impl<T: ?Sized, L, H> fmt::Debug for Mutex<T, L, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex").finish_non_exhaustive()
-    }
-}
-
-/// Interrupts that are off, until it is dropped.
-struct Off<'p, P: Interrupts> {
-    platform: &'p P,
-    saved: Option<P::Saved>,
-}
-
-impl<'p, P: Interrupts> Off<'p, P> {
-    #[inline(always)]
-    fn new(platform: &'p P) -> Self {
-        Self { platform, saved: Some(platform.turn_off()) }
-    }
-}
-
-impl<P: Interrupts> Drop for Off<'_, P> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(saved) = self.saved.take() {
-            self.platform.restore(saved);
-        }
     }
 }
 

@@ -11,9 +11,10 @@ use core::{
 
 use super::{
     free::Free,
-    home::{Home, platform},
+    home::{Home, PlatformOf, platform},
+    interrupts::Off,
 };
-use crate::contract::{self, ExclusiveWriter, TrustedCpu};
+use crate::contract::{self, ExclusiveWriter, Interrupts, TrustedCpu};
 
 /// A value that many CPUs may read at a time, and one alone may change: a `T` under an `L` whose domain `H` names.
 ///
@@ -97,6 +98,34 @@ impl<T: ?Sized, L: ExclusiveWriter<H::Domain>, H: Home> RwLock<T, L, H> {
             platform::<H>().unpin();
         }
         token.map(|token| RwLockWriteGuard::holding(self, token))
+    }
+
+    /// What `section` makes of the value that it reads, with interrupts off from before the lock is asked for until it is released.
+    ///
+    /// # Panics
+    ///
+    /// As [`read`](Self::read).
+    #[inline(always)]
+    pub fn read_with_interrupts_off<R>(&self, section: impl FnOnce(&T) -> R) -> R
+    where
+        PlatformOf<H>: Interrupts,
+    {
+        let _off = Off::new(platform::<H>());
+        // Named, so that it goes before `_off` does.
+        let guard = self.read();
+        section(&guard)
+    }
+
+    /// What `section` makes of the value that it changes, with interrupts off as long.
+    #[inline(always)]
+    pub fn write_with_interrupts_off<R>(&self, section: impl FnOnce(&mut T) -> R) -> R
+    where
+        PlatformOf<H>: Interrupts,
+    {
+        let _off = Off::new(platform::<H>());
+        // Named, as above.
+        let mut guard = self.write();
+        section(&mut guard)
     }
 }
 

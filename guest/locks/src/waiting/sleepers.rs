@@ -21,6 +21,7 @@ use crate::{
 
 /// Whom an unlock has to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wake {
     /// Any one: the lock is free to whoever comes first.
     One,

@@ -209,6 +209,28 @@ fn interrupts_are_off_for_the_section_and_then_as_they_were() {
     assert!(ON.get() && OUTER.try_lock().is_some());
 }
 
+#[test]
+fn interrupts_are_off_for_readers_and_writers_who_say_so() {
+    static VALUE: RwLock<u64, FairRwLock<Ticket>, Counted> = RwLock::new(0);
+    VALUE.write_with_interrupts_off(|value| {
+        assert!(!ON.get() && VALUE.try_read().is_none());
+        *value += 1;
+    });
+    assert!(ON.get());
+    let read = VALUE.read_with_interrupts_off(|value| {
+        assert!(!ON.get() && VALUE.try_read().is_some() && VALUE.try_write().is_none());
+        *value
+    });
+    assert_eq!((read, ON.get(), PINS.get()), (1, true, 0));
+    for panics in [
+        catch_unwind(|| VALUE.write_with_interrupts_off(|_| panic!("on purpose"))),
+        catch_unwind(|| VALUE.read_with_interrupts_off(|_| panic!("on purpose"))),
+    ] {
+        panics.expect_err("it panics");
+        assert!(ON.get() && VALUE.try_write().is_some());
+    }
+}
+
 /// A lock that says it is crowded after two readers.
 struct Small(UnfairRwLock);
 
