@@ -92,21 +92,34 @@ fn a_cpu_for_which_there_is_no_memory_does_not_queue() {
     lock.unlock(&domain, ());
 }
 
+/// Memory of its own for so many CPUs and lines.
+type Lent = (Box<[MaybeUninit<QSpinCpu>]>, Box<[MaybeUninit<QSpinLine>]>);
+
+/// Whether `domain` refuses that memory.
+fn refuses<'m>(domain: &BorrowedQSpinDomain<'m, Threads>, lent: &'m mut Lent) -> bool {
+    let mut lent = Some(lent);
+    let lend = || {
+        let (cpus, lines) = lent.take().expect("once");
+        domain.lend(cpus, lines);
+    };
+    catch_unwind(AssertUnwindSafe(lend)).is_err()
+}
+
 #[test]
 fn memory_is_lent_once_and_has_room_for_a_sleeping_head_of_each_cpu() {
-    let fails = |domain: &BorrowedQSpinDomain<'static, Threads>, cpus, lines| {
-        let lend = || domain.lend(Box::leak(memory(cpus)), Box::leak(memory(lines)));
-        catch_unwind(AssertUnwindSafe(lend)).is_err()
-    };
+    let too_small = [(8, 63), (8, 32), (65, 64), (65, 96), (0, 0), (1 << 14, 1 << 14)];
+    let [mut small, mut right] = [&too_small[..], &[(65, 128), (65, 128)]]
+        .map(|sizes| sizes.iter().map(|&(cpus, lines)| (memory(cpus), memory(lines))).collect::<Vec<Lent>>());
     let domain = BorrowedQSpinDomain::new(Threads);
-    for (cpus, lines) in [(8, 63), (8, 32), (65, 64), (65, 96), (0, 0), (1 << 14, 1 << 14)] {
-        assert!(fails(&domain, cpus, lines), "{cpus} CPUs, {lines} lines");
+    for (sizes, lent) in too_small.iter().zip(&mut small) {
+        assert!(refuses(&domain, lent), "CPUs and lines: {sizes:?}");
         assert_eq!(domain.cpus(), 0);
     }
     assert!(domain.queues().is_none());
-    assert!(!fails(&domain, 65, 128));
+    let [first, second] = &mut right[..] else { panic!("there are two") };
+    assert!(!refuses(&domain, first));
     let queues = domain.queues().expect("it has memory");
     assert_eq!((queues.cpu_bytes, queues.table_entries), (128, 512));
-    assert!(fails(&domain, 65, 128), "a second time");
+    assert!(refuses(&domain, second), "a second time");
     assert_eq!(domain.queues().expect("it has that memory still").nodes, queues.nodes);
 }
