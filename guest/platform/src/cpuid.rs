@@ -1,4 +1,4 @@
-//! Who the hypervisor is, by CPUID.
+//! Which hypervisor this is, by CPUID.
 
 use core::arch::x86_64::CpuidResult;
 

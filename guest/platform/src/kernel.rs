@@ -69,6 +69,35 @@ macro_rules! same_on_all_hosts {
     };
 }
 
+/// What each host's platform is told and finds out when the kernel boots, for a type with the fields `spin_threshold` and `features`, and
+/// with `Features` beside it.
+macro_rules! asks_the_host {
+    ($platform:ident of $guest:ident) => {
+        impl<K: $guest, const CPUS: usize> $platform<K, CPUS> {
+            /// Waiters spin for so many ticks of the TSC before they sleep.
+            #[must_use]
+            pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
+                self.spin_threshold = ticks;
+                self
+            }
+
+            /// Asks the hypervisor what it offers. For the boot CPU, before any other starts.
+            pub fn detect(&self) -> Features {
+                let features = Features::detect();
+                // Relaxed: starting a CPU publishes it; and each value that can be read is a good one.
+                self.features.store(features.to_bits(), Relaxed);
+                features
+            }
+
+            /// What [`detect`](Self::detect) has found; nothing before that.
+            #[inline(always)]
+            pub fn features(&self) -> Features {
+                Features::from_bits(self.features.load(Relaxed))
+            }
+        }
+    };
+}
+
 /// The kernel's pins and the CPU's interrupts, for a platform with the field `kernel`.
 macro_rules! kernels_promises {
     ($platform:ident of $guest:ident) => {
@@ -105,4 +134,4 @@ macro_rules! kernels_promises {
     };
 }
 
-pub(crate) use {kernels_promises, same_on_all_hosts};
+pub(crate) use {asks_the_host, kernels_promises, same_on_all_hosts};

@@ -18,11 +18,11 @@ use haltkick_locks::Platform;
 pub use self::features::Features;
 use crate::{
     cpu::{read_msr, turn_interrupts_on},
-    kernel::{Kernel, SPIN_THRESHOLD, kernels_promises, same_on_all_hosts},
+    kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts},
     sleep::{Sleeper, turn_interrupts_off, wait},
 };
 
-/// `HV_X64_MSR_GUEST_IDLE`: who reads it sleeps.
+/// `HV_X64_MSR_GUEST_IDLE`: a CPU that reads it sleeps.
 const GUEST_IDLE: u32 = 0x4000_00f0;
 
 /// A kernel, as Hyper-V has to know it.
@@ -58,27 +58,6 @@ impl<K: Guest, const CPUS: usize> HyperV<K, CPUS> {
     /// Nothing is known of the host yet, so waiters spin.
     pub const fn new(kernel: K) -> Self {
         Self { kernel, features: AtomicU64::new(0), spin_threshold: SPIN_THRESHOLD }
-    }
-
-    /// Waiters spin for so many ticks of the TSC before they sleep.
-    #[must_use]
-    pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
-        self.spin_threshold = ticks;
-        self
-    }
-
-    /// Asks the hypervisor what it offers. For the boot CPU, before any other starts.
-    pub fn detect(&self) -> Features {
-        let features = Features::detect();
-        // Relaxed: starting a CPU publishes it; and each value that can be read is a good one.
-        self.features.store(features.to_bits(), Relaxed);
-        features
-    }
-
-    /// What [`detect`](Self::detect) has found; nothing before that.
-    #[inline(always)]
-    pub fn features(&self) -> Features {
-        Features::from_bits(self.features.load(Relaxed))
     }
 }
 
@@ -121,6 +100,7 @@ impl<K: Guest, const CPUS: usize> Platform for HyperV<K, CPUS> {
     }
 }
 
+asks_the_host!(HyperV of Guest);
 kernels_promises!(HyperV of Guest);
 
 /// The calling CPU, of a [`Kernel`] that promises CPL 0, on a host with the idle register.

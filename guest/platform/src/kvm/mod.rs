@@ -16,7 +16,7 @@ pub use self::features::Features;
 use self::steal::StealTime;
 use crate::{
     cpu::{halt, halt_with_interrupts, kvm_hypercall, turn_interrupts_on, write_msr},
-    kernel::{Kernel, SPIN_THRESHOLD, kernels_promises, same_on_all_hosts},
+    kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts},
     sleep::{Sleeper, turn_interrupts_off, wait},
 };
 
@@ -57,27 +57,6 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
             spin_threshold: SPIN_THRESHOLD,
             steal: [const { StealTime::new() }; CPUS],
         }
-    }
-
-    /// Waiters spin for so many ticks of the TSC before they halt.
-    #[must_use]
-    pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
-        self.spin_threshold = ticks;
-        self
-    }
-
-    /// Asks the hypervisor what it offers. For the boot CPU, before any other starts.
-    pub fn detect(&self) -> Features {
-        let features = Features::detect();
-        // Relaxed: starting a CPU publishes it; and each value that can be read is a good one.
-        self.features.store(features.to_bits(), Relaxed);
-        features
-    }
-
-    /// What [`detect`](Self::detect) has found; nothing before that.
-    #[inline(always)]
-    pub fn features(&self) -> Features {
-        Features::from_bits(self.features.load(Relaxed))
     }
 
     /// Each CPU, once it runs: the host begins to tell whether it is preempted.
@@ -147,6 +126,7 @@ impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
     }
 }
 
+asks_the_host!(Kvm of Guest);
 kernels_promises!(Kvm of Guest);
 
 /// The calling CPU, of a [`Kernel`] that promises CPL 0, on a host with `PV_UNHALT`: a kick ends a halt whether or not interrupts are on.

@@ -21,7 +21,7 @@ use self::{
     shared_info::PORTS,
 };
 pub use self::{features::Features, shared_info::SharedInfo};
-use crate::kernel::{Kernel, SPIN_THRESHOLD, kernels_promises, same_on_all_hosts};
+use crate::kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts};
 
 /// A kernel, as Xen has to know it.
 ///
@@ -62,27 +62,6 @@ impl<K: Guest, const CPUS: usize> Xen<K, CPUS> {
             spin_threshold: SPIN_THRESHOLD,
             cpus: [const { PerCpu { run_state: RunState::new(), channel: Channel::new() } }; CPUS],
         }
-    }
-
-    /// Waiters spin for so many ticks of the TSC before they sleep.
-    #[must_use]
-    pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
-        self.spin_threshold = ticks;
-        self
-    }
-
-    /// Asks the hypervisor what it offers. For the boot CPU, before any other starts.
-    pub fn detect(&self) -> Features {
-        let features = Features::detect();
-        // Relaxed: starting a CPU publishes it; and each value that can be read is a good one.
-        self.features.store(features.to_bits(), Relaxed);
-        features
-    }
-
-    /// What [`detect`](Self::detect) has found; nothing before that.
-    #[inline(always)]
-    pub fn features(&self) -> Features {
-        Features::from_bits(self.features.load(Relaxed))
     }
 
     /// Each CPU, once it runs: it gets a channel to sleep at, and the host begins to tell whether it is preempted. A CPU for
@@ -161,6 +140,7 @@ impl<K: Guest, const CPUS: usize> Platform for Xen<K, CPUS> {
     }
 }
 
+asks_the_host!(Xen of Guest);
 kernels_promises!(Xen of Guest);
 
 /// Xen, for the channels of CPUs that have got one by hypercall.
