@@ -55,3 +55,18 @@ fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
     assert!(of(&|row| row.in_vmm) > 0, "slices end by exits");
     assert!(of(&|row| row.activity == "waiter" || row.activity == "head") > 0, "two vCPUs a pCPU wait");
 }
+
+#[test]
+fn a_profile_counts_the_time_of_exits_after_which_the_same_vcpu_goes_on() {
+    // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
+    let config = RunConfig { lock: "ticket".into(), pv: false, vcpus: 4, window: us(3000), ..small() };
+    let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
+    let (outcome, readings) = with_readings(&config, &instruments);
+    outcome.expect("a run");
+    let rows = readings.profile.expect("it was asked for").rows;
+    let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();
+    let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
+    // Each pCPU's slice ends every 200 us, which is an exit; it takes at least four fifths of what it costs.
+    let least_ns = 4 * (3000 / 200 - 1) * (costs.exit_ps + costs.timer_ps) * 4 / 5 / 1000;
+    assert!(in_vmm_ns >= least_ns, "{in_vmm_ns} ns of exits, where {least_ns} ns are the least");
+}
