@@ -76,6 +76,8 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     let cpus = cpus(1 + dice.below(4) as usize);
     let ratio = dice.one(&[1, 2, 4, 8]);
     let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]).0);
+    // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
+    let is_dense = !dice.one_in(3);
     let honest = RunConfig {
         vcpus: ratio * cpus.len() as u32,
         cpus,
@@ -90,10 +92,10 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
         // It goes with one guest only.
         deschedule: (hostile.is_none() && dice.one_in(2)).then(|| injection(dice)),
         lock_count: dice.one(&[1, 1, 1, 3, 16]),
-        hold: Duration::from_nanos(dice.one(&[0, 0, 100, 1_000])),
-        think: Duration::from_nanos(dice.one(&[0, 100, 100, 2_000])),
+        hold: Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) }),
+        think: Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] })),
         warmup: Duration::from_millis(2),
-        window: Duration::from_millis(400),
+        window: Duration::from_millis(if is_dense { 2_000 } else { 400 }),
         watchdog: Some(PATIENCE),
         seed: number,
         lock: lock.clone(),
