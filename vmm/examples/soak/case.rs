@@ -48,8 +48,9 @@ const ATTACKS: [(&str, u64); 7] = [
     ("selftest-unborn", 1),
 ];
 
-/// A wake-up that is lost is lost for ever; a host that has other things to do may keep a guest from moving for seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A wake-up that is lost is lost for ever; a host that has other things to do may keep a guest
+/// from moving for half a minute (this runs in the background).
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Case {
     pub(crate) fn new(kind: Kind, number: u64, image: &Image) -> Self {

@@ -30,7 +30,7 @@ pub(crate) enum Until {
 }
 
 /// A child that says nothing for so long hangs: no run takes that long.
-const SILENCE: Duration = Duration::from_secs(180);
+const SILENCE: Duration = Duration::from_secs(400);
 /// Runs after which a process has all the memory and descriptors that it keeps.
 const WARM: usize = 10;
 /// What memory may grow by after that, in a life: pages of stacks and of an allocator that come and go with the size of guests.
