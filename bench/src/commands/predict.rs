@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::analysis::attempts;
-use crate::analysis::prediction::Prediction;
+use crate::analysis::prediction::{Prediction, Side};
 use crate::analysis::summary::Summary;
 use crate::cli::{Format, PredictArgs};
 use crate::commands::report;
@@ -17,7 +17,7 @@ const SIMULATED: &str = "sim";
 
 pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
     let (real, simulated) = (side(&args.real, false)?, side(&args.simulated, true)?);
-    let (x, y) = (&real.outline.experiment, &simulated.outline.experiment);
+    let (x, y) = (&real.summary.outline.experiment, &simulated.summary.outline.experiment);
     if x != y {
         return Err(Failure::usage(format!(
             "{} holds experiment '{x}' and {} holds '{y}': simulate the experiment that was measured",
@@ -44,7 +44,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<Exit> {
 }
 
 /// The figures of a directory, all of whose runs have to be simulated, or none.
-fn side(path: &Path, simulated: bool) -> Result<Summary> {
+fn side(path: &Path, simulated: bool) -> Result<Side> {
     let (manifest, records) = report::read::<Record>(path)?;
     if let Some(record) = records.iter().find(|record| (record.config.engine == SIMULATED) != simulated) {
         let expected = if simulated { "simulated runs" } else { "real runs" };
@@ -54,5 +54,6 @@ fn side(path: &Path, simulated: bool) -> Result<Summary> {
             record.config.engine
         )));
     }
-    Ok(Summary::new(&manifest.outline, &attempts::last(&records)))
+    let records = attempts::last(&records);
+    Ok(Side::new(Summary::new(&manifest.outline, &records), &records))
 }

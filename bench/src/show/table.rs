@@ -386,16 +386,18 @@ pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
     let lines: Vec<Vec<Field>> = shown.map(line).collect();
     let mut text = format!("{HEADING}Efficiency, measured and predicted, farthest off first{HEADING:#}\n");
     text += &layout(&header, &lines, 1);
-    let header = ["setting", "arms", "tau", "told apart", "tau of those", "within 25 %", "median factor"];
+    let header = ["setting", "arms", "tau", "of runs", "host", "told apart", "of those", "near", "factor"];
     let figure = |value: Option<f64>| Field::new(value.map_or("-".into(), |value| format!("{value:.2}")));
     let line = |order: &prediction::Order| {
         vec![
             Field::new(setting_words(&order.setting)),
             Field::new(order.arms.to_string()),
             figure(order.tau),
+            figure(order.tau_of_runs),
+            figure(order.tau_of_measured_runs),
             Field::new(format!("{} pairs", order.told_apart)),
             figure(order.tau_told_apart),
-            Field::new(format!("{} of {}", order.near, order.arms)),
+            Field::new(order.near.to_string()),
             figure(Some(order.median_factor)),
         ]
     };
@@ -411,8 +413,11 @@ pub(crate) fn prediction(prediction: &Prediction, all: bool) -> String {
     if prediction.without_figure > 0 {
         let _ = writeln!(text, "{} more cells have no efficiency on one side", prediction.without_figure);
     }
-    text += "tau: Kendall's tau-b, 1 if both put the arms into the same order; told apart: pairs of arms whose\n\
-             measured 95 % intervals do not overlap. Efficiency: throughput over that of lock-free runs.\n";
+    text += "tau: Kendall's tau-b of measured and predicted estimates, 1 if both put the arms into the same order;\n\
+             of runs: of single blocks of either side (mean); host: of two measured blocks (mean), which is what\n\
+             'of runs' would be for a second host of the same kind; told apart: pairs of arms whose measured 95 %\n\
+             intervals do not overlap; near: arms within 25 %; factor: median of predicted over measured.\n\
+             Efficiency: throughput over that of lock-free runs.\n";
     text
 }
 

@@ -3,14 +3,20 @@
 //! What is put side by side is efficiency, throughput over that of lock-free runs of the same engine: what a section takes by
 //! itself is the host's and the machine file's matter, not the simulated machine's.
 
+mod kendall;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::analysis::rate::Rate;
 use crate::analysis::statistics::{Estimate, median};
 use crate::analysis::summary::{Row, Summary};
 use crate::experiment::place::Role;
+use crate::record::Record;
+
+use kendall::{concordance, mean_of_pairs, tau_b};
 
 /// A prediction that is off by at most this share of what was measured is near. Sniper, a simulator of many cores, states
 /// this for itself (docs/sources.md).
@@ -43,6 +49,11 @@ pub(crate) struct Order {
     /// Kendall's tau-b of the arms' measured and predicted efficiency; null with fewer than two arms, or where all are
     /// equal.
     pub(crate) tau: Option<f64>,
+    /// Mean tau-b of each measured block of runs with each predicted one; null with fewer than two arms in a block.
+    pub(crate) tau_of_runs: Option<f64>,
+    /// Mean tau-b of each measured block with each other one: how well the host agrees with itself. Null with fewer than
+    /// two blocks.
+    pub(crate) tau_of_measured_runs: Option<f64>,
     /// Pairs of arms whose measured 95 % intervals do not overlap.
     pub(crate) told_apart: usize,
     /// (Agreeing - disagreeing) / all, of those pairs alone; null without any.
@@ -72,8 +83,40 @@ pub(crate) struct Prediction {
     pub(crate) least_tau: Option<f64>,
 }
 
+/// The runs of one side, and what they come to.
+pub(crate) struct Side {
+    pub(crate) summary: Summary,
+    /// Efficiencies of each setting: by block, and by arm.
+    runs: BTreeMap<Setting, BTreeMap<u32, Efficiencies>>,
+}
+
+type Setting = BTreeMap<String, String>;
+
+/// By the arm's name.
+type Efficiencies = BTreeMap<String, f64>;
+
+impl Side {
+    /// `records` are those that `summary` was made of.
+    pub(crate) fn new(summary: Summary, records: &[Record]) -> Self {
+        let mut runs: BTreeMap<Setting, BTreeMap<u32, Efficiencies>> = BTreeMap::new();
+        for record in records {
+            let Some(place) = record.place.as_ref().filter(|place| place.role == Role::Arm) else { continue };
+            let Some(ideal_per_second) = record.totals.ideal_per_second else { continue };
+            let efficiency = Rate::of(record).per_second / ideal_per_second;
+            let blocks = runs.entry(place.setting.clone()).or_default();
+            blocks.entry(place.block).or_default().insert(place.arm.clone(), efficiency);
+        }
+        Self { summary, runs }
+    }
+
+    fn blocks(&self, setting: &Setting) -> Vec<&Efficiencies> {
+        self.runs.get(setting).into_iter().flat_map(BTreeMap::values).collect()
+    }
+}
+
 impl Prediction {
-    pub(crate) fn new(measured: &Summary, predicted: &Summary) -> Self {
+    pub(crate) fn new(real: &Side, simulated: &Side) -> Self {
+        let (measured, predicted) = (&real.summary, &simulated.summary);
         let mut cells: Vec<Cell> = Vec::new();
         let mut without_figure = 0;
         for row in measured.rows.iter().filter(|row| row.role == Role::Arm) {
@@ -86,10 +129,13 @@ impl Prediction {
         let mut settings: Vec<_> = cells.iter().map(|cell| &cell.setting).collect();
         settings.sort_by_key(|setting| measured.outline.rank(setting));
         settings.dedup();
-        let of = |setting: &BTreeMap<String, String>| -> Vec<&Cell> {
+        let of = |setting: &Setting| -> Vec<&Cell> {
             cells.iter().filter(|cell| cell.setting == *setting).collect()
         };
-        let orders: Vec<Order> = settings.into_iter().map(|setting| Order::new(&of(setting))).collect();
+        let orders: Vec<Order> = settings
+            .into_iter()
+            .map(|setting| Order::new(&of(setting), &real.blocks(setting), &simulated.blocks(setting)))
+            .collect();
         let near = cells.iter().filter(|cell| cell.is_near).count();
         let near_share = (!cells.is_empty()).then(|| near as f64 / cells.len() as f64);
         let least_tau = orders.iter().filter_map(|order| order.tau).min_by(f64::total_cmp);
@@ -131,8 +177,8 @@ impl Cell {
 }
 
 impl Order {
-    /// Of all arms at one setting, which is at least one.
-    fn new(cells: &[&Cell]) -> Self {
+    /// Of all arms at one setting, which is at least one, and the blocks of runs that they were measured in.
+    fn new(cells: &[&Cell], measured: &[&Efficiencies], predicted: &[&Efficiencies]) -> Self {
         let figures: Vec<_> =
             cells.iter().map(|cell| (cell.measured.hodges_lehmann, cell.predicted)).collect();
         let (mut told_apart, mut agreement) = (0, 0);
@@ -150,6 +196,13 @@ impl Order {
             setting: cells[0].setting.clone(),
             arms: cells.len(),
             tau: tau_b(&figures),
+            tau_of_runs: mean_of_pairs(measured.iter().flat_map(|a| predicted.iter().map(move |b| (*a, *b)))),
+            tau_of_measured_runs: mean_of_pairs(
+                measured
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(n, a)| measured[n + 1..].iter().map(move |b| (*a, *b))),
+            ),
             told_apart,
             tau_told_apart: (told_apart > 0).then(|| agreement as f64 / told_apart as f64),
             near: cells.iter().filter(|cell| cell.is_near).count(),
@@ -158,61 +211,31 @@ impl Order {
     }
 }
 
-/// 1 if both figures say the same of which of the two is greater, -1 if they say the contrary, 0 if one says neither.
-fn concordance(a: (f64, f64), b: (f64, f64)) -> i64 {
-    let sign = |x: f64, y: f64| x.total_cmp(&y) as i64;
-    sign(a.0, b.0) * sign(a.1, b.1)
-}
-
-/// Kendall's tau-b of pairs of figures.
-fn tau_b(figures: &[(f64, f64)]) -> Option<f64> {
-    let (mut agreement, mut first_differ, mut second_differ) = (0, 0_u64, 0_u64);
-    for (index, a) in figures.iter().enumerate() {
-        for b in &figures[index + 1..] {
-            agreement += concordance(*a, *b);
-            first_differ += u64::from(a.0 != b.0);
-            second_differ += u64::from(a.1 != b.1);
-        }
-    }
-    let pairs = (first_differ as f64 * second_differ as f64).sqrt();
-    (pairs > 0.0).then(|| agreement as f64 / pairs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
-    #[test]
-    fn tau_is_that_of_another_implementation() {
-        // scipy.stats.kendalltau([1, 2, 3, 4, 5], [3, 1, 2, 5, 4]) and ([1, 2, 2, 3], [1, 2, 3, 3]).
-        let tau = tau_b(&[(1.0, 3.0), (2.0, 1.0), (3.0, 2.0), (4.0, 5.0), (5.0, 4.0)]).unwrap();
-        assert!((tau - 0.4).abs() < 1e-12, "{tau}");
-        let tau = tau_b(&[(1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (3.0, 3.0)]).unwrap();
-        assert!((tau - 0.8).abs() < 1e-12, "{tau}");
-        assert_eq!(tau_b(&[(1.0, 1.0)]), None);
-        assert_eq!(tau_b(&[(1.0, 1.0), (1.0, 2.0)]), None);
-    }
-
     /// Locks of a synthetic host, whose throughput at `ratio` is the product of both.
-    fn summary(seed: u64, truth: fn(&str) -> f64) -> Summary {
+    fn side(seed: u64, truth: fn(&str) -> f64) -> Side {
         let sketch = Sketch::new().axis("ratio", &["1", "2"]);
         let sketch = sketch.arm("t", "tas").arm("m", "mcs").arm("k", "ticket");
         let plan = sketch.plan(6);
         let world =
             World::new(seed).truth(move |config| 1e6 * truth(&config.lock)).shape(Shape::Normal(0.001));
-        Summary::new(&plan.outline, &world.records(&plan))
+        let records = world.records(&plan);
+        Side::new(Summary::new(&plan.outline, &records), &records)
     }
 
     #[test]
     fn cells_that_are_off_farthest_come_first_and_a_swapped_pair_lowers_tau() {
-        let real = summary(1, |lock| match lock {
+        let real = side(1, |lock| match lock {
             "tas" => 1.0,
             "mcs" => 0.5,
             "ticket" => 0.4,
             _ => 1.0,
         });
-        let simulated = summary(2, |lock| match lock {
+        let simulated = side(2, |lock| match lock {
             "tas" => 1.05,
             "mcs" => 0.3,
             "ticket" => 0.45,
@@ -227,7 +250,18 @@ mod tests {
         let order = &found.orders[0];
         assert_eq!((order.arms, order.told_apart, order.near), (3, 3, 2));
         assert!((order.tau.unwrap() - 1.0 / 3.0).abs() < 1e-9, "{order:?}");
+        // Six blocks of a host whose noise is far smaller than the differences.
+        assert_eq!(order.tau_of_measured_runs, Some(1.0));
+        assert!((order.tau_of_runs.unwrap() - 1.0 / 3.0).abs() < 1e-9, "{order:?}");
         assert_eq!(found.orders.len(), 2);
         assert_eq!(found.least_tau, order.tau);
+    }
+
+    #[test]
+    fn a_host_that_cannot_tell_locks_apart_does_not_agree_with_itself_either() {
+        let alike = |_: &str| 1.0;
+        let found = Prediction::new(&side(1, alike), &side(2, alike));
+        let of_host = found.orders.iter().map(|order| order.tau_of_measured_runs.unwrap()).sum::<f64>();
+        assert!(of_host.abs() < 1.0, "{:?}", found.orders);
     }
 }
