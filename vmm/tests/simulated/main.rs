@@ -7,6 +7,7 @@ mod base;
 mod deadline;
 mod profile;
 mod several;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

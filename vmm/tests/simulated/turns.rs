@@ -1,0 +1,45 @@
+//! When vCPUs' turns on simulated pCPUs begin and end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use haltkick_vmm::{Image, RunConfig, RunError, run};
+
+use super::{done, on, us};
+
+#[test]
+fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
+    // Two vCPUs that never sleep share a pCPU, so that it goes from one turn straight to the next.
+    let config =
+        RunConfig { lock: "tas".into(), pv: false, window: us(40_000), ..on("ivybridge-ex-4s", 1, 2) };
+    let outcome = done(&config);
+    let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
+    let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
+    assert!(changes > 100, "{changes}");
+    let run_ns = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>();
+    let cpu_ns = outcome.cpu_time.as_nanos() as u64;
+    // Where the window opens and closes, a change may be under way.
+    let edges_ns = 2 * (costs.switch_ps + costs.exit_ps) / 1000;
+    assert!(
+        cpu_ns.abs_diff(run_ns) < edges_ns,
+        "turns began and ended at the same times for both: {cpu_ns}, {run_ns}"
+    );
+    // Each change takes a fifth more or less, at random.
+    let change_ns = (40_000_000 - run_ns) as f64 / changes as f64;
+    let expected_ns = (costs.switch_ps + costs.exit_ps / 2) as f64 / 1000.0;
+    assert!((change_ns / expected_ns - 1.0).abs() < 0.1, "{change_ns} ns a change, and not {expected_ns}");
+}
+
+#[test]
+fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
+    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
+    // Nobody has the time to simulate this.
+    let config = RunConfig { window: Duration::from_secs(100_000), ..on("ivybridge-ex-4s", 4, 2) };
+    std::thread::scope(|scope| {
+        let under_way = scope.spawn(|| run(&config, &image, &stop));
+        // By now it is most likely being simulated; if not, it has even less to do.
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(under_way.join().expect("no panic"), Err(RunError::Interrupted)));
+    });
+}
