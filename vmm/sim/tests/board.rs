@@ -271,6 +271,14 @@ fn a_waiter_sees_the_flag_when_its_line_has_come_and_what_was_written_before() {
 }
 
 #[test]
+fn work_leaves_the_registers_that_its_multiplications_would() {
+    for iterations in [1, 2, 3, 15, 16, 17, 1000] {
+        let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
+        assert_eq!(flag(true, iterations).0[1].2, product, "{iterations} iterations");
+    }
+}
+
+#[test]
 fn a_parked_waiter_ends_as_one_that_executes_every_round() {
     for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
         assert_eq!(flag(true, iterations).0, flag(false, iterations).0, "{iterations} iterations");
