@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Conduct;
+use crate::experiment::measure::Measure;
 use crate::experiment::sweep::Vary;
 use crate::settings::Settings;
 
@@ -16,9 +17,13 @@ Examples:
       what the paravirtual form wins, at four ratios
   haltkick sweep --vary 'deschedule=none;holder,rate=100,for=5ms' --lock mcs --save hostile.toml --dry-run
       values that have commas in them; saved as an experiment file, and not run
+  haltkick sweep --vary kernel=old/vmlinuz,new/vmlinuz --initrd initrd.cpio --append 'quiet run=page-loop:5' --ratio 4 \\
+                 --compare --of figure:page-loop
+      two kernels, and the ratio of what they print
 
-What is compared: the settings of the lock that vary (those under \"Lock\" above, such as lock and pv). If none of them
-does, the last --vary is compared. All other --vary make the grid: every combination of their values is run.";
+What is compared: the settings of the lock that vary (those under \"Lock\" above, such as lock and pv), and of kernels what
+boots them (kernel, initrd, cmdline, nopvspin). If none of them varies, the last --vary is compared. All other --vary make
+the grid: every combination of their values is run.";
 
 /// Options of `haltkick sweep`.
 #[derive(Args, Debug)]
@@ -31,6 +36,11 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "",
           help_heading = "Sweep")]
     pub(crate) compare: Option<String>,
+    /// What the ratios are of: throughput, lock-cpu, or of kernels figure:NAME, which they print; may be given several
+    /// times [default: throughput]
+    #[arg(long, value_name = "MEASURE", value_parser = |word: &str| Measure::try_from(word.to_owned()),
+          requires = "compare", help_heading = "Sweep")]
+    pub(crate) of: Vec<Measure>,
     /// Passes over all cells
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "10",
           help_heading = "Sweep")]
@@ -41,5 +51,39 @@ pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
     #[command(flatten)]
+    pub(crate) boot: BootArgs,
+    #[command(flatten)]
     pub(crate) conduct: Conduct,
+}
+
+/// What all cells boot instead of our own guest.
+#[derive(Args, Debug)]
+pub(crate) struct BootArgs {
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; --vary kernel=FILE,... boots several
+    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    pub(crate) kernel: Option<String>,
+    /// The initial RAM disk of the kernels
+    #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
+    pub(crate) initrd: Option<String>,
+    /// Words for the kernels' command lines; those of --vary cmdline='WORDS;...' come behind them
+    #[arg(
+        long,
+        visible_alias = "cmdline",
+        value_name = "WORDS",
+        allow_hyphen_values = true,
+        help_heading = "Linux guest"
+    )]
+    pub(crate) append: Option<String>,
+    /// Text in the line of the console that shows that user space runs [default: 'Run /', which the kernel prints]
+    #[arg(long, value_name = "TEXT", help_heading = "Linux guest")]
+    pub(crate) marker: Option<String>,
+}
+
+impl BootArgs {
+    /// Keys of experiment files, and their values.
+    pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
+        let Self { kernel, initrd, append, marker } = self;
+        let each = [("kernel", kernel), ("initrd", initrd), ("cmdline", append), ("marker", marker)];
+        each.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
+    }
 }

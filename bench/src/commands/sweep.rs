@@ -11,7 +11,9 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
     let sweep = Sweep {
         vary: &args.vary,
         settings: &args.settings,
+        boot: &args.boot.pairs(),
         baseline: args.compare.as_deref(),
+        of: &args.of,
         blocks: args.blocks,
     };
     let source = sweep.source()?;
@@ -20,7 +22,9 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<Exit> {
             let path = path.display();
             return Err(Failure::usage(format!("--save: {path} is there already: choose another name")));
         }
-        write_whole(path, source.text.as_bytes())?;
+        let is_here = path.parent().is_none_or(|parent| parent.as_os_str().is_empty());
+        let saved = if is_here { &source } else { &sweep.source_elsewhere()? };
+        write_whole(path, saved.text.as_bytes())?;
         output::talk(&format!("saved: `haltkick bench {}` runs it", path.display()));
     }
     bench::run_source(source, &args.conduct)

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use haltkick_vmm::{LinuxGuest, RunConfig};
 
-use super::boot::Boot;
+use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
+use super::keys;
 use super::source::At;
 use crate::settings::value::Value;
 use crate::settings::{Impossible, Settings, Supply, linux};
-use crate::text::exit::Result;
+use crate::text::exit::{Failure, Result};
 
 /// How long a guest may take until it has powered off, where nobody says.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
@@ -18,21 +19,46 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 impl Experiment {
     /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
-        self.boot.kernel.is_some() || self.arms.iter().any(|arm| arm.boot.kernel.is_some())
+        self.boot.kernel.is_some()
+            || self.arms.iter().any(|arm| arm.boot.kernel.is_some())
+            || self.varies("kernel").is_some()
+    }
+
+    /// Where `key` varies, if it does.
+    fn varies(&self, key: &str) -> Option<Option<&At>> {
+        let axis = self.axes.iter().find(|axis| axis.key == key);
+        let of_axis = axis.map(|axis| axis.values.first().and_then(|(_, at)| at.as_ref()));
+        let point = self.points.iter().find(|point| point.0.iter().any(|(each, _)| each == key));
+        of_axis.or_else(|| point.map(|point| Some(&point.1)))
+    }
+
+    /// What `setting`, a point of the grid, says of the kernel.
+    fn boot_at(&self, setting: &[(String, String)]) -> Boot {
+        let mut boot = Boot::default();
+        for (key, value) in setting.iter().filter(|(key, _)| boots(key)) {
+            let axis = self.axes.iter().find(|axis| axis.key == *key);
+            let at = match axis.and_then(|axis| axis.values.iter().find(|(each, _)| each == value)) {
+                Some((_, at)) => at.clone(),
+                None => self.varies(key).flatten().cloned(),
+            };
+            boot.set(key, value, at).expect("what varies was read before");
+        }
+        boot
     }
 
     /// Whether all arms are kernels, or none; and what compares them, and nothing else, is a figure.
     pub(super) fn check_boots(&self) -> Result<()> {
         let has_kernels = self.has_kernels();
-        for arm in &self.arms {
-            let boot = arm.boot.over(&self.boot);
-            if has_kernels && boot.kernel.is_none() {
-                let message = format!("arm '{}' has no kernel, where others have one", arm.name);
-                return Err(self.source.complain(arm.patch.place("name").flatten(), message));
-            }
-            if let Some(at) = boot.place().filter(|_| !has_kernels) {
-                return Err(self.source.complain(Some(at), "this is for arms that have a 'kernel'"));
-            }
+        let varies = keys::BOOT.iter().filter_map(|key| Some((*key, self.varies(key)?)));
+        let mut said = self.arms.iter().flat_map(|arm| arm.boot.said()).chain(self.boot.said()).chain(varies);
+        if let Some((key, at)) = said.next().filter(|_| !has_kernels) {
+            return Err(self.blame_boot(key, at, "this is for arms that have a 'kernel'"));
+        }
+        let has_none = |arm: &&Arm| [&arm.boot, &self.boot].iter().all(|boot| boot.kernel.is_none());
+        let without = self.arms.iter().find(has_none).filter(|_| self.varies("kernel").is_none());
+        if let Some(arm) = without.filter(|_| has_kernels) {
+            let message = format!("arm '{}' has no kernel, where others have one", arm.name);
+            return Err(self.source.complain(arm.patch.place("name").flatten(), message));
         }
         let compared = self.comparisons.iter().find(|it| it.of.figure().is_some() != has_kernels);
         match compared {
@@ -51,11 +77,19 @@ impl Experiment {
         }
     }
 
-    /// What is said nowhere else about running `arm`'s kernel, with `settings` of it and of all others, and whether what is said
-    /// goes with a kernel.
+    /// A complaint about what was said of the kernel at a place, or on the command line.
+    fn blame_boot(&self, key: &str, at: Option<&At>, message: &str) -> Failure {
+        match at {
+            Some(at) => self.source.complain(Some(at), message),
+            None => Failure::usage(format!("{key}: {message}")),
+        }
+    }
+
+    /// What is said nowhere else about running `arm`'s kernel at `setting`, with `settings` of both and of all others, and
+    /// whether what is said goes with a kernel.
     pub(super) fn boot(
         &self,
-        arm: &Arm,
+        (arm, setting): (&Arm, &[(String, String)]),
         settings: &Settings,
         supply: Supply<'_>,
     ) -> std::result::Result<Booted, Impossible> {
@@ -72,7 +106,7 @@ impl Experiment {
         let pv = settings.given("pv").is_none_or(Value::is_on);
         let config = RunConfig { pv, window: limit, warmup: Duration::ZERO, ..config };
         Ok(Booted {
-            boot: arm.boot.over(&self.boot),
+            boot: arm.boot.over(&self.boot_at(setting).over(&self.boot)),
             memory_bytes: linux::memory_bytes(settings),
             limit,
             config,
@@ -82,18 +116,22 @@ impl Experiment {
     /// The guest, if its files are there.
     pub(super) fn linux_guest(&self, booted: &Booted) -> Result<LinuxGuest> {
         let boot = &booted.boot;
-        let file = |named: &Option<(String, At)>| {
+        let file = |key: &str, named: &Option<(String, Option<At>)>| {
             let Some((path, at)) = named else { return Ok(None) };
-            self.file_beside(path).map(Some).map_err(|message| self.source.complain(Some(at), message))
+            let found = match at {
+                Some(_) => self.file_beside(path),
+                None => file(path.into()),
+            };
+            found.map(Some).map_err(|message| self.blame_boot(key, at.as_ref(), &message))
         };
         // An arm that the command line has added has none.
-        let kernel = file(&boot.kernel)?
+        let kernel = file("kernel", &boot.kernel)?
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
         let words = boot.cmdline.as_ref().map(|(words, _)| words.as_str());
         let nopvspin = boot.nopvspin.as_ref().is_some_and(|(is_on, _)| *is_on).then_some("nopvspin");
         Ok(LinuxGuest {
             kernel,
-            initrd: file(&boot.initrd)?,
+            initrd: file("initrd", &boot.initrd)?,
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
             memory_bytes: booted.memory_bytes,
             marker: boot.marker.as_ref().map_or(linux::DEFAULT_MARKER.into(), |(marker, _)| marker.clone()),
@@ -103,13 +141,17 @@ impl Experiment {
 
     /// A file that the experiment's file names: relative to where that lies.
     fn file_beside(&self, path: &str) -> std::result::Result<PathBuf, String> {
-        let path = Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path);
-        let told = path.display();
-        match std::fs::metadata(&path) {
-            Ok(file) if file.is_file() => Ok(path),
-            Ok(_) => Err(format!("{told} is no file")),
-            Err(error) => Err(format!("{told}: {error}")),
-        }
+        file(Path::new(&self.source.origin).parent().unwrap_or(Path::new("")).join(path))
+    }
+}
+
+/// `path`, if there is such a file.
+fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
+    let told = path.display();
+    match std::fs::metadata(&path) {
+        Ok(file) if file.is_file() => Ok(path),
+        Ok(_) => Err(format!("{told} is no file")),
+        Err(error) => Err(format!("{told}: {error}")),
     }
 }
 
@@ -128,6 +170,7 @@ mod tests {
     use super::*;
     use crate::experiment::Source;
     use crate::experiment::contents::Patch;
+    use crate::experiment::overrides::Overrides;
     use crate::experiment::plan::{Cell, Plan};
     use crate::host::cpulist::CpuList;
     use crate::measure::synthetic::Scratch;
@@ -226,12 +269,132 @@ mod tests {
                 "only arms with a 'kernel' print figures",
             ),
             (format!("[settings]\nnopvspin = \"yes\"\n{two}"), "'nopvspin' must be true or false"),
-            (format!("[grid]\nkernel = [\"old\"]\n{two}"), "unknown key 'kernel'"),
+            (format!("[grid]\nkernel = [\"none\"]\n{ARMS}"), "k.toml:5:11: "),
+            (format!("[grid]\nkernel = [\"none\"]\n{ARMS}"), "none: No such file"),
+            (format!("[grid]\nkernel = \"old\"\n{ARMS}"), "'kernel' must be a list"),
+            (format!("[grid]\nkernel = [3]\n{ARMS}"), "'kernel' must be a text in quotes"),
+            (format!("[grid]\nkernel = [\"old\", \"old\"]\n{ARMS}"), "old stands in the list twice"),
+            (
+                format!("[settings]\nkernel = \"old\"\n[grid]\nkernel = [\"new\"]\n{ARMS}"),
+                "k.toml:5:10: kernel is in [grid] too",
+            ),
+            (
+                format!("[grid]\ncmdline = [\"a\", \"b\"]\n{ARMS}"),
+                "k.toml:5:12: this is for arms that have a 'kernel'",
+            ),
+            (format!("[grid]\nnopvspin = [\"on\"]\n{ARMS}"), "'nopvspin' must be true or false"),
+            (
+                format!("[[point]]\ninitrd = \"initrd\"\n{ARMS}"),
+                "k.toml:4:1: this is for arms that have a 'kernel'",
+            ),
+            (
+                format!("[grid]\nkernel = [\"old\"]\n{ARMS}[control]\narm = \"a\"\nkernel = \"new\"\n"),
+                "kernel = new is in no [grid] or [[point]]",
+            ),
         ] {
             let failure = plan(&directory, &rest).map(|plan| plan.cells().count()).unwrap_err();
             assert!(failure.message.contains(complaint), "{rest}\n{failure}");
         }
     }
+
+    const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\npv = \"off\"\n";
+
+    #[test]
+    fn kernels_command_lines_and_vcpus_vary_in_the_grid_and_words_of_all_three_places_are_joined() {
+        let directory = directory("boot-grid");
+        let plan = plan(
+            &directory,
+            "[settings]\ncmdline = \"quiet\"\n[grid]\nkernel = [\"old\", \"new\"]\ncmdline = [\"\", \"isolcpus=0,1\", \"isolcpus=0-1\"]\n\
+             nopvspin = [true, false]\nvcpus = [2, 4]\n[[arm]]\nname = \"a\"\ncmdline = \"x=1\"\n\
+             [[arm]]\nname = \"b\"\nnopvspin = false\nonly = { kernel = \"new\", nopvspin = true, cmdline = \"\" }\n\
+             [control]\narm = \"a\"\nkernel = \"new\"\ncmdline = \"isolcpus=0-1\"\nnopvspin = false\n",
+        )
+        .unwrap();
+        assert_eq!(plan.cells().count(), 2 * 3 * 2 * 2 + 2 + 1);
+        let ids: std::collections::BTreeSet<&str> = plan.cells().map(|cell| cell.id.as_str()).collect();
+        assert_eq!(ids.len(), plan.cells().count(), "every cell has an id of its own: {ids:?}");
+        assert!(ids.contains("a_kernel-new_cmdline-isolcpus-0-1~2_nopvspin-true_vcpus-4"), "{ids:?}");
+        for cell in plan.cells() {
+            let guest = cell.linux.as_ref().unwrap();
+            let value = |key: &str| cell.setting[key].as_str();
+            assert_eq!(guest.kernel, directory.path().join(value("kernel")));
+            assert_eq!(cell.config.vcpus.to_string(), value("vcpus"));
+            let of_arm = if cell.arm == "a" { "x=1" } else { "" };
+            // An arm's own word goes before the grid's.
+            let nopvspin = if cell.arm == "a" && value("nopvspin") == "true" { "nopvspin" } else { "" };
+            let words = ["quiet", value("cmdline"), of_arm, nopvspin];
+            let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+            assert_eq!(guest.append, words.join(" "));
+        }
+        let control = plan.cells().find(|cell| cell.id.ends_with("_control")).unwrap();
+        assert_eq!(
+            (control.setting["kernel"].as_str(), control.setting["cmdline"].as_str()),
+            ("new", "isolcpus=0-1")
+        );
+        let files = crate::measure::kernels::files(&plan).unwrap();
+        assert_eq!(files.len(), 2 * 3 * 2 + 1, "vCPUs are no other kernel");
+        assert_ne!(files[0].kernel_sha256, files[6].kernel_sha256);
+        assert_eq!(files[0].name(), "a, cmdline , kernel old, nopvspin true");
+    }
+
+    #[test]
+    fn kernels_that_vary_together_are_points() {
+        let directory = directory("boot-points");
+        let plan = plan(
+            &directory,
+            &format!(
+                "[[point]]\nkernel = \"old\"\nratio = 1\n[[point]]\nkernel = \"new\"\nratio = 2\n{ARMS}"
+            ),
+        )
+        .unwrap();
+        let booted: Vec<_> =
+            plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.config.vcpus)).collect();
+        assert_eq!(booted, [("old", 2), ("old", 2), ("new", 4), ("new", 4)]);
+    }
+
+    #[test]
+    fn the_command_line_changes_kernels_and_their_words_and_is_blamed_for_what_it_gives() {
+        let directory = directory("boot-set");
+        let parse = |rest: &str| {
+            let origin = directory.path().join("k.toml").display().to_string();
+            Experiment::parse(Source { origin, text: format!("{HEAD}{rest}") }).unwrap()
+        };
+        let apply = |rest: &str, sets: &[(&str, &str)]| {
+            let mut experiment = parse(rest);
+            let sets = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            experiment.apply(&Overrides { sets, ..Overrides::default() })?;
+            planned(&experiment)
+        };
+        let here = directory.path().join("new").display().to_string();
+        let of_all = format!("[settings]\nkernel = \"old\"\ncmdline = \"quiet\"\n{ARMS}cmdline = \"x\"\n");
+        let of_grid = format!("[grid]\nkernel = [\"old\", \"new\"]\n{ARMS}");
+        let plan =
+            apply(&of_all, &[("kernel", &here), ("cmdline", "a=b c"), ("nopvspin", "true"), ("vcpus", "3")])
+                .unwrap();
+        let (cell, b) = guest(&plan, "b");
+        assert_eq!((&b.kernel, b.append.as_str()), (&PathBuf::from(&here), "a=b c x nopvspin"));
+        assert_eq!(cell.config.vcpus, 3);
+        let one = apply(&of_grid, &[("kernel", &here)]).unwrap();
+        assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
+        let own = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";
+        let pointed = format!("[[point]]\nkernel = \"old\"\n[[point]]\nkernel = \"new\"\n{ARMS}");
+        for (rest, key, value, complaint) in [
+            // Where the command was given, not where the file lies.
+            (&of_all[..], "kernel", "old", "kernel: old: No such file"),
+            (own, "kernel", &here[..], "--set kernel: arm 'a' sets it itself"),
+            (&pointed, "kernel", &here, "--set kernel: the points of this experiment set it"),
+            (ARMS, "initrd", &here, "initrd: this is for arms that have a 'kernel'"),
+            (&of_all, "nopvspin", "yes", "--set nopvspin: 'nopvspin' must be true or false"),
+            (&of_all, "kernle", "x", "--set kernle: unknown setting 'kernle': did you mean 'kernel'?"),
+        ] {
+            let failure = apply(rest, &[(key, value)]).map(|plan| plan.cells().count()).unwrap_err();
+            assert!(failure.message.starts_with(complaint), "{key}={value}: {failure}");
+        }
+        let compared = format!("{ARMS}[[compare]]\nname = \"b/a\"\narm = \"b\"\nbaseline = \"a\"\n");
+        let failure = apply(&compared, &[("kernel", &here)]).map(|plan| plan.cells().count()).unwrap_err();
+        assert!(failure.message.contains("comparison 'b/a': of kernels, figures are compared"), "{failure}");
+    }
+
     #[test]
     fn an_arm_that_is_added_without_a_kernel_is_refused() {
         let directory = directory("boot-added");

@@ -105,8 +105,11 @@ impl Experiment {
         let same =
             |a: &str, b: &str| a == b || table::find(a).is_some_and(|setting| setting.instead_of == Some(b));
         for axis in self.varying() {
+            // Of command lines, both are used.
+            let booted = self.boot.said().find(|(key, _)| *key == axis.key && *key != keys::CMDLINE);
+            let booted = booted.map(|(key, at)| (key.to_owned(), at.cloned()));
             let set = self.settings.places.iter().find(|(key, _)| same(key, &axis.key));
-            if let Some((key, at)) = set {
+            if let Some((key, at)) = set.or(booted.as_ref()) {
                 let (key, axis) = (key, &axis.key);
                 let varies =
                     if self.axes.iter().any(|other| other.key == *axis) { "[grid]" } else { "[[point]]" };

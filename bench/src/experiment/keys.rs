@@ -20,8 +20,14 @@ pub(super) const TOP: &[&str] = &[
     "control",
     "quick",
 ];
-/// Of `[settings]`, beside settings: what boots a kernel.
-pub(super) const BOOT: &[&str] = &["kernel", "initrd", "cmdline", "nopvspin", "marker"];
+/// Beside settings, wherever these stand: what boots a kernel.
+pub(super) const BOOT: &[&str] = &["kernel", "initrd", CMDLINE, NOPVSPIN, "marker"];
+/// Of those: files.
+pub(super) const FILES: &[&str] = &["kernel", "initrd"];
+/// Of those: words of which everybody's are used, one after the other.
+pub(super) const CMDLINE: &str = "cmdline";
+/// Of those: the one that is no text.
+pub(super) const NOPVSPIN: &str = "nopvspin";
 /// Of an `[[arm]]`, beside settings and those.
 pub(super) const ARM: &[&str] = &["name", "only"];
 /// Of a `[[compare]]`.

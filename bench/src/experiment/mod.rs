@@ -25,6 +25,7 @@ mod source;
 pub(crate) mod sweep;
 pub(crate) mod user_defaults;
 
+pub(crate) use boot::boots;
 pub(crate) use contents::Experiment;
 pub(crate) use file::{MOST_RETRIES, summary};
 pub(crate) use source::{BUILT_IN, Source};

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::contents::Experiment;
+use super::contents::{Arm, Experiment};
+use super::keys;
 use super::source::At;
 use crate::settings::table;
 
-/// One line for every setting there is.
+/// One line for every setting there is, and where arms are kernels for what boots them.
 pub(crate) fn origins(experiment: &Experiment) -> BTreeMap<String, String> {
-    table::names().into_iter().map(|key| (key.to_owned(), origin(experiment, key))).collect()
+    let boot = keys::BOOT.iter().copied().filter(|_| experiment.has_kernels());
+    table::names().into_iter().chain(boot).map(|key| (key.to_owned(), origin(experiment, key))).collect()
 }
 
 fn origin(experiment: &Experiment, key: &str) -> String {
@@ -24,11 +26,13 @@ fn origin(experiment: &Experiment, key: &str) -> String {
     if let Some(axis) = experiment.axes.iter().find(|axis| axis.key == key) {
         return format!("grid, {}", place(axis.values.first().and_then(|(_, at)| at.as_ref())));
     }
-    let arms = experiment.arms.iter().filter_map(|arm| Some((&arm.name, arm.patch.place(key)?)));
-    let mut origins: Vec<_> = arms.map(|(name, at)| format!("arm '{name}', {}", place(at))).collect();
+    let of_arm = |arm: &Arm| arm.patch.place(key).or_else(|| arm.boot.place(key)).map(place);
+    let arms = experiment.arms.iter().filter_map(|arm| Some((&arm.name, of_arm(arm)?)));
+    let mut origins: Vec<_> = arms.map(|(name, place)| format!("arm '{name}', {place}")).collect();
     // Arms that do not set it have it from here.
     if origins.len() < experiment.arms.len() {
-        origins.push(experiment.settings.place(key).map_or_else(|| default(experiment, key), place));
+        let of_all = experiment.settings.place(key).or_else(|| experiment.boot.place(key));
+        origins.push(of_all.map_or_else(|| default(experiment, key), place));
     }
     origins.join("; ")
 }

@@ -2,12 +2,23 @@
 
 use clap::{Args, Parser, ValueEnum as _};
 
-use super::contents::{Axis, Experiment, PointValues};
+use super::boot::{Boot, boots};
+use super::contents::{Arm, Axis, Experiment, PointValues};
+use super::keys;
 use crate::host::cpulist::CpuList;
 use crate::settings::choices::SchedChoice;
 use crate::settings::{self, table};
 use crate::text::duration::Span;
 use crate::text::exit::{Failure, Result};
+use crate::text::nearest;
+
+/// Why a setting cannot be overridden that varies with others.
+const SET_BY_POINTS: &str = "the points of this experiment set it: change a copy of the file (--print)";
+
+/// Why one cannot that tells arms apart.
+fn set_by_arm(arm: &Arm) -> String {
+    format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name)
+}
 
 /// What the command line changes in an experiment file.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -15,7 +26,7 @@ pub(crate) struct Overrides {
     /// The file's quick variant: fewer or shorter runs
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Change a setting for all cells, such as hold=5us; may be given several times
+    /// Change a setting for all cells, such as hold=5us, or what boots a kernel; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) sets: Vec<(String, String)>,
     /// Ratios to run instead of the file's, such as 1,8,32
@@ -128,12 +139,16 @@ impl Experiment {
         if let Some(ratios) = &overrides.ratios {
             self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
         }
-        Ok(())
+        self.check_boots()
     }
 
     /// A setting for all cells: arms and axes give way to it.
     fn override_setting(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
-        let setting = table::named(key)?;
+        if boots(key) {
+            return self.override_boot(key, value);
+        }
+        let known = [&table::names(), keys::BOOT].concat();
+        let setting = table::find(key).ok_or_else(|| nearest::unknown("setting", key, &known))?;
         setting.read(value)?;
         let key = setting.name;
         let displaced: Vec<&str> = std::iter::once(key).chain(setting.instead_of).collect();
@@ -145,14 +160,31 @@ impl Experiment {
         let in_points =
             |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
-            return Err("the points of this experiment set it: change a copy of the file (--print)".into());
+            return Err(SET_BY_POINTS.into());
         }
         if let Some(arm) =
             self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some()))
         {
-            return Err(format!("arm '{}' sets it itself: change a copy of the file (--print)", arm.name));
+            return Err(set_by_arm(arm));
         }
         self.settings.set(key, value, None)
+    }
+
+    /// The same for what boots a kernel. Words for its command line take the place of those that all arms have.
+    fn override_boot(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
+        Boot::default().set(key, value, None)?;
+        if self.axes.iter().any(|axis| axis.key == key) {
+            self.override_axis(key, vec![value.into()]);
+            return Ok(());
+        }
+        if self.points.iter().any(|point| point.0.iter().any(|(each, _)| each == key)) {
+            return Err(SET_BY_POINTS.into());
+        }
+        let sets = |arm: &&Arm| key != keys::CMDLINE && arm.boot.place(key).is_some();
+        if let Some(arm) = self.arms.iter().find(sets) {
+            return Err(set_by_arm(arm));
+        }
+        self.boot.set(key, value, None)
     }
 
     fn override_axis(&mut self, key: &str, values: Vec<String>) {

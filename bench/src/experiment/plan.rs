@@ -11,6 +11,7 @@ use haltkick_vmm::{Image, LinuxGuest, RunConfig};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
+use super::boot::boots;
 use super::contents::{Arm, Experiment};
 use super::ideal::lock_free;
 use super::names::{LOCK_FREE, slug};
@@ -126,10 +127,10 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
         let ideal = if experiment.without_ideal || linux.is_some() {
             None
         } else {
-            ideal_of(&mut point.ideals, &config, setting, supply.image)
+            ideal_of(experiment, &mut point.ideals, &config, setting, supply.image)
         };
         point.arms.push(Cell {
-            id: cell_id(&arm.name, setting),
+            id: cell_id(experiment, &arm.name, setting),
             arm: arm.name.clone(),
             role: Role::Arm,
             setting: setting.iter().cloned().collect(),
@@ -142,7 +143,13 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
 }
 
 /// Id of the lock-free cell for `config`, which is added if there is none yet.
-fn ideal_of(ideals: &mut Vec<Cell>, config: &RunConfig, setting: &Setting, image: &Image) -> Option<String> {
+fn ideal_of(
+    experiment: &Experiment,
+    ideals: &mut Vec<Cell>,
+    config: &RunConfig,
+    setting: &Setting,
+    image: &Image,
+) -> Option<String> {
     let config = lock_free(config, image)?;
     let same = |cell: &Cell| format!("{:?}", cell.config) == format!("{config:?}");
     if let Some(cell) = ideals.iter().find(|cell| same(cell)) {
@@ -150,15 +157,29 @@ fn ideal_of(ideals: &mut Vec<Cell>, config: &RunConfig, setting: &Setting, image
     }
     let serial = if ideals.is_empty() { String::new() } else { format!(" {}", ideals.len() + 1) };
     let arm = format!("{LOCK_FREE}{serial}");
-    let id = cell_id(&arm, setting);
+    let id = cell_id(experiment, &arm, setting);
     let setting = setting.iter().cloned().collect();
     ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, config, linux: None, ideal: None });
     Some(id)
 }
 
-fn cell_id(arm: &str, setting: &Setting) -> String {
-    let parts = setting.iter().map(|(key, value)| format!("{key}-{}", slug(value)));
+fn cell_id(experiment: &Experiment, arm: &str, setting: &Setting) -> String {
+    let parts = setting.iter().map(|(key, value)| format!("{key}-{}", part_of_id(experiment, key, value)));
     std::iter::once(slug(arm)).chain(parts).collect::<Vec<_>>().join("_")
+}
+
+/// A value in a cell's id, which is part of a file's name. Values that look alike there, as paths and command lines may, have
+/// their number behind them.
+fn part_of_id(experiment: &Experiment, key: &str, value: &str) -> String {
+    const LONGEST: usize = 60;
+    let short = |value: &str| slug(value).chars().take(LONGEST).collect::<String>();
+    let varying = experiment.varying();
+    let values = varying.iter().filter(|axis| axis.key == key).flat_map(|axis| &axis.values);
+    let before = values.map(|(value, _)| value).take_while(|each| *each != value);
+    match before.filter(|each| short(each) == short(value)).count() {
+        0 => short(value),
+        alike => format!("{}~{}", short(value), alike + 1),
+    }
 }
 
 /// The arm's settings over those of the grid over those of the experiment; and the guest, where it is Linux.
@@ -169,7 +190,7 @@ fn resolve(
     supply: Supply<'_>,
 ) -> Result<(RunConfig, Option<LinuxGuest>)> {
     let mut of_grid = Settings::default();
-    for (key, value) in setting {
+    for (key, value) in setting.iter().filter(|(key, _)| !boots(key)) {
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
     }
     let has_kernel = experiment.has_kernels();
@@ -180,7 +201,7 @@ fn resolve(
     let settings = arm.patch.settings.clone().over(&of_grid.over(&below));
     let blamed = |wrong| blame(experiment, arm, setting, &wrong);
     if has_kernel {
-        let booted = experiment.boot(arm, &settings, supply).map_err(blamed)?;
+        let booted = experiment.boot((arm, setting), &settings, supply).map_err(blamed)?;
         let guest = experiment.linux_guest(&booted)?;
         return Ok((booted.config, Some(guest)));
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::boot::Boot;
+use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
 use super::keys;
 use super::source::{At, FORMAT, Source};
@@ -170,23 +170,30 @@ impl<'a> Reader<'a> {
 
     /// What boots a kernel.
     pub(super) fn boot(&self) -> Result<Boot> {
-        let nopvspin = self.flag("nopvspin")?;
-        Ok(Boot {
-            kernel: self.placed_text("kernel")?,
-            initrd: self.placed_text("initrd")?,
-            cmdline: self.placed_text("cmdline")?,
-            nopvspin: self.get("nopvspin").map(|node| (nopvspin, node.span())),
-            marker: self.placed_text("marker")?,
-        })
+        let mut boot = Boot::default();
+        for key in keys::BOOT {
+            let Some(node) = self.get(key) else { continue };
+            let value = self.value(key, node)?;
+            boot.set(key, &value, Some(node.span())).map_err(|error| self.complain(&node.span(), error))?;
+        }
+        Ok(boot)
     }
 
-    /// A text, and where it stands.
-    fn placed_text(&self, key: &str) -> Result<Option<(String, At)>> {
-        Ok(self.text(key)?.zip(self.get(key).map(Spanned::span)))
+    /// The text of a value of `key`, a setting or what boots a kernel; one of these is true or false.
+    fn value(&self, key: &str, node: &Node<'_>) -> Result<String> {
+        match (boots(key), node.get_ref()) {
+            (false, _) => self.scalar(node),
+            (true, DeValue::Boolean(flag)) if key == keys::NOPVSPIN => Ok(flag.to_string()),
+            (true, DeValue::String(text)) if key != keys::NOPVSPIN => Ok(text.clone().into_owned()),
+            (true, _) if key == keys::NOPVSPIN => {
+                Err(self.complain(&node.span(), format!("'{key}' must be true or false")))
+            }
+            (true, _) => Err(self.complain(&node.span(), format!("'{key}' must be a text in quotes"))),
+        }
     }
 
     pub(super) fn axes(&mut self) -> Result<Vec<Axis>> {
-        self.finish(&table::names())?;
+        self.finish(&[&table::names(), keys::BOOT].concat())?;
         self.entries().into_iter().map(|(key, at, node)| self.axis(key, &at, node)).collect()
     }
 
@@ -196,8 +203,12 @@ impl<'a> Reader<'a> {
             values.ok_or_else(|| self.complain(at, format!("'{key}' must be a list, such as [1, 2]")))?;
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
-            let value = self.scalar(node)?;
-            Settings::default().set(key, &value).map_err(|error| self.complain(&node.span(), error))?;
+            let value = self.value(key, node)?;
+            let read = match boots(key) {
+                true => Boot::default().set(key, &value, None),
+                false => Settings::default().set(key, &value),
+            };
+            read.map_err(|error| self.complain(&node.span(), error))?;
             if axis.values.iter().any(|(known, _)| *known == value) {
                 return Err(self.complain(&node.span(), format!("{value} stands in the list twice")));
             }
@@ -207,8 +218,10 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn point(&self) -> Result<PointValues> {
-        self.settings(&[])?;
-        let values = self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.scalar(node)?)));
+        self.settings(keys::BOOT)?;
+        self.boot()?;
+        let values =
+            self.entries().into_iter().map(|(key, _, node)| Ok((key.into(), self.value(key, node)?)));
         Ok(PointValues(values.collect::<Result<_>>()?, self.at.clone()))
     }
 
@@ -266,7 +279,7 @@ impl<'a> Reader<'a> {
         let mut setting = vec![];
         for axis in axes {
             let Some(node) = self.get(&axis.key) else { continue };
-            let value = self.scalar(node)?;
+            let value = self.value(&axis.key, node)?;
             if !axis.values.iter().any(|(known, _)| *known == value) {
                 let message = format!(
                     "{} = {value} is in no [grid] or [[point]], so that there is no such cell",

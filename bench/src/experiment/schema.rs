@@ -48,7 +48,7 @@ fn top() -> Map<String, Json> {
         "lock-costs": flag("Report what each lock costs when nobody contends for it"),
         "settings": table("Settings of every cell", with_boot(settings()), &[]),
         "point": {
-            "type": "array", "items": table("Settings that vary together", settings(), &[]),
+            "type": "array", "items": table("Settings that vary together", with_boot(settings()), &[]),
             "description": "Each is one combination of settings",
         },
         "grid": table("Settings that vary independently: every combination is run", grid(), &[]),
@@ -64,7 +64,8 @@ fn top() -> Map<String, Json> {
 }
 
 fn arm() -> Json {
-    let only = table("Values of what varies at which this arm is run; without it, all", settings(), &[]);
+    let only =
+        table("Values of what varies at which this arm is run; without it, all", with_boot(settings()), &[]);
     let keys = with(with(with_boot(settings()), "name", text("Name in tables")), "only", only);
     table("One of the things to compare: what makes it different", keys, &["name"])
 }
@@ -84,7 +85,7 @@ fn comparison() -> Json {
 }
 
 fn control() -> Json {
-    let keys = with(settings(), "arm", text("Name of the arm that runs twice in each block"));
+    let keys = with(with_boot(settings()), "arm", text("Name of the arm that runs twice in each block"));
     table("The A/A pair; settings that vary pick where it runs", keys, &keys::CONTROL[..1])
 }
 
@@ -93,8 +94,13 @@ fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
     let boot = [
         ("kernel", text("Boot this kernel instead of our own guest; relative to this file")),
         ("initrd", text("Its initial RAM disk; relative to this file")),
-        ("cmdline", text("Words for its command line, behind those of [settings]")),
-        ("nopvspin", flag("Whether the kernel is told not to use paravirtual spin locks")),
+        (
+            keys::CMDLINE,
+            text(
+                "Words for its command line; those of [settings] come first, then the grid's, then the arm's",
+            ),
+        ),
+        (keys::NOPVSPIN, flag("Whether the kernel is told not to use paravirtual spin locks")),
         ("marker", text("A piece of a line of its console that says: user space is there [default: Run /]")),
     ];
     boot.into_iter().fold(keys, |keys, (key, schema)| with(keys, key, schema))
@@ -103,7 +109,11 @@ fn with_boot(keys: Map<String, Json>) -> Map<String, Json> {
 /// Each setting with a list of values.
 fn grid() -> Map<String, Json> {
     let list = |schema| json!({ "type": "array", "minItems": 1, "uniqueItems": true, "items": schema });
-    settings().into_iter().map(|(key, schema)| (key, list(schema))).collect()
+    let keys = with_boot(settings()).into_iter();
+    let mut grid: Map<String, Json> = keys.map(|(key, schema)| (key, list(schema))).collect();
+    // No words for a command line are a choice.
+    grid[keys::CMDLINE]["items"]["minLength"] = 0.into();
+    grid
 }
 
 fn with(mut keys: Map<String, Json>, key: &str, schema: Json) -> Map<String, Json> {
@@ -182,7 +192,7 @@ mod tests {
         for (table, others) in [
             (arm(), &of_arm[..]),
             (top()["settings"].clone(), keys::BOOT),
-            (control(), keys::CONTROL),
+            (control(), &[keys::CONTROL, keys::BOOT].concat()[..]),
             (top()["quick"].clone(), keys::QUICK),
         ] {
             let told = table["properties"].as_object().unwrap();
@@ -197,6 +207,8 @@ mod tests {
     #[test]
     fn a_misspelt_key_is_against_the_schema_wherever_it_stands() {
         assert_eq!(complaints(&format!("{MINIMAL}{ARM}")), [""; 0]);
+        let kernels = "[grid]\nkernel = [\"a\", \"b\"]\ncmdline = [\"\", \"c\"]\nnopvspin = [true, false]\n";
+        assert_eq!(complaints(&format!("{MINIMAL}{kernels}{ARM}only = {{ kernel = \"a\" }}\n")), [""; 0]);
         for wrong in [
             format!("{MINIMAL}blokcs = 5\n{ARM}"),
             format!("{MINIMAL}[settings]\nhodl = \"1us\"\n{ARM}"),
@@ -226,6 +238,8 @@ mod tests {
             format!("{MINIMAL}[settings]\nsched = \"linux\"\n{ARM}"),
             format!("{MINIMAL}[grid]\nratio = [1, 1]\n{ARM}"),
             format!("{MINIMAL}[grid]\nratio = 1\n{ARM}"),
+            format!("{MINIMAL}[grid]\nkernel = [\"\"]\n{ARM}"),
+            format!("{MINIMAL}[grid]\nnopvspin = [\"true\"]\n{ARM}"),
             MINIMAL.to_owned(),
         ] {
             let source = super::super::Source { origin: "x.toml".into(), text: wrong.clone() };

@@ -4,8 +4,11 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use super::boot::{Boot, boots};
+use super::keys;
+use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
-use crate::settings::{Kind, Setting, Settings, table};
+use crate::settings::{Kind, Settings, table};
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 
@@ -18,11 +21,16 @@ pub(crate) struct Vary {
 }
 
 /// What is varied, and what is said of all cells.
+#[derive(Clone, Copy)]
 pub(crate) struct Sweep<'a> {
     pub(crate) vary: &'a [Vary],
     pub(crate) settings: &'a Settings,
+    /// What boots a kernel, as a file would have it.
+    pub(crate) boot: &'a [(&'static str, String)],
     /// What ratios are to; an empty name is that of the first arm.
     pub(crate) baseline: Option<&'a str>,
+    /// What ratios are of; none is what a file compares that does not say.
+    pub(crate) of: &'a [Measure],
     pub(crate) blocks: u32,
 }
 
@@ -39,34 +47,48 @@ impl FromStr for Vary {
             .split_once('=')
             .filter(|(key, _)| !key.is_empty())
             .ok_or_else(|| format!("'{text}' is no KEY=VALUE,..., such as lock=ticket,mcs"))?;
-        let setting = table::named(key)?;
-        if matches!(setting.kind, Kind::Guests) {
-            return Err(
-                "several guests are varied in an experiment file: see docs/experiment-files.md".into()
-            );
+        let key = named(key)?;
+        let is_of_cmdline = key == keys::CMDLINE;
+        if is_of_cmdline && values.contains(',') && !values.contains(';') {
+            return Err(format!(
+                "{key}: a semicolon separates values, since words of a command line may have commas in them: {values:?} is one"
+            ));
         }
-        let separator = if values.contains(';') { ';' } else { ',' };
+        let separator = if is_of_cmdline || values.contains(';') { ';' } else { ',' };
         let values: Vec<String> = values
             .split(separator)
             .map(|value| value.trim().to_owned())
-            .filter(|value| !value.is_empty())
+            // No words are a command line, too.
+            .filter(|value| is_of_cmdline || !value.is_empty())
             .collect();
         for (i, value) in values.iter().enumerate() {
-            read(setting, value, separator)?;
+            read(key, value, separator)?;
             if values[..i].contains(value) {
                 return Err(format!("{value} stands there twice"));
             }
         }
-        if values.is_empty() {
-            Err(format!("{key} has no values"))
-        } else {
-            Ok(Self { key: setting.name, values })
-        }
+        if values.is_empty() { Err(format!("{key} has no values")) } else { Ok(Self { key, values }) }
     }
 }
 
-/// Whether `value` can be one of `setting`.
-fn read(setting: &Setting, value: &str, separator: char) -> std::result::Result<(), String> {
+/// A setting that can be varied, or what boots a kernel, by its name.
+fn named(key: &str) -> std::result::Result<&'static str, String> {
+    if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
+        return Ok(key);
+    }
+    let known = [&table::names(), keys::BOOT].concat();
+    let setting = table::find(key).ok_or_else(|| nearest::unknown("setting", key, &known))?;
+    match setting.kind {
+        Kind::Guests => {
+            Err("several guests are varied in an experiment file: see docs/experiment-files.md".into())
+        }
+        _ => Ok(setting.name),
+    }
+}
+
+/// Whether `value` can be one of `key`.
+fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
+    let Some(setting) = table::find(key) else { return Boot::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));
     let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);
     checked.map_err(|error| match separator {
@@ -82,9 +104,30 @@ struct Compared<'a> {
 }
 
 impl Sweep<'_> {
+    /// The experiment that this is, as a file in another directory says it: files of kernels are named by their whole paths.
+    pub(crate) fn source_elsewhere(&self) -> Result<Source> {
+        let whole = |path: &str| {
+            std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string())
+        };
+        self.source_with(
+            |key, value| if keys::FILES.contains(&key) { whole(value) } else { value.to_owned() },
+        )
+    }
+
     /// The experiment that this is.
     pub(crate) fn source(&self) -> Result<Source> {
+        self.source_with(|_, value| value.to_owned())
+    }
+
+    /// The same, with values as `written` says.
+    fn source_with(&self, written: impl Fn(&str, &str) -> String) -> Result<Source> {
         self.check()?;
+        let lines = |settings: &[(&str, String)]| {
+            let line = |(key, value): &(&str, String)| {
+                format!("{key} = {}", value_in_file(key, &written(key, value)))
+            };
+            settings.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
         let (arms, grid): (Vec<&Vary>, Vec<&Vary>) =
             self.vary.iter().partition(|vary| self.is_compared(vary));
         let names = |of: &[&Vary]| of.iter().map(|vary| vary.key).collect::<Vec<_>>().join(", ");
@@ -100,7 +143,8 @@ impl Sweep<'_> {
             text += "\n[grid]\n";
         }
         for vary in &grid {
-            let values: Vec<String> = vary.values.iter().map(|value| value_in_file(value)).collect();
+            let values: Vec<String> =
+                vary.values.iter().map(|value| value_in_file(vary.key, value)).collect();
             let _ = writeln!(text, "{} = [{}]", vary.key, values.join(", "));
         }
         for arm in &arms {
@@ -113,11 +157,17 @@ impl Sweep<'_> {
         Ok(Source { origin: SWEEP.into(), text })
     }
 
-    /// Whether `vary` makes arms: settings of the lock do, and without any of them the last one.
+    /// Whether arms are kernels.
+    fn has_kernels(&self) -> bool {
+        self.boot.iter().map(|(key, _)| *key).chain(self.vary.iter().map(|vary| vary.key)).any(boots)
+    }
+
+    /// Whether `vary` makes arms: settings of the lock do, and kernels, and without any of them the last one.
     fn is_compared(&self, vary: &Vary) -> bool {
         let is_of_lock = |vary: &Vary| {
             let compared = table::TABLE.iter().filter(|(heading, _)| *heading == COMPARED);
-            compared.flat_map(|(_, rows)| rows.iter()).any(|setting| setting.name == vary.key)
+            let mut compared = compared.flat_map(|(_, rows)| rows.iter());
+            boots(vary.key) || compared.any(|setting| setting.name == vary.key)
         };
         if self.vary.iter().any(is_of_lock) { is_of_lock(vary) } else { self.vary.last() == Some(vary) }
     }
@@ -135,24 +185,31 @@ impl Sweep<'_> {
             if let Some((setting, _)) =
                 self.settings.all_given().find(|(setting, _)| same(setting.name, vary.key))
             {
-                let (key, flag) = (vary.key, setting.flag.unwrap_or(setting.name));
-                return Err(Failure::usage(format!(
-                    "--vary {key}: --{flag} says the same for all cells: leave one out"
-                )));
+                return Err(said_of_all(vary.key, setting.flag.unwrap_or(setting.name)));
             }
+            // Of command lines, both are used.
+            let booted = self.boot.iter().find(|(key, _)| *key == vary.key && *key != keys::CMDLINE);
+            if let Some((key, _)) = booted {
+                return Err(said_of_all(vary.key, key));
+            }
+        }
+        if self.has_kernels() && self.baseline.is_some() && self.of.is_empty() {
+            return Err(Failure::usage(
+                "--compare: kernels are compared by figures that they print: --of figure:NAME says by which",
+            ));
         }
         Ok(())
     }
 
     /// What all cells have in common.
     fn common(&self) -> Vec<(&'static str, String)> {
-        let mut common: Vec<(&str, String)> =
-            self.settings.all_given().map(|(setting, value)| (setting.name, value.to_string())).collect();
+        let mut common: Vec<(&str, String)> = self.boot.to_vec();
+        common.extend(self.settings.all_given().map(|(setting, value)| (setting.name, value.to_string())));
         let says =
             |key: &str| self.settings.given(key).is_some() || self.vary.iter().any(|vary| vary.key == key);
-        // A simulated machine has windows of its own, and fixed work has its own end.
+        // A simulated machine has windows of its own, and fixed work has its own end, as kernels have.
         let simulated = self.settings.given("engine").is_some_and(|engine| engine.text() == "sim");
-        if !["window", "min-turns", "work"].into_iter().any(says) && !simulated {
+        if !["window", "min-turns", "work"].into_iter().any(says) && !simulated && !self.has_kernels() {
             common.extend(WINDOW.map(|(key, value)| (key, value.to_owned())));
         }
         common
@@ -175,13 +232,27 @@ impl Sweep<'_> {
             return Err(Failure::usage(format!("--compare: {}", nearest::unknown("arm", wanted, &names))));
         };
         let mut text = String::new();
-        for arm in arms.iter().filter(|arm| arm.name != baseline.name) {
-            let name = quoted(&format!("{}/{}", arm.name, baseline.name));
-            let (arm, baseline) = (quoted(&arm.name), quoted(&baseline.name));
-            let _ = writeln!(text, "\n[[compare]]\nname = {name}\narm = {arm}\nbaseline = {baseline}");
+        let measures = if self.of.is_empty() { &[Measure::default()] } else { self.of };
+        for (i, of) in measures.iter().enumerate() {
+            // No two comparisons have one name.
+            let what = of.figure().map_or_else(|| String::from(of.clone()), String::from);
+            let what = if i == 0 { String::new() } else { format!(", {what}") };
+            for arm in arms.iter().filter(|arm| arm.name != baseline.name) {
+                let name = quoted(&format!("{}/{}{what}", arm.name, baseline.name));
+                let (arm, baseline) = (quoted(&arm.name), quoted(&baseline.name));
+                let _ = writeln!(text, "\n[[compare]]\nname = {name}\narm = {arm}\nbaseline = {baseline}");
+                if *of != Measure::default() {
+                    let _ = writeln!(text, "of = {}", quoted(&String::from(of.clone())));
+                }
+            }
         }
         Ok(text)
     }
+}
+
+/// What all cells have cannot vary.
+fn said_of_all(key: &str, flag: &str) -> Failure {
+    Failure::usage(format!("--vary {key}: --{flag} says the same for all cells: leave one out"))
 }
 
 /// Every combination of their values; the last varies fastest.
@@ -198,6 +269,7 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
     let name = |settings: &[(&str, &str)]| {
         let words = settings.iter().map(|(key, value)| match *key {
             "lock" => (*value).to_owned(),
+            key if value.is_empty() => format!("no {key}"),
             key => format!("{key} {value}"),
         });
         words.collect::<Vec<_>>().join(" ")
@@ -205,16 +277,11 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
     all.into_iter().map(|settings| Compared { name: name(&settings), settings }).collect()
 }
 
-fn lines(settings: &[(&str, String)]) -> String {
-    let lines: Vec<String> =
-        settings.iter().map(|(key, value)| format!("{key} = {}", value_in_file(value))).collect();
-    lines.join("\n")
-}
-
-/// A value as a file has it: numbers bare, all else in quotes.
-fn value_in_file(value: &str) -> String {
+/// A value as a file has it: numbers bare, and what is true or false, all else in quotes.
+fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
-        Ok(number) if number.to_string() == value => value.to_owned(),
+        Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
+        _ if key == keys::NOPVSPIN => value.to_owned(),
         _ => quoted(value),
     }
 }
@@ -233,7 +300,68 @@ mod tests {
         let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
         let mut settings = Settings::default();
         given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
-        Sweep { vary: &vary, settings: &settings, baseline, blocks: 7 }.source()
+        Sweep { vary: &vary, settings: &settings, boot: &[], baseline, of: &[], blocks: 7 }.source()
+    }
+
+    fn of_kernels(
+        vary: &[&str],
+        boot: &[(&'static str, &str)],
+        of: &[&str],
+        elsewhere: bool,
+    ) -> Result<Source> {
+        let vary: Vec<Vary> = vary.iter().map(|vary| vary.parse().unwrap()).collect();
+        let boot: Vec<(&str, String)> = boot.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let of: Vec<Measure> = of.iter().map(|of| Measure::try_from((*of).to_owned()).unwrap()).collect();
+        let settings = Settings::default();
+        let (vary, settings, boot, of) = (&vary[..], &settings, &boot[..], &of[..]);
+        let sweep = Sweep { vary, settings, boot, baseline: Some(""), of, blocks: 7 };
+        if elsewhere { sweep.source_elsewhere() } else { sweep.source() }
+    }
+
+    #[test]
+    fn kernels_and_their_command_lines_are_compared_by_figures_and_all_others_make_the_grid() {
+        let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
+        let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
+        let figures = ["figure:page-loop", "figure:copy-loop"];
+        let source = of_kernels(&vary, &boot, &figures, false).unwrap();
+        let it = Experiment::parse(source.clone()).unwrap();
+        let arms: Vec<&str> = it.arms.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!(arms[0], "kernel old/vmlinux no cmdline nopvspin true");
+        assert_eq!(arms[3], "kernel new/vmlinux cmdline a=1,2 nopvspin true");
+        assert_eq!(it.axes.iter().map(|axis| axis.key.as_str()).collect::<Vec<_>>(), ["ratio"]);
+        let of: Vec<_> = it.comparisons.iter().filter_map(|it| it.of.figure()).collect();
+        assert_eq!(of, [["page-loop"; 3], ["copy-loop"; 3]].concat());
+        // A guest ends when it has done its work.
+        assert!(!source.text.contains("window"), "{}", source.text);
+        let here = std::env::current_dir().unwrap().display().to_string();
+        let elsewhere = of_kernels(&vary, &boot, &figures, true).unwrap().text;
+        for file in ["old/vmlinux", "new/vmlinux", "initrd.cpio"] {
+            assert!(elsewhere.contains(&format!("= \"{here}/{file}\"")), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn kernels_without_a_figure_and_what_is_said_twice_of_them_are_refused() {
+        for (vary, boot, of, expected) in [
+            (&["kernel=a,b"][..], &[][..], &[][..], "--compare: kernels are compared by figures"),
+            (&["kernel=a,b"], &[("kernel", "c")], &["figure:x"], "--vary kernel: --kernel says the same"),
+            (
+                &["nopvspin=true,false", "nopvspin=true"],
+                &[],
+                &["figure:x"],
+                "--vary nopvspin: --vary nopvspin",
+            ),
+        ] {
+            let failure = of_kernels(vary, boot, of, false).unwrap_err();
+            assert!(failure.message.starts_with(expected), "{failure}");
+        }
+        assert!(
+            of_kernels(&["cmdline=a;b"], &[("kernel", "k"), ("cmdline", "c")], &["figure:x"], false).is_ok()
+        );
+        // Without a kernel it is the reader that complains.
+        let source = of_kernels(&["cmdline=a;b"], &[], &["figure:x"], false).unwrap();
+        let failure = Experiment::parse(source).unwrap_err();
+        assert_eq!(failure.message, "sweep: this is for arms that have a 'kernel'");
     }
 
     fn experiment(vary: &[&str], given: &[(&str, &str)], baseline: Option<&str>) -> Experiment {
@@ -311,6 +439,10 @@ mod tests {
             ("slice=1", "'1' has no unit"),
             ("slice=1us", "1us is out of range"),
             ("vm=lock=tas", "several guests are varied in an experiment file"),
+            ("kernle=a", "unknown setting 'kernle': did you mean 'kernel'?"),
+            ("nopvspin=yes", "'nopvspin' must be true or false"),
+            ("cmdline=a,b", "cmdline: a semicolon separates values"),
+            ("kernel=,", "kernel has no values"),
         ] {
             let error = text.parse::<Vary>().unwrap_err();
             assert!(error.starts_with(expected), "{error}");

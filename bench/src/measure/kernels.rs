@@ -13,6 +13,7 @@ use super::linux::{self, Seen};
 use super::origin::Origin;
 use super::session::{Runs, Session, in_cell};
 use crate::analysis::recorded::Recorded as _;
+use crate::experiment::boots;
 use crate::experiment::place::Place;
 use crate::experiment::plan::{Cell, Plan};
 use crate::record::linux::LinuxRecord;
@@ -56,7 +57,7 @@ pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
     paths.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// What each arm of a plan boots, in the order of the arms; none where guests are our own.
+/// What each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
 pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     let hash = |path: PathBuf| {
         let content = std::fs::read(&path)
@@ -65,10 +66,12 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
         Ok((path, digest))
     };
     let hashes = paths(plan).into_iter().map(hash).collect::<Result<BTreeMap<PathBuf, String>>>()?;
-    let of_arm = |arm: &String| {
-        let guest = plan.cells().find(|cell| cell.arm == *arm)?.linux.as_ref()?;
+    let of_cell = |cell: &Cell| {
+        let guest = cell.linux.as_ref()?;
+        let varying = cell.setting.iter().filter(|(key, _)| boots(key));
         Some(KernelFiles {
-            arm: arm.clone(),
+            arm: cell.arm.clone(),
+            setting: varying.map(|(key, value)| (key.clone(), value.clone())).collect(),
             kernel: guest.kernel.display().to_string(),
             kernel_sha256: hashes[&guest.kernel].clone(),
             initrd: guest.initrd.as_ref().map(|path| path.display().to_string()),
@@ -76,7 +79,15 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
             command_line: guest.append.clone(),
         })
     };
-    Ok(plan.outline.arms.iter().filter_map(of_arm).collect())
+    let mut files: Vec<KernelFiles> = vec![];
+    for arm in &plan.outline.arms {
+        for of_cell in plan.cells().filter(|cell| cell.arm == *arm).filter_map(of_cell) {
+            if !files.iter().any(|known| known.name() == of_cell.name()) {
+                files.push(of_cell);
+            }
+        }
+    }
+    Ok(files)
 }
 
 impl Runs for LinuxRecord {
@@ -134,7 +145,7 @@ fn warn_of_missing(record: &mut LinuxRecord, plan: &Plan, arm: &str) {
 
 #[cfg(test)]
 mod tests {
-    use haltkick_vmm::{Image, LinuxOutcome};
+    use haltkick_vmm::Image;
 
     use super::*;
     use crate::analysis::statistics::Verdict;
@@ -144,9 +155,9 @@ mod tests {
     use crate::host::cpulist::CpuList;
     use crate::host::identity::Host;
     use crate::host::noise::{Found, Noise};
-    use crate::measure::console::Heard;
     use crate::measure::progress::Progress;
     use crate::measure::rule::Rule;
+    use crate::measure::synthetic::kernels::seen;
     use crate::measure::synthetic::{Scratch, World};
     use crate::results::directory::{Directory, read_records};
     use crate::results::merge;
@@ -173,30 +184,9 @@ mod tests {
         Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1).unwrap()
     }
 
-    /// A guest that ends like this and has printed these lines.
-    fn seen(config: &RunConfig, end: LinuxEnd, lines: &[String]) -> Seen {
-        let mut heard = Heard::default();
-        lines.iter().for_each(|line| heard.hear(line));
-        let outcome = LinuxOutcome {
-            end,
-            run: Duration::from_secs(3),
-            user_space: Some(Duration::from_secs(1)),
-            cpu_time: Duration::from_secs(5),
-            command_line: "console=ttyS0".into(),
-            obstacle: None,
-            pv_features: vec![],
-            tsc_khz: 1_000_000,
-            vm_exits: vec![],
-            kvm_stats: Ok(vec![]),
-            vcpus: vec![],
-            pinning_lost: None,
-        };
-        assert_eq!(config.vcpus, 4);
-        Seen { outcome, heard }
-    }
-
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
     fn console(config: &RunConfig, guest: &LinuxGuest) -> Vec<String> {
+        assert_eq!(config.vcpus, 4);
         let is_slower = guest.append.contains("nopvspin");
         let scatter = 1.0 + (config.seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
         let pages = if is_slower { 8e4 } else { 1e5 } * scatter;
@@ -236,9 +226,8 @@ mod tests {
     fn figures_of_two_command_lines_are_compared_within_blocks_and_a_run_without_one_is_not_trusted() {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
-        let engine = |config: &RunConfig, guest: &LinuxGuest| {
-            Ok(seen(config, LinuxEnd::PowerOff, &console(config, guest)))
-        };
+        let engine =
+            |config: &RunConfig, guest: &LinuxGuest| Ok(seen(LinuxEnd::PowerOff, &console(config, guest)));
         let path = scratch.path().join("results");
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
         session.run(ONCE).unwrap();
@@ -296,7 +285,7 @@ mod tests {
         let plan = plan(&scratch);
         let fails = |config: &RunConfig, guest: &LinuxGuest| {
             let end = if config.seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
-            Ok(seen(config, end, &console(config, guest)))
+            Ok(seen(end, &console(config, guest)))
         };
         let path = scratch.path().join("results");
         let mut first = session(&plan, &fails, Directory::create(&path).unwrap(), vec![]);
@@ -310,7 +299,7 @@ mod tests {
         assert_eq!(before.len(), 2 * 5, "two whole blocks");
         let goes = |config: &RunConfig, guest: &LinuxGuest| {
             assert!(config.seed >= 3, "what is there is not run again");
-            Ok(seen(config, LinuxEnd::PowerOff, &console(config, guest)))
+            Ok(seen(LinuxEnd::PowerOff, &console(config, guest)))
         };
         let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
         second.run(ONCE).unwrap();

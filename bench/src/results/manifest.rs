@@ -56,6 +56,9 @@ pub(crate) struct Manifest {
 pub(crate) struct KernelFiles {
     /// The arm.
     pub(crate) arm: String,
+    /// What varies of what it boots; nothing where that is the same at all settings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) setting: BTreeMap<String, String>,
     /// The kernel's file.
     pub(crate) kernel: String,
     /// What is in it, as SHA-256.
@@ -71,9 +74,9 @@ pub(crate) struct KernelFiles {
 impl KernelFiles {
     /// What makes these another kernel than `other` is, in words; wherever the files lie.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
-        let (arm, Self { kernel, .. }) = (&self.arm, self);
-        if self.arm != other.arm {
-            return Some(format!("arm '{arm}' is '{}'", other.arm));
+        let (arm, Self { kernel, .. }) = (self.name(), self);
+        if arm != other.name() {
+            return Some(format!("arm '{arm}' is '{}'", other.name()));
         }
         if self.kernel_sha256 != other.kernel_sha256 {
             return Some(format!("arm '{arm}': {kernel} is another kernel"));
@@ -84,6 +87,12 @@ impl KernelFiles {
         }
         (self.command_line != other.command_line)
             .then(|| format!("arm '{arm}' has another command line: '{}'", other.command_line))
+    }
+
+    /// The arm, and what varies.
+    pub(crate) fn name(&self) -> String {
+        let setting: String = self.setting.iter().map(|(key, value)| format!(", {key} {value}")).collect();
+        format!("{}{setting}", self.arm)
     }
 
     /// The first difference between the kernels of two experiments, in words.

@@ -13,6 +13,7 @@
 //!
 //! The engine sees what a real one sees, the configuration: two arms with the same settings have the same truth.
 
+pub(crate) mod kernels;
 mod outcome;
 mod scratch;
 mod shape;

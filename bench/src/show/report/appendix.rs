@@ -38,7 +38,7 @@ pub(super) fn kernels(manifest: &Manifest) -> Markup {
             tbody {
                 @for it in &manifest.kernels {
                     tr {
-                        th.name scope="row" { (it.arm) }
+                        th.name scope="row" { (it.name()) }
                         td.text { (it.kernel) " " small { (it.kernel_sha256) } }
                         td.text { (it.initrd.as_deref().unwrap_or("none")) " " small { (it.initrd_sha256.as_deref().unwrap_or("")) } }
                         td.text { (it.command_line) }
