@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::recorded::Recorded;
 use crate::experiment::place::Role;
-use crate::record::Record;
 
 /// Settings that may differ: what is random, words for people, and where files lie; the manifest tells those apart.
 const NO_SETTINGS: [&str; 6] = ["seed", "ring_reason", "pv_backend_reason", "cpus", "kernel", "initrd"];
@@ -16,13 +15,13 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 
 /// What stands between `a` and `b`, one phrase each; nothing if they can be compared: settings of the cells that both have,
 /// pCPUs and hosts.
-pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
+pub(crate) fn differences<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     let mut differences = of_settings(a, b);
-    let pcpus = |records: &[Record]| distinct(records, |record| format!("{:?}", record.config.cpus));
+    let pcpus = |records: &[R]| distinct(records, |record| format!("{:?}", record.cpus()));
     if pcpus(a) != pcpus(b) {
         differences.push(format!("pCPUs {} and {}", pcpus(a), pcpus(b)));
     }
-    let hosts = |records: &[Record]| distinct(records, |record| record.host.identity());
+    let hosts = |records: &[R]| distinct(records, |record| record.host().identity());
     if hosts(a) != hosts(b) {
         differences.push(format!("host {} and {}", hosts(a), hosts(b)));
     }
@@ -30,7 +29,7 @@ pub(crate) fn differences(a: &[Record], b: &[Record]) -> Vec<String> {
 }
 
 /// Cells that only one of them has, one phrase for each side.
-pub(crate) fn cells_of_one(a: &[Record], b: &[Record]) -> Vec<String> {
+pub(crate) fn cells_of_one<R: Recorded>(a: &[R], b: &[R]) -> Vec<String> {
     let mut differences = Vec::new();
     let (of_a, of_b) = (cells(a), cells(b));
     for (side, here, there) in [("first", &of_a, &of_b), ("second", &of_b, &of_a)] {
@@ -72,7 +71,7 @@ fn cells(records: &[impl Recorded]) -> BTreeMap<Cell<'_>, Values> {
         let Some(place) = record.place() else { continue };
         let cell = (&place.setting, place.arm.as_str(), place.role == Role::Control);
         let values = cells.entry(cell).or_default();
-        values.entry("pcpus".into()).or_default().insert(record.pcpus().to_string());
+        values.entry("pcpus".into()).or_default().insert(record.cpus().len().to_string());
         let serde_json::Value::Object(config) = record.asked() else { continue };
         for (key, value) in config.into_iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str())) {
             values.entry(key).or_default().insert(value.to_string());
@@ -81,7 +80,7 @@ fn cells(records: &[impl Recorded]) -> BTreeMap<Cell<'_>, Values> {
     cells
 }
 
-fn distinct(records: &[Record], of: impl Fn(&Record) -> String) -> String {
+fn distinct<R>(records: &[R], of: impl Fn(&R) -> String) -> String {
     join(&records.iter().map(of).collect())
 }
 

@@ -1,6 +1,7 @@
 //! From records to figures and what speaks against them. Nothing here runs a guest or asks the host.
 
 pub(crate) mod attempts;
+pub(crate) mod comparable;
 pub(crate) mod consistency;
 pub(crate) mod drift;
 pub(crate) mod findings;

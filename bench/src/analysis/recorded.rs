@@ -28,7 +28,8 @@ pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
     fn why(&self, path: &str) -> Option<&str>;
     /// What was asked, as JSON.
     fn asked(&self) -> Value;
-    fn pcpus(&self) -> usize;
+    /// The host CPUs that it ran on.
+    fn cpus(&self) -> &[u32];
     /// What `measure` measures; `None` where the run does not tell.
     fn rate(&self, measure: &Measure) -> Option<Rate>;
 }
@@ -72,8 +73,8 @@ macro_rules! common {
             serde_json::to_value(&self.config).unwrap_or_default()
         }
 
-        fn pcpus(&self) -> usize {
-            self.config.cpus.len()
+        fn cpus(&self) -> &[u32] {
+            &self.config.cpus
         }
     };
 }

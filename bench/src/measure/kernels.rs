@@ -308,6 +308,26 @@ mod tests {
     }
 
     #[test]
+    fn what_varies_of_a_kernel_has_files_of_its_own_and_other_settings_have_none() {
+        let scratch = Scratch::new("kernels-varying");
+        for kernel in ["kernel", "other"] {
+            std::fs::write(scratch.path().join(kernel), kernel).unwrap();
+        }
+        let varying = "[grid]\nkernel = [\"kernel\", \"other\"]\ncmdline = [\"\", \"x\"]\n";
+        let text = TEXT.replace("kernel = \"kernel\"\n", "").replace("[grid]\n", varying);
+        let origin = scratch.path().join("k.toml").display().to_string();
+        let experiment = Experiment::parse(Source { origin, text }).unwrap();
+        let image = Image::embedded();
+        let plan =
+            Plan::new(&experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1).unwrap();
+        let files = files(&plan).unwrap();
+        let names: Vec<String> = files.iter().map(KernelFiles::name).collect();
+        assert_eq!(names.len(), 2 * 2 * 2, "slices are no other kernel: {names:?}");
+        assert_eq!(names[..2], ["pv, cmdline , kernel kernel", "pv, cmdline x, kernel kernel"]);
+        assert_ne!(files[0].kernel_sha256, files[2].kernel_sha256);
+    }
+
+    #[test]
     fn parts_with_other_kernels_are_never_merged() {
         let scratch = Scratch::new("kernels-merged");
         let plan = plan(&scratch);

@@ -326,24 +326,39 @@ fn lock_costs(summary: &Summary) -> String {
 /// What `haltkick compare` found, cell by cell.
 pub(crate) fn comparisons(
     cells: &[Comparison],
-    (can_tell, regressions): (bool, &[usize]),
+    (can_tell, told, regressions): (bool, usize, &[usize]),
     threshold: f64,
 ) -> String {
-    let header = ["setting", "arm (B)", "baseline (A)", "B/A", "verdict"].map(String::from);
+    let has_figures = cells.iter().any(|cell| cell.of.figure().is_some());
+    let figure = has_figures.then_some("figure");
+    let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
     let line = |cell: &Comparison| {
         let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
-        vec![
+        let mut fields = vec![
             Field::new(setting_words(&cell.setting)),
             Field::new(cell.arm.as_str()),
             Field::new(baseline),
-            of_comparison(cell),
-            Field { text: cell.verdict.word(&cell.of).into(), style: verdict_style(cell.verdict) },
-        ]
+        ];
+        fields.extend(cell.of.figure().map(Field::new));
+        fields.push(of_comparison(cell));
+        fields.push(Field { text: cell.verdict.word(&cell.of).into(), style: verdict_style(cell.verdict) });
+        fields
     };
+    let header: Vec<String> = header.map(String::from).collect();
     let lines: Vec<Vec<Field>> = cells.iter().map(line).collect();
     let mut text = layout(&header, &lines, 1);
+    if told < cells.len() {
+        let _ = writeln!(
+            text,
+            "{} of {} cells are no regressions, whatever they are: only of rates (a unit that ends in /s) and of times (ns, us, \
+             ms, s) it is known whether more is better",
+            cells.len() - told,
+            cells.len()
+        );
+    }
     let percent = significant(threshold * 100.0);
     let _ = match regressions.len() {
+        0 if told == 0 => Ok(()),
         0 if !can_tell => {
             let below = |cell: &&Comparison| {
                 let interval = cell.ratio.as_ref().and_then(|ratio| ratio.interval.as_ref());

@@ -12,6 +12,8 @@ trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
     two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place,
+    kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared,
+    sweeps_of_kernels_are_planned_and_saved_like_those_of_locks,
 ];
 
 /// An ELF file with one segment of `bytes` bytes at 16 MiB, which is where a kernel would be; nothing in it runs but `code`.
@@ -159,6 +161,88 @@ const TWO_KERNELS: &str = "format = 1\nname = \"kernels\"\ntitle = \"Two kernels
     [[arm]]\nname = \"new\"\nkernel = \"new/vmlinux\"\nnopvspin = true\n\
     [[compare]]\nname = \"new/old\"\narm = \"new\"\nbaseline = \"old\"\nof = \"figure:loop\"\n\
     [control]\narm = \"old\"\n";
+
+/// One kernel after the other, each with and without another word.
+const GRID: &str = "format = 1\nname = \"grid\"\ntitle = \"A grid\"\nblocks = 1\n\
+    [settings]\nvcpus = 1\nwindow = \"60s\"\n\
+    [grid]\nkernel = [\"old/vmlinux\", \"new/vmlinux\"]\n[[arm]]\nname = \"plain\"\n[[arm]]\nname = \"word\"\ncmdline = \"x=1\"\n\
+    [[compare]]\nname = \"word/plain\"\narm = \"word\"\nbaseline = \"plain\"\nof = \"figure:loop\"\n";
+
+fn kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared() -> Tested {
+    kvm()?;
+    let directory = scratch("varying-kernels");
+    let [old, new] = [("old", 100), ("new", 200)].map(|(name, turns)| {
+        printing_kernel(&directory.join(name), &format!("haltkick: loop={turns} turns/s"))
+    });
+    let path = |name: &str| directory.join(name).display().to_string();
+    std::fs::write(path("grid.toml"), GRID).expect("a file");
+    let output = haltkick(&["bench", &path("grid.toml"), "--output", &path("grid")]);
+    assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+    let shown = stdout(&output);
+    assert!(shown.contains("old/vmlinux") && shown.contains("200 turns/s"), "{shown}");
+    let manifest = std::fs::read_to_string(path("grid/manifest.json")).expect("a manifest");
+    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    let kernels = manifest["kernels"].as_array().expect("kernels");
+    assert_eq!(kernels.len(), 4, "two arms at two points of the grid");
+    assert_eq!(kernels[1]["setting"]["kernel"], "new/vmlinux");
+    assert_ne!(kernels[0]["kernel_sha256"], kernels[1]["kernel_sha256"]);
+    assert_eq!(manifest["origins"]["kernel"], "grid, line 9");
+
+    let vary = format!("kernel={old},{new}");
+    let sweep =
+        ["sweep", "--vary", &vary, "--vcpus", "1", "--compare", "--of", "figure:loop", "--blocks", "2"];
+    let into = |name: &str| haltkick(&[&sweep[..], &["--output", &path(name)]].concat());
+    for name in ["before", "after"] {
+        let output = into(name);
+        assert!(matches!(code(&output), 0 | 7), "{}", stderr(&output));
+        assert!(stdout(&output).contains("2.00x"), "{}", stdout(&output));
+        // The next is measured with another kernel in the first one's place.
+        printing_kernel(&directory.join("old"), "haltkick: loop=50 turns/s");
+        if name == "before" {
+            printing_kernel(&directory.join("new"), "haltkick: loop=100 turns/s");
+        }
+    }
+    let output = haltkick(&["compare", &path("before"), &path("after")]);
+    let shown = stdout(&output);
+    assert_eq!(code(&output), 7, "two blocks are too few for a verdict: {shown}");
+    assert!(shown.contains("loop") && shown.matches("0.500x").count() == 2, "{shown}");
+    assert!(stderr(&output).contains("the second has another kernel"), "{}", stderr(&output));
+    assert!(
+        refusal(&["compare", &path("before"), &path("grid")]).contains("directories of the same experiment")
+    );
+    Ok(())
+}
+
+fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
+    let directory = scratch("sweep-kernels");
+    for name in ["old", "new"] {
+        printing_kernel(&directory.join(name), "nothing");
+    }
+    let here = |arguments: &[&str]| {
+        let output = command(arguments).current_dir(&directory).output().expect("haltkick can be started");
+        (code(&output), stdout(&output), stderr(&output))
+    };
+    let sweep = ["sweep", "--vary", "kernel=old/vmlinux,new/vmlinux", "--vary", "vcpus=1,2", "--dry-run"];
+    std::fs::create_dir(directory.join("elsewhere")).expect("a directory");
+    let compare = ["--append", "quiet a=1,2", "--compare", "--of", "figure:loop"];
+    let save = ["--save", "elsewhere/mine.toml"];
+    let (exit, planned, told) = here(&[&sweep[..], &compare, &save].concat());
+    assert_eq!(exit, 0, "{told}");
+    assert!(planned.contains("kernel-old-vmlinux_vcpus-2") && planned.contains("5 cells"), "{planned}");
+    let (exit, again, told) = here(&["bench", "elsewhere/mine.toml", "--dry-run"]);
+    assert_eq!((exit, again), (0, planned), "{told}");
+    for (arguments, expected) in [
+        (&["--compare"][..], "--compare: kernels are compared by figures that they print: --of figure:NAME"),
+        (&["--hold", "1us"], "hold: this is for our own guest"),
+        (&["--initrd", "none"], "none: No such file"),
+        (&["--vary", "cmdline=a,b"], "cmdline: a semicolon separates values"),
+        (&["--compare", "--of", "figure:A"], "a name that is not"),
+        (&["--of", "figure:a"], "--compare"),
+    ] {
+        let (exit, _, told) = here(&[&sweep[..], arguments].concat());
+        assert!(exit == 2 && told.contains(expected), "{arguments:?}: {exit}: {told}");
+    }
+}
 
 fn two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place() -> Tested {
     kvm()?;
