@@ -43,8 +43,15 @@ pub(crate) fn open_kvm() -> Result<Kvm, RunError> {
         };
         RunError::HostLacks(format!("/dev/kvm cannot be opened: {advice} ({error})"))
     })?;
-    match kvm.get_api_version() {
-        version if version == KVM_API_VERSION as i32 => Ok(kvm),
+    check_api_version(kvm.get_api_version(), io::Error::last_os_error)?;
+    Ok(kvm)
+}
+
+/// What KVM_GET_API_VERSION returned, a version or a negative number; `why` tells what the kernel said then.
+fn check_api_version(answer: i32, why: impl FnOnce() -> io::Error) -> Result<(), RunError> {
+    match answer {
+        ..0 => Err(system("ask /dev/kvm for its API version")(why())),
+        version if version == KVM_API_VERSION as i32 => Ok(()),
         version => Err(RunError::HostLacks(format!(
             "/dev/kvm speaks API version {version}, not {KVM_API_VERSION}: this kernel is too old"
         ))),
@@ -81,7 +88,7 @@ impl Vm {
         for id in there..count {
             let fd = self.fd.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
-            let vcpu = KvmVcpu::new(id, fd, self.run_bytes).map_err(system("map kvm_run"))?;
+            let vcpu = KvmVcpu::new(id, fd, self.run_bytes)?;
             if self.has_irqchip {
                 irqchip::prepare(&vcpu, &self.cpuid)?;
             } else {
@@ -172,4 +179,23 @@ pub(crate) fn share_the_hosts_clock(vcpu: &kvm_ioctls::VcpuFd) {
     unsafe {
         libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR() as _, &raw const attribute)
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_say_its_version_is_not_called_too_old() {
+        let said = |answer| {
+            let why = || io::Error::from_raw_os_error(libc::ENOMEM);
+            check_api_version(answer, why).map_err(|error| error.to_string())
+        };
+        assert_eq!(said(KVM_API_VERSION as i32), Ok(()));
+        assert_eq!(
+            said(-1),
+            Err("ask /dev/kvm for its API version: Cannot allocate memory (os error 12)".into())
+        );
+        assert_eq!(said(11), Err("/dev/kvm speaks API version 11, not 12: this kernel is too old".into()));
+    }
 }

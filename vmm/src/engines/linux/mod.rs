@@ -346,7 +346,7 @@ impl LinuxMachine {
             share_the_hosts_clock(&fd);
             tsc_khz = vm::tsc_khz(&fd)?;
             fd.set_cpuid2(&cpu::of_vcpu(&offered, id, config.vcpus)).map_err(system("set CPUID"))?;
-            let mut vcpu = KvmVcpu::new(id, fd, run_bytes).map_err(system("map kvm_run"))?;
+            let mut vcpu = KvmVcpu::new(id, fd, run_bytes)?;
             cpu::set_memory_types(&vcpu.fd)?;
             if id == 0 {
                 cpu::set_start_state(&vcpu.fd, loaded.entry)?;

@@ -20,6 +20,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 
+use crate::host::error::{RunError, system};
 use crate::host::mapping::Mapping;
 use crate::host::signal;
 use crate::machine::exits::Exit;
@@ -56,31 +57,16 @@ pub(crate) struct KvmVcpu {
 
 impl KvmVcpu {
     /// Wraps a new vCPU whose `kvm_run` area has `run_bytes` bytes (KVM_GET_VCPU_MMAP_SIZE).
-    pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(id: u32, fd: VcpuFd, run_bytes: usize) -> Result<Self, RunError> {
         // SAFETY: the descriptor of `fd`, which lives for longer than this.
         let file = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
-        let page = Mapping::shared(file, 0, run_bytes)?;
-        let vcpu = Self { id, fd, devices: None, page, stats_before: Vec::new() };
-        vcpu.open_kick_signal()?;
-        Ok(vcpu)
+        let page = Mapping::shared(file, 0, run_bytes).map_err(system("map kvm_run"))?;
+        open_kick_signal(file)?;
+        Ok(Self { id, fd, devices: None, page, stats_before: Vec::new() })
     }
 
     fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
-    }
-
-    /// Lets the kick signal, and no other that the thread blocks, end KVM_RUN.
-    fn open_kick_signal(&self) -> io::Result<()> {
-        /// `kvm_signal_mask` with room for the kernel's eight-byte signal set.
-        #[repr(C)]
-        struct Mask {
-            len: u32,
-            blocked: [u8; 8],
-        }
-        let mask = Mask { len: 8, blocked: signal::all_but_kick().to_ne_bytes() };
-        // SAFETY: the ioctl reads `len` and as many bytes after it, which `Mask` has.
-        let result = unsafe { libc::ioctl(self.raw_fd(), KVM_SET_SIGNAL_MASK() as _, &raw const mask) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// What KVM has counted since it was created, or since [`Self::count_from_here`].
@@ -198,6 +184,22 @@ impl KvmVcpu {
     }
 }
 
+/// Lets the kick signal, and no other that the thread blocks, end KVM_RUN.
+fn open_kick_signal(vcpu: BorrowedFd<'_>) -> Result<(), RunError> {
+    /// `kvm_signal_mask` with room for the kernel's eight-byte signal set.
+    #[repr(C)]
+    struct Mask {
+        len: u32,
+        blocked: [u8; 8],
+    }
+    let mask = Mask { len: 8, blocked: signal::all_but_kick().to_ne_bytes() };
+    // SAFETY: the ioctl reads `len` and as many bytes after it, which `Mask` has.
+    match unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_SET_SIGNAL_MASK() as _, &raw const mask) } {
+        ..0 => Err(system("say which signals end KVM_RUN")(io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
 /// KVM's name of an exit reason, for messages.
 pub(crate) fn reason_name(reason: u32) -> String {
     match reason {
@@ -206,5 +208,22 @@ pub(crate) fn reason_name(reason: u32) -> String {
         KVM_EXIT_FAIL_ENTRY => "KVM_EXIT_FAIL_ENTRY: the CPU refuses the guest's state".into(),
         KVM_EXIT_INTERNAL_ERROR => "KVM_EXIT_INTERNAL_ERROR: KVM could not emulate an instruction".into(),
         other => format!("KVM exit reason {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_mask_of_signals_that_cannot_be_set_is_named() {
+        let no_vcpu = std::fs::File::open("/dev/null").expect("every host has one");
+        let error = open_kick_signal(no_vcpu.as_fd()).expect_err("it takes no mask");
+        assert_eq!(
+            error.to_string(),
+            "say which signals end KVM_RUN: Inappropriate ioctl for device (os error 25)"
+        );
     }
 }
