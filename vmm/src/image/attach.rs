@@ -25,6 +25,18 @@ impl Image {
         if paths.is_empty() {
             return Ok(self);
         }
+        self.with_linked(paths, lock_object::link)
+    }
+
+    /// The same, where `link` links the object of a path.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn with_linked(
+        self,
+        paths: &[impl AsRef<Path>],
+        mut link: impl FnMut(&Path, u64, &mut Offer<'_>) -> Result<LinkedObject, String>,
+    ) -> Result<Self, RunError> {
         let path = self.path.clone();
         let refuse = |reason: String| RunError::Image { path: path.clone(), reason };
         let room = Room::of(self.elf()).map_err(refuse)?;
@@ -37,7 +49,7 @@ impl Image {
         let (mut end, mut events, mut linked) = (self.end, self.events.clone(), Vec::new());
         for object in paths.iter().map(AsRef::as_ref) {
             let mut offer = Offer { imports: &room.imports, events: &mut events, slots: LOCK_EVENTS };
-            let object = lock_object::link(object, end, &mut offer)
+            let object = link(object, end, &mut offer)
                 .map_err(|reason| RunError::LockObject { path: object.to_owned(), reason })?;
             end = object.addresses.end;
             if end > IMAGE_END {

@@ -6,30 +6,37 @@ use std::path::Path;
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
 use super::file::{Image, parse};
+use super::made::guest::small_image;
+use super::made::lock::small_object;
+use super::object;
 
 pub(crate) const TARGET: Target = Target { name: "image", most_bytes: 64, seeds: no_seeds, execute };
 
 /// Where the table of sections begins, by the header of the file.
 const SECTIONS_AT: std::ops::Range<usize> = 40..48;
 /// Of the header of the file, and of those of its segments.
-const HEADERS_BYTES: usize = 64 + 4 * 56;
+const HEADERS_BYTES: usize = 64 + 3 * 56;
 
-/// The embedded image with edits in the headers of file and segments, in those of sections, or anywhere: refused in one line
-/// without control characters, or all questions are answered.
+/// A small image with edits in the headers of file and segments, in those of sections, or anywhere.
 fn execute(bytes: &[u8]) {
-    let whole = Image::embedded_elf();
+    ask(edits(small_image(), bytes));
+}
+
+fn edits(whole: &[u8], bytes: &[u8]) -> Vec<u8> {
     let sections = u64::from_le_bytes(whole[SECTIONS_AT].try_into().expect("eight bytes")) as usize;
     let mut script = Script::new(bytes);
     match script.byte() % 3 {
         0 => {
             let head = edited(&whole[..HEADERS_BYTES], script.rest(), 0);
-            ask([&head, &whole[head.len()..]].concat());
+            [&head, &whole[head.len()..]].concat()
         }
-        1 => ask(edited(whole, script.rest(), sections)),
-        _ => ask(edited(whole, script.rest(), 0)),
+        1 => edited(whole, script.rest(), sections),
+        _ => edited(whole, script.rest(), 0),
     }
 }
 
+/// Refused in one line without control characters, or all questions are answered, and a lock object can be linked behind it or
+/// is refused like that.
 fn ask(bytes: Vec<u8>) {
     let image = match parse(Path::new("fuzzed"), Cow::Owned(bytes)) {
         Err(error) => return assert!(!error.to_string().chars().any(char::is_control), "{error}"),
@@ -43,12 +50,35 @@ fn ask(bytes: Vec<u8>) {
         _ = image.edits(lock, false);
         _ = image.edits(lock, true);
     }
+    let link = |path: &Path, base, offer: &mut object::Offer<'_>| {
+        object::link_bytes(path, small_object(), base, offer)
+    };
+    if let Err(error) = image.with_linked(&["fuzzed.o"], link) {
+        assert!(!error.to_string().chars().any(char::is_control), "{error}");
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn fuzz_image_any_file_is_refused_or_can_be_asked_anything() {
-        super::TARGET.run();
+        TARGET.run();
+    }
+
+    #[test]
+    fn edits_of_the_embedded_image_are_refused_or_can_be_asked_anything() {
+        let execute = |bytes: &[u8]| ask(edits(Image::embedded_elf(), bytes));
+        Target { name: "embedded-image", execute, ..TARGET }.run();
+    }
+
+    #[test]
+    fn the_small_image_has_all_that_can_be_asked_for() {
+        let image = parse(Path::new("small"), Cow::Borrowed(small_image())).expect("it is right");
+        assert_eq!((image.locks.len(), image.workloads.len(), image.sites.len()), (3, 2, 10));
+        let forms = |lock| [false, true].map(|pv| image.edits(lock, pv).expect("it can be patched").len());
+        assert_eq!([forms(0), forms(1), forms(2)], [[4, 4], [8, 0], [2, 2]]);
+        assert!(image.symbols().iter().count() > 2);
     }
 }

@@ -6,6 +6,8 @@ pub(crate) mod disassemble;
 pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+#[cfg(any(test, fuzzing))]
+mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
 pub(crate) mod segment;

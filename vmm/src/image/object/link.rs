@@ -46,11 +46,25 @@ pub(crate) fn link(path: &Path, base: u64, offer: &mut Offer<'_>) -> Result<Link
     link_members(archive::name_of(path), archive::members(path)?, base, offer)
 }
 
+/// The same of a file that holds `bytes`.
+///
+/// # Errors
+/// As above.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn link_bytes(
+    path: &Path,
+    bytes: Vec<u8>,
+    base: u64,
+    offer: &mut Offer<'_>,
+) -> Result<LinkedObject, String> {
+    link_members(archive::name_of(path), archive::members_of(bytes)?, base, offer)
+}
+
 /// The same of members that were read.
 ///
 /// # Errors
 /// As above.
-pub(super) fn link_members(
+fn link_members(
     name: String,
     mut members: Vec<Member>,
     base: u64,

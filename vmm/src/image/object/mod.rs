@@ -6,6 +6,8 @@
 
 mod archive;
 mod contract;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed;
 mod instructions;
 mod layout;
 mod link;
@@ -13,5 +15,7 @@ mod member;
 mod resolve;
 
 pub use contract::FILE_PREFIX;
+#[cfg(any(test, fuzzing))]
+pub(crate) use link::link_bytes;
 pub(crate) use link::{LinkedObject, Part, link};
 pub(crate) use resolve::Offer;
