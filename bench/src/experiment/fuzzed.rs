@@ -15,7 +15,13 @@ use crate::text::exit::Exit;
 pub(crate) const TARGET: Target = Target { name: "experiment", most_bytes: 256, seeds, execute };
 
 fn seeds() -> Vec<Vec<u8>> {
-    BUILT_IN.iter().map(|(_, text)| text.as_bytes().to_vec()).collect()
+    BUILT_IN.iter().map(|(_, text)| without_comments(text).into_bytes()).collect()
+}
+
+/// What is not read leads nowhere.
+fn without_comments(text: &str) -> String {
+    let is_read = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    text.lines().filter(is_read).map(|line| format!("{line}\n")).collect()
 }
 
 fn image() -> &'static Image {

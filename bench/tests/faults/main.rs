@@ -22,14 +22,15 @@ use calls::{Call, watched};
 use launcher::{Fault, Launched, Times, launch};
 use table::Table;
 
-/// An experiment that takes a second.
+/// An experiment of one arm on few vCPUs: each system call that it makes is made to fail in a launch of its own.
 const TINY: &str = r#"
 format = 1
 name = "tiny"
 title = "A tiny experiment"
 blocks = 1
 [settings]
-window = "10ms"
+vcpus = 3
+window = "5ms"
 warmup = "1ms"
 watchdog = "10s"
 [[arm]]

@@ -57,7 +57,7 @@ impl Image {
             }
             linked.push(object);
         }
-        let elf = attached(self.elf(), &room, end, &linked);
+        let elf = attached(self.elf(), &room, end, &linked).map_err(refuse)?;
         let mut image = parse(&path, Cow::Owned(elf))?;
         for (path, object) in paths.iter().zip(&linked) {
             image.locks.push(entry(path.as_ref(), object));
@@ -117,28 +117,29 @@ impl Room {
         let table = file.section_by_name(OBJECTS_SECTION).ok_or(NONE)?;
         let range = table.file_range().filter(|range| range.1 == size_of::<LockObjects>() as u64);
         let (start, length) = range.ok_or("has a table of lock objects that is of another size")?;
-        let start = usize::try_from(start).map_err(|_| NONE)?;
-        if elf.len() < start + length as usize {
-            return Err("is cut short: its table of lock objects is missing".into());
-        }
+        let end = start.checked_add(length).filter(|&end| end <= elf.len() as u64);
+        end.ok_or("is cut short: its table of lock objects is missing")?;
         let imports =
             file.section_by_name(IMPORTS_SECTION).and_then(|section| section.data().ok()).ok_or(NONE)?;
         let rows = imports.chunks_exact(size_of::<Import>());
         let row = |row: &[u8]| {
             let name: Vec<u8> = row[..32].iter().copied().take_while(|&byte| byte != 0).collect();
             let value = row[32..40].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-            (String::from_utf8_lossy(&name).into_owned(), value)
+            (printable(&String::from_utf8_lossy(&name)), value)
         };
-        Ok(Self { imports: rows.map(row).collect(), table: start })
+        Ok(Self { imports: rows.map(row).collect(), table: start as usize })
     }
 }
 
 /// The file with the objects in it: what is loaded at its end, and behind that the headers of all segments.
-fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Vec<u8> {
+///
+/// # Errors
+/// That these are too many, as the end of a sentence that begins with the image's name.
+fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Result<Vec<u8>, String> {
     const PAGE: usize = 4096;
     let mut file = elf.to_vec();
     write_table(&mut file[room.table..], end, objects);
-    let mut headers = Headers::of(elf);
+    let mut headers = Headers::of(elf)?;
     for part in objects.iter().flat_map(|object| &object.parts) {
         // In the file as in memory relative to pages, as loaders that map files want it.
         file.resize(file.len().next_multiple_of(PAGE), 0);
@@ -148,8 +149,8 @@ fn attached(elf: &[u8], room: &Room, end: u64, objects: &[LinkedObject]) -> Vec<
     file.resize(file.len().next_multiple_of(8), 0);
     let place = file.len() as u64;
     file.extend_from_slice(&headers.bytes);
-    headers.tell(&mut file, place);
-    file
+    headers.tell(&mut file, place)?;
+    Ok(file)
 }
 
 /// The headers of an ELF file's segments.
@@ -162,13 +163,19 @@ impl Headers {
     /// Where the file's header has their place and number (ELF-64 object file format).
     const PLACE: usize = 32;
     const NUMBER: usize = 56;
+    /// Where there are more, the file's header has this number, and another place has theirs.
+    const NUMBER_ELSEWHERE: u16 = 0xffff;
+    const TOO_MANY: &str = "has too many segments to take lock objects";
 
     /// Those of a file that was parsed before.
-    fn of(elf: &[u8]) -> Self {
+    fn of(elf: &[u8]) -> Result<Self, String> {
         let place = u64::from_le_bytes(elf[Self::PLACE..Self::PLACE + 8].try_into().expect("eight bytes"));
         let number = u16::from_le_bytes(elf[Self::NUMBER..Self::NUMBER + 2].try_into().expect("two bytes"));
+        if number >= Self::NUMBER_ELSEWHERE {
+            return Err(Self::TOO_MANY.into());
+        }
         let start = place as usize;
-        Self { bytes: elf[start..start + usize::from(number) * Self::BYTES].to_vec() }
+        Ok(Self { bytes: elf[start..start + usize::from(number) * Self::BYTES].to_vec() })
     }
 
     fn add(&mut self, part: &Part, offset: u64) {
@@ -180,10 +187,14 @@ impl Headers {
     }
 
     /// Tells the file's header where they are now.
-    fn tell(&self, file: &mut [u8], place: u64) {
-        let number = (self.bytes.len() / Self::BYTES) as u16;
+    fn tell(&self, file: &mut [u8], place: u64) -> Result<(), String> {
+        let number = u16::try_from(self.bytes.len() / Self::BYTES).unwrap_or(Self::NUMBER_ELSEWHERE);
+        if number == Self::NUMBER_ELSEWHERE {
+            return Err(Self::TOO_MANY.into());
+        }
         file[Self::PLACE..Self::PLACE + 8].copy_from_slice(&place.to_le_bytes());
         file[Self::NUMBER..Self::NUMBER + 2].copy_from_slice(&number.to_le_bytes());
+        Ok(())
     }
 }
 
@@ -205,5 +216,52 @@ fn write_table(table: &mut [u8], end: u64, objects: &[LinkedObject]) {
         put(base + std::mem::offset_of!(LockObject, init), object.init.unwrap_or(0), 8);
         put(base + std::mem::offset_of!(LockObject, lock_bytes), object.lock_bytes.into(), 4);
         put(base + std::mem::offset_of!(LockObject, cpu_bytes), object.cpu_bytes.into(), 4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::made::guest::small_image;
+    use crate::image::made::lock::small_object;
+
+    /// What is said of a lock object behind the small image with changes: at a place, these bytes.
+    fn said(changes: &[(usize, &[u8])]) -> String {
+        let mut file = small_image().to_vec();
+        for (at, bytes) in changes {
+            file[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let image = parse(Path::new("changed"), Cow::Owned(file)).expect("that is right of it");
+        let link = |path: &Path, base, offer: &mut Offer<'_>| {
+            lock_object::link_bytes(path, small_object(), base, offer)
+        };
+        image.with_linked(&["small.o"], link).expect_err("that is wrong of it").to_string()
+    }
+
+    /// Where in the small image the header of a section lies.
+    fn header(section: usize) -> usize {
+        let table = &small_image()[40..48];
+        u64::from_le_bytes(table.try_into().expect("eight bytes")) as usize + 64 * section
+    }
+
+    #[test]
+    fn names_that_an_image_has_for_objects_are_no_commands_to_a_terminal() {
+        let name = small_image().windows(7).position(|bytes| bytes == b"hk_now\0").expect("it has one");
+        let said = said(&[(name, b"\x1b")]);
+        assert!(said.contains("hk_now") && said == printable(&said), "{said:?}");
+    }
+
+    #[test]
+    fn a_table_of_objects_beyond_any_file_is_cut_short() {
+        const OBJECTS: usize = 2;
+        let said = said(&[(header(OBJECTS) + 24, &(u64::MAX - 7).to_le_bytes())]);
+        assert!(said.contains("is cut short"), "{said}");
+    }
+
+    #[test]
+    fn an_image_with_more_segments_than_its_header_can_count_takes_no_objects() {
+        // ELF: 0xffff of them are so many as the first section's header says.
+        let said = said(&[(Headers::NUMBER, &[0xff, 0xff]), (header(0) + 44, &[3, 0, 0, 0])]);
+        assert!(said.contains("has too many segments"), "{said}");
     }
 }

@@ -11,6 +11,7 @@ use super::layout::MOST_BYTES;
 use super::{LinkedObject, Offer, link_bytes};
 use crate::host::error::RunError;
 use crate::image::file::{Image, parse};
+use crate::image::fuzzed::assert_printable;
 use crate::image::made::guest::small_image;
 use crate::image::made::lock::{small_archive, small_object};
 
@@ -42,7 +43,7 @@ fn execute(bytes: &[u8]) {
     let link = |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, file.clone(), base, offer);
     match image().with_linked(&["fuzzed.o"], link) {
         Err(error) => {
-            assert!(!error.to_string().chars().any(char::is_control), "{error}");
+            assert_printable(&error.to_string());
             assert!(matches!(error, RunError::LockObject { .. }), "the image is right: {error}");
         }
         Ok(image) => check(&image, base),

@@ -290,24 +290,19 @@ impl Member {
     fn settle(&mut self, address_of: impl Fn(usize) -> Option<u64>) {
         const TYPE: usize = 16;
         const SECTION_HEADERS: usize = 40;
-        let word = |bytes: &[u8], at: usize| {
-            bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
-        };
-        let mut put = |at: usize, value: &[u8]| {
-            if let Some(place) = self.bytes.get_mut(at..at + value.len()) {
-                place.copy_from_slice(value);
-            }
-        };
-        put(TYPE, &object::elf::ET_EXEC.0.to_le_bytes());
-        let headers = word(&self.bytes, SECTION_HEADERS) as usize;
-        let mut put = |at: usize, value: u64| {
-            if let Some(place) = self.bytes.get_mut(at..at + 8) {
+        self.bytes[TYPE..TYPE + 2].copy_from_slice(&object::elf::ET_EXEC.0.to_le_bytes());
+        let headers = &self.bytes[SECTION_HEADERS..SECTION_HEADERS + 8];
+        let headers = u64::from_le_bytes(headers.try_into().expect("eight bytes")) as usize;
+        let mut put = |at: Option<usize>, value: u64| {
+            let range = at.and_then(|at| Some(at..at.checked_add(8)?));
+            if let Some(place) = range.and_then(|range| self.bytes.get_mut(range)) {
                 place.copy_from_slice(&value.to_le_bytes());
             }
         };
         for index in 0..self.sections.len() {
             if let Some(address) = address_of(index) {
-                put(headers + index * 64 + 16, address);
+                // A relocation may have written anywhere, the file's own header included.
+                put(headers.checked_add(index * 64 + 16), address);
             }
         }
         let Some(table) = &self.symbol_table else { return };
@@ -316,7 +311,7 @@ impl Member {
                 && let Some(address) = address_of(section)
                 && !symbol.is_section
             {
-                put(table.start + index * SYMBOL_BYTES + 8, address.wrapping_add(symbol.value));
+                put(Some(table.start + index * SYMBOL_BYTES + 8), address.wrapping_add(symbol.value));
             }
         }
     }
@@ -356,4 +351,35 @@ fn parts(members: &[Member], layout: &Layout) -> Vec<Part> {
         rights,
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::image::made::lock::small_object;
+
+    #[test]
+    fn an_object_whose_relocations_overwrite_its_own_header_is_linked_or_refused() {
+        const BASE: u64 = 0x40_2000;
+        let imports: BTreeMap<_, _> = ["hk_waits", "hk_now"].map(|name| (name.to_owned(), 0x40_0000)).into();
+        let link = |file: Vec<u8>| {
+            let mut events = Vec::new();
+            let mut offer = Offer { imports: &imports, events: &mut events, slots: 8 };
+            link_bytes(Path::new("small.o"), file, BASE, &mut offer)
+        };
+        let mut file = small_object();
+        let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
+        let word = |file: &[u8], at: usize| {
+            u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize
+        };
+        let offset_of = |section: usize| word(&file, 40) + 64 * section + 24;
+        // Its data lie where the header says where the sections' headers are, and the addend is such that the address of
+        // hk_unlock becomes the last of all.
+        let (data, relocations) = (offset_of(4), word(&file, offset_of(5)));
+        file[data..data + 8].copy_from_slice(&40_u64.to_le_bytes());
+        file[relocations + 16..relocations + 24].copy_from_slice(&(!unlock).to_le_bytes());
+        _ = link(file);
+    }
 }

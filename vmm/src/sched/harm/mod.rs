@@ -33,7 +33,7 @@ const LONGEST_NS: u64 = 300 * SLICE_NS;
 /// Locks that the guests say they take.
 const LOCKS: u32 = 1;
 
-pub(crate) const TARGET: Target = Target { name: "scheduler", most_bytes: 8192, seeds: no_seeds, execute };
+pub(crate) const TARGET: Target = Target { name: "scheduler", most_bytes: 1024, seeds: no_seeds, execute };
 
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
