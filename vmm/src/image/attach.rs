@@ -171,7 +171,7 @@ impl Headers {
     fn of(elf: &[u8]) -> Result<Self, String> {
         let place = u64::from_le_bytes(elf[Self::PLACE..Self::PLACE + 8].try_into().expect("eight bytes"));
         let number = u16::from_le_bytes(elf[Self::NUMBER..Self::NUMBER + 2].try_into().expect("two bytes"));
-        if number >= Self::NUMBER_ELSEWHERE {
+        if number == Self::NUMBER_ELSEWHERE {
             return Err(Self::TOO_MANY.into());
         }
         let start = place as usize;
@@ -233,7 +233,7 @@ mod tests {
         }
         let image = parse(Path::new("changed"), Cow::Owned(file)).expect("that is right of it");
         let link = |path: &Path, base, offer: &mut Offer<'_>| {
-            lock_object::link_bytes(path, small_object(), base, offer)
+            lock_object::link_bytes(path, small_object().to_vec(), base, offer)
         };
         image.with_linked(&["small.o"], link).expect_err("that is wrong of it").to_string()
     }

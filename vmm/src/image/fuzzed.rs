@@ -5,7 +5,7 @@ use std::path::Path;
 
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 
-use super::file::{Image, parse};
+use super::file::parse;
 use super::made::guest::small_image;
 use super::made::lock::small_object;
 use super::object;
@@ -57,7 +57,7 @@ fn ask(bytes: Vec<u8>) {
         _ = image.edits(lock, true);
     }
     let link = |path: &Path, base, offer: &mut object::Offer<'_>| {
-        object::link_bytes(path, small_object(), base, offer)
+        object::link_bytes(path, small_object().to_vec(), base, offer)
     };
     if let Err(error) = image.with_linked(&["fuzzed.o"], link) {
         assert_printable(&error.to_string());
@@ -67,6 +67,7 @@ fn ask(bytes: Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::file::Image;
 
     #[test]
     fn fuzz_image_any_file_is_refused_or_can_be_asked_anything() {

@@ -1,5 +1,7 @@
 //! A lock object with all kinds of sections, symbols and references that are linked, and an archive of it.
 
+use std::sync::OnceLock;
+
 use super::elf::{
     ALLOC, EXECUTE, GLOBAL_FUNCTION, GLOBAL_VARIABLE, NO_BITS, PROGBITS, RELOCATIONS, STRINGS, SYMBOLS,
     Section, Strings, WRITE, file, symbol, words,
@@ -49,7 +51,18 @@ struct Numbers {
 }
 
 /// The object.
-pub(crate) fn small_object() -> Vec<u8> {
+pub(crate) fn small_object() -> &'static [u8] {
+    static FILE: OnceLock<Vec<u8>> = OnceLock::new();
+    FILE.get_or_init(object)
+}
+
+/// An archive of the object, twice.
+pub(crate) fn small_archive() -> &'static [u8] {
+    static FILE: OnceLock<Vec<u8>> = OnceLock::new();
+    FILE.get_or_init(archive)
+}
+
+fn object() -> Vec<u8> {
     let (table, names, numbers) = symbols();
     let mut text = vec![0x90; FUNCTIONS.len() * STEP];
     for (number, (_, code)) in FUNCTIONS.iter().enumerate() {
@@ -91,14 +104,13 @@ pub(crate) fn small_object() -> Vec<u8> {
     file(1, 0, sections)
 }
 
-/// An archive of the object, twice.
-pub(crate) fn small_archive() -> Vec<u8> {
+fn archive() -> Vec<u8> {
     let mut archive = b"!<arch>\n".to_vec();
     let object = small_object();
     for name in ["first.o/", "second.o/"] {
         let head = format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, "644", object.len());
         archive.extend(head.bytes());
-        archive.extend(&object);
+        archive.extend(object);
     }
     archive
 }

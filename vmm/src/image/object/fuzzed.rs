@@ -33,15 +33,17 @@ fn execute(bytes: &[u8]) {
     let kind = script.byte() % 4;
     let object = small_object();
     let headers = u64::from_le_bytes(object[40..48].try_into().expect("eight bytes")) as usize;
-    let file = match kind {
-        0 => edited(&object, script.rest(), headers),
-        1 => edited(&object, script.rest(), 0),
-        2 => edited(&small_archive(), script.rest(), 0),
+    let mut file = match kind {
+        0 => edited(object, script.rest(), headers),
+        1 => edited(object, script.rest(), 0),
+        2 => edited(small_archive(), script.rest(), 0),
         _ => script.rest().to_vec(),
     };
-    let base = image().end;
-    let link = |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, file.clone(), base, offer);
-    match image().with_linked(&["fuzzed.o"], link) {
+    let image = image();
+    let base = image.end;
+    let link =
+        |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, std::mem::take(&mut file), base, offer);
+    match image.with_linked(&["fuzzed.o"], link) {
         Err(error) => {
             assert_printable(&error.to_string());
             assert!(matches!(error, RunError::LockObject { .. }), "the image is right: {error}");
@@ -81,7 +83,8 @@ mod tests {
     #[test]
     fn the_small_object_and_its_archive_are_linked() {
         for file in [small_object(), small_archive()] {
-            let link = |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, file.clone(), base, offer);
+            let link =
+                |path: &Path, base, offer: &mut Offer<'_>| link_bytes(path, file.to_vec(), base, offer);
             let base = image().end;
             let linked = image().with_linked(&["small.o"], link).expect("it is right");
             check(&linked, base);

@@ -369,7 +369,7 @@ mod tests {
             let mut offer = Offer { imports: &imports, events: &mut events, slots: 8 };
             link_bytes(Path::new("small.o"), file, BASE, &mut offer)
         };
-        let mut file = small_object();
+        let mut file = small_object().to_vec();
         let unlock = link(file.clone()).expect("it is right").functions[0][1].expect("it has one");
         let word = |file: &[u8], at: usize| {
             u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize
