@@ -14,7 +14,7 @@
 mod centralized;
 mod contract;
 mod faults;
-#[cfg(not(any(loom, coherence)))]
+#[cfg(not(coherence))]
 pub mod guarded;
 mod memory;
 pub mod qspinlock;

@@ -58,17 +58,20 @@
 //! wait for one of them at a time, and that is their callers' to see to.
 
 mod exclude;
+// Loom's locks cannot be made in a constant.
+#[cfg(not(loom))]
 mod free;
 mod home;
 mod interrupts;
-#[cfg(feature = "lock_api")]
+#[cfg(all(feature = "lock_api", not(loom)))]
 mod lock_api;
 mod mutex;
 mod rw_lock;
 
+#[cfg(not(loom))]
 pub use free::Free;
 pub use home::Home;
-#[cfg(feature = "lock_api")]
+#[cfg(all(feature = "lock_api", not(loom)))]
 pub use lock_api::{Held, RawLock};
 pub use mutex::{Mutex, MutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

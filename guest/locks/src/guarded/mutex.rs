@@ -9,8 +9,9 @@ use core::{
     ops::{Deref, DerefMut},
 };
 
+#[cfg(not(loom))]
+use super::free::Free;
 use super::{
-    free::Free,
     home::{Home, PlatformOf, platform},
     interrupts::Off,
 };
@@ -28,14 +29,20 @@ pub struct Mutex<T: ?Sized, L, H> {
 // SAFETY: it lends the value to one CPU at a time, so that to share it is to send the value.
 unsafe impl<T: ?Sized + Send, L: Sync, H> Sync for Mutex<T, L, H> {}
 
+#[cfg(not(loom))]
 impl<T, L: Free, H> Mutex<T, L, H> {
     /// A value whose lock is free.
     pub const fn new(value: T) -> Self {
-        Self { lock: L::FREE, home: PhantomData, value: UnsafeCell::new(value) }
+        Self::with_lock(L::FREE, value)
     }
 }
 
 impl<T, L, H> Mutex<T, L, H> {
+    /// A value under a lock that was made elsewhere, and that nobody has.
+    pub const fn with_lock(lock: L, value: T) -> Self {
+        Self { lock, home: PhantomData, value: UnsafeCell::new(value) }
+    }
+
     /// The value, for there is nobody left who could want the lock.
     pub fn into_inner(self) -> T {
         self.value.into_inner()

@@ -66,6 +66,30 @@ impl Time {
     }
 }
 
+/// A cell whose uses others order. Under loom it is one that finds out whether they do.
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// A cell whose uses others order.
+#[cfg(not(loom))]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
+
 /// Orders this CPU against its own interrupts; the model checkers have none.
 #[cfg(any(loom, shuttle))]
 pub(crate) fn compiler_fence(_: Ordering) {}

@@ -4,13 +4,7 @@
 //! as many CPUs as there can ever be, before the second one starts; those that are plugged in later find their share ready.
 #![expect(unsafe_code, reason = "the memory is written once, and read after that")]
 
-use core::{
-    cell::UnsafeCell,
-    fmt,
-    mem::MaybeUninit,
-    // Not a model's: memory is lent before there is anything to model.
-    sync::atomic::{AtomicU8, Ordering::*},
-};
+use core::{fmt, mem::MaybeUninit};
 
 use super::{
     domain::{Memory, PerCpu, Shared, queues_in_memory},
@@ -18,7 +12,8 @@ use super::{
 };
 use crate::{
     contract::{Domain, Platform, Queues},
-    memory::sync::MODELLED,
+    faults::mutant::mutant,
+    memory::sync::{AtomicU8, MODELLED, Ordering::*, UnsafeCell, const_unless_loom},
 };
 
 /// The memory that all queue spinlocks of one kernel share, as a [`QSpinDomain`](super::QSpinDomain), but borrowed.
@@ -49,10 +44,12 @@ const MOST_CPUS: usize = (1 << 14) - 1;
 unsafe impl<P: Sync> Sync for BorrowedQSpinDomain<'_, P> {}
 
 impl<'m, P> BorrowedQSpinDomain<'m, P> {
-    /// A domain without memory.
-    pub const fn new(platform: P) -> Self {
-        let lent = UnsafeCell::new(Lent { cpus: &[], table: &[] });
-        Self { platform, state: AtomicU8::new(NOTHING), lent }
+    const_unless_loom! {
+        /// A domain without memory.
+        pub const fn new(platform: P) -> Self {
+            let lent = UnsafeCell::new(Lent { cpus: &[], table: &[] });
+            Self { platform, state: AtomicU8::new(NOTHING), lent }
+        }
     }
 
     /// Lends it memory for `cpus.len()` CPUs, whatever is in it, and for the table in which sleeping queue heads are found.
@@ -84,19 +81,21 @@ impl<'m, P> BorrowedQSpinDomain<'m, P> {
         for line in &mut *table {
             line.write(Line::new());
         }
-        // SAFETY: all of both has just been written. The cell is this call's, which has made the state `BEING_LENT`.
-        unsafe { *self.lent.get() = Lent { cpus: cpus.assume_init_ref(), table: table.assume_init_ref() } };
+        // SAFETY: all of both has just been written.
+        let lent = unsafe { Lent { cpus: cpus.assume_init_ref(), table: table.assume_init_ref() } };
+        // SAFETY: the cell is this call's, which has made the state `BEING_LENT`.
+        self.lent.with_mut(|cell| unsafe { *cell = lent });
         // Release: pairs with the acquire in `lent`.
-        self.state.store(LENT, Release);
+        self.state.store(LENT, mutant!("lend-relaxed": Release => Relaxed));
     }
 
     /// What it has been lent: nothing at first.
     #[inline]
     fn lent(&self) -> Lent<'m> {
         // Acquire: pairs with the release in `lend`.
-        if self.state.load(Acquire) == LENT {
+        if self.state.load(mutant!("lent-relaxed": Acquire => Relaxed)) == LENT {
             // SAFETY: nobody writes it any more.
-            unsafe { *self.lent.get() }
+            self.lent.with(|lent| unsafe { *lent })
         } else {
             Lent { cpus: &[], table: &[] }
         }

@@ -25,11 +25,7 @@
 //! ```
 #![expect(unsafe_code, reason = "a choice that changes breaks exclusion")]
 
-use core::{
-    error, fmt,
-    marker::PhantomData,
-    sync::atomic::{AtomicU8, Ordering::Relaxed},
-};
+use core::{error, fmt, marker::PhantomData};
 
 use super::{
     domain::Memory,
@@ -38,7 +34,10 @@ use super::{
     policy::{Policy, Pv},
     word::Word,
 };
-use crate::memory::sync::AtomicU32;
+use crate::{
+    faults::mutant::mutant,
+    memory::sync::{AtomicU8, AtomicU32, Ordering::Relaxed, const_unless_loom},
+};
 
 /// Whether the locks of a kernel are paravirtual.
 ///
@@ -100,10 +99,12 @@ const NATIVE: u8 = 1;
 const PARAVIRTUAL: u8 = 2;
 
 impl Latch {
-    /// Not decided yet.
-    #[expect(clippy::new_without_default, reason = "it is made in a static, where Default cannot be used")]
-    pub const fn new() -> Self {
-        Self(AtomicU8::new(UNDECIDED))
+    const_unless_loom! {
+        /// Not decided yet.
+        #[expect(clippy::new_without_default, reason = "it is made in a static, where Default cannot be used")]
+        pub const fn new() -> Self {
+            Self(AtomicU8::new(UNDECIDED))
+        }
     }
 
     /// Decides, if nobody has.
@@ -125,7 +126,7 @@ impl Latch {
         match self.0.load(Relaxed) {
             NATIVE => false,
             PARAVIRTUAL => true,
-            _ => self.decide(),
+            _ => mutant!("chosen-undecided": self.decide() => false),
         }
     }
 

@@ -111,7 +111,7 @@ impl<U> PerCpuRwLock<U> {
         }
     }
 
-    #[cfg(not(any(loom, coherence)))]
+    #[cfg(not(coherence))]
     #[inline(always)]
     pub(crate) fn underneath(&self) -> &U {
         &self.underneath

@@ -17,6 +17,7 @@
 #![cfg(loom)]
 
 mod family;
+mod guarded;
 mod model;
 mod osq;
 mod qspinlock;
