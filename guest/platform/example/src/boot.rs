@@ -1,26 +1,22 @@
-//! From a PVH entry, or from a start-up interrupt, to 64-bit Rust code on a stack.
+//! From one of two entries, or from a start-up interrupt, to 64-bit Rust code on a stack.
 //!
-//! PVH (Xen's, which QEMU speaks): an ELF note names an entry point in 32-bit protected mode without paging. The other CPU
-//! begins in real mode, in the page that its start-up interrupt names; the trampoline is copied there.
+//! - The ELF header's entry is for loaders that enter in 64-bit mode, with low memory mapped to itself: `haltkick run --kernel`, as the
+//!   64-bit boot protocol of Linux has it.
+//! - PVH (Xen's, which QEMU speaks): an ELF note names an entry point in 32-bit protected mode without paging.
+//! - The other CPUs begin in real mode, in the page that their start-up interrupt names; the trampoline is copied there.
+//!
+//! All of them go on with the page tables here, which map four GiB to themselves.
 
-use core::{arch::global_asm, ptr};
+use core::{
+    arch::{global_asm, x86_64::__cpuid},
+    ptr,
+};
 
 use crate::CPUS;
 
 /// Where the trampoline is copied to: a page below 1 MiB.
 const TRAMPOLINE: usize = 0x8000;
 const STACK_BYTES: usize = 16 << 10;
-
-/// Four GiB in pages of 2 MiB, filled by the boot CPU.
-#[unsafe(no_mangle)]
-static mut EXAMPLE_DIRECTORIES: Page<4> = Page([[0; 512]; 4]);
-#[unsafe(no_mangle)]
-static mut EXAMPLE_PDPT: Page<1> = Page([[0; 512]; 1]);
-#[unsafe(no_mangle)]
-static mut EXAMPLE_PML4: Page<1> = Page([[0; 512]; 1]);
-
-#[repr(C, align(4096))]
-struct Page<const N: usize>([[u64; 512]; N]);
 
 #[repr(C, align(16))]
 struct Stacks([[u8; STACK_BYTES]; CPUS]);
@@ -33,38 +29,51 @@ global_asm!(
     ".p2align 2",
     ".long 4, 8, 18", // lengths of name and descriptor; XEN_ELFNOTE_PHYS32_ENTRY
     ".asciz \"Xen\"",
-    ".quad example_start",
+    ".quad example_start_32",
+    ".popsection",
+
+    // Four GiB in pages of 2 MiB: present, writable.
+    ".pushsection .data.example_pages, \"aw\"",
+    ".p2align 12",
+    "example_directories:",
+    ".set page, 0x83",
+    ".rept 2048",
+    ".quad page",
+    ".set page, page + 0x200000",
+    ".endr",
+    "example_pointers: .irp gib, 0, 1, 2, 3; .quad example_directories + 0x1000 * \\gib + 3; .endr",
+    ".p2align 12",
+    "example_pml4: .quad example_pointers + 3",
+    ".p2align 12",
+    // The number of the next CPU that starts.
+    "example_next: .long 1",
     ".popsection",
 
     ".pushsection .text.example_start, \"ax\"",
-    ".code32",
-    ".global example_start",
-    "example_start:",
+    ".code64",
+    ".global example_start_64",
+    "example_start_64:",
     "cli",
     "cld",
-    "movl $EXAMPLE_DIRECTORIES, %edi",
-    "movl $0x83, %eax", // present, writable, 2 MiB
-    "movl $2048, %ecx",
-    "1: movl %eax, (%edi)",
-    "addl $0x200000, %eax",
-    "addl $8, %edi",
-    "loop 1b",
-    "movl $EXAMPLE_DIRECTORIES + 3, %eax",
-    "movl $EXAMPLE_PDPT, %edi",
-    "movl $4, %ecx",
-    "2: movl %eax, (%edi)",
-    "addl $0x1000, %eax",
-    "addl $8, %edi",
-    "loop 2b",
-    "movl $EXAMPLE_PDPT + 3, %eax",
-    "movl %eax, EXAMPLE_PML4",
+    "lgdt 5f",
+    "movl $example_pml4, %eax",
+    "movq %rax, %cr3",
+    "xorl %edi, %edi", // CPU 0
+    "ljmpl *8f", // to a code segment of the new table
+    "8: .long 3f",
+    ".word 8",
+
+    ".code32",
+    "example_start_32:",
+    "cli",
+    "cld",
     "xorl %edi, %edi", // CPU 0
     "example_enter_long_mode:",
     "lgdtl 5f",
     "movl %cr4, %eax",
     "orl $0x20, %eax", // PAE
     "movl %eax, %cr4",
-    "movl $EXAMPLE_PML4, %eax",
+    "movl $example_pml4, %eax",
     "movl %eax, %cr3",
     "movl $0xc0000080, %ecx", // EFER.LME
     "rdmsr",
@@ -83,11 +92,15 @@ global_asm!(
     "movl %eax, %fs",
     "movl %eax, %gs",
     "movl %edi, %edi",
+    "cmpl ${cpus}, %edi",
+    "jae 9f",
     "leal 1(%edi), %eax",
     "imulq ${stack_bytes}, %rax, %rax",
     "leaq {stacks}(%rax), %rsp",
     "call {main}",
     "ud2",
+    "9: hlt", // one CPU too many
+    "jmp 9b",
 
     ".code16",
     ".global example_trampoline",
@@ -111,17 +124,19 @@ global_asm!(
     "movw %ax, %ds",
     "movw %ax, %es",
     "movw %ax, %ss",
-    "movl $1, %edi", // CPU 1
+    "movl $1, %edi",
+    "lock xaddl %edi, example_next",
     "jmp example_enter_long_mode",
     ".p2align 3",
     "7: .quad 0, 0x00af9a000000ffff, 0x00cf92000000ffff, 0x00cf9a000000ffff", // 64-bit code, data, 32-bit code
     "5: .word 31",
-    ".long 7b",
+    ".quad 7b", // 32-bit code reads half of it
     ".code64",
     ".popsection",
     main = sym crate::main,
     stacks = sym STACKS,
     stack_bytes = const STACK_BYTES,
+    cpus = const CPUS,
     trampoline = const TRAMPOLINE,
     options(att_syntax),
 );
@@ -131,8 +146,16 @@ unsafe extern "C" {
     static example_trampoline_end: [u8; 0];
 }
 
-/// Starts CPU 1, by the local APIC: INIT, and a start-up interrupt twice.
-pub(crate) fn start_the_other() {
+/// How many CPUs there are, but at most as many as this kernel has room for: APIC ids of this package, by CPUID.
+pub(crate) fn cpus() -> usize {
+    const MULTI_THREADING: u32 = 1 << 28;
+    let leaf = __cpuid(1);
+    let ids = if leaf.edx & MULTI_THREADING == 0 { 1 } else { leaf.ebx >> 16 & 0xff };
+    CPUS.min(ids as usize)
+}
+
+/// Starts the other CPUs, by the local APIC: INIT, and a start-up interrupt twice. Their numbers are as they come.
+pub(crate) fn start_the_others() {
     const APIC: usize = 0xfee0_0000;
     const SPURIOUS: usize = 0xf0;
     const COMMAND: usize = 0x300;
@@ -152,7 +175,7 @@ pub(crate) fn start_the_other() {
     }
     write(SPURIOUS, 0x1ff);
     write(COMMAND, TO_ALL_OTHERS | ASSERT | INIT);
-    crate::machine::delay(10_000);
+    crate::machine::delay(1_000);
     for _ in 0..2 {
         write(COMMAND, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
         crate::machine::delay(200);

@@ -1,9 +1,9 @@
 //! The machine: the number of a CPU, the serial port, delays, and the end.
 
 use core::{
-    arch::asm,
+    arch::{asm, x86_64::__cpuid},
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use haltkick_locks::Event;
@@ -15,7 +15,18 @@ use crate::CPUS;
 pub(crate) struct Example;
 
 /// What each CPU finds at GS:0, its number.
-static NUMBERS: [usize; CPUS] = [0, 1];
+static NUMBERS: [usize; CPUS] = {
+    let mut numbers = [0; CPUS];
+    let mut cpu = 0;
+    while cpu < CPUS {
+        numbers[cpu] = cpu;
+        cpu += 1;
+    }
+    numbers
+};
+
+/// Each CPU's APIC id, from its own start on.
+static APIC_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
@@ -38,8 +49,8 @@ unsafe impl Kernel for Example {
 // SAFETY: memory is identity-mapped.
 unsafe impl Guest for Example {
     fn apic_id(&self, cpu: usize) -> u32 {
-        // QEMU numbers them from 0.
-        cpu as u32
+        // Relaxed: who kicks a CPU has met it.
+        APIC_IDS[cpu].load(Relaxed)
     }
 
     fn physical(&self, address: usize) -> u64 {
@@ -60,10 +71,11 @@ pub(crate) fn become_cpu(cpu: usize) {
     unsafe {
         asm!("wrmsr", in("ecx") GS_BASE, in("eax") address as u32, in("edx") address >> 32, options(nostack));
     }
+    APIC_IDS[cpu].store(__cpuid(1).ebx >> 24, Relaxed);
 }
 
 fn write_port(port: u16, value: u8) {
-    // SAFETY: the ports below are a serial line, one that nobody listens to, and QEMU's exit.
+    // SAFETY: the ports below are a serial line, one that nobody listens to, and ways to end.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
 }
 
@@ -84,9 +96,18 @@ impl fmt::Write for Serial {
     }
 }
 
-/// Ends QEMU: status 33 if all is well, else 35.
+/// Ends the machine. QEMU's debug exit makes its status 33 if all is well, else 35. Under haltkick, nobody listens there, but to ACPI's
+/// sleep control register (off) and the keyboard controller (reset).
 pub(crate) fn exit(all_is_well: bool) -> ! {
-    write_port(0xf4, if all_is_well { 16 } else { 17 });
+    const SLEEP_ENABLE_SOFT_OFF: u8 = 1 << 5 | 5 << 2;
+    const RESET: u8 = 0xfe;
+    if all_is_well {
+        write_port(0xf4, 16);
+        write_port(0x600, SLEEP_ENABLE_SOFT_OFF);
+    } else {
+        write_port(0xf4, 17);
+        write_port(0x64, RESET);
+    }
     halt_for_ever()
 }
 

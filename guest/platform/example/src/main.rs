@@ -1,4 +1,4 @@
-//! A kernel of two CPUs that count under a lock, native or paravirtual as the machine is, and then end QEMU.
+//! A kernel whose CPUs count under a lock, native or paravirtual as the machine is, say what they have seen, and then end the machine.
 
 #![no_std]
 #![no_main]
@@ -11,17 +11,18 @@ use core::{
     hint::spin_loop,
     panic::PanicInfo,
     sync::atomic::{
-        AtomicUsize,
-        Ordering::{Acquire, Release},
+        AtomicBool, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
     },
 };
 
-use haltkick_locks::{Chosen, Event, QSpinDomain, QSpinLock, choice, guarded::Mutex, home};
+use haltkick_locks::{Chosen, Event, Platform, QSpinDomain, QSpinLock, choice, guarded::Mutex, home};
 use haltkick_platform::kvm::Kvm;
 
 use crate::machine::{Example, Serial};
 
-const CPUS: usize = 2;
+/// As many as there is room for.
+const CPUS: usize = 16;
 /// Few: on a busy host, each hand-over of a native lock may take a slice of the scheduler.
 const ROUNDS: u64 = 500;
 
@@ -36,6 +37,8 @@ static COUNT: Mutex<u64, QSpinLock<Chosen<Form>>, Queues> = Mutex::new(0);
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static DONE: AtomicUsize = AtomicUsize::new(0);
+/// CPU 0 has looked who is preempted.
+static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// Each CPU, on its own stack.
 extern "C" fn main(cpu: usize) -> ! {
@@ -46,12 +49,20 @@ extern "C" fn main(cpu: usize) -> ! {
         Form::choose(paravirtual).expect("no lock has been taken yet");
         let form = if paravirtual { "paravirtual" } else { "native" };
         say(format_args!("locks are {form}; {features:?}"));
-        boot::start_the_other();
+        boot::start_the_others();
     }
     KVM.start_cpu();
-    meet(&STARTED);
-    if cpu == 0 {
-        say(format_args!("{CPUS} CPUs run"));
+    let cpus = boot::cpus();
+    // The first section lasts until all others wait for its end, asleep where they can.
+    let first = (cpu == 0).then(|| COUNT.lock());
+    meet(cpus, &STARTED);
+    if let Some(guard) = first {
+        say(format_args!("{cpus} CPUs run"));
+        if KVM.features().prefers_paravirtual() {
+            wait_for(|| sleeps() >= cpus as u64 - 1);
+            machine::delay(100);
+        }
+        drop(guard);
     }
     for round in 0..ROUNDS {
         let mut count = COUNT.lock();
@@ -61,24 +72,66 @@ extern "C" fn main(cpu: usize) -> ! {
             (0..2_000).for_each(|_| spin_loop());
         }
     }
-    meet(&DONE);
+    meet(cpus, &DONE);
     if cpu != 0 {
+        until(|| SEEN.load(Relaxed));
         machine::halt_for_ever();
     }
-    let (counted, expected) = (*COUNT.lock(), CPUS as u64 * ROUNDS);
-    let sleeps = machine::events(Event::PvWaitHead) + machine::events(Event::PvWaitNode);
-    let kicks = machine::events(Event::PvKickUnlock);
-    say(format_args!("{CPUS} CPUs have counted to {counted} of {expected}; {sleeps} sleeps, {kicks} kicks"));
+    let (counted, expected) = (*COUNT.lock(), cpus as u64 * ROUNDS);
+    say(format_args!("{cpus} CPUs have counted to {counted} of {expected}"));
+    show_figures(cpus);
     machine::exit(counted == expected)
 }
 
-/// Waits until all CPUs are here.
-fn meet(here: &AtomicUsize) {
-    // Release and Acquire: what each CPU did before, all see after.
-    here.fetch_add(1, Release);
-    while here.load(Acquire) < CPUS {
+/// What was seen, in lines of the form that haltkick takes figures from.
+fn show_figures(cpus: usize) {
+    say(format_args!("haltkick: preempted-cpus={} count", preempted_cpus(cpus)));
+    say(format_args!("haltkick: preempted-self={} count", u8::from(KVM.is_preempted(0))));
+    for event in
+        [Event::LockSlowpath, Event::PvWaitNode, Event::PvWaitHead, Event::PvKickUnlock, Event::PvKickWake]
+    {
+        say(format_args!("haltkick: lock_event.{}={} count", event.name(), machine::events(event)));
+    }
+}
+
+/// How many of the other CPUs, which spin meanwhile, the host has said to be preempted: all, where it says so and they have one physical
+/// CPU between them.
+fn preempted_cpus(cpus: usize) -> usize {
+    let mut seen = [false; CPUS];
+    let mut look = || {
+        (1..cpus).for_each(|cpu| seen[cpu] |= KVM.is_preempted(cpu));
+        seen.iter().filter(|seen| **seen).count()
+    };
+    if KVM.features().tells_preempted() {
+        wait_for(|| look() == cpus - 1);
+    }
+    SEEN.store(true, Relaxed);
+    look()
+}
+
+/// How often CPUs have gone to sleep.
+fn sleeps() -> u64 {
+    machine::events(Event::PvWaitHead) + machine::events(Event::PvWaitNode)
+}
+
+/// Spins until `come`, but for some seconds at most.
+fn wait_for(mut come: impl FnMut() -> bool) {
+    const TICKS: u64 = 20_000_000_000;
+    let began = KVM.now();
+    until(|| come() || KVM.now() - began > TICKS);
+}
+
+fn until(mut come: impl FnMut() -> bool) {
+    while !come() {
         spin_loop();
     }
+}
+
+/// Waits until all CPUs are here.
+fn meet(cpus: usize, here: &AtomicUsize) {
+    // Release and Acquire: what each CPU did before, all see after.
+    here.fetch_add(1, Release);
+    until(|| here.load(Acquire) >= cpus);
 }
 
 fn say(line: core::fmt::Arguments<'_>) {
