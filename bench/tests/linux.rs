@@ -249,7 +249,9 @@ fn example_sleeps() -> Check {
     check(sleeps >= OTHERS && kicks > 0.0 && woken > 0.0, || {
         format!("{sleeps} sleeps, {kicks} kicks, {woken} CPUs woken: {console}")
     })?;
-    check(kvm("halt_exits") >= OTHERS && kvm("halt_wakeup") > 0.0 && kvm("hypercalls") >= kicks, || {
+    // Some find at their last look that they need not halt; who does not halt at all comes back for thousands of sleeps.
+    let halts = kvm("halt_exits");
+    check(halts >= OTHERS && 2.0 * halts >= sleeps && kvm("hypercalls") >= kicks, || {
         format!("{sleeps} sleeps, {kicks} kicks; KVM has counted {}", record["kvm_stats"])
     })?;
     let preempted = |whom: &str| record["figures"][whom]["value"].as_f64();

@@ -6,6 +6,10 @@ use core::sync::atomic::{
 };
 
 /// `struct vcpu_runstate_info`: written by the host.
+///
+/// No document of Xen's shows it. What is checked against: a reference generated from the Xen interface that Linux 3.7 has (an `int`, then
+/// `state_entry_time` and `time[4]` of 64 bits each), and the order of the states in which KVM's documentation lists their times
+/// (`KVM_XEN_VCPU_ATTR_TYPE_RUNSTATE_DATA`): running, runnable, blocked, offline.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct RunState {

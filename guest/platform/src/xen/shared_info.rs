@@ -8,6 +8,11 @@ const WORDS: usize = 64;
 pub(super) const PORTS: u32 = WORDS as u32 * u64::BITS;
 
 /// `struct shared_info` of 64-bit x86, up to its event channels of two levels.
+///
+/// Xen's own guides name the fields and not their places. What is checked against: the reference of the crate `libxen-sys` on docs.rs
+/// (`shared_info_t`), generated from the public interface, which has 32 `vcpu_info` and then 64 words each of `evtchn_pending` and
+/// `evtchn_mask`. By `vcpu_info_t` and `vcpu_time_info_t` there, a `vcpu_info` is two flags and a selector (16 bytes), two words of the
+/// architecture (16), and the time (32). That the architecture has two words is not in that reference: it is from memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SharedInfo {
