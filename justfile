@@ -227,7 +227,7 @@ check: setup _narrow-target
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude haltkick-guest --features haltkick-locks/lock_api --no-deps --quiet
     RUSTFLAGS="--cfg loom" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/loom --test loom -- -D warnings
     RUSTFLAGS="--cfg shuttle" cargo clippy --package haltkick-locks --package haltkick-mm --package haltkick-grants --target-dir target/shuttle --test shuttle -- -D warnings
-    RUSTFLAGS="--cfg coherence --cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
+    RUSTFLAGS="--cfg liveness" cargo clippy --package haltkick-locks --target-dir target/liveness --test liveness -- -D warnings
 
 # The locks under the model checkers (loom: memory order; shuttle: lost wake-ups with more CPUs; all states: progress and overtaking), the page faults, the grant tables.
 model:
@@ -237,11 +237,11 @@ model:
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-mm --target-dir target/shuttle --test shuttle
     RUSTFLAGS="--cfg loom" cargo test --release --package haltkick-grants --target-dir target/loom --test loom
     RUSTFLAGS="--cfg shuttle" cargo test --release --package haltkick-grants --target-dir target/shuttle --test shuttle
-    RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
+    RUSTFLAGS="--cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness
 
 # The search of all states, further than in `just model`: minutes of CPU time, and some gigabytes. Prints what it finds.
 model-deeper STATES="60000000":
-    LIVENESS_DEEPER=1 LIVENESS_MOST={{ STATES }} RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness -- --nocapture --test-threads 1
+    LIVENESS_DEEPER=1 LIVENESS_MOST={{ STATES }} RUSTFLAGS="--cfg liveness" cargo test --release --package haltkick-locks --target-dir target/liveness --test liveness -- --nocapture --test-threads 1
 
 # Compare the interpreter with this CPU: every instruction form of the guest image in a million random states.
 prove-sim STATES="1000000": setup

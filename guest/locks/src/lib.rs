@@ -14,7 +14,7 @@
 mod centralized;
 mod contract;
 mod faults;
-#[cfg(not(coherence))]
+#[cfg(not(liveness))]
 pub mod guarded;
 mod memory;
 pub mod qspinlock;
@@ -29,8 +29,8 @@ pub use contract::*;
 pub use faults::mutant;
 pub use faults::races;
 pub use memory::CachePadded;
-#[cfg(coherence)]
-pub use memory::coherence;
+#[cfg(liveness)]
+pub use memory::watched;
 pub use qspinlock::*;
 pub use queued::*;
 pub use reader_writer::{

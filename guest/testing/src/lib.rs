@@ -4,10 +4,9 @@
 //! tested by threads: the host's, or with `--cfg loom` and `--cfg shuttle` those of a model checker. `threads` holds what
 //! differs between the three.
 //!
-//! Two machines of the locks' tests cannot be this one. To search all states (`tests/liveness`), a CPU is copied with its stack, and
-//! equal states must look equal: no count may be kept anywhere, whose last value would lie on that stack, and who sleeps or has been
-//! kicked is part of the state, not of a latch beside it. On the machine with modelled cache lines (`tests/coherence`), one thread
-//! plays all CPUs, and each method costs virtual time by that model: its platform is the model itself.
+//! One machine of the locks' tests cannot be this one. To search all states (`tests/liveness`), a CPU is copied with its stack, and
+//! equal states must look equal: no count may be kept anywhere, whose last value would lie on that stack, and which CPU sleeps or has
+//! been kicked is part of the state, not of a latch beside it.
 
 mod cpus;
 mod reached;

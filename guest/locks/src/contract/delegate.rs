@@ -138,7 +138,7 @@ impl<D: Delegate> Platform for D {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle, coherence))))]
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
 mod tests {
     extern crate std;
 

@@ -10,7 +10,7 @@ mod platform;
 mod point;
 mod queues;
 pub(crate) mod rw_lock;
-#[cfg(all(test, not(any(loom, shuttle, coherence))))]
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
 pub(crate) mod test_platform;
 
 pub use activity::Activity;

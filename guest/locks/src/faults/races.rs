@@ -75,7 +75,7 @@
 //!     locked byte := SLOW              searches the table
 //! ```
 
-#[cfg(all(test, not(any(loom, shuttle, coherence, miri))))]
+#[cfg(all(test, not(any(loom, shuttle, liveness, miri))))]
 mod tests {
     extern crate std;
 

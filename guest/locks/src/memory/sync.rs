@@ -2,20 +2,21 @@
 //!
 //! Every other module takes its atomics from here, so one source is measured in a kernel, checked
 //! exhaustively by loom (`--cfg loom`), explored at random by shuttle (`--cfg shuttle`), and searched
-//! state by state (`--cfg coherence`, which makes the atomics watched ones, and `--cfg liveness`). Loom's atomics
+//! state by state (`--cfg liveness`, which makes the atomics watched ones). Loom's atomics
 //! cannot be made in a constant, which is the only difference that shows: [`const_unless_loom`] and [`array`]
 //! hide it.
 
-#[cfg(coherence)]
-pub(crate) use super::coherence::{AtomicU8, AtomicU32, AtomicUsize};
-#[cfg(not(any(loom, shuttle, coherence)))]
+#[cfg(not(any(loom, shuttle, liveness)))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
-#[cfg(coherence)]
-pub(crate) use core::sync::atomic::{Ordering, compiler_fence, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+#[cfg(liveness)]
+pub(crate) use {
+    super::watched::{AtomicU8, AtomicU32, AtomicUsize},
+    core::sync::atomic::{Ordering, compiler_fence, fence},
+};
 
 /// For statistics: nothing, where states are compared that must not differ by them.
 #[cfg(liveness)]
@@ -123,7 +124,7 @@ macro_rules! array {
 
 pub(crate) use {array, const_unless_loom};
 
-#[cfg(all(test, not(any(loom, shuttle, coherence, miri))))]
+#[cfg(all(test, not(any(loom, shuttle, liveness, miri))))]
 mod tests {
     extern crate std;
 

@@ -141,7 +141,7 @@ mod head;
 mod mode;
 mod native;
 mod node;
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 mod packed;
 mod policy;
 mod pv;
@@ -160,7 +160,7 @@ use crate::{
     memory::sync::{AtomicU32, Ordering::*, const_unless_loom},
 };
 
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub use packed::Packed;
 pub use {
     borrowed::BorrowedQSpinDomain,
@@ -175,10 +175,10 @@ pub use {
 };
 
 /// The best layout for this target.
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub type DefaultWord = Packed;
 /// The best layout for this target.
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, coherence)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness)))))]
 pub type DefaultWord = Whole;
 
 /// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`], [`VirtTas`] or [`Chosen`]),

@@ -111,7 +111,7 @@ impl<U> PerCpuRwLock<U> {
         }
     }
 
-    #[cfg(not(coherence))]
+    #[cfg(not(liveness))]
     #[inline(always)]
     pub(crate) fn underneath(&self) -> &U {
         &self.underneath

@@ -35,7 +35,7 @@ impl UnfairRwLock {
     }
 
     /// Whether half the readers that it can count have it, or look whether they may.
-    #[cfg(not(coherence))]
+    #[cfg(not(liveness))]
     #[inline(always)]
     pub(crate) fn is_crowded(&self) -> bool {
         // Relaxed: who asks is one of them.

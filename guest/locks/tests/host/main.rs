@@ -1,6 +1,6 @@
 //! The locks on a machine made of host threads.
 
-#![cfg(not(any(loom, shuttle, coherence)))]
+#![cfg(not(any(loom, shuttle, liveness)))]
 
 mod borrowed;
 mod chosen;

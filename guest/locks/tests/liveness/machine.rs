@@ -7,7 +7,7 @@ use std::{arch::naked_asm, cell::Cell, ptr};
 
 use haltkick_locks::{
     Activity, Event, Platform, Point, Queues,
-    coherence::{Access, observe},
+    watched::{Access, observe},
 };
 
 /// Most CPUs of a machine.

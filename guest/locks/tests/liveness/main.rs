@@ -1,7 +1,7 @@
 //! Every state that the real code of a lock comes to on two to four CPUs which may be preempted at any access to memory,
 //! and lose their patience at any look at the clock.
 //!
-//! `RUSTFLAGS="--cfg coherence --cfg liveness" cargo test --release -p haltkick-locks --test liveness -- --nocapture`
+//! `RUSTFLAGS="--cfg liveness" cargo test --release -p haltkick-locks --test liveness -- --nocapture`
 //!
 //! Memory is sequentially consistent. What is found:
 //! - exclusion, in all of these states;

@@ -1,5 +1,5 @@
 //! Atomics that say which address they are about to touch, and how: for a search of all states
-//! (`--cfg coherence`, `tests/liveness`).
+//! (`--cfg liveness`, `tests/liveness`).
 
 extern crate std;
 
