@@ -53,12 +53,12 @@ pub(crate) fn take_kick() {
     await_kick(0);
 }
 
-/// Sleeps for `ns`, or until the calling thread is kicked.
-pub(crate) fn await_kick(ns: u64) {
+/// Sleeps for `ns`, or until the calling thread is kicked: whether it was.
+pub(crate) fn await_kick(ns: u64) -> bool {
     let time = timespec(ns);
     let set = kick_set();
     // SAFETY: all pointers are to live values; a null `info` is allowed.
-    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) >= 0 }
 }
 
 fn timespec(ns: u64) -> libc::timespec {

@@ -87,11 +87,19 @@ fn qemu() -> Result<Group, String> {
 /// interrupts need a thread for each of the emulator's CPUs, too. With those, QEMU 7.2's nested paging lets Linux triple-fault
 /// under stress (in eight minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
-    let (initrd, loops, example) = (initrd(work)?, loops(work)?, example()?);
+    let (initrd, loops) = (initrd(work)?, loops(work)?);
+    let example = ["haltkick-example-kernel", "haltkick-example-kernel-hyper-v"];
+    let [on_kvm, on_hyper_v] =
+        [self::example(work, example[0], &[])?, self::example(work, example[1], &["hyper-v"])?];
     let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
     let vmlinuz = kernel.join("vmlinuz");
-    let files =
-        [(vmlinuz, "vmlinuz"), (initrd, "initrd"), (loops, "loops"), (example, "haltkick-example-kernel")];
+    let files = [
+        (vmlinuz, "vmlinuz"),
+        (initrd, "initrd"),
+        (loops, "loops"),
+        (on_kvm, example[0]),
+        (on_hyper_v, example[1]),
+    ];
     for (file, name) in files {
         let place = format!("/linux/{name}");
         options.extend(["--file".into(), format!("{}:{place}", file.display())]);
@@ -126,13 +134,16 @@ fn loops(work: &Path) -> Result<PathBuf, String> {
     Ok(archive)
 }
 
-/// The kernel that is made of our own crates, which is in a workspace of its own.
-fn example() -> Result<PathBuf, String> {
+/// The kernel that is made of our own crates, which is in a workspace of its own: with these features, under this name.
+fn example(work: &Path, name: &str, features: &[&str]) -> Result<PathBuf, String> {
     let folder = crate::here().join("../../../guest/platform/example");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--target-dir", "target"]).current_dir(&folder).stdin(Stdio::null());
-    told(&mut cargo)?;
-    Ok(folder.join("target/x86_64-unknown-none/debug/haltkick-example-kernel"))
+    cargo.args(["build", "--quiet", "--target-dir", "target", "--features", &features.join(",")]);
+    told(cargo.current_dir(&folder).stdin(Stdio::null()))?;
+    let copy = work.join(name);
+    let built = folder.join("target/x86_64-unknown-none/debug/haltkick-example-kernel");
+    std::fs::copy(&built, &copy).map_err(|error| format!("failed to copy {}: {error}", built.display()))?;
+    Ok(copy)
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -12,7 +12,7 @@ use core::{
     ptr,
 };
 
-use crate::CPUS;
+use crate::{CPUS, interrupts};
 
 /// Where the trampoline is copied to: a page below 1 MiB.
 const TRAMPOLINE: usize = 0x8000;
@@ -156,28 +156,20 @@ pub(crate) fn cpus() -> usize {
 
 /// Starts the other CPUs, by the local APIC: INIT, and a start-up interrupt twice. Their numbers are as they come.
 pub(crate) fn start_the_others() {
-    const APIC: usize = 0xfee0_0000;
-    const SPURIOUS: usize = 0xf0;
-    const COMMAND: usize = 0x300;
     const TO_ALL_OTHERS: u32 = 0b11 << 18;
     const ASSERT: u32 = 1 << 14;
     const INIT: u32 = 5 << 8;
     const START_UP: u32 = 6 << 8;
-    let write = |register: usize, value: u32| {
-        // SAFETY: the registers of the local APIC, identity-mapped.
-        unsafe { ptr::with_exposed_provenance_mut::<u32>(APIC + register).write_volatile(value) };
-    };
     // SAFETY: nothing else uses that page, and nobody runs there yet.
     unsafe {
         let bytes = (&raw const example_trampoline_end).addr() - (&raw const example_trampoline).addr();
         let page = ptr::with_exposed_provenance_mut::<u8>(TRAMPOLINE);
         ptr::copy_nonoverlapping((&raw const example_trampoline).cast::<u8>(), page, bytes);
     }
-    write(SPURIOUS, 0x1ff);
-    write(COMMAND, TO_ALL_OTHERS | ASSERT | INIT);
+    interrupts::command(0, TO_ALL_OTHERS | ASSERT | INIT);
     crate::machine::delay(1_000);
     for _ in 0..2 {
-        write(COMMAND, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
+        interrupts::command(0, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
         crate::machine::delay(200);
     }
 }

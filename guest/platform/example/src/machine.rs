@@ -7,9 +7,9 @@ use core::{
 };
 
 use haltkick_locks::Event;
-use haltkick_platform::{Kernel, kvm::Guest};
+use haltkick_platform::{Kernel, hyperv, kvm};
 
-use crate::CPUS;
+use crate::{CPUS, interrupts};
 
 /// This kernel, as its locks see it.
 pub(crate) struct Example;
@@ -30,7 +30,7 @@ static APIC_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
-// SAFETY: it runs at CPL 0, with interrupts off always; each CPU has loaded GS with its own number before it takes a lock, and
+// SAFETY: it runs at CPL 0, where its one interrupt can be taken; each CPU has loaded GS with its own number before it takes a lock, and
 // there are no tasks that could move.
 unsafe impl Kernel for Example {
     #[inline(always)]
@@ -47,7 +47,7 @@ unsafe impl Kernel for Example {
 }
 
 // SAFETY: memory is identity-mapped.
-unsafe impl Guest for Example {
+unsafe impl kvm::Guest for Example {
     fn apic_id(&self, cpu: usize) -> u32 {
         // Relaxed: who kicks a CPU has met it.
         APIC_IDS[cpu].load(Relaxed)
@@ -55,6 +55,14 @@ unsafe impl Guest for Example {
 
     fn physical(&self, address: usize) -> u64 {
         address as u64
+    }
+}
+
+// SAFETY: it has no hypercall page.
+unsafe impl hyperv::Guest for Example {
+    fn interrupt(&self, cpu: usize) {
+        // Relaxed: as above.
+        interrupts::wake(APIC_IDS[cpu].load(Relaxed));
     }
 }
 
@@ -74,8 +82,8 @@ pub(crate) fn become_cpu(cpu: usize) {
     APIC_IDS[cpu].store(__cpuid(1).ebx >> 24, Relaxed);
 }
 
-fn write_port(port: u16, value: u8) {
-    // SAFETY: the ports below are a serial line, one that nobody listens to, and ways to end.
+pub(crate) fn write_port(port: u16, value: u8) {
+    // SAFETY: the ports are a serial line, one that nobody listens to, the masks of interrupts, and ways to end.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
 }
 
@@ -113,7 +121,7 @@ pub(crate) fn exit(all_is_well: bool) -> ! {
 
 pub(crate) fn halt_for_ever() -> ! {
     loop {
-        // SAFETY: interrupts are off.
-        unsafe { asm!("hlt", options(nomem, nostack)) };
+        // SAFETY: nothing is left to do, and no interrupt to take.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
     }
 }

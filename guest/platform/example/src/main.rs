@@ -4,6 +4,8 @@
 #![no_main]
 
 mod boot;
+mod host;
+mod interrupts;
 mod machine;
 
 use core::{
@@ -17,20 +19,19 @@ use core::{
 };
 
 use haltkick_locks::{Chosen, Event, Platform, QSpinDomain, QSpinLock, choice, guarded::Mutex, home};
-use haltkick_platform::kvm::Kvm;
 
-use crate::machine::{Example, Serial};
+use crate::{
+    host::{HOST, Host},
+    machine::{Example, Serial},
+};
 
 /// As many as there is room for.
 const CPUS: usize = 16;
 /// Few: on a busy host, each hand-over of a native lock may take a slice of the scheduler.
 const ROUNDS: u64 = 500;
 
-/// The platform: KVM's services where there are any. An impatient one, so that waiters sleep in an example that lasts a second.
-static KVM: Kvm<Example, CPUS> = Kvm::new(Example).with_spin_threshold(1_000);
-
 choice! { Form; }
-home! { Queues: QSpinDomain<&'static Kvm<Example, CPUS>, CPUS> = QSpinDomain::new(&KVM); }
+home! { Queues: QSpinDomain<&'static Host<Example, CPUS>, CPUS> = QSpinDomain::new(&HOST); }
 
 /// What the CPUs count in: a plain integer, which the lock alone protects.
 static COUNT: Mutex<u64, QSpinLock<Chosen<Form>>, Queues> = Mutex::new(0);
@@ -44,22 +45,26 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 extern "C" fn main(cpu: usize) -> ! {
     machine::become_cpu(cpu);
     if cpu == 0 {
-        let features = KVM.detect();
+        let features = HOST.detect();
         let paravirtual = features.prefers_paravirtual();
         Form::choose(paravirtual).expect("no lock has been taken yet");
         let form = if paravirtual { "paravirtual" } else { "native" };
         say(format_args!("locks are {form}; {features:?}"));
+        interrupts::prepare();
+    }
+    interrupts::start_cpu();
+    host::start_cpu();
+    if cpu == 0 {
         boot::start_the_others();
     }
-    KVM.start_cpu();
     let cpus = boot::cpus();
-    // The first section lasts until all others wait for its end, asleep where they can.
+    // The first section lasts until another CPU sleeps, where it can.
     let first = (cpu == 0).then(|| COUNT.lock());
     meet(cpus, &STARTED);
     if let Some(guard) = first {
         say(format_args!("{cpus} CPUs run"));
-        if KVM.features().prefers_paravirtual() {
-            wait_for(|| sleeps() >= cpus as u64 - 1);
+        if HOST.features().prefers_paravirtual() {
+            wait_for(|| sleeps() > 0);
             machine::delay(100);
         }
         drop(guard);
@@ -75,7 +80,9 @@ extern "C" fn main(cpu: usize) -> ! {
     meet(cpus, &DONE);
     if cpu != 0 {
         until(|| SEEN.load(Relaxed));
-        machine::halt_for_ever();
+        // No halt: whoever counts those from outside counts those for the lock.
+        until(|| false);
+        unreachable!("the machine ends");
     }
     let (counted, expected) = (*COUNT.lock(), cpus as u64 * ROUNDS);
     say(format_args!("{cpus} CPUs have counted to {counted} of {expected}"));
@@ -86,7 +93,7 @@ extern "C" fn main(cpu: usize) -> ! {
 /// What was seen, in lines of the form that haltkick takes figures from.
 fn show_figures(cpus: usize) {
     say(format_args!("haltkick: preempted-cpus={} count", preempted_cpus(cpus)));
-    say(format_args!("haltkick: preempted-self={} count", u8::from(KVM.is_preempted(0))));
+    say(format_args!("haltkick: preempted-self={} count", u8::from(HOST.is_preempted(0))));
     for event in
         [Event::LockSlowpath, Event::PvWaitNode, Event::PvWaitHead, Event::PvKickUnlock, Event::PvKickWake]
     {
@@ -99,10 +106,10 @@ fn show_figures(cpus: usize) {
 fn preempted_cpus(cpus: usize) -> usize {
     let mut seen = [false; CPUS];
     let mut look = || {
-        (1..cpus).for_each(|cpu| seen[cpu] |= KVM.is_preempted(cpu));
+        (1..cpus).for_each(|cpu| seen[cpu] |= HOST.is_preempted(cpu));
         seen.iter().filter(|seen| **seen).count()
     };
-    if KVM.features().tells_preempted() {
+    if host::tells_preempted() {
         wait_for(|| look() == cpus - 1);
     }
     SEEN.store(true, Relaxed);
@@ -117,8 +124,8 @@ fn sleeps() -> u64 {
 /// Spins until `come`, but for some seconds at most.
 fn wait_for(mut come: impl FnMut() -> bool) {
     const TICKS: u64 = 20_000_000_000;
-    let began = KVM.now();
-    until(|| come() || KVM.now() - began > TICKS);
+    let began = HOST.now();
+    until(|| come() || HOST.now() - began > TICKS);
 }
 
 fn until(mut come: impl FnMut() -> bool) {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kvm_ioctls::VmFd;
+use kvm_ioctls::{VcpuFd, VmFd};
 use vm_superio::{Serial, Trigger, serial::NoEvents};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -14,6 +14,7 @@ use super::acpi::{
     RESET_PORT, RESET_VALUE, SERIAL_INTERRUPT, SERIAL_PORT, SLEEP_CONTROL_PORT, SLEEP_ENABLE,
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
+use super::hyper_v::Idling;
 use super::spool::Spool;
 use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
@@ -35,6 +36,7 @@ pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
     started: OnceLock<Instant>,
     end: OnceLock<Switched>,
+    idling: Idling,
 }
 
 /// What the power switch was used for.
@@ -121,6 +123,7 @@ impl Devices {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
             end: OnceLock::new(),
+            idling: Idling::default(),
         })
     }
 
@@ -135,6 +138,11 @@ impl Devices {
             Switched::Off => LinuxEnd::PowerOff,
             Switched::Reset => LinuxEnd::Reset,
         })
+    }
+
+    /// How often vCPUs have slept at Hyper-V's register.
+    pub(crate) fn idle_sleeps(&self) -> u64 {
+        self.idling.sleeps()
     }
 
     /// From the start to the marker.
@@ -187,6 +195,10 @@ impl Ports for Devices {
             KEYBOARD_PORT => *byte = KEYBOARD_STATE,
             _ => {}
         }
+    }
+
+    fn read_register(&self, register: u32, vcpu: &VcpuFd) -> bool {
+        self.idling.reads(register, vcpu)
     }
 
     fn are_off(&self) -> bool {

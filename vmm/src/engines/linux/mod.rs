@@ -5,11 +5,13 @@
 //! nor waiting for one.
 //!
 //! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
-//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch).
+//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch),
+//! `hyper_v` (another host than KVM, for kernels that know it).
 
 mod acpi;
 mod cpu;
 pub(crate) mod devices;
+pub(crate) mod hyper_v;
 pub(crate) mod load;
 mod spool;
 
@@ -63,6 +65,16 @@ pub struct LinuxConsole {
     pub shows: ConsoleSink,
 }
 
+/// Whom a guest finds by CPUID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinuxHost {
+    /// KVM, with what it offers.
+    #[default]
+    Kvm,
+    /// Hyper-V, of which there is no more than paravirtual spin locks need: vCPUs can sleep until an interrupt comes.
+    HyperV,
+}
+
 /// What is to be booted.
 #[derive(Clone, Debug)]
 pub struct LinuxGuest {
@@ -78,6 +90,8 @@ pub struct LinuxGuest {
     pub marker: String,
     /// How long the guest may take until it has powered off.
     pub limit: Option<Duration>,
+    /// Whose services it finds.
+    pub host: LinuxHost,
 }
 
 /// How the guest came to its end.
@@ -129,6 +143,8 @@ pub struct LinuxOutcome {
     pub obstacle: Option<String>,
     /// KVM's paravirtual features that CPUID offered, by their names in KVM.
     pub pv_features: Vec<&'static str>,
+    /// How often vCPUs have slept until an interrupt came, on [`LinuxHost::HyperV`].
+    pub idle_sleeps: u64,
     /// Frequency of the time stamp counter.
     pub tsc_khz: u64,
     /// Exits of all vCPUs by reason.
@@ -210,6 +226,7 @@ pub fn run_linux(
         obstacle,
         command_line: machine.command_line,
         pv_features: machine.pv_features,
+        idle_sleeps: machine.devices.idle_sleeps(),
         tsc_khz: machine.tsc_khz,
         vm_exits: collect::vm_exits(&finished),
         kvm_stats: collect::kvm_stats(&finished).map_err(|error| error.to_string()),
@@ -338,7 +355,11 @@ impl LinuxMachine {
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
         allow_open_files(config.vcpus)?;
-        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
+        let mut offered = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
+        if linux.host == LinuxHost::HyperV {
+            hyper_v::configure(&vm)?;
+            offered = hyper_v::offered(&offered, config.pv);
+        }
         let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
         let mut tsc_khz = 0;
         let vcpus = (0..config.vcpus).map(|id| {

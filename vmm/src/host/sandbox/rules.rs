@@ -14,6 +14,7 @@ use crate::host::signal;
 const KVM_RUN: u64 = 0xae80;
 const KVM_GET_REGS: u64 = 0x8090_ae81;
 const KVM_GET_MP_STATE: u64 = 0x8004_ae98;
+const KVM_GET_LAPIC: u64 = 0x8400_ae8e;
 const KVM_NMI: u64 = 0xae9a;
 /// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which come with any operation.
 const FUTEX_FLAGS: u64 = 128 | 256;
@@ -108,6 +109,12 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
         rule(libc::SYS_ioctl, [is(1, KVM_RUN)], "runs a vCPU"),
         rule(libc::SYS_ioctl, [is(1, KVM_GET_REGS)], "looks where a vCPU stands, for a profile or a failure"),
         rule(libc::SYS_ioctl, [is(1, KVM_GET_MP_STATE)], "looks whether a vCPU has halted"),
+        rule(
+            libc::SYS_ioctl,
+            [is(1, KVM_GET_LAPIC)],
+            "looks whether an interrupt has come for a vCPU that sleeps",
+        )
+        .elsewhere(),
         rule(libc::SYS_ioctl, [is(1, KVM_NMI)], "makes a vCPU drop its translations"),
         rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT_BITSET)], "mutexes and condition variables: waits"),
         rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT)], "the C library's own locks").elsewhere(),

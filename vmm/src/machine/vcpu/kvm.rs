@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO, KVM_EXIT_IO_OUT,
-    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, kvm_run,
+    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_X86_RDMSR, KVM_EXIT_X86_WRMSR, kvm_run,
 };
 use kvm_ioctls::VcpuFd;
 
@@ -36,6 +36,9 @@ pub(crate) trait Ports: Send + Sync {
 
     /// The guest reads from a port.
     fn read(&self, port: u16, bytes: &mut [u8]);
+
+    /// A vCPU reads a register that KVM does not know. `false`: there is none.
+    fn read_register(&self, register: u32, vcpu: &VcpuFd) -> bool;
 
     /// Whether the guest has switched itself off, or asked for a reset.
     fn are_off(&self) -> bool;
@@ -124,6 +127,17 @@ impl KvmVcpu {
                 KVM_EXIT_MMIO if self.devices.is_some() => {
                     // Nothing is there: a read gives all ones. KVM takes them in the next KVM_RUN.
                     (&raw mut (*run).__bindgen_anon_1.mmio.data).write_volatile([0xff; 8]);
+                    Exit::Device
+                }
+                reason @ (KVM_EXIT_X86_RDMSR | KVM_EXIT_X86_WRMSR) => {
+                    let told = &raw mut (*run).__bindgen_anon_1.msr;
+                    let register = (&raw const (*told).index).read_volatile();
+                    let is_read = reason == KVM_EXIT_X86_RDMSR;
+                    let mut devices = self.devices.iter();
+                    let is_served = is_read && devices.any(|all| all.read_register(register, &self.fd));
+                    // Else a general protection fault. KVM takes both in the next KVM_RUN.
+                    (&raw mut (*told).data).write_volatile(0);
+                    (&raw mut (*told).error).write_volatile(u8::from(!is_served));
                     Exit::Device
                 }
                 reason @ KVM_EXIT_MMIO => {
