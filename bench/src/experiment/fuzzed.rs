@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use haltkick_fuzzing::Target;
-use haltkick_vmm::Image;
+use haltkick_vmm::{Image, printable};
 
 use super::plan::Plan;
 use super::source::BUILT_IN;
@@ -36,18 +36,24 @@ fn execute(bytes: &[u8]) {
         Ok(experiment) => experiment,
         Err(failure) => {
             assert_eq!(failure.exit, Exit::BadExperiment, "{failure}");
-            return assert!(!failure.message.contains(char::is_control), "{failure}");
+            return assert_eq!(failure.message, printable(&failure.message));
         }
     };
     let allowed = CpuList(vec![0, 1]);
     match Plan::new(&experiment, Supply { image: image(), allowed: &allowed }, 1) {
         Ok(plan) => assert_eq!(plan.block(0).len(), plan.cells().count(), "a block has every cell once"),
-        Err(failure) => assert!(!failure.message.contains(char::is_control), "{failure}"),
+        Err(failure) => assert_eq!(failure.message, printable(&failure.message)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn commands_to_a_terminal_in_a_file_are_not_passed_on_when_it_is_refused() {
+        let arm = "[[arm]]\nname = \"a\"\nvm = \"loc\u{96}s\"\n";
+        super::execute(format!("format = 1\nname = \"n\"\ntitle = \"t\"\n{arm}").as_bytes());
+    }
+
     #[test]
     fn fuzz_experiment_any_text_is_refused_in_a_line_or_can_be_planned() {
         super::TARGET.run();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use haltkick_vmm::RunError;
+use haltkick_vmm::{RunError, printable};
 
 /// Exit codes, as documented in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,9 @@ impl Failure {
         Self { exit: Exit::Internal, message: message.into() }
     }
 
-    pub(crate) fn experiment(message: impl Into<String>) -> Self {
-        Self { exit: Exit::BadExperiment, message: message.into() }
+    /// What is wrong with an experiment, in words of its file.
+    pub(crate) fn experiment(message: impl AsRef<str>) -> Self {
+        Self { exit: Exit::BadExperiment, message: printable(message.as_ref()) }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use haltkick_fuzzing::Target;
+use haltkick_vmm::printable;
 
 use super::{good, record_of};
 use crate::record::Record;
@@ -21,7 +22,7 @@ fn seeds() -> Vec<Vec<u8>> {
 fn execute(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
     match parse_record::<Record>(Path::new("runs.jsonl"), 1, &line) {
-        Err(failure) => assert!(!failure.message.contains('\n'), "{failure}"),
+        Err(failure) => assert_eq!(failure.message, printable(&failure.message)),
         Ok(read) => {
             _ = record::record(&read);
             let written = to_json(&read).expect("what was read can be written");

@@ -43,7 +43,7 @@ pub(crate) fn targets() -> io::Result<Vec<String>> {
 pub(crate) fn run(target: &str, seconds: u64) -> io::Result<Done> {
     let longest = LONGEST.iter().find(|(name, _)| *name == target).map_or(LONGEST_OF_OTHERS, |row| row.1);
     let mut child = cargo_fuzz()
-        .args(["run", "--sanitizer", "none", target, "--"])
+        .args(["run", "--sanitizer", "none", "--no-trace-compares", target, "--"])
         .arg(format!("-max_len={longest}"))
         .arg(format!("-timeout={TIMEOUT_S}"))
         .arg(format!("-max_total_time={seconds}"))
