@@ -6,8 +6,15 @@ use std::time::Instant;
 
 /// The longest input of each target that needs more than others: the shorter, the more executions. Texts are long enough for what
 /// is built in.
-const LONGEST: [(&str, u32); 5] =
-    [("scheduler", 1024), ("experiment", 4096), ("machine", 2048), ("record", 8192), ("kernel", 512)];
+const LONGEST: [(&str, u32); 7] = [
+    ("scheduler", 1024),
+    ("experiment", 4096),
+    ("machine", 2048),
+    ("record", 8192),
+    ("kernel", 512),
+    ("outcome", 512),
+    ("shared", 512),
+];
 const LONGEST_OF_OTHERS: u32 = 256;
 /// An execution that takes longer has failed. Busy hosts take their time.
 const TIMEOUT_S: u32 = 60;
