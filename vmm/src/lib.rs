@@ -76,6 +76,7 @@ pub use sched::account::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
+pub use sched::timeline::{Doing, MOST_TIMELINES, TIMELINE_BINS, Timeline};
 pub use sched::{Sched, Share};
 
 /// What the targets in `fuzz/` execute on bytes that coverage has chosen.

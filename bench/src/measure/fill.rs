@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::costs::lock_cost;
 use super::origin::{Context, Why};
+use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
 use crate::host::noise::{self, NO_STEAL, Noise};
@@ -39,7 +40,7 @@ impl Record {
             schema_version: SCHEMA_VERSION,
             run_id: context.run_id,
             started: context.started,
-            place: context.place,
+            place: context.place.clone(),
             config: echo(config, outcome, &mut why),
             host: context.host,
             sandbox: Some(haltkick_vmm::is_sandboxed()),
@@ -65,6 +66,7 @@ impl Record {
             switches: switches(outcome, &mut why),
             injected: activities("injected", outcome.injected, not_injected, &mut why),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
+            timeline: timeline(config, outcome, context.place.as_ref(), &mut why),
             profile: None,
             trace: None,
             noise,

@@ -18,4 +18,5 @@ pub(crate) mod session;
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(fuzzing, expect(dead_code, unused_imports, reason = "only its outcomes are wanted there"))]
 pub(crate) mod synthetic;
+mod timeline;
 mod times;

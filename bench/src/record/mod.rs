@@ -9,6 +9,7 @@ pub(crate) mod failure;
 pub(crate) mod figure;
 pub(crate) mod linux;
 pub(crate) mod run_id;
+pub(crate) mod timeline;
 pub(crate) mod trace;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::Noise;
+use crate::record::timeline::Timeline;
 use crate::record::trace::Traced;
 
 pub(crate) use config::Config;
@@ -110,6 +112,9 @@ pub(crate) struct Record {
     pub(crate) injected: Option<Activities>,
     /// Each vCPU, in order.
     pub(crate) per_vcpu: Vec<PerVcpu>,
+    /// Where each vCPU was in the beginning of the window; of an experiment in the first block only, and null where nobody knows.
+    #[serde(default)]
+    pub(crate) timeline: Option<Timeline>,
     /// With `--profile`: samples of instruction pointers, by function and by what the vCPU was doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]

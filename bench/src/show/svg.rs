@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 /// with brighter ones for dark backgrounds. Markers and dashes tell series apart that share a colour, in print, and for those who
 /// see few colours. What vCPUs do has shades of its own (`--a`), so that a colour means the same in all pictures.
 pub(crate) const STYLE: &str = "\
-.hk{--ink:#1b1f24;--soft:#6b7380;--grid:#e3e6ea;--paper:#fff;--c0:#8a8f98;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
+.hk{--ink:#1b1f24;--held:#d0342c;--soft:#6b7380;--grid:#e3e6ea;--paper:#fff;--c0:#8a8f98;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
 --c4:#b8860b;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
-@media (prefers-color-scheme:dark){.hk{--ink:#e6e8eb;--soft:#9aa3af;--grid:#2c3138;--paper:#14171b;--c0:#9aa3af;\
+@media (prefers-color-scheme:dark){.hk{--ink:#e6e8eb;--held:#ff6f61;--soft:#9aa3af;--grid:#2c3138;--paper:#14171b;--c0:#9aa3af;\
 --c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb;--a0:#f2f5f7;--a1:#b9c6d0;--a2:#80919f;--a3:#4d5b67;--a4:#262e36}}\
 @media print{.hk{--ink:#000;--soft:#444;--grid:#ccc;--paper:#fff;--c0:#777;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
 --c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0}}\
@@ -33,6 +33,16 @@ pub(crate) fn colour(index: usize) -> String {
 /// The shade of an activity: 0 the darkest.
 pub(crate) fn shade(index: usize) -> String {
     format!("var(--a{index})")
+}
+
+/// The colour of text.
+pub(crate) fn ink() -> String {
+    "var(--ink)".into()
+}
+
+/// The colour of a lock that is held by nobody who runs.
+pub(crate) fn held() -> String {
+    "var(--held)".into()
 }
 
 /// How the line of series `index` is dashed: none of those that share a colour like another.
@@ -93,6 +103,14 @@ impl Svg {
                 "<path class=\"line\" style=\"stroke:{stroke}{dash}\" d=\"M{}\"/>",
                 path.join("L")
             );
+        }
+    }
+
+    /// Areas of one filling, as a path has them; none if there are none.
+    pub(crate) fn area(&mut self, path: &str, fill: &str, tip: &str) {
+        if !path.is_empty() {
+            let tip = escape(tip);
+            let _ = write!(self.body, "<path d=\"{path}\" style=\"fill:{fill}\"><title>{tip}</title></path>");
         }
     }
 

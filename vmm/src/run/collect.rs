@@ -429,6 +429,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
             .and_then(|switched| switched.switched_out_ready.get(vcpu.id as usize).copied()),
         waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.waits) },
         kicks: (!in_kernel).then_some(vcpu.account.kicks),
+        timeline: vcpu.account.timeline.clone(),
     }
 }
 

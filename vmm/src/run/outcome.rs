@@ -9,6 +9,7 @@ use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::sched::account::Graces;
 use crate::sched::run_delay::RunDelay;
+use crate::sched::timeline::Timeline;
 
 /// Is the `preempted` flag true? From the workload that checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct VcpuOutcome {
     pub waits: Option<u64>,
     /// Kicks received, whole run; `None` where nobody counts them.
     pub kicks: Option<u64>,
+    /// What it did when, in the beginning of the window; `None` where the VMM's scheduler did not decide, or ran too many vCPUs.
+    pub timeline: Option<Timeline>,
 }
 
 /// How fast the calibrated work of one vCPU really went, from pieces of it that were timed now and then in the run.

@@ -9,6 +9,7 @@ use crate::host::clock::Moment;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::{self, Claim};
 use crate::sched::shared::Shared;
+use crate::sched::timeline::{Doing, Timeline};
 
 /// Slices that were extended for a vCPU that said it held a lock, inside the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub(crate) struct Account {
     off_ticks: u64,
     off_since_tsc: u64,
     claim: Option<Claim>,
+    /// What it did when, in the beginning of the window, if that is to be known.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 impl Account {
@@ -129,6 +132,27 @@ impl Account {
             off_ticks: 0,
             off_since_tsc: 0,
             claim: None,
+            timeline: None,
+        }
+    }
+
+    /// The same with a timeline, for slices of this length.
+    pub(crate) fn with_timeline(now_ns: u64, slice_ns: u64) -> Self {
+        Self { timeline: Some(Timeline::new(slice_ns)), ..Self::new(now_ns) }
+    }
+
+    /// Begins anew, as a vCPU that is ready from `now_ns` on.
+    pub(crate) fn begin(&mut self, now_ns: u64) {
+        *self = Self { timeline: self.timeline.take(), ..Self::new(now_ns) };
+    }
+
+    /// Notes what it has done since the last change.
+    fn note(&mut self, guest: &GuestRun<'_>, doing: Doing, now_ns: u64) {
+        if let Some(timeline) = &mut self.timeline
+            && let Some((from_ns, to_ns)) = guest.window.clip(self.since_ns, now_ns)
+        {
+            let [open_ns, _] = guest.window.times();
+            timeline.add(doing, from_ns.saturating_sub(open_ns), to_ns.saturating_sub(open_ns));
         }
     }
 
@@ -196,6 +220,12 @@ impl Account {
 
     fn settle_off(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.steal_ns += now_ns.saturating_sub(self.since_ns);
+        let doing = match self.off {
+            Off::Preempted(activity) => Doing::taken_off(activity),
+            Off::Ready => Doing::Ready,
+            Off::Halted => Doing::Sleeps,
+        };
+        self.note(guest, doing, now_ns);
         if let Off::Preempted(activity) = self.off {
             *self.preempted_ns_by.of(activity) += guest.window.overlap_ns(self.since_ns, now_ns);
             if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution) {
@@ -226,6 +256,7 @@ impl Account {
     /// The end of a time on a pCPU. The only place that learns whether the others waited for this vCPU.
     fn settle_on(&mut self, guest: &GuestRun<'_>, vcpu: u32, now_ns: u64) {
         self.run_ns += guest.window.overlap_ns(self.since_ns, now_ns);
+        self.note(guest, Doing::Runs, now_ns);
         let boot_ns = std::mem::take(&mut self.boot_ns);
         self.virtual_ns += now_ns.saturating_sub(self.since_ns).saturating_sub(boot_ns);
         self.off_since_tsc = guest.clock.tsc();
@@ -294,6 +325,7 @@ impl Account {
 
     fn settle_sleep(&mut self, guest: &GuestRun<'_>, now_ns: u64) {
         self.preempted_ns_by.halted += guest.window.overlap_ns(self.since_ns, now_ns);
+        self.note(guest, Doing::Sleeps, now_ns);
     }
 
     /// The vCPU is done.

@@ -31,6 +31,7 @@ use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
 use crate::sched::slice::Timer;
+use crate::sched::timeline::MOST_TIMELINES;
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules};
 
@@ -86,10 +87,12 @@ impl<'a, B: Bell> Core<'a, B> {
         let clock = guests[0].clock;
         let now = clock.now_ns();
         let count = vcpus.iter().map(Vec::len).sum();
+        let timelines = count <= MOST_TIMELINES && guests.iter().all(|guest| guest.shared.is_some());
         let mut queue = Queue::new(Shares::new(rules.share, guests.len(), count, slice_ns));
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
-                let account = Account::new(now);
+                let account =
+                    if timelines { Account::with_timeline(now, slice_ns) } else { Account::new(now) };
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
@@ -393,7 +396,7 @@ impl<'a, B: Bell> Core<'a, B> {
         let is_first = queue.unborn.iter().any(|task| task.guest.index == guest.index);
         for mut task in std::mem::take(&mut queue.unborn) {
             if task.guest.index == guest.index {
-                task.account = Account::new(now);
+                task.account.begin(now);
                 // Those of a guest that started earlier have run meanwhile.
                 queue.push_after_sleep(task);
             } else {

@@ -26,6 +26,7 @@ mod simulated;
 mod sleepers;
 mod slice;
 pub(crate) mod switches;
+pub(crate) mod timeline;
 mod turn;
 pub(crate) mod window;
 

@@ -38,6 +38,7 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         switched_out_ready: None,
         waits: Some(0),
         kicks: Some(0),
+        timeline: None,
     };
     Outcome {
         ring: if config.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },

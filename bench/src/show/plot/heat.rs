@@ -1,6 +1,6 @@
 //! When each vCPU had a pCPU: a map for each arm, with a row per vCPU and a column per run, in the order of time.
 //!
-//! Records keep totals of a run, so that a run is the shortest time that is seen. Shorter ones are in a trace (`--trace`).
+//! A run is the shortest time that is seen here. What happens within one is in `timeline`.
 
 use super::key::{self, Key};
 use super::{Data, Picture, Setting};
@@ -62,13 +62,13 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         "A map for each arm{at}: vCPUs from top to bottom, runs in the order of time from left to right. Darker: the vCPU had more \
          of the window on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are runs \
          that were disturbed; horizontal ones are vCPUs that are favoured or starved all the time. Where waiters sleep all are pale. \
-         Times shorter than a run are in a trace (haltkick run --trace)."
+         What happens within a run the timeline shows."
     );
     Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
 }
 
 /// The setting with most vCPUs per pCPU; of several the last.
-fn hardest<'a>(data: &Data<'a>) -> Option<&'a Setting> {
+pub(super) fn hardest<'a>(data: &Data<'a>) -> Option<&'a Setting> {
     let ratio = |setting: &Setting| {
         let runs = data.arms().iter().flat_map(|arm| data.runs(setting, arm));
         runs.map(|run| run.config.ratio).fold(0.0, f64::max)

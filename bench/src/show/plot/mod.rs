@@ -10,6 +10,7 @@ mod fairness;
 mod heat;
 mod key;
 mod rows;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -104,6 +105,7 @@ fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
         activity::time(data),
         activity::preemptions(data),
         fairness::strips(data),
+        timeline::map(data),
         heat::map(data),
         calibration::speed(data),
     ];
@@ -114,6 +116,7 @@ fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
 mod tests {
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
+    use crate::record::timeline::Timeline;
 
     fn drawn(sketch: &Sketch) -> Vec<Picture> {
         let plan = sketch.plan(4);
@@ -202,6 +205,46 @@ mod tests {
         let every = records.iter().all(|record| record.per_vcpu.iter().all(|vcpu| vcpu.run_ns.is_some()));
         records.iter_mut().for_each(|record| record.per_vcpu[0].run_ns = None);
         assert!(!every && map(&records).0.is_none() && map(&records).1.starts_with("Not drawn"));
+    }
+
+    #[test]
+    fn the_first_run_of_each_arm_is_a_map_of_what_its_vcpus_did_half_a_slice_by_half_a_slice() {
+        let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
+        let mut records = World::new(1).records(&plan);
+        let timeline = |records: &[Record]| {
+            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
+            pictures.into_iter().find(|it| it.name == "timeline").expect("it is there")
+        };
+        let without = timeline(&records);
+        assert!(
+            without.svg.is_none() && without.caption.starts_with("Not drawn: only KVM"),
+            "{}",
+            without.caption
+        );
+        for record in &mut records {
+            let place = record.place.as_ref().unwrap();
+            let of_arm = if place.arm == "a" { "hhhh" } else { "ssss" };
+            let vcpus = record.per_vcpu.len();
+            record.timeline = (place.block == 0).then(|| Timeline {
+                bin_ns: 500_000,
+                on_pcpu: vec!["9900".into(); vcpus],
+                off_pcpu: vec![of_arm.into(); vcpus],
+            });
+        }
+        let found = timeline(&records);
+        assert!(found.caption.contains("at ratio 2"), "{}", found.caption);
+        for svg in [found.svg, found.narrow] {
+            let file = svg.expect("it can be drawn").file();
+            for (words, times) in [
+                ("<title>a: taken off, holding the lock</title>", 1),
+                ("<title>b: asleep</title>", 1),
+                ("<title>b: taken off, holding the lock</title>", 0),
+                ("<title>a: on a pCPU</title>", 1),
+                (">2.00 ms</text>", 2),
+            ] {
+                assert_eq!(file.matches(words).count(), times, "{words}: {file}");
+            }
+        }
     }
 
     #[test]

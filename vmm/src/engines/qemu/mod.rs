@@ -140,6 +140,7 @@ fn outcome(
         switched_out_ready: None,
         waits: None,
         kicks: None,
+        timeline: None,
     };
     let seen = collect::Seen {
         config,

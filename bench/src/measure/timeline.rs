@@ -1,0 +1,32 @@
+//! Which records have a timeline, and why others have none.
+
+use haltkick_vmm::{MOST_TIMELINES, Outcome, RunConfig, Sched};
+
+use super::origin::Why;
+use crate::experiment::place::{Place, Role};
+use crate::record::timeline::Timeline;
+
+/// Of an experiment only where it is drawn: a record is half as long again with it.
+pub(super) fn timeline(
+    config: &RunConfig,
+    outcome: &Outcome,
+    place: Option<&Place>,
+    why: &mut Why,
+) -> Option<Timeline> {
+    let is_drawn = |place: &Place| place.block == 0 && matches!(place.role, Role::Arm | Role::Beside);
+    let noted: Option<Vec<_>> = outcome.vcpus.iter().map(|vcpu| vcpu.timeline.as_ref()).collect();
+    let reason = match noted {
+        _ if !place.is_none_or(is_drawn) => "records have it of the first run of each arm".into(),
+        Some(noted) => {
+            return Timeline::new(&noted, u64::try_from(outcome.window.as_nanos()).unwrap_or(u64::MAX));
+        }
+        None if config.sched == Sched::Vmm => {
+            format!(
+                "only KVM and the simulated machine note it, and of {MOST_TIMELINES} vCPUs in a run at most"
+            )
+        }
+        None => "the host's scheduler decides who runs when: run --trace shows it".into(),
+    };
+    why.insert("timeline".into(), reason);
+    None
+}

@@ -1,0 +1,154 @@
+//! Who had a pCPU when, within one run: a map for each arm, with a row per vCPU and a column per half a slice.
+
+use std::fmt::Write as _;
+
+use super::heat::hardest;
+use super::key::{self, Key};
+use super::{Data, Picture};
+use crate::record::Record;
+use crate::record::timeline::Timeline;
+use crate::show::svg::{Anchor, Svg, held, ink, shade};
+use crate::text::quantity::time_ns;
+
+/// Rows of a map at most: of more vCPUs the first ones are shown.
+const MOST_ROWS: usize = 48;
+/// Of a map without its texts: height of a row, and of all of them at most.
+const ROW: f64 = 9.0;
+const MOST_HEIGHT: f64 = 220.0;
+const HEAD: f64 = 22.0;
+const FOOT: f64 = 26.0;
+const LEFT: f64 = 56.0;
+/// What a map needs to show every bin.
+const NARROWEST: f64 = 420.0;
+
+/// What a bin shows: the name, the letters of what the vCPU did most of the time that it was off, and the filling.
+struct Kind {
+    name: &'static str,
+    letters: &'static [char],
+    fill: fn() -> String,
+}
+
+/// A bin of which the vCPU was on a pCPU for at least so many tenths shows that.
+const MOSTLY: u32 = 5;
+
+/// All kinds of bins. The first is that of a vCPU on a pCPU.
+const KINDS: [Kind; 5] = [
+    Kind { name: "on a pCPU", letters: &['.'], fill: ink },
+    Kind { name: "taken off, holding the lock", letters: &['h'], fill: held },
+    Kind { name: "taken off, in the queue", letters: &['f', 'w'], fill: || shade(2) },
+    Kind { name: "off, doing neither", letters: &['o', 'r'], fill: || shade(3) },
+    Kind { name: "asleep", letters: &['s'], fill: || "none".into() },
+];
+
+pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
+    let (name, title) = ("timeline".to_owned(), "Where each vCPU was at the beginning of a run".to_owned());
+    let setting = hardest(data)?;
+    let first = |arm: &str| -> Option<&Record> {
+        let runs = data.runs(setting, arm).iter();
+        runs.min_by_key(|run| run.place.as_ref().map(|place| place.order_index)).copied()
+    };
+    let arms: Vec<(&String, &Record)> =
+        data.arms().iter().filter_map(|arm| Some((arm, first(arm)?))).collect();
+    let drawn: Vec<(&String, &Timeline)> =
+        arms.iter().filter_map(|(arm, run)| Some((*arm, run.timeline.as_ref()?))).collect();
+    let Some((_, longest)) = drawn.iter().max_by_key(|(_, timeline)| rows(timeline)) else {
+        let reason = arms.iter().find_map(|(_, run)| run.why.get("timeline"));
+        let reason = reason.map_or("it was not recorded", String::as_str);
+        let caption = format!("Not drawn: {reason}.");
+        return Some(Picture { name, title, caption, svg: None, narrow: None });
+    };
+    let height = (rows(longest) as f64 * ROW).min(MOST_HEIGHT);
+    let beside = ((data.width / NARROWEST) as usize).clamp(1, drawn.len());
+    let key = Key::new(KINDS.iter().map(|kind| kind.name), (8.0, data.width - 8.0));
+    let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
+    let label = "What each vCPU did, half a slice for half a slice, from when the window opened";
+    let mut svg = Svg::new(data.width, top + drawn.len().div_ceil(beside) as f64 * pitch, label);
+    key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &(KINDS[part].fill)(), at));
+    let width = (data.width - 8.0) / beside as f64;
+    for (i, (arm, timeline)) in drawn.iter().enumerate() {
+        let corner = (LEFT + (i % beside) as f64 * width, top + (i / beside) as f64 * pitch);
+        draw_map(&mut svg, (arm, timeline), corner, (width - LEFT - 10.0, height));
+    }
+    let at = data.name(setting);
+    let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
+    let caption = format!(
+        "The first run of each arm{at}: vCPUs from top to bottom, time from left to right from when the window opened. What is drawn of \
+         half a slice is what the vCPU did for most of it. Where a holder is off its pCPU, all that is drawn in the queue or \
+         on a pCPU at the same time may be waiting for it. Where waiters sleep there is little to be taken off."
+    );
+    Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
+}
+
+fn rows(timeline: &Timeline) -> usize {
+    timeline.on_pcpu.len().min(MOST_ROWS)
+}
+
+fn draw_map(
+    svg: &mut Svg,
+    (arm, timeline): (&str, &Timeline),
+    (left, top): (f64, f64),
+    (width, height): (f64, f64),
+) {
+    svg.text("title", (left, top + 14.0), Anchor::Start, arm);
+    let rows = rows(timeline);
+    let bins = timeline.on_pcpu.iter().map(String::len).max().unwrap_or(0).max(1);
+    let cell = (width / bins as f64, height / rows.max(1) as f64);
+    let top = top + HEAD;
+    for (index, kind) in KINDS.iter().enumerate() {
+        let mut areas = String::new();
+        for row in 0..rows {
+            for (from, to) in stretches(timeline, row, index) {
+                let (x, y) = (left + from as f64 * cell.0, top + row as f64 * cell.1);
+                let (wide, high) = ((to - from) as f64 * cell.0, cell.1);
+                let _ = write!(areas, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
+            }
+        }
+        svg.area(&areas, &(kind.fill)(), &format!("{arm}: {}", kind.name));
+    }
+    let bottom = top + height;
+    svg.line("axis", (left, bottom + 0.5), (left + width, bottom + 0.5), "");
+    svg.text("soft", (left - 6.0, top + 10.0), Anchor::End, "vCPU 0");
+    if rows > 1 {
+        svg.text("soft", (left - 6.0, bottom), Anchor::End, &(rows - 1).to_string());
+    }
+    svg.text("soft", (left, bottom + 14.0), Anchor::Start, "0");
+    let end = time_ns((bins as u64 * timeline.bin_ns) as f64);
+    svg.text("soft", (left + width, bottom + 14.0), Anchor::End, &end);
+}
+
+/// The bins of a vCPU that are of a kind, those beside each other as one: from and to.
+fn stretches(timeline: &Timeline, row: usize, kind: usize) -> Vec<(usize, usize)> {
+    let digits = timeline.on_pcpu[row].chars();
+    let letters = timeline.off_pcpu.get(row).map_or("", String::as_str).chars().chain(std::iter::repeat('.'));
+    let mut stretches: Vec<(usize, usize)> = vec![];
+    for (bin, (digit, letter)) in digits.zip(letters).enumerate() {
+        if kind_of(digit, letter) != kind {
+            continue;
+        }
+        match stretches.last_mut().filter(|(_, to)| *to == bin) {
+            Some((_, to)) => *to += 1,
+            None => stretches.push((bin, bin + 1)),
+        }
+    }
+    stretches
+}
+
+fn kind_of(digit: char, letter: char) -> usize {
+    let is_on = digit.to_digit(10).is_some_and(|tenths| tenths >= MOSTLY);
+    let of_letter = KINDS.iter().position(|kind| kind.letters.contains(&letter)).unwrap_or(0);
+    if is_on { 0 } else { of_letter }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_of_a_kind_that_are_beside_each_other_are_one_area() {
+        let timeline =
+            Timeline { bin_ns: 500_000, on_pcpu: vec!["99400000".into()], off_pcpu: vec!["..wwhhrs".into()] };
+        let of = |kind| stretches(&timeline, 0, kind);
+        assert_eq!(of(0), [(0, 2)]);
+        assert_eq!((of(1), of(2), of(3), of(4)), (vec![(4, 6)], vec![(2, 4)], vec![(6, 7)], vec![(7, 8)]));
+    }
+}
