@@ -90,7 +90,7 @@ pub mod fuzz {
     pub const IMAGE: Target = crate::image::fuzzed::TARGET;
     pub const KERNEL: Target = crate::engines::linux::load::fuzzed::TARGET;
     pub const MACHINE: Target = haltkick_sim::machine::fuzzed::TARGET;
-    pub const OBJECT: Target = crate::image::object::fuzzed::TARGET;
+    pub const OBJECT: Target = crate::image::fuzzed_object::TARGET;
     pub const QEMU: Target = crate::engines::qemu::record::fuzzed::TARGET;
     pub const SCHEDULER: Target = crate::sched::harm::TARGET;
     pub const SECTIONS: Target = crate::observe::trace::sections::fuzzed::TARGET;

@@ -7,6 +7,8 @@ pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 #[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed_object;
+#[cfg(any(test, fuzzing))]
 mod made;
 pub(crate) mod object;
 pub(crate) mod patch;

@@ -10,7 +10,7 @@ use crate::image::object::member::{Member, Section};
 use crate::image::object::resolve::{Resolved, Target};
 
 /// Most bytes of an object in the guest, but for the memory per vCPU.
-pub(super) const MOST_BYTES: u64 = 1 << 20;
+pub(in crate::image) const MOST_BYTES: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// Code begins cache lines, as that of the image does.
 const CODE_ALIGN: u64 = 64;

@@ -6,8 +6,6 @@
 
 mod archive;
 mod contract;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzzed;
 mod instructions;
 mod layout;
 mod link;
@@ -16,6 +14,8 @@ mod resolve;
 
 pub use contract::FILE_PREFIX;
 #[cfg(any(test, fuzzing))]
-pub(crate) use link::link_bytes;
+pub(super) use layout::MOST_BYTES;
+#[cfg(any(test, fuzzing))]
+pub(super) use link::link_bytes;
 pub(crate) use link::{LinkedObject, Part, link};
 pub(crate) use resolve::Offer;

@@ -7,13 +7,12 @@ use std::sync::OnceLock;
 use haltkick_fuzzing::{Script, Target, edited, no_seeds};
 use haltkick_hypercalls::MAX_VCPUS;
 
-use super::layout::MOST_BYTES;
-use super::{LinkedObject, Offer, link_bytes};
+use super::file::{Image, parse};
+use super::fuzzed::assert_printable;
+use super::made::guest::small_image;
+use super::made::lock::{small_archive, small_object};
+use super::object::{LinkedObject, MOST_BYTES, Offer, link_bytes};
 use crate::host::error::RunError;
-use crate::image::file::{Image, parse};
-use crate::image::fuzzed::assert_printable;
-use crate::image::made::guest::small_image;
-use crate::image::made::lock::{small_archive, small_object};
 
 pub(crate) const TARGET: Target = Target { name: "object", most_bytes: 128, seeds: no_seeds, execute };
 
