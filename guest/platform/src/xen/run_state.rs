@@ -7,9 +7,8 @@ use core::sync::atomic::{
 
 /// `struct vcpu_runstate_info`: written by the host.
 ///
-/// No document of Xen's shows it. What is checked against: a reference generated from the Xen interface that Linux 3.7 has (an `int`, then
-/// `state_entry_time` and `time[4]` of 64 bits each), and the order of the states in which KVM's documentation lists their times
-/// (`KVM_XEN_VCPU_ATTR_TYPE_RUNSTATE_DATA`): running, runnable, blocked, offline.
+/// No document of Xen's shows it. The layout was checked against a reference generated from its interface as of Linux 3.7: an `int`, then
+/// `state_entry_time` and `time[4]` of 64 bits each. The order of the states (running, runnable, blocked, offline) is from memory.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct RunState {
