@@ -152,6 +152,11 @@ _before-test:
     @rm -f "$HALTKICK_RAN_ON"
     @bench/tests/nested/nested.sh setup || true
 
+# The first tier: unit tests and the locks on host threads, without a guest.
+test-unit: setup
+    cargo test --workspace --exclude haltkick-guest --lib --bins
+    cargo test --package haltkick-locks --package haltkick-mm --package haltkick-grants --package haltkick-vmm --test host --test grants --test rooms
+
 # Unit tests, the command, guests on /dev/kvm, under QEMU's emulator (skipped with a reason without), on threads.
 test-host: setup
     cargo test --workspace --exclude haltkick-guest --no-fail-fast
