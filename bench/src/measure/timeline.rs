@@ -25,7 +25,7 @@ pub(super) fn timeline(
                 "only KVM and the simulated machine note it, and of {MOST_TIMELINES} vCPUs in a run at most"
             )
         }
-        None => "the host's scheduler decides who runs when: run --trace shows it".into(),
+        None => "the host's scheduler decides which vCPU runs when: run --trace shows it".into(),
     };
     why.insert("timeline".into(), reason);
     None

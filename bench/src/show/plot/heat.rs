@@ -62,7 +62,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
         "A map for each arm{at}: vCPUs from top to bottom, runs in the order of time from left to right. Darker: the vCPU had more \
          of the window on a pCPU. 1x is its fair share, the pCPUs' time divided by the number of vCPUs. Vertical stripes are runs \
          that were disturbed; horizontal ones are vCPUs that are favoured or starved all the time. Where waiters sleep all are pale. \
-         What happens within a run the timeline shows."
+         The timeline shows what happens within a run."
     );
     Some(Picture { name, title, caption, svg: Some(svg), narrow: None })
 }

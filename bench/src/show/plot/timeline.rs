@@ -61,7 +61,7 @@ pub(super) fn map(data: &Data<'_>) -> Option<Picture> {
     let beside = ((data.width / NARROWEST) as usize).clamp(1, drawn.len());
     let key = Key::new(KINDS.iter().map(|kind| kind.name), (8.0, data.width - 8.0));
     let (top, pitch) = (key.height() + 8.0, HEAD + height + FOOT);
-    let label = "What each vCPU did, half a slice for half a slice, from when the window opened";
+    let label = "What each vCPU did, half a slice by half a slice, from when the window opened";
     let mut svg = Svg::new(data.width, top + drawn.len().div_ceil(beside) as f64 * pitch, label);
     key.draw(&mut svg, 2.0, |svg, part, at| key::of_shade(svg, &(KINDS[part].fill)(), at));
     let width = (data.width - 8.0) / beside as f64;

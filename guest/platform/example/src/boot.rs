@@ -167,9 +167,9 @@ pub(crate) fn start_the_others() {
         ptr::copy_nonoverlapping((&raw const example_trampoline).cast::<u8>(), page, bytes);
     }
     interrupts::command(0, TO_ALL_OTHERS | ASSERT | INIT);
-    crate::machine::delay(1_000);
+    crate::ports::delay(1_000);
     for _ in 0..2 {
         interrupts::command(0, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
-        crate::machine::delay(200);
+        crate::ports::delay(200);
     }
 }

@@ -6,7 +6,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::machine::write_port;
+use crate::ports::write_port;
 
 const WAKE: u32 = 0x40;
 /// What the local APIC delivers when there is nothing: not to be ended.

@@ -1,4 +1,4 @@
-//! The machine: the number of a CPU, the serial port, delays, and the end.
+//! The machine: the number of a CPU, the serial line, and the end.
 
 use core::{
     arch::{asm, x86_64::__cpuid},
@@ -9,7 +9,7 @@ use core::{
 use haltkick_locks::Event;
 use haltkick_platform::{Kernel, hyperv, kvm};
 
-use crate::{CPUS, interrupts};
+use crate::{CPUS, interrupts, ports::write_port};
 
 /// This kernel, as its locks see it.
 pub(crate) struct Example;
@@ -80,18 +80,6 @@ pub(crate) fn become_cpu(cpu: usize) {
         asm!("wrmsr", in("ecx") GS_BASE, in("eax") address as u32, in("edx") address >> 32, options(nostack));
     }
     APIC_IDS[cpu].store(__cpuid(1).ebx >> 24, Relaxed);
-}
-
-pub(crate) fn write_port(port: u16, value: u8) {
-    // SAFETY: the ports are a serial line, one that nobody listens to, the masks of interrupts, and ways to end.
-    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
-}
-
-/// Some microseconds: writes to a port where nobody listens take about one each.
-pub(crate) fn delay(microseconds: u32) {
-    for _ in 0..microseconds {
-        write_port(0x80, 0);
-    }
 }
 
 /// The serial line.

@@ -7,6 +7,7 @@ mod boot;
 mod host;
 mod interrupts;
 mod machine;
+mod ports;
 
 use core::{
     fmt::Write,
@@ -65,7 +66,7 @@ extern "C" fn main(cpu: usize) -> ! {
         say(format_args!("{cpus} CPUs run"));
         if HOST.features().prefers_paravirtual() {
             wait_for(|| sleeps() > 0);
-            machine::delay(100);
+            ports::delay(100);
         }
         drop(guard);
     }
