@@ -4,9 +4,8 @@ use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig, RunError, Sched, VcpuOutcome, run_guests};
+use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig, RunError, Sched, run_guests};
 
 use crate::case::{Case, Kind};
 
@@ -84,8 +83,6 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// CPU time without which an honest guest may well complete no section: the VMM itself had next to none then.
-const LEAST: Duration = Duration::from_millis(5);
 /// How often a run is made for which the host has no time.
 const TRIES: usize = 5;
 
@@ -103,7 +100,7 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
         Err(error) => report.wrong = format!("no run: {error}"),
         Ok(ended) => {
             see(&ended);
-            had_time = has_had_time(&ended);
+            had_time = has_had_time(&case.config, &ended);
             look(&case.config, ended, &mut report);
         }
     }
@@ -111,15 +108,11 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
     (report, had_time)
 }
 
-/// Whether the honest guest's vCPUs were given CPU time, beyond what the host took from under them. A guest that
-/// failed is taken as one that had.
-fn has_had_time(ended: &[Ended]) -> bool {
+/// Whether the host gave this process a quarter of the window on its pCPUs at least: with next to nothing an honest guest may
+/// well complete no section. A guest that failed is taken as one that had time.
+fn has_had_time(config: &RunConfig, ended: &[Ended]) -> bool {
     let Some(Ok(outcome)) = ended.first().map(|honest| &honest.result) else { return true };
-    let had_ns = |vcpu: &VcpuOutcome| {
-        vcpu.run_ns.map_or(u64::MAX, |run_ns| run_ns.saturating_sub(vcpu.steal_ns.unwrap_or(0)))
-    };
-    let all_ns = outcome.vcpus.iter().map(had_ns).fold(0, u64::saturating_add);
-    u128::from(all_ns) >= LEAST.as_nanos()
+    outcome.cpu_time >= outcome.window * config.cpus.len() as u32 / 4
 }
 
 fn look(config: &RunConfig, ended: Vec<Ended>, report: &mut Report) {
