@@ -1,4 +1,5 @@
-//! What it costs that a lock looks at run time whether it is native or paravirtual: `lock` and `unlock`, uncontended.
+//! What it costs that a lock asks at run time whether it is native or paravirtual, by a byte (`choice!`) and by code that is patched
+//! (`patched_choice!`, x86-64): `lock` and `unlock`, uncontended.
 //!
 //! Each form in turn, in rounds of a fraction of a second; printed is the median of the rounds, and its ratio to that of the
 //! same form without a choice. (Nothing here fails: figures of a busy machine are read by people.)
@@ -6,6 +7,7 @@
 use std::{hint::black_box, time::Instant};
 
 use haltkick_locks::*;
+use haltkick_testing::write_code;
 
 const ROUNDS: usize = 31;
 const PAIRS: u32 = 2_000_000;
@@ -13,6 +15,10 @@ const PAIRS: u32 = 2_000_000;
 choice! {
     NativeHere;
     ParavirtualHere;
+}
+patched_choice! {
+    NativeByPatch;
+    ParavirtualByPatch;
 }
 
 /// One CPU, which never waits.
@@ -65,27 +71,39 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
+/// One form of the lock: what it is called, its pair, and what its ratio is to.
+type Row = (&'static str, fn() -> f64, Option<usize>);
+
+fn timed<M: Mode>() -> f64 {
+    pair(&CachePadded::new(QSpinLock::<M>::new()))
+}
+
+const ROWS: [Row; 8] = [
+    ("native", timed::<Native>, None),
+    ("native, once more", timed::<Native>, Some(0)),
+    ("native, by a byte", timed::<Chosen<NativeHere>>, Some(0)),
+    ("native, by patched code", timed::<Chosen<NativeByPatch>>, Some(0)),
+    ("paravirtual", timed::<Pv>, None),
+    ("paravirtual, once more", timed::<Pv>, Some(4)),
+    ("paravirtual, by a byte", timed::<Chosen<ParavirtualHere>>, Some(4)),
+    ("paravirtual, by patched code", timed::<Chosen<ParavirtualByPatch>>, Some(4)),
+];
+
+#[expect(unsafe_code, reason = "code is patched")]
 fn main() {
     NativeHere::choose(false).expect("the first choice");
     ParavirtualHere::choose(true).expect("the first choice");
-    let native = CachePadded::new(QSpinLock::<Native>::new());
-    let again = CachePadded::new(QSpinLock::<Native>::new());
-    let pv = CachePadded::new(QSpinLock::<Pv>::new());
-    let chosen_native = CachePadded::new(QSpinLock::<Chosen<NativeHere>>::new());
-    let chosen_pv = CachePadded::new(QSpinLock::<Chosen<ParavirtualHere>>::new());
-    let mut times = [const { Vec::new() }; 5];
+    // SAFETY: there is no other thread, and no lock yet.
+    unsafe { ParavirtualByPatch::make_paravirtual(|place, jump| write_code(place, jump)) };
+    let mut times = ROWS.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        let round = [pair(&native), pair(&again), pair(&chosen_native), pair(&pv), pair(&chosen_pv)];
-        times.iter_mut().zip(round).for_each(|(times, time)| times.push(time));
+        times.iter_mut().zip(ROWS).for_each(|(times, (_, pair, _))| times.push(pair()));
     }
-    let [native, again, chosen_native, pv, chosen_pv] = times.each_mut().map(|times| median(times));
-    println!("lock and unlock, uncontended   ns    ratio");
-    println!("native                      {native:6.2}");
-    println!(
-        "native, once more           {again:6.2}   {:.3} (to itself: how far to trust the others)",
-        again / native
-    );
-    println!("native, by choice           {chosen_native:6.2}   {:.3}", chosen_native / native);
-    println!("paravirtual                 {pv:6.2}");
-    println!("paravirtual, by choice      {chosen_pv:6.2}   {:.3}", chosen_pv / pv);
+    let times = times.each_mut().map(|times| median(times));
+    println!("{:30}     ns   ratio", "lock and unlock, uncontended");
+    for ((name, _, base), time) in ROWS.iter().zip(times) {
+        let ratio = base.map(|base| format!("   {:.3}", time / times[base])).unwrap_or_default();
+        println!("{name:30} {time:6.2}{ratio}");
+    }
+    println!("(each over the form compiled in; that form once more says how far to trust the others)");
 }

@@ -8,12 +8,16 @@
 //! equal states must look equal: no count may be kept anywhere, whose last value would lie on that stack, and which CPU sleeps or has
 //! been kicked is part of the state, not of a latch beside it.
 
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod code;
 mod cpus;
 mod reached;
 mod threads;
 #[cfg(not(any(loom, shuttle)))]
 mod watchdog;
 
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub use code::write_code;
 pub use cpus::Cpus;
 pub use reached::assert_reached;
 #[cfg(not(any(loom, shuttle)))]

@@ -98,7 +98,7 @@
 //! mode, queue              what a kind of lock implements; the queue
 //! native, virt, policy     the kinds: two whole, three by their settings
 //! head, courtesy, pv       the slow paths of those three
-//! chosen                   native or one of those, as is known when the kernel boots
+//! chosen, patched          native or one of those, as is known when the kernel boots: by a byte, or by code that is patched
 //! ```
 //!
 //! # Why it excludes
@@ -143,6 +143,11 @@ mod native;
 mod node;
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 mod packed;
+#[cfg(all(
+    target_arch = "x86_64",
+    not(any(windows, target_vendor = "apple", loom, shuttle, miri, liveness))
+))]
+mod patched;
 mod policy;
 mod pv;
 mod queue;
@@ -162,6 +167,12 @@ use crate::{
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness))))]
 pub use packed::Packed;
+#[cfg(all(
+    target_arch = "x86_64",
+    not(any(windows, target_vendor = "apple", loom, shuttle, miri, liveness))
+))]
+#[doc(hidden)]
+pub use patched::make_paravirtual;
 pub use {
     borrowed::BorrowedQSpinDomain,
     chosen::{Choice, Chosen, Latch, TooLate},

@@ -11,7 +11,7 @@ const CPUS: usize = 4;
 type Domain = QSpinDomain<Cpus, CPUS>;
 
 /// CPU 1 waits for a lock that CPU 0 has, until `seen`; then all take it by turns.
-fn contend<M: Mode, W: Word>(seen: impl Fn(&Cpus) + Sync) -> Cpus {
+pub(crate) fn contend<M: Mode, W: Word>(seen: impl Fn(&Cpus) + Sync) -> Cpus {
     let host = Cpus::new(CPUS, Duration::ZERO);
     let (domain, lock) = (Domain::new(host.clone()), QSpinLock::<M, W>::new());
     let held = Signal::default();
@@ -30,7 +30,7 @@ fn contend<M: Mode, W: Word>(seen: impl Fn(&Cpus) + Sync) -> Cpus {
     host
 }
 
-fn sleeps(host: &Cpus) -> u64 {
+pub(crate) fn sleeps(host: &Cpus) -> u64 {
     host.events(Event::PvWaitHead) + host.events(Event::PvWaitNode)
 }
 

@@ -8,6 +8,8 @@ mod conserving;
 mod family;
 mod guarded;
 mod owner_yield;
+#[cfg(all(target_arch = "x86_64", not(any(windows, target_vendor = "apple", miri))))]
+mod patched;
 mod qspinlock;
 mod rw;
 mod rwsem;

@@ -19,7 +19,9 @@ use core::{
     },
 };
 
-use haltkick_locks::{Chosen, Event, Platform, QSpinDomain, QSpinLock, choice, guarded::Mutex, home};
+use haltkick_locks::{
+    Choice as _, Chosen, Event, Platform, QSpinDomain, QSpinLock, guarded::Mutex, home, patched_choice,
+};
 
 use crate::{
     host::{HOST, Host},
@@ -31,7 +33,7 @@ const CPUS: usize = 16;
 /// Few: on a busy host, each hand-over of a native lock may take a slice of the scheduler.
 const ROUNDS: u64 = 500;
 
-choice! { Form; }
+patched_choice! { Form; }
 home! { Queues: QSpinDomain<&'static Host<Example, CPUS>, CPUS> = QSpinDomain::new(&HOST); }
 
 /// What the CPUs count in: a plain integer, which the lock alone protects.
@@ -48,8 +50,14 @@ extern "C" fn main(cpu: usize) -> ! {
     if cpu == 0 {
         let features = HOST.detect();
         let paravirtual = features.prefers_paravirtual();
-        Form::choose(paravirtual).expect("no lock has been taken yet");
-        let form = if paravirtual { "paravirtual" } else { "native" };
+        if paravirtual {
+            // SAFETY: no lock has been taken yet, and no other CPU runs; all memory can be written.
+            let places = unsafe {
+                Form::make_paravirtual(|place, jump| place.cast::<[u8; 5]>().write_unaligned(jump))
+            };
+            assert!(places > 0, "the linker has dropped the table");
+        }
+        let form = if Form::is_paravirtual() { "paravirtual" } else { "native" };
         say(format_args!("locks are {form}; {features:?}"));
         interrupts::prepare();
     }

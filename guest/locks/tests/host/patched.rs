@@ -1,0 +1,54 @@
+//! Locks that are made paravirtual by patching their code.
+#![expect(unsafe_code, reason = "code is written")]
+
+use std::collections::BTreeSet;
+
+use haltkick_locks::*;
+use haltkick_testing::write_code;
+
+use crate::{
+    chosen::{contend, sleeps},
+    support::Cpus,
+};
+
+#[test]
+fn a_lock_whose_code_is_patched_is_paravirtual_and_one_of_another_choice_is_not() {
+    patched_choice! { Patched; Left; }
+    // SAFETY: no lock of this choice has been made, so nobody is at these places.
+    let places = unsafe { Patched::make_paravirtual(|place, jump| write_code(place, jump)) };
+    assert!(places > 3, "{places}: lock_slow, unlock, in two layouts");
+    let until_asleep = |host: &Cpus| host.until_counted(1, Event::PvWaitHead);
+    let paravirtual = [
+        contend::<Chosen<Patched>, DefaultWord>(until_asleep),
+        contend::<Chosen<Patched>, Whole>(until_asleep),
+        contend::<Chosen<Patched, WorkConserving>, DefaultWord>(until_asleep),
+    ];
+    assert!(paravirtual.iter().all(|host| host.events(Event::LockPending) == 0));
+    let native = contend::<Chosen<Left>, DefaultWord>(|host| host.until_paused(1, 100));
+    assert_eq!(sleeps(&native), 0);
+    assert!(native.events(Event::LockPending) > 0);
+}
+
+#[test]
+fn each_place_has_a_nop_before_and_the_same_jump_whenever_it_is_patched() {
+    patched_choice! { Form; }
+    assert!(!Form::is_paravirtual());
+    let patch = || {
+        let mut jumps = BTreeSet::new();
+        // SAFETY: no lock of this choice is made; code in one place is as good as in the other.
+        let places = unsafe {
+            Form::make_paravirtual(|place, jump| {
+                let (nop, before) =
+                    ([0x0f, 0x1f, 0x44, 0, 0], place.cast::<[u8; 5]>().cast_const().read_unaligned());
+                assert!(before == nop || before == jump, "{before:x?} at {place:?}");
+                jumps.insert((place.addr(), jump));
+                write_code(place, jump);
+            })
+        };
+        assert_eq!(jumps.len(), places, "each once");
+        jumps
+    };
+    let first = patch();
+    assert!(!first.is_empty() && Form::is_paravirtual());
+    assert_eq!(patch(), first);
+}
