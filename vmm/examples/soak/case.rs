@@ -34,6 +34,8 @@ pub(crate) struct Case {
     /// Runs that are counted together.
     pub(crate) group: String,
     pub(crate) config: RunConfig,
+    /// Its vCPUs never sleep: where they had little CPU time, the host had none for them.
+    pub(crate) is_always_busy: bool,
 }
 
 /// Attacks that go on as long as they can, and how many in a thousand runs each is.
@@ -104,7 +106,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
         ..RunConfig::default()
     };
     let group = format!("{lock} {}", if pv { "pv" } else { "native" });
-    Case { group, config: with_beside(honest, hostile) }
+    Case { group, config: with_beside(honest, hostile), is_always_busy: false }
 }
 
 fn injection(dice: &mut Dice) -> Deschedule {
@@ -153,7 +155,7 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
         ..RunConfig::default()
     };
     let group = format!("{workload} {} {ring_name}", name(sched));
-    Case { group, config: with_beside(honest, Some(workload)) }
+    Case { group, config: with_beside(honest, Some(workload)), is_always_busy: true }
 }
 
 /// The same guest with one beside it that does `workload`.

@@ -156,6 +156,7 @@ impl Life {
         tally.set("next", report.number + 1);
         tally.add("runs", 1);
         tally.add("acquisitions", report.acquisitions);
+        tally.add("starved", report.starved);
         tally.add(&group("runs"), 1);
         tally.add(&group("acquisitions"), report.acquisitions);
         if !report.beside.is_empty() {

@@ -40,8 +40,9 @@ pub(crate) fn attacks(tally: &Tally) -> String {
 pub(crate) fn running(tally: &Tally) -> String {
     let count = |name: &str| tally.get(name);
     format!(
-        "{} runs, {} acquisitions, {} wrong, {} kills in {} lives; most memory gained {} KiB, most descriptors gained {}",
+        "{} runs ({} more without CPU time), {} acquisitions, {} wrong, {} kills in {} lives; most memory gained {} KiB, most descriptors gained {}",
         count("runs"),
+        count("starved"),
         count("acquisitions"),
         count("wrong"),
         count("kills"),
