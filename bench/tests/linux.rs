@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let missing = directory().is_none();
     if missing {
         eprintln!(
-            "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with kernels and initial RAM disks"
+            "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
         );
     }
     let trials = vec![
@@ -72,16 +72,11 @@ fn directory() -> Option<String> {
     std::env::var("HALTKICK_LINUX").ok()
 }
 
-/// With its kernel unpacked, which is how it boots fastest.
 fn boot(words: &str, arguments: &[&str]) -> Output {
-    boot_kernel("vmlinux", words, arguments)
-}
-
-fn boot_kernel(kernel: &str, words: &str, arguments: &[&str]) -> Output {
     let directory = directory().expect("tests without it are ignored");
     Command::new(env!("CARGO_BIN_EXE_haltkick"))
         .args(["run", "--format", "json", "--ratio", &RATIO.to_string(), "--marker", MARKER])
-        .args(["--kernel", &format!("{directory}/{kernel}"), "--initrd", &format!("{directory}/initrd")])
+        .args(["--kernel", &format!("{directory}/vmlinuz"), "--initrd", &format!("{directory}/initrd")])
         .args(["--append", &format!("{WORDS} {words}")])
         .args(arguments)
         .output()
@@ -146,14 +141,11 @@ fn example() -> Result<String, Failed> {
     let directory = std::path::Path::new("/tmp/linux-pv");
     std::fs::create_dir_all(directory)?;
     let files = self::directory().expect("tests without it are ignored");
-    for (file, name) in [("vmlinux", "vmlinux"), ("loops", "initrd.cpio")] {
+    for (file, name) in [("vmlinuz", "vmlinuz"), ("loops", "initrd.cpio")] {
         std::fs::copy(format!("{files}/{file}"), directory.join(name))?;
     }
     let text = include_str!("../../examples/kernels/pv.toml");
-    let few = text
-        .replace(":5", ":1")
-        .replace("window = \"3m\"", "window = \"10m\"")
-        .replace("\"vmlinuz\"", "\"vmlinux\"");
+    let few = text.replace(":5", ":1").replace("window = \"3m\"", "window = \"10m\"");
     let words = format!("cmdline = \"{WORDS} run=");
     let file = directory.join("pv.toml");
     std::fs::write(&file, few.replace("cmdline = \"quiet run=", &words))?;
@@ -210,10 +202,8 @@ fn command_lines_compared() -> Check {
 }
 
 fn panic_is_told() -> Check {
-    // This one unpacks itself.
-    let output =
-        boot_kernel("vmlinuz", "rdinit=/there/is/none root=none", &["--sched", "host", "--duration", "120s"]);
-    let (code, record, console) = told(&output)?;
+    let (code, record, console) =
+        told(&boot("rdinit=/there/is/none root=none", &["--sched", "host", "--duration", "120s"]))?;
     check(code == 5 && record["end"] == "panic" && record["clean"] == false, || {
         format!("exit code {code}, {}: {console}", record["end"])
     })?;

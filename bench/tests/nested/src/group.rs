@@ -94,7 +94,6 @@ fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
     let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
     let vmlinuz = kernel.join("vmlinuz");
     let files = [
-        (unpacked(work, &vmlinuz)?, "vmlinux"),
         (vmlinuz, "vmlinuz"),
         (initrd, "initrd"),
         (loops, "loops"),
@@ -116,28 +115,6 @@ fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
         variables: vec![("HALTKICK_LINUX", "/linux".into())],
         takes: |_| true,
     })
-}
-
-/// The kernel that is packed in `bzimage`: to unpack itself takes it ten seconds in such a machine. One that is packed by anything but
-/// XZ is left as it is.
-fn unpacked(work: &Path, bzimage: &Path) -> Result<PathBuf, String> {
-    const XZ: &[u8] = b"\xfd7zXZ\0";
-    let whole = std::fs::read(bzimage).map_err(|error| format!("{}: {error}", bzimage.display()))?;
-    let Some(packed) = payload(&whole).filter(|packed| packed.starts_with(XZ)) else {
-        return Ok(bzimage.into());
-    };
-    let (archive, kernel) = (work.join("vmlinux.xz"), work.join("vmlinux"));
-    std::fs::write(&archive, packed).map_err(|error| format!("{}: {error}", archive.display()))?;
-    told(Command::new("sh").args(["-c", r#"busybox xzcat "$0" >"$1""#]).arg(&archive).arg(&kernel))?;
-    Ok(kernel)
-}
-
-/// What a bzImage unpacks, by its header (boot protocol 2.08), without the length that is appended to it.
-fn payload(bzimage: &[u8]) -> Option<&[u8]> {
-    let word = |at: usize| Some(u32::from_le_bytes(bzimage.get(at..at + 4)?.try_into().ok()?) as usize);
-    let setup_bytes = (usize::from(*bzimage.get(0x1f1)?) + 1) * 512;
-    let (offset, length) = (word(0x248)?, word(0x24c)?);
-    bzimage.get(setup_bytes.checked_add(offset)?..)?.get(..length.checked_sub(4)?)
 }
 
 /// The initial RAM disk of the Linux guests.
