@@ -182,17 +182,21 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, mpsc};
     use std::time::{Duration, Instant};
 
     use super::*;
 
     const PAGE: u64 = 0x1000;
 
-    fn events() -> Events {
+    fn without_page() -> Arc<Events> {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
-        let events = Events::new(memory);
+        Arc::new(Events::new(memory))
+    }
+
+    fn events() -> Arc<Events> {
+        let events = without_page();
         events.share(PAGE >> 12).unwrap();
         events
     }
@@ -209,16 +213,16 @@ mod tests {
     }
 
     /// Polls once in a thread that can be kicked; whether it slept, or what was wrong.
-    fn poll(events: &Events, ports: &[u32]) -> Result<bool, Errno> {
-        std::thread::scope(|scope| {
-            let polled = scope.spawn(|| {
-                signal::block_all();
-                let slept = AtomicBool::new(false);
-                events.poll(ports.to_vec(), |asleep| _ = slept.fetch_or(asleep, Ordering::SeqCst))?;
-                Ok(slept.into_inner())
-            });
-            polled.join().unwrap()
-        })
+    fn poll(events: &Arc<Events>, ports: &[u32]) -> Result<bool, Errno> {
+        let (done, is_done) = mpsc::channel();
+        let (events, ports) = (Arc::clone(events), ports.to_vec());
+        std::thread::spawn(move || {
+            signal::block_all();
+            let slept = AtomicBool::new(false);
+            let polled = events.poll(ports, |asleep| _ = slept.fetch_or(asleep, Ordering::SeqCst));
+            _ = done.send(polled.map(|()| slept.into_inner()));
+        });
+        is_done.recv_timeout(Duration::from_secs(60)).expect("it does not sleep for ever")
     }
 
     #[test]
@@ -260,8 +264,7 @@ mod tests {
 
     #[test]
     fn without_a_shared_page_there_are_no_channels() {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
-        let events = Events::new(memory);
+        let events = without_page();
         assert_eq!((events.open(), poll(&events, &[1])), (Err(Errno::Invalid), Err(Errno::Invalid)));
         for nowhere in [4, 1 << 40, u64::MAX >> 12, u64::MAX] {
             assert_eq!(events.share(nowhere), Err(Errno::Invalid), "{nowhere:#x}");
@@ -314,7 +317,7 @@ mod tests {
     #[test]
     fn no_event_is_lost_between_the_look_and_the_sleep() {
         const ROUNDS: u32 = 20_000;
-        let events = Arc::new(events());
+        let events = events();
         let ports = [events.open().unwrap(), events.open().unwrap()];
         let partner = |own: usize| {
             let events = Arc::clone(&events);
