@@ -131,6 +131,9 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
@@ -185,6 +188,15 @@ mod tests {
         }
     }
 
+    /// Waits for something that takes no time.
+    fn until(come: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !come() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not come");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn the_shared_page_goes_where_the_guest_has_memory_and_nothing_else_does() {
         let guest = Guest::new();
@@ -221,6 +233,9 @@ mod tests {
 
     #[test]
     fn events_are_sent_to_open_ports_and_polled_there() {
+        // A poll that slept, which none here should, would not sleep for ever.
+        signal::block_all();
+        Thread::current().kick();
         let guest = Guest::with_page();
         let (_, port) = guest.bind(1);
         let send = |port| guest.told(&[port], 32, |at| [4, at, 0]);
@@ -240,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_run_state_says_that_its_vcpu_sleeps() {
-        let guest = Guest::with_page();
+        let guest = Arc::new(Guest::with_page());
         let (_, port) = guest.bind(1);
         let register = |vcpu, address: u32| guest.told(&[address, 0], 24, |at| [5, vcpu, at]);
         let state = || guest.memory.read_obj::<u32>(GuestAddress(0x1000)).unwrap();
@@ -251,19 +266,17 @@ mod tests {
         );
         assert_eq!((register(1, 0x3000), guest.call(24, [5, 1, 0x3000]), state()), (FAULT, FAULT, 7));
         assert_eq!((register(1, 0x1000), state()), (0, 0));
-        std::thread::scope(|scope| {
-            let polls = scope.spawn(|| {
-                signal::block_all();
-                let words = [AT as u32 + 32, 0, 1, 0, 0, 0, 0, 0, port];
-                guest.told(&words, 29, |at| [3, at, 0])
-            });
-            while state() != 2 {
-                assert!(!polls.is_finished(), "it does not sleep");
-                std::thread::yield_now();
-            }
-            guest.served.events.send(port).unwrap();
-            assert_eq!(polls.join().unwrap(), 0);
+        // No scope, which would wait for who sleeps for ever.
+        let sleeper = Arc::clone(&guest);
+        let polls = std::thread::spawn(move || {
+            signal::block_all();
+            let words = [AT as u32 + 32, 0, 1, 0, 0, 0, 0, 0, port];
+            assert_eq!(sleeper.told(&words, 29, |at| [3, at, 0]), 0);
         });
+        until(|| state() == 2);
+        guest.served.events.send(port).unwrap();
+        until(|| polls.is_finished());
+        polls.join().unwrap();
         assert_eq!((state(), guest.served.events.sleeps()), (0, 1));
         assert_eq!(register(1, 0), 0);
     }
