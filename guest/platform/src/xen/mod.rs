@@ -1,4 +1,5 @@
-//! Xen, for domains with hardware virtualisation (HVM, PVH): event channels that are polled, and the run states of virtual CPUs.
+//! Xen, for domains with hardware virtualisation (HVM, PVH): event channels that are polled, and the run states of virtual CPUs. It is called by
+//! way of a page of the kernel's that it fills, so that no instruction is taken for granted.
 #![expect(unsafe_code, reason = "the kernel's promises, and hypercalls")]
 
 mod channel;

@@ -305,7 +305,7 @@ mod tests {
             };
             let mut answers = std::collections::BTreeMap::new();
             for _ in 0..100_000 {
-                let place = GuestAddress(next() % 0x2000 & !7);
+                let place = GuestAddress((next() % 0x2000) & !7);
                 let value = if next() % 2 == 0 { next() % 64 } else { next() >> (next() % 64) };
                 guest.memory.write_obj(value, place).unwrap();
                 let number = [12, 24, 29, 32, next() % 64][(next() % 5) as usize];
