@@ -25,6 +25,7 @@ pub(crate) fn seen(end: LinuxEnd, lines: &[String]) -> Seen {
         obstacle: None,
         pv_features: vec![],
         idle_sleeps: 0,
+        events_sent: 0,
         tsc_khz: 1_000_000,
         vm_exits: vec![],
         kvm_stats: Ok(vec![]),

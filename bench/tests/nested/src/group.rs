@@ -88,18 +88,17 @@ fn qemu() -> Result<Group, String> {
 /// under stress (in eight minutes of eight, on a busy host); with KVM's shadow paging it does not.
 fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
     let (initrd, loops) = (initrd(work)?, loops(work)?);
-    let example = ["haltkick-example-kernel", "haltkick-example-kernel-hyper-v"];
-    let [on_kvm, on_hyper_v] =
-        [self::example(work, example[0], &[])?, self::example(work, example[1], &["hyper-v"])?];
+    let examples = [
+        ("haltkick-example-kernel", &[][..]),
+        ("haltkick-example-kernel-hyper-v", &["hyper-v"]),
+        ("haltkick-example-kernel-xen", &["xen"]),
+    ];
     let mut options = words(&["--emulator", "multi", "--modparam", SHADOW_PAGING, "--memory", "1536"]);
     let vmlinuz = kernel.join("vmlinuz");
-    let files = [
-        (vmlinuz, "vmlinuz"),
-        (initrd, "initrd"),
-        (loops, "loops"),
-        (on_kvm, example[0]),
-        (on_hyper_v, example[1]),
-    ];
+    let mut files = vec![(vmlinuz, "vmlinuz"), (initrd, "initrd"), (loops, "loops")];
+    for (name, features) in examples {
+        files.push((example(work, name, features)?, name));
+    }
     for (file, name) in files {
         let place = format!("/linux/{name}");
         options.extend(["--file".into(), format!("{}:{place}", file.display())]);

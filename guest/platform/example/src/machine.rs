@@ -7,7 +7,7 @@ use core::{
 };
 
 use haltkick_locks::Event;
-use haltkick_platform::{Kernel, hyperv, kvm};
+use haltkick_platform::{Kernel, hyperv, kvm, xen};
 
 use crate::{CPUS, interrupts, ports::write_port};
 
@@ -63,6 +63,26 @@ unsafe impl hyperv::Guest for Example {
     fn interrupt(&self, cpu: usize) {
         // Relaxed: as above.
         interrupts::wake(APIC_IDS[cpu].load(Relaxed));
+    }
+}
+
+/// By which Xen is called.
+static HYPERCALLS: xen::HypercallPage = xen::HypercallPage::new();
+/// Where Xen's page appears.
+static SHARED: xen::SharedInfo = xen::SharedInfo::new();
+
+// SAFETY: memory is identity-mapped, and all of it may be executed and written; both pages are for this alone.
+unsafe impl xen::Guest for Example {
+    fn hypercall_page(&self) -> &xen::HypercallPage {
+        &HYPERCALLS
+    }
+
+    fn shared_info(&self) -> &xen::SharedInfo {
+        &SHARED
+    }
+
+    fn physical(&self, address: usize) -> u64 {
+        address as u64
     }
 }
 

@@ -49,7 +49,7 @@ extern "C" fn main(cpu: usize) -> ! {
     machine::become_cpu(cpu);
     if cpu == 0 {
         let features = HOST.detect();
-        let paravirtual = features.prefers_paravirtual();
+        let paravirtual = features.prefers_paravirtual() && host::prepare();
         if paravirtual {
             // SAFETY: no lock has been taken yet, and no other CPU runs; all memory can be written.
             let places = unsafe {
@@ -72,7 +72,7 @@ extern "C" fn main(cpu: usize) -> ! {
     meet(cpus, &STARTED);
     if let Some(guard) = first {
         say(format_args!("{cpus} CPUs run"));
-        if HOST.features().prefers_paravirtual() {
+        if Form::is_paravirtual() {
             wait_for(|| sleeps() > 0);
             ports::delay(100);
         }

@@ -1,4 +1,5 @@
-//! Xen, for domains with hardware virtualisation (HVM, PVH): event channels that are polled, and the run states of virtual CPUs.
+//! Xen, for domains with hardware virtualisation (HVM, PVH): event channels that are polled, and the run states of virtual CPUs. It is called by
+//! way of a page of the kernel's that it fills, so that no instruction is taken for granted.
 #![expect(unsafe_code, reason = "the kernel's promises, and hypercalls")]
 
 mod channel;
@@ -10,7 +11,7 @@ mod shared_info;
 use core::{
     hint::spin_loop,
     ptr,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use haltkick_locks::Platform;
@@ -20,19 +21,30 @@ use self::{
     run_state::RunState,
     shared_info::PORTS,
 };
-pub use self::{features::Features, shared_info::SharedInfo};
-use crate::kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts};
+pub use self::{features::Features, hypercall::HypercallPage, shared_info::SharedInfo};
+use crate::{
+    cpu::write_msr,
+    kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts},
+};
 
 /// A kernel, as Xen has to know it.
 ///
 /// # Safety
 ///
 /// - It runs in a domain with hardware virtualisation, HVM or PVH. (PV guests do not run at CPL 0.)
-/// - [`shared_info`](Guest::shared_info) is the page that Xen shares with this domain, and it has event channels of two levels.
+/// - [`hypercall_page`](Guest::hypercall_page) is mapped where code may be executed, and has no other use.
+/// - [`shared_info`](Guest::shared_info) has no other use than that Xen's page appears there, with event channels of two levels.
+/// - [`physical`](Guest::physical) is where Xen finds these two, for as long as the kernel runs.
 /// - Statics are mapped in all address spaces that a CPU runs in, for Xen writes to virtual addresses; and so are stacks.
 pub unsafe trait Guest: Kernel {
-    /// Where the kernel has mapped the page that Xen shares with it (`XENMEM_add_to_physmap`). Asked for on Xen alone.
+    /// The page by which Xen is called, which Xen fills ([`Xen::prepare`]).
+    fn hypercall_page(&self) -> &HypercallPage;
+
+    /// Where the page is mapped that Xen shares with the kernel, or where it is to be ([`Xen::prepare`]). Asked for on Xen alone.
     fn shared_info(&self) -> &SharedInfo;
+
+    /// The physical address of one of these pages, whose virtual address is `address`.
+    fn physical(&self, address: usize) -> u64;
 }
 
 /// What there is for each CPU, in a line of its own: no record crosses a page.
@@ -49,6 +61,8 @@ pub struct Xen<K, const CPUS: usize> {
     kernel: K,
     /// Of [`Features`]; 0 until they are known.
     features: AtomicU64,
+    /// The hypercall page is filled, and the shared page is where it is to be.
+    is_prepared: AtomicBool,
     spin_threshold: u64,
     cpus: [PerCpu; CPUS],
 }
@@ -59,27 +73,45 @@ impl<K: Guest, const CPUS: usize> Xen<K, CPUS> {
         Self {
             kernel,
             features: AtomicU64::new(0),
+            is_prepared: AtomicBool::new(false),
             spin_threshold: SPIN_THRESHOLD,
             cpus: [const { PerCpu { run_state: RunState::new(), channel: Channel::new() } }; CPUS],
         }
     }
 
+    /// The boot CPU, after [`detect`](Self::detect) and before the first [`start_cpu`](Self::start_cpu): Xen fills the hypercall page, and
+    /// puts the page that it shares where the kernel has it. `false`: it cannot be called, or does not do so, and all waiters spin.
+    ///
+    /// A kernel that has done both for itself can do so again, with the same places.
+    pub fn prepare(&self) -> bool {
+        const PAGE_BYTES: u64 = 4096;
+        let Some(register) = self.features().hypercall_register() else { return false };
+        let page = self.kernel.hypercall_page();
+        let shared = ptr::from_ref(self.kernel.shared_info()).addr();
+        // SAFETY: CPUID names the register; `Guest` promises a domain that may call, and two pages without another use.
+        let is_prepared = unsafe {
+            write_msr(register, self.kernel.physical(page.address()));
+            hypercall::share(page, self.kernel.physical(shared) / PAGE_BYTES)
+        };
+        // Relaxed: starting a CPU publishes it.
+        self.is_prepared.store(is_prepared, Relaxed);
+        is_prepared
+    }
+
     /// Each CPU, once it runs: it gets a channel to sleep at, and the host begins to tell whether it is preempted. A CPU for
     /// which there is no channel spins.
     pub fn start_cpu(&'static self) {
-        let features = self.features();
-        let Some(vcpu) = features.vcpu() else { return };
+        let (Some(vcpu), Some(page)) = (self.features().vcpu(), self.page()) else { return };
         let own = &self.cpus[self.kernel.cpu()];
-        let is_vmmcall = features.hypercalls_are_vmmcall();
-        // SAFETY: `Guest` promises a domain that may call, and the record is a static's.
+        // SAFETY: the page is filled, and the record is a static's.
         unsafe {
-            hypercall::register_run_state(is_vmmcall, vcpu, ptr::from_ref(&own.run_state).addr());
-            match hypercall::bind_ipi(is_vmmcall, vcpu) {
+            hypercall::register_run_state(page, vcpu, ptr::from_ref(&own.run_state).addr());
+            match hypercall::bind_ipi(page, vcpu) {
                 Some(port) if port < PORTS => {
                     self.kernel.shared_info().mask(port);
                     own.channel.open(port);
                 }
-                Some(port) => hypercall::close(is_vmmcall, port),
+                Some(port) => hypercall::close(page, port),
                 None => {}
             }
         }
@@ -87,20 +119,26 @@ impl<K: Guest, const CPUS: usize> Xen<K, CPUS> {
 
     /// Each CPU before it goes offline, when it waits for no lock: it gives its channel back, and the host writes no more.
     pub fn stop_cpu(&self) {
-        let features = self.features();
-        let Some(vcpu) = features.vcpu() else { return };
-        let is_vmmcall = features.hypercalls_are_vmmcall();
+        let (Some(vcpu), Some(page)) = (self.features().vcpu(), self.page()) else { return };
         // SAFETY: as in `start_cpu`; nobody sleeps at the channel.
         unsafe {
             if let Some(port) = self.cpus[self.kernel.cpu()].channel.close() {
-                hypercall::close(is_vmmcall, port);
+                hypercall::close(page, port);
             }
-            hypercall::register_run_state(is_vmmcall, vcpu, 0);
+            hypercall::register_run_state(page, vcpu, 0);
         }
     }
 
-    fn host(&self) -> Hypercalls<'_, K> {
-        Hypercalls { kernel: &self.kernel, is_vmmcall: self.features().hypercalls_are_vmmcall() }
+    /// The hypercall page, once it is filled.
+    #[inline]
+    fn page(&self) -> Option<&HypercallPage> {
+        // Relaxed: of `prepare`.
+        self.is_prepared.load(Relaxed).then(|| self.kernel.hypercall_page())
+    }
+
+    #[inline]
+    fn host(&self) -> Option<Hypercalls<'_, K>> {
+        Some(Hypercalls { kernel: &self.kernel, page: self.page()? })
     }
 }
 
@@ -109,16 +147,19 @@ impl<K: Guest, const CPUS: usize> Platform for Xen<K, CPUS> {
 
     /// An event is pending until it is taken, so one that comes after `still` said yes ends the poll.
     fn wait(&self, still: impl Fn() -> bool) {
-        if self.kernel.is_in_nmi() {
-            spin_loop();
-        } else {
-            self.cpus[self.kernel.cpu()].channel.wait(&self.host(), still);
+        match self.host() {
+            Some(host) if !self.kernel.is_in_nmi() => {
+                self.cpus[self.kernel.cpu()].channel.wait(&host, still);
+            }
+            _ => spin_loop(),
         }
     }
 
     #[inline]
     fn kick(&self, cpu: usize) {
-        self.cpus[cpu].channel.kick(&self.host());
+        if let Some(host) = self.host() {
+            self.cpus[cpu].channel.kick(&host);
+        }
     }
 
     #[inline(always)]
@@ -130,12 +171,10 @@ impl<K: Guest, const CPUS: usize> Platform for Xen<K, CPUS> {
     #[inline]
     fn yield_to(&self, cpu: Option<usize>) {
         _ = cpu;
-        let features = self.features();
-        if features.is_on_xen() {
-            // SAFETY: `Guest` promises a domain that may call.
-            _ = unsafe { hypercall::YIELD.make(features.hypercalls_are_vmmcall()) };
-        } else {
-            spin_loop();
+        match self.page() {
+            // SAFETY: the page is filled. It does not fail.
+            Some(page) => _ = unsafe { hypercall::YIELD.make(page) },
+            None => spin_loop(),
         }
     }
 }
@@ -146,7 +185,8 @@ kernels_promises!(Xen of Guest);
 /// Xen, for the channels of CPUs that have got one by hypercall.
 struct Hypercalls<'a, K> {
     kernel: &'a K,
-    is_vmmcall: bool,
+    /// Filled.
+    page: &'a HypercallPage,
 }
 
 impl<K: Guest> Host for Hypercalls<'_, K> {
@@ -155,13 +195,13 @@ impl<K: Guest> Host for Hypercalls<'_, K> {
     }
 
     fn poll(&self, port: u32) {
-        // SAFETY: `Guest` promises a domain that may call; there is a port, so this is Xen.
-        unsafe { hypercall::poll(self.is_vmmcall, port) };
+        // SAFETY: the page is filled.
+        unsafe { hypercall::poll(self.page, port) };
     }
 
     fn send(&self, port: u32) {
         // SAFETY: as above; a CPU polls the port, or takes the event at its next wait.
-        unsafe { hypercall::send(self.is_vmmcall, port) };
+        unsafe { hypercall::send(self.page, port) };
     }
 }
 
@@ -181,14 +221,23 @@ mod tests {
 
     // SAFETY: it is not asked.
     unsafe impl Guest for Quiet {
+        fn hypercall_page(&self) -> &HypercallPage {
+            panic!("there is none off Xen");
+        }
+
         fn shared_info(&self) -> &SharedInfo {
             panic!("there is none off Xen");
+        }
+
+        fn physical(&self, address: usize) -> u64 {
+            panic!("nobody off Xen wants to know where {address:#x} is");
         }
     }
 
     #[test]
     fn without_xen_waiters_spin_and_nobody_calls_it() {
         static PLATFORM: Xen<Quiet, 2> = Xen::new(Quiet);
+        assert!(!PLATFORM.prepare());
         PLATFORM.start_cpu();
         PLATFORM.wait(|| panic!("who does not sleep need not look"));
         PLATFORM.kick(1);

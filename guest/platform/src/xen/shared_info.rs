@@ -14,7 +14,7 @@ pub(super) const PORTS: u32 = WORDS as u32 * u64::BITS;
 /// `evtchn_mask`. By `vcpu_info_t` and `vcpu_time_info_t` there, a `vcpu_info` is two flags and a selector (16 bytes), two words of the
 /// architecture (16), and the time (32). That the architecture has two words is not in that reference: it is from memory.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(4096))]
 pub struct SharedInfo {
     vcpus: [[AtomicU64; 8]; 32],
     pending: [AtomicU64; WORDS],
@@ -25,6 +25,16 @@ const _: () = assert!(core::mem::offset_of!(SharedInfo, pending) == 2048);
 const _: () = assert!(core::mem::offset_of!(SharedInfo, masked) == 2560);
 
 impl SharedInfo {
+    /// A page for Xen's to appear at.
+    #[expect(clippy::new_without_default, reason = "it is for statics")]
+    pub const fn new() -> Self {
+        Self {
+            vcpus: [const { [const { AtomicU64::new(0) }; 8] }; 32],
+            pending: [const { AtomicU64::new(0) }; WORDS],
+            masked: [const { AtomicU64::new(0) }; WORDS],
+        }
+    }
+
     /// Makes `port` one that is polled, and delivered to nobody.
     pub(super) fn mask(&self, port: u32) {
         let (word, bit) = place(port);
@@ -48,19 +58,11 @@ const fn place(port: u32) -> (usize, u64) {
 mod tests {
     use super::*;
 
-    fn page() -> SharedInfo {
-        SharedInfo {
-            vcpus: [const { [const { AtomicU64::new(0) }; 8] }; 32],
-            pending: [const { AtomicU64::new(0) }; WORDS],
-            masked: [const { AtomicU64::new(0) }; WORDS],
-        }
-    }
-
     #[test]
     fn a_port_has_one_bit_of_each_kind() {
         assert_eq!(PORTS, 4096);
         for (port, word, bit) in [(1, 0, 1), (63, 0, 63), (64, 1, 0), (4095, 63, 63)] {
-            let page = page();
+            let page = SharedInfo::new();
             page.mask(port);
             page.pending[word].store(!0, Relaxed);
             assert!(page.take(port) && !page.take(port), "an event is taken once");

@@ -16,6 +16,7 @@ use super::acpi::{
 };
 use super::hyper_v::Idling;
 use super::spool::Spool;
+use super::xen::Xen;
 use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
@@ -37,6 +38,8 @@ pub(crate) struct Devices {
     started: OnceLock<Instant>,
     end: OnceLock<Switched>,
     idling: Idling,
+    /// Whom the guest calls, if it finds Xen.
+    xen: Option<Xen>,
 }
 
 /// What the power switch was used for.
@@ -104,14 +107,19 @@ impl Write for Console {
 
 impl Devices {
     /// Devices with their interrupts in `vm`; a line of the console that has `marker` in it says that user space is there.
-    pub(crate) fn new(vm: &VmFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
+    pub(crate) fn new(
+        vm: &VmFd,
+        console: LinuxConsole,
+        marker: String,
+        xen: Option<Xen>,
+    ) -> Result<Self, RunError> {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
-        Self::with(interrupt, console, marker)
+        Ok(Self { xen, ..Self::with(interrupt, console, marker)? })
     }
 
-    /// The same with the serial port's interrupt.
+    /// The same with the serial port's interrupt, and without a Xen.
     fn with(
         interrupt: EventFd,
         LinuxConsole { hears, shows }: LinuxConsole,
@@ -124,6 +132,7 @@ impl Devices {
             started: OnceLock::new(),
             end: OnceLock::new(),
             idling: Idling::default(),
+            xen: None,
         })
     }
 
@@ -140,9 +149,14 @@ impl Devices {
         })
     }
 
-    /// How often vCPUs have slept at Hyper-V's register.
+    /// How often vCPUs have slept at Hyper-V's register, or in Xen's polls.
     pub(crate) fn idle_sleeps(&self) -> u64 {
-        self.idling.sleeps()
+        self.idling.sleeps() + self.xen.as_ref().map_or(0, Xen::sleeps)
+    }
+
+    /// How many events were sent by Xen.
+    pub(crate) fn events_sent(&self) -> u64 {
+        self.xen.as_ref().map_or(0, Xen::sends)
     }
 
     /// From the start to the marker.
@@ -199,6 +213,14 @@ impl Ports for Devices {
 
     fn read_register(&self, register: u32, vcpu: &VcpuFd) -> bool {
         self.idling.reads(register, vcpu)
+    }
+
+    fn write_register(&self, register: u32, value: u64) -> bool {
+        self.xen.as_ref().is_some_and(|xen| xen.writes(register, value))
+    }
+
+    fn call(&self, port: u16, id: u32, vcpu: &VcpuFd) -> Option<u32> {
+        self.xen.as_ref()?.call(port, id, vcpu)
     }
 
     fn are_off(&self) -> bool {

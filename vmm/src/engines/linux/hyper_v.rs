@@ -5,15 +5,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvm_bindings::{
-    CpuId, KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_INVAL, KVM_MSR_EXIT_REASON_UNKNOWN,
-    kvm_cpuid_entry2,
-};
-use kvm_ioctls::{VcpuFd, VmFd};
+use kvm_bindings::CpuId;
+use kvm_ioctls::VcpuFd;
 
-use crate::host::error::{RunError, system};
+use super::cpu;
 use crate::host::signal;
-use crate::machine::capabilities;
 
 /// `HV_X64_MSR_GUEST_IDLE`.
 const GUEST_IDLE: u32 = 0x4000_00f0;
@@ -61,12 +57,6 @@ fn has_interrupt(vcpu: &VcpuFd) -> bool {
     })
 }
 
-/// Lets the VMM serve registers that KVM does not know.
-pub(super) fn configure(vm: &VmFd) -> Result<(), RunError> {
-    let unknown = u64::from(KVM_MSR_EXIT_REASON_UNKNOWN | KVM_MSR_EXIT_REASON_INVAL);
-    capabilities::enable(vm, KVM_CAP_X86_USER_SPACE_MSR, unknown).map_err(system("serve Hyper-V's registers"))
-}
-
 /// `cpuid` with Hyper-V's leaves in the place of KVM's. Without `pv`, nobody can sleep.
 pub(super) fn offered(cpuid: &CpuId, pv: bool) -> CpuId {
     const GUEST_IDLE_REGISTER: u32 = 1 << 10;
@@ -82,15 +72,5 @@ pub(super) fn offered(cpuid: &CpuId, pv: bool) -> CpuId {
         [CLUSTER_IPI_RECOMMENDED, NEVER_NOTIFY, 0, 0],
         [0; 4],
     ];
-    let others = cpuid.as_slice().iter().filter(|entry| entry.function >> 8 != 0x40_0000).copied();
-    let own = leaves.into_iter().enumerate().map(|(index, [eax, ebx, ecx, edx])| kvm_cpuid_entry2 {
-        function: 0x4000_0000 + index as u32,
-        eax,
-        ebx,
-        ecx,
-        edx,
-        ..Default::default()
-    });
-    let entries: Vec<_> = others.chain(own).collect();
-    CpuId::from_entries(&entries).expect("fewer than KVM can have")
+    cpu::with_leaves(cpuid, &leaves)
 }
