@@ -23,11 +23,11 @@
 //! Form::choose(hypervisor_kicks).expect("no lock has been contended or released yet");
 //! assert!(Form::choose(false).is_err(), "for ever");
 //! ```
-#![expect(unsafe_code, reason = "a choice that changes breaks exclusion")]
 
 use core::{error, fmt, marker::PhantomData};
 
 use super::{
+    choice::Choice,
     domain::Memory,
     mode::{Mode, sealed},
     native::Native,
@@ -38,16 +38,6 @@ use crate::{
     faults::mutant::mutant,
     memory::sync::{AtomicU8, AtomicU32, Ordering::Relaxed, const_unless_loom},
 };
-
-/// Whether the locks of a kernel are paravirtual.
-///
-/// # Safety
-///
-/// The answer is the same for all CPUs, and changes only while no lock that asks is held or waited for.
-pub unsafe trait Choice: 'static {
-    /// Whether they are.
-    fn is_paravirtual() -> bool;
-}
 
 /// As [`Native`], or as the paravirtual `P`, as `C` says.
 pub struct Chosen<C, P = Pv>(PhantomData<fn() -> (C, P)>);
@@ -80,10 +70,8 @@ impl<C: Choice, P: Policy> Mode for Chosen<C, P> {
 
     #[inline(always)]
     fn unlock<W: Word, D: Memory>(word: &AtomicU32, domain: &D) {
-        if C::is_paravirtual() {
+        if W::unlock_unless::<C>(word) {
             P::unlock::<W, D>(word, domain);
-        } else {
-            Native::unlock::<W, D>(word, domain);
         }
     }
 }

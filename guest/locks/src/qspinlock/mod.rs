@@ -91,6 +91,7 @@
 //! imports from files above it alone:
 //!
 //! ```text
+//! choice                   who says whether locks are paravirtual
 //! word, node               the lock word and its transitions; a waiter's node
 //! packed, table            the other layout; from a lock to its sleeping head
 //! domain                   what all locks of a kernel share
@@ -134,6 +135,7 @@
 //! A comment that names a race, T1 to T18, stands beside the line that settles it: see [`races`](crate::races).
 
 mod borrowed;
+mod choice;
 mod chosen;
 mod courtesy;
 mod domain;
@@ -175,7 +177,8 @@ pub use packed::Packed;
 pub use patched::make_paravirtual;
 pub use {
     borrowed::BorrowedQSpinDomain,
-    chosen::{Choice, Chosen, Latch, TooLate},
+    choice::Choice,
+    chosen::{Chosen, Latch, TooLate},
     domain::{PerCpu as QSpinCpu, QSpinDomain},
     mode::Mode,
     native::Native,

@@ -18,6 +18,7 @@
 
 use core::arch::asm;
 
+use super::choice::Choice;
 use super::word::{LOCKED, LOCKED_MASK, PENDING, SLOW, Word, sealed};
 use crate::memory::sync::{AtomicU32, Ordering::*};
 
@@ -152,6 +153,13 @@ impl Word for Packed {
     #[inline(always)]
     fn unlock(word: &AtomicU32) {
         store_byte::<LOCKED_AT, 0>(word);
+    }
+
+    /// `fetch_and(!LOCKED_MASK, Release)`, or nothing: a choice that is in the code can be in that very instruction.
+    #[inline(always)]
+    fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
+        // SAFETY: the locked byte of a word in this layout; whoever unlocks holds the lock.
+        unsafe { C::clear_unless_paravirtual(word.as_ptr().cast::<u8>().wrapping_add(LOCKED_AT)) }
     }
 
     /// A compare-exchange of the word in which only the locked byte counts.

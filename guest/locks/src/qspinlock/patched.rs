@@ -1,6 +1,7 @@
-//! A choice that is in the code: where a lock asks, there is an instruction that does nothing, or a jump (a static key).
+//! A choice that is in the code: where a lock asks, there is an instruction of a native lock, which may be a NOP, or a jump (a static key).
 //!
-//! Nothing is loaded and nothing compared, so the answer costs what one NOP of five bytes costs. The places lie in a section of
+//! Nothing is loaded and nothing compared: an answer costs what a NOP of five bytes costs. A native unlock of the layout
+//! [`Packed`](super::Packed) does not cost even that, for its place is the store that releases the lock. The places lie in a section of
 //! the image, and a kernel that boots as a virtual machine writes a jump into each of them. How code is written is the
 //! kernel's to know: its text may be mapped read-only, or at another address.
 //!
@@ -143,6 +144,26 @@ macro_rules! patched_choice {
                             paravirtual = label { return true },
                             choice = sym CHOICE,
                             options(nomem, nostack, preserves_flags),
+                        );
+                    }
+                    false
+                }
+
+                #[inline(always)]
+                unsafe fn clear_unless_paravirtual(byte: *mut u8) -> bool {
+                    // The store has a distance of four bytes, which makes it long enough for a jump to lie in it.
+                    // SAFETY: does what the caller asks for, or jumps to the block.
+                    unsafe {
+                        ::core::arch::asm!(
+                            "2: {{disp32}} mov byte ptr [{byte}], 0",
+                            ".pushsection haltkick_choices, \"aR\", @progbits",
+                            ".p2align 2",
+                            ".long 2b - ., {paravirtual} - ., {choice} - .",
+                            ".popsection",
+                            byte = in(reg) byte,
+                            paravirtual = label { return true },
+                            choice = sym CHOICE,
+                            options(nostack, preserves_flags),
                         );
                     }
                     false
