@@ -155,13 +155,6 @@ impl Word for Packed {
         store_byte::<LOCKED_AT, 0>(word);
     }
 
-    /// `fetch_and(!LOCKED_MASK, Release)`, or nothing: a choice that is in the code can be in that very instruction.
-    #[inline(always)]
-    fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
-        // SAFETY: the locked byte of a word in this layout; whoever unlocks holds the lock.
-        unsafe { C::clear_unless_paravirtual(word.as_ptr().cast::<u8>().wrapping_add(LOCKED_AT)) }
-    }
-
     /// A compare-exchange of the word in which only the locked byte counts.
     #[inline(always)]
     fn steal(word: &AtomicU32, _: u32) -> bool {
@@ -222,6 +215,13 @@ impl Word for Packed {
             1 => Ok(()),
             found => Err(u32::from(found)),
         }
+    }
+
+    /// `fetch_and(!LOCKED_MASK, Release)`, or nothing: a choice that is in the code can be in that very instruction.
+    #[inline(always)]
+    fn unlock_unless<C: Choice>(word: &AtomicU32) -> bool {
+        // SAFETY: the locked byte of a word in this layout; whoever unlocks holds the lock.
+        unsafe { C::clear_unless_paravirtual(word.as_ptr().cast::<u8>().wrapping_add(LOCKED_AT)) }
     }
 }
 
