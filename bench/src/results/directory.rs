@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use haltkick_vmm::printable;
+
 use crate::analysis::recorded::Recorded;
 use crate::record::run_id::run_id;
 use crate::text::exit::{Exit, Failure, Result};
@@ -188,7 +190,9 @@ fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
 
 pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &str) -> Result<R> {
     let (schema, schema_version) = (R::SCHEMA, R::SCHEMA_VERSION);
-    let complain = |message: String| Failure::usage(format!("{}:{line_number}: {message}", path.display()));
+    // What a line says of itself goes to a terminal.
+    let complain =
+        |message: String| Failure::usage(printable(&format!("{}:{line_number}: {message}", path.display())));
     let value: serde_json::Value = serde_json::from_str(line)
         .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {

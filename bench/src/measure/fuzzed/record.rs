@@ -36,6 +36,11 @@ fn execute(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn commands_to_a_terminal_in_a_line_are_not_passed_on_when_it_is_refused() {
+        super::execute("{\"schema\": \"a\u{7f}\u{9b}b\", \"schema_version\": 1}".as_bytes());
+    }
+
+    #[test]
     fn fuzz_record_any_line_is_refused_or_shown() {
         super::TARGET.run();
     }
