@@ -119,7 +119,7 @@ fn t9_a_fifth_level_waits_without_a_node<W: Word>() {
 fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
     let stage = Stage::<Pv, W>::new(Cpus::impatient(3));
     let other = Arc::new(QSpinLock::<Pv, W>::new());
-    let [held, interrupted, kicked] = [(); 3].map(|()| Signal::default());
+    let [held, other_held, interrupted, kicked] = [(); 4].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {
         0 => {
             stage.lock();
@@ -130,6 +130,8 @@ fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
         }
         1 => {
             held.await_it();
+            // Else the NMI may find the other lock free, and wait for nothing.
+            other_held.await_it();
             let (stage, other) = (stage.clone(), other.clone());
             let nmi = {
                 let (stage, interrupted) = (stage.clone(), interrupted.clone());
@@ -146,6 +148,7 @@ fn t10_an_nmi_that_waits_leaves_the_kick_to_whom_it_interrupted<W: Word>() {
         }
         _ => {
             other.lock(&stage.domain);
+            other_held.give();
             kicked.await_it();
             // The NMI waits, and not asleep: it would have taken the kick by now.
             stage.host.until_counted(2, Event::PvWaitHead);
