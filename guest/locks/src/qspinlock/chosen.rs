@@ -2,7 +2,7 @@
 //!
 //! The fast path of `lock` is the same in both forms, so the choice costs something in `unlock` alone (a byte store, or a
 //! compare-exchange), and in the slow path of `lock`. How to look is the kernel's to say ([`Choice`]): on x86-64, a kernel that can
-//! write its own code has an instruction there that does nothing, or a jump ([`patched_choice!`](crate::patched_choice)).
+//! write its own code has an instruction of the native lock there, or a jump ([`patched_choice!`](crate::patched_choice)).
 //! [`choice!`](crate::choice) is for all others: one load of a line that nobody writes any more, and a compare.
 //!
 //! The two forms read the pending bit in two ways, so locks that are native for one CPU and paravirtual for another would

@@ -38,7 +38,7 @@ pub(crate) struct Devices {
     started: OnceLock<Instant>,
     end: OnceLock<Switched>,
     idling: Idling,
-    /// Whom the guest calls, if it finds Xen.
+    /// The Xen that the guest calls, if it finds one.
     xen: Option<Xen>,
 }
 

@@ -67,7 +67,7 @@ pub struct LinuxConsole {
     pub shows: ConsoleSink,
 }
 
-/// Whom a guest finds by CPUID. Where it is not KVM, a vCPU that sleeps under the VMM's own scheduler keeps its pCPU until its slice ends.
+/// The hypervisor that a guest finds by CPUID. Where it is not KVM, a vCPU that sleeps under the VMM's own scheduler keeps its pCPU until its slice ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinuxHost {
     /// KVM, with what it offers.
