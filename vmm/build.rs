@@ -4,6 +4,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-none";
+/// What the image is made of: the crate and those of ours that it uses. Not the whole folder `guest`: it holds kernels that have
+/// their own target directories, and each build of one would compile this crate, and all that use it, anew.
+const INPUTS: [&str; 14] = [
+    "../Cargo.toml",
+    "../Cargo.lock",
+    "../guest/Cargo.toml",
+    "../guest/build.rs",
+    "../guest/link.ld",
+    "../guest/src",
+    "../guest/grants/Cargo.toml",
+    "../guest/grants/src",
+    "../guest/locks/Cargo.toml",
+    "../guest/locks/src",
+    "../guest/mm/Cargo.toml",
+    "../guest/mm/src",
+    "../hypercalls/Cargo.toml",
+    "../hypercalls/src",
+];
 /// With this in the environment the guest keeps its assertions and overflow checks.
 const CHECKED: &str = "HALTKICK_GUEST_CHECKED";
 
@@ -12,7 +30,7 @@ fn main() {
     // build, the tree that it was copied from.
     let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let root = Path::new(&manifest_dir).parent().expect("vmm/ lies in the workspace").to_owned();
-    for input in ["../guest", "../hypercalls", "../Cargo.toml", "../Cargo.lock"] {
+    for input in INPUTS {
         println!("cargo::rerun-if-changed={input}");
     }
 

@@ -5,6 +5,7 @@
 //! functions may be.
 
 mod circles;
+mod embedded;
 mod imports;
 mod sizes;
 mod source;

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::group::Group;
+use crate::pulse::{self, Pulse};
 use crate::suite::{End, Machines};
 use crate::transcript::{Event, event};
 
@@ -53,7 +54,7 @@ impl Machines for Launcher<'_> {
                 let _ = stderr.read_to_end(&mut said);
                 String::from_utf8_lossy(&said).into_owned()
             });
-            let cut_short = self.listen(group, &lines, tell);
+            let cut_short = self.listen(group, machine.id(), &lines, tell);
             if cut_short.is_some() {
                 terminate(&machine);
             }
@@ -79,9 +80,16 @@ impl Launcher<'_> {
         command
     }
 
-    /// Tells events until the machine closes its output, or says nothing for too long, or somebody wants the suite to end.
-    fn listen(&self, group: &Group, lines: &Receiver<String>, tell: &mut dyn FnMut(Event)) -> Option<End> {
+    /// Tells events until the machine closes its output, or has no pulse, or says nothing for too long, or somebody wants the suite to end.
+    fn listen(
+        &self,
+        group: &Group,
+        script: u32,
+        lines: &Receiver<String>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Option<End> {
         let mut heard = Instant::now();
+        let mut pulse = Pulse::default();
         loop {
             match lines.recv_timeout(TICK) {
                 Ok(line) => {
@@ -97,7 +105,11 @@ impl Launcher<'_> {
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() > group.silence => {
                     return Some(End::Died(format!("it hung: not a word for {} s", group.silence.as_secs())));
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    if pulse::below(script).is_some_and(|ran| pulse.has_stopped(ran)) {
+                        return Some(End::Died("it hung: the emulator's main thread runs no more".into()));
+                    }
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ mod history;
 mod ledger;
 mod machine;
 mod programs;
+mod pulse;
 mod suite;
 #[cfg(test)]
 mod tests;
