@@ -17,11 +17,14 @@ use crate::host::input;
 use crate::host::text::printable;
 use crate::image::object::LinkedObject;
 use crate::image::segment::{IMAGE_BASE, Segment};
-use crate::image::sites::{self, Calls, Site};
+use crate::image::sites::{self, Calls, MOST_RECORDS, Site};
 use crate::image::symbols::{Lines, Symbols};
 
 /// Where an image must end: what lies above is the VMM's to lay out, and 64 MiB is a hundred times what is needed.
 pub(super) const IMAGE_END: u64 = IMAGE_BASE + (64 << 20);
+
+/// Most segments: each call site is looked for in each of them, and a linker makes a handful.
+const MOST_SEGMENTS: usize = 4096;
 
 /// Most bytes of an image's file, with all that debug information takes.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -226,11 +229,19 @@ pub(super) fn parse(path: &Path, elf: Cow<'static, [u8]>) -> Result<Image, RunEr
         "is not an ELF file for x86-64; give the file that `cargo build` makes of guest/";
     let header = elf::FileHeader64::<Endianness>::parse(bytes).map_err(|_| error(NOT_AN_IMAGE))?;
     let endian = header.endian().map_err(|_| error(NOT_AN_IMAGE))?;
+    // Of a file in the other order of bytes, parts are read by itself and parts as x86-64 has them.
+    if endian != Endianness::Little {
+        return Err(error(NOT_AN_IMAGE));
+    }
     if header.e_machine.get(endian) != elf::EM_X86_64 || header.e_type.get(endian) != elf::ET_EXEC {
         return Err(error(NOT_AN_IMAGE));
     }
     let program_headers =
         header.program_headers(endian, bytes).map_err(|_| error("has broken program headers"))?;
+    if program_headers.len() > MOST_SEGMENTS {
+        let reason = format!("has {} segments: {MOST_SEGMENTS} are the most", program_headers.len());
+        return Err(error(&reason));
+    }
 
     let note = find_note(endian, program_headers, bytes)
         .ok_or_else(|| error("has no Haltkick note: it is not a Haltkick guest"))?;
@@ -371,6 +382,9 @@ fn section<'a>(
     let data = file.section_by_name(name).and_then(|section| section.data().ok()).unwrap_or_default();
     if data.is_empty() || data.len() % record != 0 {
         return Err(image_error(path, format!("has no section {name} of {record}-byte records")));
+    }
+    if data.len() / record > MOST_RECORDS {
+        return Err(image_error(path, format!("has more than {MOST_RECORDS} records in {name}")));
     }
     Ok(data)
 }

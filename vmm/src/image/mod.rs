@@ -12,6 +12,8 @@ pub(crate) mod fuzzed_object;
 mod made;
 pub(crate) mod object;
 pub(crate) mod patch;
+#[cfg(test)]
+mod repeated;
 pub(crate) mod segment;
 pub(crate) mod sites;
 pub(crate) mod symbols;

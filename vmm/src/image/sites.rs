@@ -16,6 +16,9 @@ use object::{Object as _, ObjectSection as _};
 use crate::image::segment::IMAGE_BASE;
 use crate::image::segment::Segment;
 
+/// Most records of a table: the guest that we build has some hundred call sites, and less of all else.
+pub(super) const MOST_RECORDS: usize = 4096;
+
 /// What a site does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
@@ -183,6 +186,9 @@ fn records<'a>(file: &object::File<'a>, name: &str, size: usize) -> Result<Vec<&
     let data = section.data().map_err(|_| format!("is cut short: section {name} is missing"))?;
     if data.len() % size != 0 {
         return Err(format!("has a section {name} of {} bytes, not of {size}-byte records", data.len()));
+    }
+    if data.len() / size > MOST_RECORDS {
+        return Err(format!("has more than {MOST_RECORDS} records in {name}"));
     }
     Ok(data.chunks_exact(size).collect())
 }

@@ -11,6 +11,10 @@ use serde::Serialize;
 use crate::host::text::printable;
 use crate::image::segment::IMAGE_BASE;
 
+/// Most bytes that the names of a file take, made readable. Any number of symbols may share a long name in the file, and a short
+/// one may stand for a long one; what is beyond has no name.
+const MOST_BYTES: usize = 64 << 20;
+
 /// A function or variable of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
@@ -34,6 +38,7 @@ pub struct Symbols {
 impl Symbols {
     /// Those of an ELF file.
     pub(crate) fn of(file: &object::File<'_>) -> Self {
+        let mut left = MOST_BYTES;
         let mut sorted: Vec<_> = file
             .symbols()
             .filter(|symbol| symbol.is_definition() && symbol.address() >= IMAGE_BASE)
@@ -41,6 +46,11 @@ impl Symbols {
                 let name = demangle(symbol.name().ok()?);
                 let is_function = symbol.kind() == SymbolKind::Text;
                 Some(Symbol { address: symbol.address(), size: symbol.size(), name, is_function })
+            })
+            .take_while(|symbol| {
+                let room = left.checked_sub(size_of_val(symbol) + symbol.name.len());
+                left = room.unwrap_or(0);
+                room.is_some()
             })
             .collect();
         sorted.sort_by_key(|symbol| (symbol.address, symbol.size));

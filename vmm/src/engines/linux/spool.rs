@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ConsoleSink;
 use crate::host::error::{RunError, system};
@@ -11,8 +11,9 @@ use crate::host::locks::{lock, wait};
 
 /// Text that may wait to be taken; what comes beyond is lost, and counted.
 const MOST_WAITING_BYTES: usize = 4 << 20;
-/// How long the run's end waits for the next line to be taken.
+/// How long the run's end waits for the next line to be taken, and for all of them: lines that are taken slowly may be millions.
 const LAST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Spool(Arc<Shared>);
@@ -51,28 +52,34 @@ impl Spool {
     /// A line to be passed on. Does not wait.
     pub(super) fn line(&self, line: String) {
         let mut state = lock(&self.0.state);
-        if state.bytes + line.len() > MOST_WAITING_BYTES {
+        if state.bytes + kept_bytes(&line) > MOST_WAITING_BYTES {
             state.lost += 1;
             return;
         }
-        state.bytes += line.len();
+        state.bytes += kept_bytes(&line);
         state.lines.push_back(line);
         self.0.changed.notify_all();
     }
 
-    /// No more lines will come: waits until all are passed on, or until none is for a while.
+    /// No more lines will come: waits until all are passed on, or until none is for a while, or not all are in a longer one.
     pub(super) fn finish(&self) {
+        let began = Instant::now();
         let mut state = lock(&self.0.state);
         state.ends = true;
         self.0.changed.notify_all();
         while state.busy || !state.lines.is_empty() {
             let before = state.passed_on;
             state = wait(&self.0.changed, state, Some(LAST_WAIT));
-            if state.passed_on == before {
+            if state.passed_on == before || began.elapsed() >= LONGEST_WAIT {
                 return;
             }
         }
     }
+}
+
+/// What a line that waits takes: an empty one takes memory, too.
+fn kept_bytes(line: &String) -> usize {
+    size_of_val(line) + line.len()
 }
 
 impl Shared {
@@ -80,7 +87,7 @@ impl Shared {
         let mut state = lock(&self.state);
         loop {
             if let Some(line) = state.lines.pop_front() {
-                state.bytes -= line.len();
+                state.bytes -= kept_bytes(&line);
                 let lost = std::mem::take(&mut state.lost);
                 state.busy = true;
                 drop(state);
@@ -104,7 +111,6 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Instant;
 
     use super::*;
 
@@ -140,5 +146,30 @@ mod tests {
         held.store(false, Ordering::Relaxed);
         spool.finish();
         assert!(lock(&taken).iter().any(|line| line.contains("lines of the console were lost")));
+    }
+    #[test]
+    fn empty_lines_take_room_too() {
+        let held = Arc::new(AtomicBool::new(true));
+        let until = Arc::clone(&held);
+        let sink = move |_: &str| {
+            while until.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let spool = Spool::new(Box::new(sink)).unwrap();
+        (0..1_000_000).for_each(|_| spool.line(String::new()));
+        let state = lock(&spool.0.state);
+        assert!(state.lines.len() * size_of::<String>() <= MOST_WAITING_BYTES, "{} wait", state.lines.len());
+        assert!(state.lost > 0);
+        held.store(false, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_all_lines_of_one_who_takes_them_slowly() {
+        let slow = |_: &str| std::thread::sleep(Duration::from_millis(500));
+        let spool = Spool::new(Box::new(slow)).unwrap();
+        (0..1000).for_each(|number| spool.line(number.to_string()));
+        spool.finish();
+        assert!(lock(&spool.0.state).lines.len() > 100, "it waited for nearly all");
     }
 }

@@ -6,6 +6,7 @@ use iced_x86::{
     OpKind, Register,
 };
 
+use crate::image::object::layout::MOST_BYTES;
 use crate::image::object::member::{Member, Place};
 
 /// Looks at the code of one section.
@@ -14,8 +15,13 @@ use crate::image::object::member::{Member, Place};
 /// The first that must not be there, with its place, as the end of a sentence that begins with the object's name.
 pub(super) fn check(member: &Member, section: usize) -> Result<(), String> {
     let code = member.data(section);
+    let functions = functions(member, section, code.len() as u64);
+    // Any number of functions may overlap, which would take as long as there are pairs of them.
+    if functions.iter().map(|(start, end)| end - start).sum::<u64>() > MOST_BYTES {
+        return Err(format!("has functions of more than {} KiB", MOST_BYTES >> 10));
+    }
     let mut info = InstructionInfoFactory::new();
-    for (start, end) in functions(member, section, code.len() as u64) {
+    for (start, end) in functions {
         let within = &code[start as usize..end as usize];
         for instruction in Decoder::with_ip(64, within, start, DecoderOptions::NONE) {
             if let Some((what, advice)) = wrong(&instruction, &mut info) {

@@ -13,6 +13,33 @@ use crate::host::text::printable;
 /// Bytes of an entry of a symbol table; its value lies behind the first eight (ELF-64 object file format).
 pub(super) const SYMBOL_BYTES: usize = 24;
 
+/// How much of what a file names may be copied out of it: nothing keeps its headers from naming the same bytes any number of
+/// times, while what a compiler makes holds each of them once.
+struct Room {
+    name_bytes: usize,
+    relocations: usize,
+}
+
+impl Room {
+    /// A relocation of the usual kind takes 24 bytes in the file, of the densest one a few.
+    const LEAST_BYTES_OF_RELOCATION: usize = 8;
+    /// A function, its section and that of its relocations have names that end alike, and are in the file once.
+    const NAMES_OF_EACH: usize = 4;
+    const MOST_NAME_BYTES: usize = 256 << 20;
+    const USED_UP: &str = "its headers name the same bytes again and again";
+
+    fn of(file_bytes: usize) -> Self {
+        let name_bytes = (file_bytes * Self::NAMES_OF_EACH).min(Self::MOST_NAME_BYTES);
+        Self { name_bytes, relocations: file_bytes / Self::LEAST_BYTES_OF_RELOCATION }
+    }
+
+    /// Of a name; `None` once they are longer than all may be.
+    fn name(&mut self, name: &str) -> Option<String> {
+        self.name_bytes = self.name_bytes.checked_sub(name.len())?;
+        Some(printable(name))
+    }
+}
+
 /// A relocatable file.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -107,7 +134,8 @@ impl Member {
             );
         };
         check_kind(&file)?;
-        let (sections, symbol_table) = sections(&file)?;
+        let mut room = Room::of(bytes.len());
+        let (sections, symbol_table) = sections(&file, &mut room)?;
         if sections.iter().any(|section| section.name.starts_with(".gnu.lto_"))
             && !sections.iter().any(|section| section.is_executable() && section.size > 0)
         {
@@ -115,8 +143,7 @@ impl Member {
                 "is GCC's intermediate code, which is no machine code yet: compile without -flto".into()
             );
         }
-        let mut symbols =
-            symbols(&file, sections.len()).ok_or_else(|| broken("a symbol is in no section"))?;
+        let mut symbols = symbols(&file, sections.len(), &mut room).map_err(broken)?;
         // The parser has no address for these: it is an alignment.
         let table = symbol_table.clone().map_or(&[][..], |table| &bytes[table]);
         for (symbol, entry) in symbols.iter_mut().zip(table.chunks_exact(SYMBOL_BYTES)) {
@@ -165,8 +192,9 @@ impl Member {
 
 fn check_kind(file: &object::File<'_>) -> Result<(), String> {
     let architecture = file.architecture();
-    if architecture != Architecture::X86_64 {
-        return Err(format!("is compiled for {architecture:?}, and the guest is x86-64"));
+    if architecture != Architecture::X86_64 || !file.is_little_endian() {
+        let order = if file.is_little_endian() { "" } else { ", big-endian" };
+        return Err(format!("is compiled for {architecture:?}{order}, and the guest is x86-64"));
     }
     match file.kind() {
         ObjectKind::Relocatable => Ok(()),
@@ -182,11 +210,15 @@ fn broken(what: &str) -> String {
 }
 
 /// By their index; and where in the file the symbol table lies.
-fn sections(file: &object::File<'_>) -> Result<(Vec<Section>, Option<Range<usize>>), String> {
+fn sections(
+    file: &object::File<'_>,
+    room: &mut Room,
+) -> Result<(Vec<Section>, Option<Range<usize>>), String> {
     let mut sections: Vec<Section> = Vec::new();
     let mut symbol_table = None;
     for section in file.sections() {
-        let name = printable(section.name().map_err(|_| broken("a section has no name"))?);
+        let name = section.name().map_err(|_| broken("a section has no name"))?;
+        let name = room.name(name).ok_or_else(|| broken(Room::USED_UP))?;
         let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else {
             return Err(broken("it is no ELF file"));
         };
@@ -204,19 +236,29 @@ fn sections(file: &object::File<'_>) -> Result<(Vec<Section>, Option<Range<usize
         }
         let index = section.index().0;
         sections.resize_with(sections.len().max(index + 1), Section::default);
+        let relocations = relocations(&section, sh_type, room).ok_or_else(|| broken(Room::USED_UP))?;
         sections[index] = Section {
             name,
             flags: sh_flags.0,
             file: file_range,
             size: section.size(),
             align: section.align().max(1),
-            relocations: relocations(&section),
+            relocations,
         };
     }
     Ok((sections, symbol_table))
 }
 
-fn relocations<'a>(section: &impl object::ObjectSection<'a>) -> Vec<Relocation> {
+/// The places of a section that depend on others; `None`: all sections have more than the file has room for. Those that hold
+/// them have none.
+fn relocations<'a>(
+    section: &impl object::ObjectSection<'a>,
+    kind: elf::SectionType,
+    room: &mut Room,
+) -> Option<Vec<Relocation>> {
+    if matches!(kind, elf::SHT_REL | elf::SHT_RELA | elf::SHT_CREL) {
+        return Some(vec![]);
+    }
     let relocation = |(at, relocation): (u64, object::Relocation)| {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { return None };
         let symbol = match relocation.target() {
@@ -226,11 +268,14 @@ fn relocations<'a>(section: &impl object::ObjectSection<'a>) -> Vec<Relocation> 
         };
         Some(Relocation { at, kind: r_type.0, symbol, addend: relocation.addend() })
     };
-    section.relocations().filter_map(relocation).collect()
+    let most = room.relocations;
+    let relocations: Vec<_> = section.relocations().filter_map(relocation).take(most + 1).collect();
+    room.relocations = most.checked_sub(relocations.len())?;
+    Some(relocations)
 }
 
-/// By their index; `None`: one is in a section that there is not.
-fn symbols(file: &object::File<'_>, sections: usize) -> Option<Vec<Symbol>> {
+/// By their index.
+fn symbols(file: &object::File<'_>, sections: usize, room: &mut Room) -> Result<Vec<Symbol>, &'static str> {
     let nobody = || Symbol {
         name: String::new(),
         place: Place::Nowhere,
@@ -248,13 +293,13 @@ fn symbols(file: &object::File<'_>, sections: usize) -> Option<Vec<Symbol>> {
             SymbolSection::Absolute => Place::Number,
             SymbolSection::Common => Place::Common,
             SymbolSection::Section(index) if index.0 < sections => Place::Section(index.0),
-            SymbolSection::Section(_) => return None,
+            SymbolSection::Section(_) => return Err("a symbol is in no section"),
             _ => Place::Nowhere,
         };
         let index = symbol.index().0;
         symbols.resize_with(symbols.len().max(index + 1), nobody);
         symbols[index] = Symbol {
-            name: symbol.name().map(printable).unwrap_or_default(),
+            name: room.name(symbol.name().unwrap_or_default()).ok_or(Room::USED_UP)?,
             place,
             value: symbol.address(),
             size: symbol.size(),
@@ -264,5 +309,5 @@ fn symbols(file: &object::File<'_>, sections: usize) -> Option<Vec<Symbol>> {
             is_function: symbol.kind() == SymbolKind::Text,
         };
     }
-    Some(symbols)
+    Ok(symbols)
 }
