@@ -45,7 +45,11 @@ pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
 }
 
 /// Whether the host has the memory that all guests together may touch: found out before, not by its out-of-memory killer.
-pub(crate) fn check_memory(needed: u64, available: Option<u64>) -> Result<(), RunError> {
+pub(crate) fn check_memory(
+    of_each: impl Iterator<Item = u64>,
+    available: Option<u64>,
+) -> Result<(), RunError> {
+    let needed = of_each.fold(0, u64::saturating_add);
     let Some(available) = available.filter(|available| needed > *available) else { return Ok(()) };
     Err(RunError::Usage(format!(
         "the guests have {} MiB to manage together, and this host has {} MiB to give: use fewer guests, or less --memory",
@@ -68,9 +72,12 @@ mod tests {
     #[test]
     fn guests_get_no_more_memory_than_the_host_has() {
         let available = available_memory().expect("Linux says what can be had");
-        assert!(check_memory(available / 2, Some(available)).is_ok());
-        assert!(check_memory(available, None).is_ok(), "where nobody knows, it is tried");
-        let refused = check_memory(3 << 30, Some(2 << 30)).unwrap_err().to_string();
+        assert!(check_memory([available / 4; 2].into_iter(), Some(available)).is_ok());
+        assert!(check_memory([available].into_iter(), None).is_ok(), "where nobody knows, it is tried");
+        let refused =
+            |of_each| check_memory([of_each; 2].into_iter(), Some(2 << 30)).unwrap_err().to_string();
+        assert!(refused(1 << 63).contains("17592186044415 MiB"), "no sum is too large");
+        let refused = refused(3 << 29);
         assert!(refused.contains("3072 MiB") && refused.contains("2048 MiB"), "{refused}");
     }
 }

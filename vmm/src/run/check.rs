@@ -31,7 +31,7 @@ pub(crate) fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen
     beside::check(configs)?;
     let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
     let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
-    beside::check_memory(pools.sum(), beside::available_memory())?;
+    beside::check_memory(pools, beside::available_memory())?;
     Ok(chosen)
 }
 

@@ -277,7 +277,7 @@ fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
         );
     }
     config.check()?;
-    beside::check_memory(linux.memory_bytes, beside::available_memory())
+    beside::check_memory(std::iter::once(linux.memory_bytes), beside::available_memory())
 }
 
 /// `None`: somebody wants the run to stop.
