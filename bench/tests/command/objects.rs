@@ -11,6 +11,7 @@ trials![
     disasm_shows_an_objects_functions,
     check_finds_nothing_in_a_lock_and_says_what_it_tried,
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
+    check_tries_the_functions_of_readers,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -155,6 +156,18 @@ fn check_finds_what_is_wrong_and_says_how_to_see_it_again() -> Tested {
     let words: Vec<&str> = command.split_whitespace().skip(1).collect();
     let again = haltkick(&words);
     assert_eq!(code(&again), 5, "{command}: {}", stderr(&again));
+    Ok(())
+}
+
+/// A lock whose readers wait for nobody: only sections that read can show it.
+fn check_tries_the_functions_of_readers() -> Tested {
+    let readers = "void hk_read_lock(struct lock *lock) { (void)lock; }
+        void hk_read_unlock(struct lock *lock) { (void)lock; }";
+    let object = compiled(&scratch("object-readers"), "readers", &format!("{TAS}{readers}"))?;
+    let checked = haltkick(&["check", &object, "--engine", "threads", "--trust-image"]);
+    assert_eq!(code(&checked), 5, "{}{}", stdout(&checked), stderr(&checked));
+    let refused = refusal(&["check", &object, "--oracle", "off"]);
+    assert!(refused.contains("--oracle off"), "{refused}");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{FILE_PREFIX, Image, Needs, Outcome, RunConfig, RunError};
+use haltkick_vmm::{FILE_PREFIX, Image, LockFlags, Needs, Outcome, RunConfig, RunError};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -33,6 +33,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Exit> {
         (Some(language), _) => {
             output::data(HEADERS[usize::from(language == Language::Rust)])?;
             Ok(Exit::Done)
+        }
+        // Without it, nobody would notice two vCPUs in one section, or an update that is lost.
+        (None, Some(_)) if args.settings.given("oracle").is_some_and(|oracle| !oracle.is_on()) => {
+            Err(Failure::usage("--oracle off: the oracle is what checks the lock; leave the option out"))
         }
         (None, Some(object)) => torment(args, object),
         (None, None) => Err(Failure::usage("no object file is given")),
@@ -60,13 +64,13 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
         Some(rate) => rate,
         None => Calibration::measure(&engine, &probe, &job.image, 1)?.work_rate,
     };
-    let mut tried = Tried::of(&forms);
+    let mut tried = Tried::of(&forms, entry.lock_flags().has(LockFlags::HAS_READERS));
     let begin = Instant::now();
     let ended = job.torture(&trials, rate, &engine, &mut tried, begin + args.time.0);
     match ended {
         Ok(()) => {
             output::data(&tried.verdict(object, begin.elapsed()))?;
-            Ok(Exit::Done)
+            Ok(if tried.gaps().is_empty() { Exit::Done } else { Exit::Untrusted })
         }
         Err(failure) if failure.exit == Exit::Interrupted => {
             output::data(&tried.so_far(object))?;
@@ -136,10 +140,12 @@ impl Job<'_> {
     /// What a trial runs.
     fn config(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<RunConfig> {
         let mut settings = Settings::default();
-        let own = [("lock", self.lock.clone()), ("seed", seed.to_string())];
-        let all = own.iter().map(|(key, value)| (*key, value.as_str()));
-        for (key, value) in all.chain(trial.settings.iter().map(|(key, value)| (*key, value.as_str()))) {
-            settings.set(key, value).map_err(Failure::usage)?;
+        for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
+            settings.set(key, &value).map_err(Failure::usage)?;
+        }
+        for (key, value) in &trial.settings {
+            // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
+            settings.set(key, value).unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
         }
         // What is asked for on the command line is for all of them.
         let settings = self.args.settings.clone().over(&settings);

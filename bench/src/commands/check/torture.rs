@@ -8,6 +8,8 @@ pub(super) struct Trial {
     /// What it is, for people.
     pub(super) name: String,
     pub(super) pv: bool,
+    /// Some of its sections only read.
+    pub(super) has_readers: bool,
     /// As on the command line.
     pub(super) settings: Vec<(&'static str, String)>,
 }
@@ -68,11 +70,8 @@ const PARAVIRT: &[Kind] = &[
 
 /// What a lock with readers goes through besides.
 const READERS: &[Kind] = &[
-    (
-        "half of it readers",
-        &[("read-percent", "50"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")],
-    ),
-    ("few writers", &[("read-percent", "95"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
+    ("half of it readers", &[("read-share", "50%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
+    ("few writers", &[("read-share", "95%"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
 ];
 
 /// All trials of these forms.
@@ -80,9 +79,9 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
     let has_readers = lock.lock_flags().has(haltkick_vmm::LockFlags::HAS_READERS);
     let mut trials = Vec::new();
     for &pv in forms {
-        let kinds =
-            KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).chain(READERS.iter().filter(|_| has_readers));
-        for (name, settings) in kinds {
+        let kinds = KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
+        let of_readers = READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
+        for ((name, settings), has_readers) in kinds.chain(of_readers) {
             for vcpus in VCPUS {
                 let switch = if pv { "on" } else { "off" };
                 let mut all = vec![
@@ -93,7 +92,8 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
                 ];
                 all.extend(settings.iter().map(|(key, value)| (*key, (*value).to_owned())));
                 let form = if pv { "paravirtual form" } else { "native form" };
-                trials.push(Trial { name: format!("{name}, {vcpus} vCPUs, {form}"), pv, settings: all });
+                let name = format!("{name}, {vcpus} vCPUs, {form}");
+                trials.push(Trial { name, pv, has_readers, settings: all });
             }
         }
     }
@@ -110,16 +110,23 @@ mod tests {
     #[test]
     fn every_trial_can_be_run() {
         let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        let lock = image.locks.iter().find(|lock| lock.name == "qspinlock").unwrap();
-        let trials = trials(lock, &[false, true]);
-        assert_eq!(trials.len(), VCPUS.len() * (2 * KINDS.len() + PARAVIRT.len()));
-        for trial in trials {
-            let mut settings = Settings::default();
-            for (key, value) in &trial.settings {
-                settings.set(key, value).unwrap();
+        let has_readers = |lock: &Entry| lock.lock_flags().has(haltkick_vmm::LockFlags::HAS_READERS);
+        for readers in [false, true] {
+            let mut locks = image.locks.iter().filter(|lock| lock.has_paravirt() && !lock.serves_faults());
+            let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
+            let trials = trials(lock, &[true]);
+            let readers = if readers { READERS.len() } else { 0 };
+            assert_eq!(trials.len(), VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers));
+            for trial in trials {
+                let mut settings = Settings::default();
+                settings.set("lock", &lock.name).unwrap();
+                for (key, value) in &trial.settings {
+                    settings.set(key, value).unwrap();
+                }
+                let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
+                let config = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
+                assert_eq!(config.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
             }
-            let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
-            assert!(resolved.is_ok(), "{}: {resolved:?}", trial.name);
         }
     }
 }

@@ -16,29 +16,40 @@ use crate::text::quantity;
 struct Form {
     pv: bool,
     runs: u64,
+    /// Those of them in which some sections only read.
+    runs_with_readers: u64,
     sections: u64,
     /// Times that a vCPU was taken off its pCPU or went to sleep, by what it did.
     taken_off: ByActivity<u64>,
     vcpus: BTreeSet<u32>,
 }
 
+impl Form {
+    fn name(&self) -> &'static str {
+        if self.pv { "paravirtual" } else { "native" }
+    }
+}
+
 /// What was tried of all.
 #[derive(Debug)]
 pub(super) struct Tried {
     forms: Vec<Form>,
+    /// The lock has functions for readers.
+    has_readers: bool,
     left_out: BTreeSet<String>,
 }
 
 impl Tried {
-    pub(super) fn of(forms: &[bool]) -> Self {
+    pub(super) fn of(forms: &[bool], has_readers: bool) -> Self {
         let forms = forms.iter().map(|&pv| Form { pv, ..Form::default() }).collect();
-        Self { forms, left_out: BTreeSet::new() }
+        Self { forms, has_readers, left_out: BTreeSet::new() }
     }
 
     /// A run that came to its end.
     pub(super) fn add(&mut self, trial: &Trial, config: &RunConfig, outcome: &Outcome) {
         let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
         form.runs += 1;
+        form.runs_with_readers += u64::from(trial.has_readers);
         form.sections = form.sections.saturating_add(outcome.acquisitions());
         form.vcpus.insert(config.vcpus);
         if let Some(off) = &outcome.preemptions {
@@ -60,6 +71,21 @@ impl Tried {
         self.forms.iter().map(|form| form.runs).sum()
     }
 
+    /// What of the lock was in no run at all: what is said of the lock does not hold for that.
+    pub(super) fn gaps(&self) -> Vec<String> {
+        let of_form = |form: &Form| {
+            let name = form.name();
+            if form.runs == 0 {
+                Some(format!("the {name} form"))
+            } else if self.has_readers && form.runs_with_readers == 0 {
+                Some(format!("the readers' functions of the {name} form"))
+            } else {
+                None
+            }
+        };
+        self.forms.iter().filter_map(of_form).collect()
+    }
+
     /// The verdict on a lock in which nothing was found.
     pub(super) fn verdict(&self, object: &Path, time: Duration) -> String {
         let tenths = Duration::from_millis(100 * (time.as_millis() / 100).max(1) as u64);
@@ -67,6 +93,9 @@ impl Tried {
             format!("{}: no fault found in {} runs, {}\n\n", object.display(), self.runs(), Span(tenths));
         text += &self.table();
         text += "\nLooked for: two vCPUs in one section, updates lost, wake-ups lost, hangs, faults, stack overflows.\n";
+        for gap in self.gaps() {
+            let _ = writeln!(text, "NOT TRIED: {gap}. Nothing is known of it.");
+        }
         text += &self.doubts();
         text += CANNOT_SHOW;
         text
@@ -89,7 +118,7 @@ impl Tried {
             let _ = writeln!(
                 text,
                 "{:<12} {:>6}  {:>10} {:>8} {:>8}  {:>10} {:>8}  {least} to {most}",
-                if form.pv { "paravirtual" } else { "native" },
+                form.name(),
                 form.runs,
                 quantity::si(form.sections as f64),
                 off.holder,
@@ -109,7 +138,7 @@ impl Tried {
         let mut text = String::new();
         for form in &self.forms {
             let off = &form.taken_off;
-            let name = if form.pv { "paravirtual" } else { "native" };
+            let name = form.name();
             if off.waiter + off.head == 0 && off.holder > 0 {
                 let _ = writeln!(
                     text,
@@ -130,3 +159,21 @@ Cannot show: that there is no fault. What x86 orders by itself, other processors
 version on; an interleaving that takes one instruction in a hundred million may not have come; fairness was not judged
 (haltkick run shows it).
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_no_run_is_named_and_is_no_all_clear() {
+        let mut tried = Tried::of(&[false, true], true);
+        tried.forms[0].runs = 3;
+        assert_eq!(tried.gaps(), ["the readers' functions of the native form", "the paravirtual form"]);
+        let verdict = tried.verdict(Path::new("mine.o"), Duration::from_secs(1));
+        assert!(verdict.contains("NOT TRIED: the paravirtual form."), "{verdict}");
+        for form in &mut tried.forms {
+            (form.runs, form.runs_with_readers) = (3, 1);
+        }
+        assert!(tried.gaps().is_empty());
+    }
+}
