@@ -48,7 +48,7 @@ fn pairs<'a>(records: &'a [impl Recorded], arm: &str, baseline: &str) -> BTreeMa
     pairs
 }
 
-/// One warning with the settings at which too many are spoiled, if there are any.
+/// One warning with the settings at which too many are spoiled, if there are any, or if there is nothing to be trusted.
 fn warning(
     outline: &Outline,
     what: &str,
@@ -56,6 +56,9 @@ fn warning(
     pairs: &BTreeMap<&Setting, Vec<bool>>,
 ) -> Option<String> {
     const MOST_NAMED: usize = 3;
+    if pairs.is_empty() {
+        return Some(format!("{what} has no {unit}: nothing is known of it"));
+    }
     let mut settings: Vec<_> = pairs.iter().collect();
     settings.sort_by_key(|(setting, _)| outline.rank(setting));
     let lost = settings.into_iter().filter_map(|(setting, pairs)| {
@@ -109,6 +112,17 @@ mod tests {
             assert_eq!(with_spoiled(&compared, arm, 3), [expected]);
         }
         assert_eq!(with_spoiled(&compared, "c", 8), [""; 0]);
+    }
+
+    #[test]
+    fn a_headline_of_which_nothing_was_measured_is_not_to_be_trusted() {
+        let compared = sketch().compare("b/a", "b", "a").plan(2);
+        let mut records = World::new(1).records(&compared);
+        records.retain(|record| record.place.as_ref().unwrap().arm != "a");
+        let expected = "the headline comparison 'b/a' has no pairs: nothing is known of it";
+        assert_eq!(lost(&compared.outline, &records), [expected]);
+        let without = sketch().plan(2);
+        assert_eq!(lost(&without.outline, &records), ["arm 'a' has no runs: nothing is known of it"]);
     }
 
     #[test]

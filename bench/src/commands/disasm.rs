@@ -89,7 +89,7 @@ fn targets(edits: &[Edit]) -> Vec<(Operation, u64)> {
 /// The function at `target`, up to the padding behind it.
 fn function(image: &Image, disassembler: &mut Disassembler, operation: Operation, target: u64) -> String {
     let mut text = format!("\nwhat {operation} sites lead to: {}\n", image.symbols().describe(target));
-    let size = image.symbols().at(target).map_or(0, |(symbol, offset)| symbol.size - offset);
+    let size = image.symbols().at(target).map_or(0, |(symbol, offset)| symbol.size.saturating_sub(offset));
     let code = image.bytes_at(target, size).unwrap_or_default();
     for line in disassembler.decode(code, target) {
         text += &row("", &line);

@@ -9,10 +9,14 @@ use haltkick_vmm::printable;
 
 use crate::analysis::recorded::Recorded;
 use crate::record::run_id::run_id;
+use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 const RUNS: &str = "runs.jsonl";
+/// Further than any experiment goes, and so far from the ends of the numbers that hold them that two hundred directories can be merged.
+const MOST_BLOCK: u32 = 1 << 24;
+const MOST_INDEX: u64 = 1 << 40;
 /// How the names of files begin that hold single cells.
 const PART: &str = "runs-";
 
@@ -193,7 +197,7 @@ pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &
     // What a line says of itself goes to a terminal.
     let complain =
         |message: String| Failure::usage(printable(&format!("{}:{line_number}: {message}", path.display())));
-    let value: serde_json::Value = serde_json::from_str(line)
+    let value = untrusted::json(line)
         .map_err(|error| complain(format!("no JSON ({error}): remove the line, or restore the file")))?;
     match (value["schema"].as_str(), value["schema_version"].as_u64()) {
         (Some(found), Some(version)) if found == schema && version == u64::from(schema_version) => {}
@@ -208,8 +212,17 @@ pub(crate) fn parse_record<R: Recorded>(path: &Path, line_number: usize, line: &
             return Err(complain(format!("schema is {other}, not '{schema}': this is no run record")));
         }
     }
-    serde_json::from_value(value)
-        .map_err(|error| complain(format!("a broken record ({error}): remove the line, or restore the file")))
+    let record: R = serde_json::from_value(value).map_err(|error| {
+        complain(format!("a broken record ({error}): remove the line, or restore the file"))
+    })?;
+    // Blocks and places in the order are counted on where directories are merged.
+    match record.place() {
+        Some(place) if place.block > MOST_BLOCK || place.order_index > MOST_INDEX => Err(complain(format!(
+            "block {} and index {}, of which {MOST_BLOCK} and {MOST_INDEX} are the most: remove the line, or restore the file",
+            place.block, place.order_index
+        ))),
+        _ => Ok(record),
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
@@ -269,5 +282,29 @@ mod tests {
         Directory::join(scratch.path(), "empty").unwrap().discard();
         assert_eq!(names(scratch.path()).len(), 4);
         assert!(Directory::create(scratch.path()).is_err(), "it holds records");
+    }
+
+    #[test]
+    fn records_that_no_experiment_writes_are_refused_and_what_is_read_is_text() {
+        let scratch = Scratch::new("untrusted");
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
+        let mut record = World::new(1).records(&plan).remove(0);
+        let read = |record: &Record| {
+            parse_record::<Record>(Path::new("runs.jsonl"), 7, &crate::text::output::to_json(record).unwrap())
+        };
+        record.place.as_mut().unwrap().arm = "a\u{1b}]0;b".into();
+        assert!(!read(&record).unwrap().place.unwrap().arm.contains('\u{1b}'));
+        record.place.as_mut().unwrap().block = u32::MAX;
+        let refused = read(&record).unwrap_err().message;
+        assert!(refused.starts_with("runs.jsonl:7: block 4294967295"), "{refused}");
+        let mut manifest = World::new(1).manifest(&plan);
+        let write = |manifest: &super::super::manifest::Manifest| {
+            fs::write(scratch.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
+            super::super::manifest::Manifest::read(scratch.path())
+        };
+        manifest.outline.title = "a\u{7}title".into();
+        assert!(!write(&manifest).unwrap().outline.title.contains('\u{7}'));
+        manifest.outline.trial_blocks = Some(0);
+        assert!(write(&manifest).unwrap_err().message.contains("trials of 0 blocks"));
     }
 }

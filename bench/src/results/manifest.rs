@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use haltkick_vmm::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,7 @@ use crate::experiment::defaults::UserDefault;
 use crate::experiment::outline::Outline;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
+use crate::results::untrusted;
 use crate::text::exit::{Failure, Result};
 
 /// Name of the manifest's schema.
@@ -125,10 +127,10 @@ impl Manifest {
     /// The manifest of an experiment's directory.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(crate::results::directory::MANIFEST);
-        let complain = |message: String| Failure::usage(format!("{}: {message}", path.display()));
+        let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));
         let text = std::fs::read_to_string(&path)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
-        let value: serde_json::Value = serde_json::from_str(&text)
+        let value = untrusted::json(&text)
             .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;
         let (schema, version) = (value["schema"].as_str(), value["schema_version"].as_u64());
         if (schema, version) != (Some(SCHEMA), Some(u64::from(SCHEMA_VERSION))) {
@@ -136,6 +138,11 @@ impl Manifest {
                 "not a manifest of version {SCHEMA_VERSION}, the one that this haltkick reads: use the haltkick that wrote it"
             )));
         }
-        serde_json::from_value(value).map_err(|error| complain(format!("a broken manifest ({error})")))
+        let manifest: Self = serde_json::from_value(value)
+            .map_err(|error| complain(format!("a broken manifest ({error}): restore the file")))?;
+        match manifest.outline.trial_blocks {
+            Some(0) => Err(complain("trials of 0 blocks: restore the file".into())),
+            _ => Ok(manifest),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use haltkick_vmm::machines::{Machine, presets};
+use haltkick_vmm::printable;
 
 use crate::text::nearest;
 
@@ -16,6 +17,11 @@ pub(crate) fn find(name: &str) -> Result<Machine, String> {
         let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
         return Err(nearest::unknown("machine", name, &names));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    Machine::parse(name, &text).map_err(|error| error.to_string())
+    let read = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true => std::fs::read_to_string(path),
+        // That of a pipe may wait for ever.
+        false => Err(std::io::Error::other("it is no regular file")),
+    });
+    let text = read.map_err(|error| format!("{name}: {error}"))?;
+    Machine::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }

@@ -91,6 +91,9 @@ fn named((name, (outcome, text)): (&str, Finding)) -> Check {
 /// Whether every run is to be trusted, by what was watched in it.
 fn runs(records: &[impl Recorded]) -> Finding {
     let spoiled = records.iter().filter(|record| !record.is_trusted()).count();
+    if records.is_empty() {
+        return not_checked("runs: there are none");
+    }
     if spoiled == 0 {
         return passed(format!("none of {} runs was disturbed by what was watched", records.len()));
     }
@@ -110,6 +113,7 @@ fn runs(records: &[impl Recorded]) -> Finding {
 fn noise<R: Recorded>(records: &[R], what: &str, path: &str, of: fn(&Noise) -> Option<f64>) -> Finding {
     let blind: Vec<&R> = records.iter().filter(|record| of(record.noise()).is_none()).collect();
     match blind.first() {
+        None if records.is_empty() => not_checked(format!("{what}: there are no runs")),
         None => passed(format!("{what} was watched in every run")),
         Some(first) => not_checked(format!(
             "{what}: {} of {} runs could not be watched ({})",
@@ -124,6 +128,7 @@ fn noise<R: Recorded>(records: &[R], what: &str, path: &str, of: fn(&Noise) -> O
 fn work(records: &[Record]) -> Finding {
     let timed = records.iter().filter(|record| record.timing.work_speed.is_some()).count();
     match records.len() - timed {
+        _ if records.is_empty() => not_checked("speed of the work: there are no runs"),
         0 => passed("the speed of the work was measured in every run"),
         blind => not_checked(format!(
             "speed of the work: too little of it was timed in {blind} of {} runs",

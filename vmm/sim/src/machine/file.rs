@@ -141,6 +141,14 @@ struct IdleTable {
 /// Most scatter of what it costs to be a guest.
 const MOST_SCATTER: f64 = 0.9;
 
+/// What is wrong with a text, and in which of its lines.
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let line =
+        error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    format!("{place}{}", error.message().lines().collect::<Vec<_>>().join("; "))
+}
+
 impl Machine {
     /// Reads a machine from the text of its file; `name` is for messages.
     ///
@@ -148,7 +156,7 @@ impl Machine {
     /// [`MachineError`]: what is wrong, where, and what would be right.
     pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
         let refuse = |what: String| MachineError { name: name.into(), what };
-        let file: File = toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().into()))?;
+        let file: File = toml::from_str(text).map_err(|error| refuse(one_line(&error, text)))?;
         if file.format != FORMAT {
             return Err(refuse(format!(
                 "format {} is unknown: this version reads format {FORMAT}",
