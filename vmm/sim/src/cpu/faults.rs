@@ -90,7 +90,7 @@ impl Cpu {
 
     fn system_long<B: Bus>(&mut self, bus: &mut B, address: u64) -> Result<u64, NoTranslation> {
         let low = self.system_word(bus, address)?;
-        let high = self.system_word(bus, address + 4)?;
+        let high = self.system_word(bus, address.wrapping_add(4))?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
@@ -102,8 +102,8 @@ impl Cpu {
         if offset + 15 > u64::from(self.system.idt.limit) {
             return Err(bad);
         }
-        let low = self.system_long(bus, self.system.idt.base + offset)?;
-        let high = self.system_long(bus, self.system.idt.base + offset + 8)?;
+        let low = self.system_long(bus, self.system.idt.base.wrapping_add(offset))?;
+        let high = self.system_long(bus, self.system.idt.base.wrapping_add(offset + 8))?;
         let kind = low >> 40 & 0x1f;
         let level = (low >> 45 & 3) as u8;
         if !matches!(kind, 0xe | 0xf) || cause == Cause::Software && level < self.ring || low & PRESENT == 0 {
@@ -111,7 +111,8 @@ impl Cpu {
         }
         let handler = low & 0xffff | low >> 32 & 0xffff_0000 | high << 32;
         let selector = (low >> 16) as u16;
-        let descriptor = self.system_long(bus, self.system.gdt.base + u64::from(selector & !7))?;
+        let descriptor =
+            self.system_long(bus, self.system.gdt.base.wrapping_add(u64::from(selector & !7)))?;
         let level = (descriptor >> 45 & 3) as u8;
         Ok(Gate { handler, selector, stack: (low >> 32 & 7) as u32, level, is_trap: kind == 0xf })
     }
@@ -122,9 +123,9 @@ impl Cpu {
         const IST1: u64 = 36;
         let task = self.system.task.base;
         let top = if gate.stack != 0 {
-            self.system_long(bus, task + IST1 + u64::from(gate.stack - 1) * 8)?
+            self.system_long(bus, task.wrapping_add(IST1 + u64::from(gate.stack - 1) * 8))?
         } else if gate.level != self.ring {
-            self.system_long(bus, task + RSP0 + u64::from(gate.level) * 8)?
+            self.system_long(bus, task.wrapping_add(RSP0 + u64::from(gate.level) * 8))?
         } else {
             self.get::<64>(RSP)
         };

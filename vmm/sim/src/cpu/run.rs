@@ -10,6 +10,10 @@ use crate::cpu::paging::NoTranslation;
 use crate::cpu::state::{Cpu, Nmi, Out};
 use crate::cpu::tlb::PAGE;
 
+/// Exceptions in a row, with no instruction between them, after which they count as instructions: of a guest that means well there
+/// are a few at most, and one whose handler causes the next exception would never come to its limit.
+const MOST_IN_A_ROW: u32 = 16;
+
 /// The vector of a non-maskable interrupt.
 const NMI: u8 = 2;
 
@@ -55,7 +59,9 @@ impl Cpu {
                 Some(block) => {
                     let ran = self.run_block(block, bus, limit);
                     // A block is entered at its first operation only, and left for good.
-                    block.effects[..(self.retired - before) as usize].iter().for_each(&mut *tell);
+                    // A long string instruction counts as several.
+                    let completed = (self.retired - before) as usize;
+                    block.effects.iter().take(completed).for_each(&mut *tell);
                     ran
                 }
                 None => self.prepare(code, bus),
@@ -186,10 +192,22 @@ impl Cpu {
         deliver: impl FnOnce(&mut Self) -> Result<(), Undelivered>,
     ) -> Option<Event> {
         match deliver(self) {
-            Ok(()) => None,
+            Ok(()) => {
+                self.count_exception();
+                None
+            }
             Err(Undelivered::Stopped) => Some(Event::Stopped),
             Err(Undelivered::Fault(second)) => Some(Event::ShutDown { first, second }),
         }
+    }
+
+    fn count_exception(&mut self) {
+        let (at, count) = self.excepted;
+        let count = if at == self.retired { count + 1 } else { 1 };
+        if count > MOST_IN_A_ROW {
+            self.retired += 1;
+        }
+        self.excepted = (self.retired, count.min(MOST_IN_A_ROW));
     }
 
     /// Finds a translation that was not cached.

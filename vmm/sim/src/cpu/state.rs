@@ -123,6 +123,10 @@ pub struct Cpu {
     pub(crate) partition: Partition,
     /// Instructions that it has completed, but for those of the block that it is in.
     pub(crate) retired: u64,
+    /// How many they were at its last exception, and how many exceptions came since there were fewer.
+    pub(crate) excepted: (u64, u32),
+    /// How many they were when a repeated instruction began or went on, and how many elements of it have been done since.
+    pub(crate) elements: (u64, u64),
     /// Why the last operation that did not go on did not.
     pub(crate) out: Out,
     /// It has just executed STI: the next instruction is not interrupted.
@@ -231,6 +235,8 @@ impl Cpu {
             tlb: Tlb::new(),
             partition: Partition::WHOLE,
             retired: 0,
+            excepted: (0, 0),
+            elements: (0, 0),
             out: Out::Nothing,
             shadow: false,
             passes: false,

@@ -32,7 +32,7 @@ pub(crate) const KERNEL_CODE: u16 = 0x10;
 pub(crate) const RIGHTS: u64 = 7;
 
 /// Accesses that no program here comes to.
-const MOST_ASKED: usize = 10_000;
+const MOST_ASKED: usize = 1 << 18;
 
 /// Memory, and what has been asked.
 #[derive(Clone)]

@@ -89,6 +89,11 @@ impl Element for Compare {
     }
 }
 
+/// What is done at once of a repeated instruction, and how many elements then count as an instruction, in time and against the
+/// limit. No more is done at once than takes a fraction of a millisecond of the host.
+const MOST_ELEMENTS: u64 = 1 << 16;
+const ELEMENTS_OF_INSTRUCTION: u64 = 64;
+
 /// The instruction.
 pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
     cpu: &mut Cpu,
@@ -99,7 +104,17 @@ pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
         E::step::<B, W>(cpu, bus, op)?;
         return Ok(Flow::Next);
     }
+    // It begins anew at each page, which the count must survive.
+    if cpu.elements.0 != cpu.retired {
+        cpu.elements = (cpu.retired, 0);
+    }
     while cpu.file[usize::from(RCX)] != 0 {
+        // Interrupted, as on hardware, it stands before itself with what is left to do: it has no other end than its count.
+        if cpu.elements.1 >= MOST_ELEMENTS {
+            cpu.retired += MOST_ELEMENTS / ELEMENTS_OF_INSTRUCTION;
+            return Err(Left);
+        }
+        cpu.elements.1 += 1;
         E::step::<B, W>(cpu, bus, op)?;
         cpu.file[usize::from(RCX)] -= 1;
         if E::COMPARES && cpu.flags.zero() != (REPEAT == WHILE_EQUAL) {
