@@ -384,12 +384,17 @@ impl<M: Memory> Bus for Fabric<M> {
 
     #[inline]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
-        if let Some(at_ps) = self.buffered.take() {
-            self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
-        } else {
-            self.memory.store(physical, bytes, value);
-            if !self.lines.is_private(physical / LINE_BYTES) {
-                self.written.push(physical / LINE_BYTES);
+        match self.buffered {
+            // Of a store across two pages, that of one of them may be for no memory, and no line of that ever comes.
+            Some(at_ps) if self.lines.exists(physical / LINE_BYTES) => {
+                self.buffered = None;
+                self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
+            }
+            _ => {
+                self.memory.store(physical, bytes, value);
+                if !self.lines.is_private(physical / LINE_BYTES) {
+                    self.written.push(physical / LINE_BYTES);
+                }
             }
         }
     }

@@ -322,3 +322,25 @@ fn exceptions_get_their_frames_through_while_others_have_the_stacks_lines() {
         assert_eq!((boards.word(lines[0] + 56), boards.word(lines[1])), (2 * many, 2 * many));
     }
 }
+
+#[test]
+fn a_store_across_two_pages_of_which_one_has_no_memory_ends_nobody() {
+    /// The second of two pages, whose first line another CPU has.
+    const BEHIND: u64 = 0x12_1000;
+    const NOWHERE: u64 = 1 << 40;
+    // mov [rdi], rax
+    let store = [0x48, 0x89, 0x07];
+    for (first, second, expected) in
+        [(NOWHERE, BEHIND, 0x1122_3344), (BEHIND - 4096, NOWHERE, 1), (BEHIND - 4096, BEHIND, 0x1122_3344)]
+    {
+        let mut boards = Boards::with("skylake-8s", &[(CODE, &store), (CODE + 64, &ADD)]);
+        boards.board.memory_mut().store(PAGES + ((BEHIND - 4096) >> 12) * 8, 8, first | RIGHTS);
+        boards.start(1, Ring::Three, CODE + 64, &[(General::Rdi, BEHIND), (General::Rsi, 1)]);
+        boards.finish(1, 100 * MICROSECOND);
+        boards.board.memory_mut().store(PAGES + (BEHIND >> 12) * 8, 8, second | RIGHTS);
+        let value = 0x1122_3344_5566_7788;
+        boards.start(0, Ring::Three, CODE, &[(General::Rdi, BEHIND - 4), (General::Rax, value)]);
+        boards.finish(1, 200 * MICROSECOND);
+        assert_eq!(boards.word(BEHIND) & 0xffff_ffff, expected, "{first:#x}, {second:#x}");
+    }
+}
