@@ -14,6 +14,9 @@ use crate::cpu::op::Op;
 use crate::cpu::state::Cpu;
 use crate::cpu::tlb::PAGE;
 
+/// Most blocks: several times what a guest that leaves its code alone comes to. One that rewrites its code would add some for ever.
+const MOST_BLOCKS: usize = 1 << 15;
+
 /// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;
 
@@ -118,6 +121,10 @@ impl<B: Bus> Code<B> {
     }
 
     pub(crate) fn add(&mut self, block: Block<B>) {
+        if self.blocks.len() >= MOST_BLOCKS {
+            (0..self.pages.len()).for_each(|page| self.forget(page));
+            self.blocks.clear();
+        }
         let bytes = block.end - block.start;
         for byte in 0..bytes {
             let first_page = (block.physical & (PAGE - 1)) + byte < PAGE;

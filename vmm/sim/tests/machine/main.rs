@@ -439,6 +439,20 @@ fn a_string_instruction_of_any_length_comes_to_the_limit_and_goes_on_at_the_next
 }
 
 #[test]
+fn code_that_rewrites_itself_without_end_takes_bounded_memory() {
+    // loop: mov byte [rip], 0x90; nop; dec ecx; jnz loop; hlt
+    let mut lab = Lab::new(Ring::Three, &[0xc6, 0x05, 0, 0, 0, 0, 0x90, 0x90, 0xff, 0xc9, 0x75, 0xf4, 0xf4]);
+    lab.cpu.set_general(General::Rcx, 40_000);
+    while lab.run(1000) == Event::Limit {
+        lab.machine.asked.clear();
+        let shown = format!("{:?}", lab.code);
+        let blocks = shown.split("blocks: ").nth(1).and_then(|text| text.split(',').next());
+        assert!(blocks.is_some_and(|blocks| blocks.parse::<u32>().unwrap() <= 1 << 15), "{shown}");
+    }
+    assert_eq!(lab.cpu.general(General::Rcx), 0);
+}
+
+#[test]
 fn tables_at_the_end_of_all_addresses_are_no_trouble() {
     for base in [u64::MAX, u64::MAX - 8, u64::MAX - 100] {
         for changed in 0..3 {
