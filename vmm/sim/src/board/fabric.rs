@@ -115,8 +115,9 @@ pub(super) struct Fabric<M> {
     running: Running,
     /// Stores in memory whose watchers have not been told.
     pub(super) written: Vec<u64>,
-    /// The last store that [`Bus::touch`] granted, at this time, waits in the buffer.
-    buffered: Option<u64>,
+    /// Stores of the instruction at hand, which has been preceded by so many and began at this time, wait in the buffer: all of
+    /// them, if the line of one is not here, or they would become visible in another order.
+    buffered: Option<(u64, u64)>,
 }
 
 impl<M: Memory> Fabric<M> {
@@ -158,6 +159,7 @@ impl<M: Memory> Fabric<M> {
         (running.horizon_ps, running.reach_ps) = (from.horizon_ps, from.reach_ps);
         running.end_ps = from.end_ps;
         (running.granted, running.dry, running.past) = (None, false, false);
+        self.buffered = None;
         let before = std::mem::take(&mut self.attempts[cpu as usize]);
         running.paid_ps = if before.instructions == from.instructions { before.cost_ps } else { 0 };
         running.attempt = Attempt { instructions: from.instructions, cost_ps: 0 };
@@ -279,8 +281,9 @@ impl<M: Memory> Fabric<M> {
     }
 
     fn read(&mut self, now: Moment, line: u64) -> Verdict {
-        let verdict = self.needs(now, line, Need::Read, 0);
+        // It sees what is there when it begins.
         let now_ps = self.time_ps(now.instructions);
+        let verdict = self.needs(now, line, Need::Read, 0);
         let round = &mut self.rounds[self.running.cpu as usize];
         if verdict == Verdict::Go && !round.loud && round.reads.iter().all(|read| read.0 != line) {
             round.reads.push((line, now_ps - round.began_ps));
@@ -296,7 +299,8 @@ impl<M: Memory> Fabric<M> {
             return self.stop(now, Why::Turn);
         }
         self.is_loud();
-        let in_order = self.buffers[cpu as usize].is_empty();
+        let waits = self.buffered.is_some_and(|(instructions, _)| instructions == now.instructions);
+        let in_order = self.buffers[cpu as usize].is_empty() && !waits;
         if in_order && (self.lines.has(cpu, line, Need::Write) || self.lines.take_fresh(cpu, line)) {
             if self.is_ahead(now, line) {
                 return self.stop(now, Why::Turn);
@@ -308,6 +312,14 @@ impl<M: Memory> Fabric<M> {
         self.buffer(now)
     }
 
+    /// A part in each, so that each becomes visible with its own line.
+    #[cold]
+    fn store_to_two_lines(&mut self, physical: u64, bytes: usize, value: u64) {
+        let first = (LINE_BYTES - physical % LINE_BYTES) as usize;
+        Bus::store(self, physical, first, value);
+        Bus::store(self, physical + first as u64, bytes - first, value >> (8 * first));
+    }
+
     /// A store is to wait in the buffer.
     fn buffer(&mut self, now: Moment) -> Verdict {
         if self.asks_too_early(now) {
@@ -316,7 +328,7 @@ impl<M: Memory> Fabric<M> {
         if self.buffers[self.running.cpu as usize].len() >= self.machine.costs.store_buffer {
             return self.stop(now, Why::Full);
         }
-        self.buffered = Some(self.time_ps(now.instructions));
+        self.buffered = Some((now.instructions, self.time_ps(now.instructions)));
         Verdict::Go
     }
 
@@ -343,7 +355,6 @@ impl<M: Memory> Fabric<M> {
             return self.stop(now, Why::Turn);
         }
         self.is_loud();
-        self.buffered = None;
         self.charge(now, self.machine.costs.line.memory_ps);
         Verdict::Go
     }
@@ -384,10 +395,12 @@ impl<M: Memory> Bus for Fabric<M> {
 
     #[inline]
     fn store(&mut self, physical: u64, bytes: usize, value: u64) {
+        if physical % LINE_BYTES + bytes as u64 > LINE_BYTES {
+            return self.store_to_two_lines(physical, bytes, value);
+        }
         match self.buffered {
             // Of a store across two pages, that of one of them may be for no memory, and no line of that ever comes.
-            Some(at_ps) if self.lines.exists(physical / LINE_BYTES) => {
-                self.buffered = None;
+            Some((_, at_ps)) if self.lines.exists(physical / LINE_BYTES) => {
                 self.buffers[self.running.cpu as usize].push(Store { physical, bytes, value, at_ps });
             }
             _ => {

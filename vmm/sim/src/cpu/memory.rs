@@ -87,7 +87,7 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn read_at<B: Bus, const W: u32>(&self, bus: &mut B, at: u64) -> u64 {
         if at & CROSSES != 0 {
-            return self.read_across(bus, at, W / 8);
+            return self.read_across(bus, at, W as usize / 8);
         }
         bus.load(at, W as usize / 8)
     }
@@ -96,28 +96,28 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn write_at<B: Bus, const W: u32>(&self, bus: &mut B, at: u64, value: u64) {
         if at & CROSSES != 0 {
-            return self.write_across(bus, at, W / 8, value);
+            return self.write_across(bus, at, W as usize / 8, value);
         }
         bus.store(at, W as usize / 8, value);
     }
 
-    /// Physical address of byte `byte` of an operand that lies in two pages.
-    fn byte_across(&self, at: u64, byte: u32) -> u64 {
-        let address = (at & !CROSSES) + u64::from(byte);
-        let left = PAGE - (at & (PAGE - 1));
-        if u64::from(byte) < left { address } else { self.tlb.second + (u64::from(byte) - left) }
+    /// Physical addresses of the parts of an operand that lies in two pages, and the length of the first.
+    fn parts(&self, at: u64) -> ([u64; 2], usize) {
+        let first = at & !CROSSES;
+        ([first, self.tlb.second], (PAGE - (first & (PAGE - 1))) as usize)
     }
 
     #[cold]
-    fn read_across<B: Bus>(&self, bus: &mut B, at: u64, bytes: u32) -> u64 {
-        (0..bytes).map(|byte| bus.load(self.byte_across(at, byte), 1) << (byte * 8)).sum()
+    fn read_across<B: Bus>(&self, bus: &mut B, at: u64, bytes: usize) -> u64 {
+        let ([first, second], length) = self.parts(at);
+        bus.load(first, length) | bus.load(second, bytes - length) << (8 * length)
     }
 
     #[cold]
-    fn write_across<B: Bus>(&self, bus: &mut B, at: u64, bytes: u32, value: u64) {
-        for byte in 0..bytes {
-            bus.store(self.byte_across(at, byte), 1, value >> (byte * 8) & 0xff);
-        }
+    fn write_across<B: Bus>(&self, bus: &mut B, at: u64, bytes: usize, value: u64) {
+        let ([first, second], length) = self.parts(at);
+        bus.store(first, length, value);
+        bus.store(second, bytes - length, value >> (8 * length));
     }
 
     /// A load of `W` bits.

@@ -344,3 +344,45 @@ fn a_store_across_two_pages_of_which_one_has_no_memory_ends_nobody() {
         assert_eq!(boards.word(BEHIND) & 0xffff_ffff, expected, "{first:#x}, {second:#x}");
     }
 }
+
+#[test]
+fn a_store_across_two_lines_wakes_those_that_wait_for_either() {
+    // loop: dec ecx; jnz loop; mov [rdi], rsi
+    let store = [0xff, 0xc9, 0x75, 0xfc, 0x48, 0x89, 0x37];
+    // loop: pause; cmp byte [rdi], 0; je loop
+    let wait = [0xf3, 0x90, 0x80, 0x3f, 0x00, 0x74, 0xf9];
+    for border in [DATA + 64, DATA + 4096] {
+        for waits_at in [border - 1, border] {
+            let mut boards = Boards::with("nehalem-2s", &[(CODE, &store), (CODE + 0x100, &wait)]);
+            let registers =
+                [(General::Rcx, 5000), (General::Rdi, border - 4), (General::Rsi, 0x0101_0101_0101_0101)];
+            boards.start(0, Ring::Zero, CODE, &registers);
+            boards.start(15, Ring::Zero, CODE + 0x100, &[(General::Rdi, waits_at)]);
+            boards.finish(2, 100 * MICROSECOND);
+            assert_eq!(boards.word(border - 4), 0x0101_0101_0101_0101);
+        }
+    }
+}
+
+#[test]
+fn a_parked_cpu_misses_its_line_from_the_round_on_that_would_have_missed_it() {
+    // loop: pause; cmp byte [rdi], 1; jne loop
+    let wait = [0xf3, 0x90, 0x80, 0x3f, 0x01, 0x75, 0xf9];
+    for nops in 0..40_u8 {
+        // loop: mov [rdi], rsi; mfence; nops; dec rsi; jnz loop
+        let back = (-(11 + i16::from(nops))) as u8;
+        let begin = [0x48, 0x89, 0x37, 0x0f, 0xae, 0xf0];
+        let stores = [&begin[..], &vec![0x90; nops.into()], &[0x48, 0xff, 0xce, 0x75, back]].concat();
+        let ends = [false, true].map(|parks| {
+            let mut boards = Boards::with("nehalem-2s", &[(CODE, &stores), (CODE + 0x100, &wait)]);
+            if !parks {
+                boards.board.never_park();
+            }
+            boards.board.never_run_ahead();
+            boards.start(0, Ring::Zero, CODE, &[(General::Rdi, DATA), (General::Rsi, 12)]);
+            boards.start(15, Ring::Zero, CODE + 0x100, &[(General::Rdi, DATA)]);
+            boards.finish(2, 100 * MICROSECOND).into_iter().map(|end| end.0).collect::<Vec<_>>()
+        });
+        assert_eq!(ends[0], ends[1], "with {nops} nops");
+    }
+}
