@@ -17,6 +17,9 @@ use crate::cpu::tlb::PAGE;
 /// Most blocks: several times what a guest that leaves its code alone comes to. One that rewrites its code would add some for ever.
 const MOST_BLOCKS: usize = 1 << 15;
 
+/// Most pages, likewise: a guest may have its code anywhere, also where there is no memory.
+const MOST_PAGES: usize = 1 << 12;
+
 /// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;
 
@@ -51,6 +54,8 @@ pub struct Code<B> {
     watched: BTreeSet<u64>,
     /// Grows with the number of pages: CPUs that know fewer may hold translations for stores to the newer ones.
     pub(crate) generation: u64,
+    /// The generation that began without pages: what CPUs hold of older ones leads to none.
+    pub(crate) first_generation: u64,
 }
 
 impl<B> Default for Code<B> {
@@ -61,6 +66,7 @@ impl<B> Default for Code<B> {
             by_frame: BTreeMap::new(),
             watched: BTreeSet::new(),
             generation: 0,
+            first_generation: 0,
         }
     }
 }
@@ -108,6 +114,17 @@ impl<B: Bus> Code<B> {
         page.is_some_and(|page| Some(self.pages[page as usize].frame) == block.second)
     }
 
+    /// Sees to it that there is room for the two pages that an instruction may lie in.
+    pub(crate) fn make_room(&mut self) {
+        if self.pages.len() + 2 > MOST_PAGES {
+            self.blocks.clear();
+            self.pages.clear();
+            self.by_frame.clear();
+            self.generation += 1;
+            self.first_generation = self.generation;
+        }
+    }
+
     /// The page of `frame`, new if it must be.
     pub(crate) fn page_of(&mut self, frame: u64) -> u32 {
         if let Some(page) = self.by_frame.get(&frame) {
@@ -125,7 +142,7 @@ impl<B: Bus> Code<B> {
             (0..self.pages.len()).for_each(|page| self.forget(page));
             self.blocks.clear();
         }
-        let bytes = block.end - block.start;
+        let bytes = block.end.wrapping_sub(block.start);
         for byte in 0..bytes {
             let first_page = (block.physical & (PAGE - 1)) + byte < PAGE;
             let (frame, at) = match block.second {

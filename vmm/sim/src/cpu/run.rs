@@ -75,9 +75,12 @@ impl Cpu {
         Event::Limit
     }
 
-    /// Pages that have become code since it ran may be written only by asking.
+    /// Pages that have become code since it ran may be written only by asking, and those that have been forgotten are found anew.
     pub(crate) fn learn<B: Bus>(&mut self, code: &Code<B>) {
         if self.knows_code != code.generation {
+            if self.knows_code < code.first_generation {
+                self.tlb.drop_code();
+            }
             self.tlb.drop_writes();
             self.knows_code = code.generation;
         }
@@ -113,7 +116,7 @@ impl Cpu {
                     self.rip = block.start + u64::from(op.offset);
                     self.retired += u64::from(op.position);
                     if let Out::Done(_) = self.out {
-                        self.rip += u64::from(op.length);
+                        self.rip = self.rip.wrapping_add(u64::from(op.length));
                         self.retired += 1;
                     }
                     return Err(Left);
@@ -145,7 +148,8 @@ impl Cpu {
     /// Asks for the lines that a block lies in.
     fn fetch<B: Bus>(&mut self, block: &Block<B>, bus: &mut B) -> Result<(), Left> {
         let now = Moment { cpu: self.id, instructions: self.retired };
-        let (first, last) = (block.physical & !(LINE - 1), block.physical + (block.end - block.start - 1));
+        let bytes = block.end.wrapping_sub(block.start);
+        let (first, last) = (block.physical & !(LINE - 1), block.physical + (bytes - 1));
         for line in (first..=last).step_by(LINE as usize) {
             let behind = block.second.filter(|_| line & !(PAGE - 1) != first & !(PAGE - 1));
             if bus.touch(now, behind.unwrap_or(line), Access::Fetch) == Verdict::Stop {
@@ -175,7 +179,7 @@ impl Cpu {
 
     /// INT3 or INT n, which it stands before.
     fn trap<B: Bus>(&mut self, bus: &mut B, vector: u8, length: u8) -> Option<Event> {
-        let resume = self.rip + u64::from(length);
+        let resume = self.rip.wrapping_add(u64::from(length));
         let fault = Fault { vector, error: None };
         self.delivered(fault, |cpu| match cpu.deliver(bus, fault, Cause::Software, resume) {
             // A closed gate is an exception of its own, of the same instruction.

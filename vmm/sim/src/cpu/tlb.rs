@@ -83,6 +83,11 @@ impl Tlb {
         }
     }
 
+    /// Drops where code is found.
+    pub(crate) fn drop_code(&mut self) {
+        self.fetch.iter_mut().flatten().for_each(|entry| entry.number = EMPTY);
+    }
+
     pub(crate) fn insert(&mut self, ring: u8, address: u64, frame: u64, writable: bool, inside: u32) {
         let number = address >> PAGE_BITS;
         let write = if writable { number } else { EMPTY };

@@ -1,6 +1,6 @@
 //! Guests that mean harm: what has no end comes to the limit of a run, and takes bounded memory.
 
-use haltkick_sim::{Event, General};
+use haltkick_sim::{Event, General, Ram};
 
 use crate::harness::{CODE, HANDLER, Lab, Ring};
 
@@ -36,11 +36,47 @@ fn code_that_rewrites_itself_without_end_takes_bounded_memory() {
     lab.cpu.set_general(General::Rcx, 40_000);
     while lab.run(1000) == Event::Limit {
         lab.machine.asked.clear();
-        let shown = format!("{:?}", lab.code);
-        let blocks = shown.split("blocks: ").nth(1).and_then(|text| text.split(',').next());
-        assert!(blocks.is_some_and(|blocks| blocks.parse::<u32>().unwrap() <= 1 << 15), "{shown}");
+        assert!(number(&lab, "blocks: ") <= 1 << 15, "{:?}", lab.code);
     }
     assert_eq!(lab.cpu.general(General::Rcx), 0);
+}
+
+#[test]
+fn code_in_page_after_page_takes_bounded_memory_and_is_found_again() {
+    const PAGES: u64 = 5000;
+    // mov rdi, 1 GiB + 2 MiB; loop: call rdi; add rdi, 4096; dec ecx; jnz loop; hlt
+    let program =
+        [0xbf, 0, 0, 0x20, 0x40, 0xff, 0xd7, 0x48, 0x81, 0xc7, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf3, 0xf4];
+    let mut lab = Lab::new(Ring::Zero, &program);
+    let mut ram = Ram::new(24 << 20);
+    ram.bytes_mut()[..lab.machine.ram.bytes().len()].copy_from_slice(lab.machine.ram.bytes());
+    for page in 0..PAGES {
+        // inc eax; ret
+        ram.bytes_mut()[(2 << 20) + page as usize * 4096..][..3].copy_from_slice(&[0xff, 0xc0, 0xc3]);
+    }
+    lab.machine.ram = ram;
+    let mut other = lab.cpu.clone();
+    for round in 0..3 {
+        for cpu in [&mut lab.cpu, &mut other] {
+            cpu.set_rip(CODE);
+            cpu.set_general(General::Rax, 0);
+            cpu.set_general(General::Rcx, PAGES - round);
+            let event = std::iter::repeat_with(|| {
+                lab.machine.asked.clear();
+                cpu.run(&mut lab.code, &mut lab.machine, cpu.instructions() + 1000)
+            });
+            let mut event = event.skip_while(|event| *event == Event::Limit);
+            assert_eq!((event.next(), cpu.general(General::Rax)), (Some(Event::Halt), PAGES - round));
+        }
+        assert!(number(&lab, "pages: ") <= 1 << 12, "{:?}", lab.code);
+    }
+}
+
+/// What the code cache says behind `what`.
+fn number(lab: &Lab, what: &str) -> u32 {
+    let shown = format!("{:?}", lab.code);
+    let behind = shown.split(what).nth(1).expect("it says so");
+    behind.split([',', ' ']).next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
 #[test]

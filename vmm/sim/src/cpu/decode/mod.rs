@@ -29,6 +29,8 @@ impl Cpu {
     /// Makes the block that begins where it stands known.
     #[cold]
     pub(crate) fn prepare<B: Bus>(&mut self, code: &mut Code<B>, bus: &mut B) -> Result<(), Left> {
+        code.make_room();
+        self.learn(code);
         let page = self.code_page(code, bus, self.rip)?;
         self.learn(code);
         if let Some(second) = code.second_page(self, page) {
@@ -90,8 +92,10 @@ fn decode<B: Bus>(code: &Code<B>, bytes: &[u8], start: u64, physical: u64) -> Op
         }
     }
     let watched = code.is_watched(start);
+    // The last instruction of all addresses ends at 0.
+    let is_empty = ops.is_empty();
     let (ops, effects) = (ops.into(), effects.into());
-    (end > start).then_some(Block { ops, effects, start, end, physical, second: None, watched })
+    (!is_empty).then_some(Block { ops, effects, start, end, physical, second: None, watched })
 }
 
 /// A block of one instruction, which ends in the page at `second`.
