@@ -85,6 +85,7 @@ pub use sched::{Sched, Share};
 pub mod fuzz {
     pub use haltkick_fuzzing::Target;
 
+    pub const CODE: Target = haltkick_sim::board::fuzzed::TARGET;
     pub const DEVICES: Target = crate::engines::linux::devices::fuzzed::TARGET;
     pub const EXPLAIN: Target = crate::explain::fuzzed::TARGET;
     pub const IMAGE: Target = crate::image::fuzzed::TARGET;

@@ -10,7 +10,7 @@ const LONGEST: [(&str, u32); 7] = [
     ("scheduler", 1024),
     ("experiment", 4096),
     ("machine", 2048),
-    ("record", 8192),
+    ("record", 64),
     ("kernel", 512),
     ("outcome", 512),
     ("shared", 512),

@@ -22,12 +22,16 @@
 mod buffer;
 mod counters;
 mod fabric;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 mod memory;
 mod slot;
 mod spent;
 mod spin;
 mod state;
 mod stores;
+mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -38,7 +42,6 @@ use crate::cpu::event::Event;
 use crate::cpu::state::Cpu;
 use crate::lines::{LINE_BYTES, Need, Requested};
 use crate::machine::Machine;
-use crate::machine::work_loop::ROUND;
 
 pub use crate::machine::work_loop::WorkLoop;
 use fabric::{Fabric, From, Why};
@@ -399,28 +402,6 @@ impl<M: Memory> Board<M> {
         let rings = place.state == State::Due && std::mem::take(&mut place.alarm_rang);
         self.start_store(slot);
         if rings { self.alarm(slot, self.now_ps) } else { happening }
-    }
-
-    /// Work is time: the loop that the CPU has come to is over, or as much of it as fits.
-    fn work(&mut self, slot: u32, cpu: &mut Cpu, instruction_ps: u64, end_ps: u64) {
-        let head = cpu.rip();
-        let work = self.loops[&head];
-        let place = &mut self.slots[slot as usize];
-        let round_ps = ROUND * instruction_ps;
-        let fit = (end_ps.saturating_sub(place.at_ps) / round_ps).max(1);
-        // A counter of zero goes round once, and on from below.
-        let left = cpu.general(work.left);
-        let rounds = if left == 0 { 1 } else { left.min(fit) };
-        let left = left.wrapping_sub(rounds);
-        cpu.set_general(work.product, WorkLoop::after(cpu.general(work.product), rounds));
-        cpu.set_general(work.left, left);
-        cpu.add_instructions(rounds * ROUND);
-        place.at_ps += rounds * round_ps;
-        let at_ps = place.at_ps;
-        if left == 0 {
-            cpu.set_rip(work.end);
-        }
-        self.spend(slot, head, false, at_ps);
     }
 
     /// The CPU of a slot, which stopped at `now_ps`, has to wait.
