@@ -35,7 +35,10 @@ pub(crate) fn table(profile: &Profile) -> String {
     }
     let share = |samples: u64| samples as f64 / profile.samples as f64;
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
-    profile.rows.iter().for_each(|row| *states.entry(state(row)).or_default() += row.samples);
+    for row in &profile.rows {
+        let samples = states.entry(state(row)).or_default();
+        *samples = samples.saturating_add(row.samples);
+    }
     let mut states: Vec<_> = states.into_iter().collect();
     states.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
     let states: Vec<_> =
@@ -55,7 +58,7 @@ pub(crate) fn table(profile: &Profile) -> String {
         );
     }
     if !rest.is_empty() {
-        let samples = rest.iter().map(|row| row.samples).sum();
+        let samples = rest.iter().map(|row| row.samples).fold(0, u64::saturating_add);
         let _ = writeln!(text, "{:>9.2}%  in {} more", share(samples) * 100.0, rest.len());
     }
     text

@@ -16,6 +16,7 @@ trials![
     lists_and_the_doctor_answer_in_json_by_the_same_option,
     a_profile_is_written_as_folded_stacks,
     the_first_run_of_each_arm_keeps_its_timeline_and_the_report_draws_it,
+    counts_as_great_as_a_number_holds_are_reported_like_others,
 ];
 
 /// Two locks on a simulated machine, once: needs no KVM.
@@ -159,6 +160,42 @@ fn the_first_run_of_each_arm_keeps_its_timeline_and_the_report_draws_it() {
     assert_eq!(kept, 2);
     let page = fs::read_to_string(results.join("report.html")).unwrap();
     assert!(page.contains("Where each vCPU was") && page.contains("<title>mcs: on a pCPU</title>"));
+}
+
+/// Whatever guests and vCPUs say of themselves: their sums go beyond what a number holds.
+fn counts_as_great_as_a_number_holds_are_reported_like_others() {
+    let results = scratch("great").join("results");
+    let sweep =
+        ["sweep", "--vary", "lock=ticket,mcs", "--blocks", "2", "--output", results.to_str().unwrap()];
+    finished(&[&sweep[..], &SIMULATED].concat());
+    let file = results.join("runs.jsonl");
+    let records = fs::read_to_string(&file).unwrap();
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut changed = 0;
+    for part in ["totals", "per_vcpu", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lock_events"] {
+        let lines = records.iter().map(|record| {
+            let mut record = record.clone();
+            changed += enlarged(&mut record[part]);
+            format!("{record}\n")
+        });
+        fs::write(&file, lines.collect::<String>()).unwrap();
+        let answer = haltkick(&["report", results.to_str().unwrap()]);
+        assert!([0, 7].contains(&code(&answer)), "{part}: {}", stderr(&answer));
+    }
+    assert!(changed > 100, "{changed} counts");
+}
+
+/// Makes all counts in a value the greatest that there is; how many they were.
+fn enlarged(value: &mut Value) -> usize {
+    match value {
+        Value::Number(number) if number.is_u64() => {
+            *value = u64::MAX.into();
+            1
+        }
+        Value::Array(values) => values.iter_mut().map(enlarged).sum(),
+        Value::Object(fields) => fields.values_mut().map(enlarged).sum(),
+        _ => 0,
+    }
 }
 
 fn a_profile_is_written_as_folded_stacks() {

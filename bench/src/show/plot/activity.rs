@@ -105,9 +105,8 @@ fn time_bar(runs: &[&Record]) -> Option<Bar> {
     let wait = (on_cpu / offered - hold - think).max(0.0);
     let rest = (1.0 - hold - think - wait).max(0.0);
     let window: f64 = runs.iter().map(|run| run.timing.window_ns as f64 * f64::from(run.config.locks)).sum();
-    let held_off: Option<u64> = runs.iter().map(|run| Some(run.preempted_ns.as_ref()?.holder)).sum();
-    let remark =
-        held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns as f64 / window * 100.0)));
+    let held_off: Option<f64> = runs.iter().map(|run| Some(run.preempted_ns.as_ref()?.holder as f64)).sum();
+    let remark = held_off.map_or("not known".into(), |ns| format!("{} %", significant(ns / window * 100.0)));
     (offered > 0.0).then(|| Bar { shares: vec![hold, wait, think, rest], remark })
 }
 
@@ -120,23 +119,23 @@ fn held_on_cpu_ns(run: &Record) -> f64 {
 
 /// Time of all vCPUs on a pCPU, or the process's CPU time where nobody measures that.
 fn on_cpu_ns(run: &Record) -> f64 {
-    let vcpus: Option<u64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns).sum();
-    vcpus.unwrap_or(run.totals.cpu_ns) as f64
+    let vcpus: Option<f64> = run.per_vcpu.iter().map(|vcpu| vcpu.run_ns.map(|ns| ns as f64)).sum();
+    vcpus.unwrap_or(run.totals.cpu_ns as f64)
 }
 
 fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
-    let mut sums = [0u64; 4];
-    let mut window_ns = 0;
+    let mut sums = [0.0; 4];
+    let mut window_ns = 0.0;
     for run in runs {
         let values = run.preemptions.as_ref()?;
         for (sum, value) in sums.iter_mut().zip([values.holder, values.head, values.waiter, values.other]) {
-            *sum += value;
+            *sum += value as f64;
         }
-        window_ns += run.timing.window_ns;
+        window_ns += run.timing.window_ns as f64;
     }
-    let total: u64 = sums.iter().sum();
-    let per_second = total as f64 / (window_ns as f64 / 1e9);
-    let shares = sums.iter().map(|sum| if total > 0 { *sum as f64 / total as f64 } else { 0.0 }).collect();
+    let total: f64 = sums.iter().sum();
+    let per_second = total / (window_ns / 1e9);
+    let shares = sums.iter().map(|sum| if total > 0.0 { *sum / total } else { 0.0 }).collect();
     Some(Bar { shares, remark: count(per_second as u64) })
 }
 

@@ -57,16 +57,16 @@ fn columns(data: &Data<'_>, settings: &[&Setting]) -> usize {
 
 /// Points (time, share of waits at least as long), from the histograms of all runs.
 fn survival(runs: &[&Record]) -> Vec<(f64, f64)> {
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<u64, f64> = BTreeMap::new();
     for (lower_bound, count) in runs.iter().flat_map(|run| &run.wait_ns.buckets) {
-        *counts.entry(lower_bound.to_bits()).or_default() += count;
+        *counts.entry(lower_bound.to_bits()).or_default() += *count as f64;
     }
-    let total: u64 = counts.values().sum();
+    let total: f64 = counts.values().sum();
     let mut left = total;
     let mut points = Vec::new();
     // Bits of non-negative floats sort as the floats do.
     for (bits, count) in counts {
-        points.push((f64::from_bits(bits), left as f64 / total as f64));
+        points.push((f64::from_bits(bits), left / total));
         left -= count;
     }
     points

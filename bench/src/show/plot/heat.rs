@@ -115,21 +115,21 @@ fn split(all: usize, parts: usize, index: usize) -> std::ops::Range<usize> {
 
 fn part_of(arm: &str, runs: &[&Record], vcpus: std::ops::Range<usize>) -> Part {
     let each = || runs.iter().flat_map(|run| &run.per_vcpu[vcpus.clone()]);
-    let had: u64 = each().filter_map(|vcpu| vcpu.run_ns).sum();
-    let ready: Option<u64> = each().map(|vcpu| vcpu.steal_ns).sum();
-    let sections: u64 = each().map(|vcpu| vcpu.acquisitions).sum();
+    let had: f64 = each().filter_map(|vcpu| vcpu.run_ns).map(|ns| ns as f64).sum();
+    let ready: Option<f64> = each().map(|vcpu| vcpu.steal_ns.map(|ns| ns as f64)).sum();
+    let sections = each().map(|vcpu| vcpu.acquisitions).fold(0, u64::saturating_add);
     let fair = |run: &&Record| {
         run.timing.window_ns as f64 * run.config.cpus.len() as f64 / run.per_vcpu.len() as f64
     };
     let fair: f64 = runs.iter().map(fair).sum::<f64>() * vcpus.len() as f64;
-    let share = if fair > 0.0 { had as f64 / fair } else { 0.0 };
+    let share = if fair > 0.0 { had / fair } else { 0.0 };
     let of = if vcpus.len() == 1 {
         format!("vCPU {}", vcpus.start)
     } else {
         format!("vCPUs {} to {}", vcpus.start, vcpus.end - 1)
     };
     let block = runs[0].place.as_ref().map_or(String::new(), |place| format!(", block {}", place.block + 1));
-    let waited = ready.map_or(String::new(), |ns| format!(", waited {} for one", time_ns(ns as f64)));
+    let waited = ready.map_or(String::new(), |ns| format!(", waited {} for one", time_ns(ns)));
     let tip = format!(
         "{arm}, {of}{block}: {} of the fair share on a pCPU{waited}, {} sections",
         of_share(share),

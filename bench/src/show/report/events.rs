@@ -63,11 +63,13 @@ fn events_table(summary: &Summary, arm: &str, records: &[Record]) -> Option<Mark
 fn events_at(records: &[&Record], setting: &BTreeMap<String, String>, name: &str) -> String {
     let here =
         records.iter().filter(|record| record.place.as_ref().is_some_and(|place| place.setting == *setting));
-    let (events, acquisitions) = here.fold((0, 0), |(events, acquisitions), record| {
-        (events + record.lock_events.get(name).unwrap_or(&0), acquisitions + record.totals.acquisitions)
-    });
-    if acquisitions == 0 {
-        return format!("{} in all", event(name, events as f64));
+    let (mut events, mut acquisitions) = (0.0, 0.0);
+    for record in here {
+        events += *record.lock_events.get(name).unwrap_or(&0) as f64;
+        acquisitions += record.totals.acquisitions as f64;
     }
-    event(name, events as f64 * 1000.0 / acquisitions as f64)
+    if acquisitions == 0.0 {
+        return format!("{} in all", event(name, events));
+    }
+    event(name, events * 1000.0 / acquisitions)
 }
