@@ -2,5 +2,6 @@
 
 pub(crate) mod apic;
 pub(crate) mod halt;
+pub(crate) mod mark;
 pub(crate) mod percpu;
 pub(crate) mod time;

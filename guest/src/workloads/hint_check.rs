@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
-use crate::cpu::percpu::{add, area, boot, control, cpu, is_marked, this};
+use crate::cpu::mark::Mark;
+use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::registry::workload;
 
@@ -30,9 +31,8 @@ fn run() {
         }
         let target = (cpu() + step) % vcpus;
         let neighbour = area(target);
-        let look = || (neighbour.host.generation.load(Ordering::Acquire), is_marked(target));
         let asked = now();
-        let before = look();
+        let before = Mark::of(target);
         let seen = neighbour.activity.since_tsc.load(Ordering::Acquire);
         for _ in 0..BEATS {
             work(beat);
@@ -42,15 +42,15 @@ fn run() {
         // Release: in this order, whatever the compiler thinks of it; the VMM may stop this vCPU between any two.
         hint.last_tsc.store(0, Ordering::Release);
         hint.last_vcpu.store(target as u32, Ordering::Release);
-        hint.last_marked.store(u32::from(before.1), Ordering::Release);
+        hint.last_marked.store(u32::from(before.is_set), Ordering::Release);
         hint.last_tsc.store(asked, Ordering::Release);
         add(&this().results.acquisitions, 1);
         // A vCPU that has not had its first turn is neither marked nor moves, so only the window counts.
-        if target == cpu() || window != WINDOW_OPEN || look() != before {
+        if target == cpu() || window != WINDOW_OPEN || !before.stands(target) {
             continue;
         }
         add(&hint.samples, 1);
-        match (before.1, moved) {
+        match (before.is_set, moved) {
             (true, true) => add(&hint.moved_while_marked, 1),
             (false, false) => add(&hint.still_while_unmarked, 1),
             _ => {}

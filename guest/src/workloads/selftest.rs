@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haltkick_hypercalls::{ACTIVITY_HOLDER, WINDOW_CLOSED, WorkloadFlags};
 
+use crate::cpu::mark::Mark;
 use crate::cpu::percpu::{add, area, boot, control, cpu, this};
 use crate::cpu::time::{iterations, now, work};
 use crate::lock::calls::with_lock;
@@ -125,18 +126,14 @@ fn latch() {
 /// Every vCPU watches its neighbour: one that is marked as preempted before and after, without having been marked
 /// anew in between, must not have moved. One look at a marked neighbour counts as one operation.
 fn preempted() {
-    let neighbour = area((cpu() + 1) % boot().vcpus as usize);
-    let look = || {
-        // The loads are in program order, which x86 keeps: generation and flag around the heartbeat.
-        let generation = neighbour.host.generation.load(Ordering::Acquire);
-        (generation, neighbour.steal.preempted.load(Ordering::Acquire))
-    };
+    let neighbour = (cpu() + 1) % boot().vcpus as usize;
+    let heartbeat_of = |vcpu| area(vcpu).activity.since_tsc.load(Ordering::Acquire);
     while control().window.load(Ordering::Relaxed) != WINDOW_CLOSED {
-        let before = look();
-        let heartbeat = neighbour.activity.since_tsc.load(Ordering::Acquire);
+        let before = Mark::of(neighbour);
+        let heartbeat = heartbeat_of(neighbour);
         work(iterations(1_000));
-        let moved = neighbour.activity.since_tsc.load(Ordering::Acquire) != heartbeat;
-        let marked = before.1 != 0 && look() == before;
+        let moved = heartbeat_of(neighbour) != heartbeat;
+        let marked = before.is_set && before.stands(neighbour);
         assert!(!(marked && moved), "a vCPU ran while it was marked as preempted");
         if marked {
             add(&this().results.acquisitions, 1);
