@@ -41,6 +41,7 @@ pub use haltkick_sim::machine as machines;
 pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::clock::VirtualTime;
 pub use host::error::RunError;
+pub use host::input;
 pub use host::nearest::nearest;
 pub use host::pmu::CacheEvents;
 pub use host::sandbox::{

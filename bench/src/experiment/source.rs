@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use haltkick_vmm::input;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -16,6 +17,8 @@ pub(crate) const SWEEP: &str = "haltkick sweep";
 
 /// Version of the file format.
 pub(super) const FORMAT: i64 = 1;
+/// The longest built-in experiment has 3 KiB.
+const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// Experiments that come with the program: name and text.
 pub(crate) const BUILT_IN: [(&str, &str); 27] = [
@@ -73,7 +76,7 @@ impl Source {
                 nearest::unknown("experiment", name, &names)
             )));
         }
-        let text = fs::read_to_string(name).map_err(|error| {
+        let text = input::read_piped_text(Path::new(name), MOST_TEXT_BYTES).map_err(|error| {
             Failure::usage(format!("{name}: {error}: give a readable file or a built-in name"))
         })?;
         Ok(Self { origin: name.into(), text })
@@ -81,7 +84,7 @@ impl Source {
 
     /// A file by path. Where it cannot be read, `advice` says what to do.
     pub(super) fn read(path: &Path, advice: &str) -> Result<Self> {
-        let text = fs::read_to_string(path)
+        let text = input::read_piped_text(path, MOST_TEXT_BYTES)
             .map_err(|error| Failure::usage(format!("{}: {error}: {advice}", path.display())))?;
         Ok(Self { origin: path.display().to_string(), text })
     }

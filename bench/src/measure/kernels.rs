@@ -1,12 +1,13 @@
 //! Cells that boot Linux: one run of one, from its kernel to its record.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{LinuxEnd, LinuxGuest, RunConfig, RunError, printable};
+use haltkick_vmm::{LinuxEnd, LinuxGuest, MAX_LINUX_MEMORY, RunConfig, RunError, input, printable};
 use sha2::{Digest as _, Sha256};
 
 use super::linux::{self, Seen};
@@ -57,12 +58,23 @@ pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
     paths.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// The digest of a kernel or initial RAM disk of at most as many bytes as a guest's memory may have.
+fn sha256(path: &Path) -> io::Result<String> {
+    let (mut file, mut digest) = (input::open(path, MAX_LINUX_MEMORY)?, Sha256::new());
+    let mut part = [0; 64 << 10];
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            length => digest.update(&part[..length]),
+        }
+    }
+}
+
 /// What each arm of a plan boots, in the order of the arms, and of what varies; none where guests are our own.
 pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     let hash = |path: PathBuf| {
-        let content = std::fs::read(&path)
+        let digest = sha256(&path)
             .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
-        let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok((path, digest))
     };
     let hashes = paths(plan).into_iter().map(hash).collect::<Result<BTreeMap<PathBuf, String>>>()?;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use haltkick_vmm::printable;
+use haltkick_vmm::{input, printable};
 
 use crate::analysis::recorded::Recorded;
 use crate::record::run_id::run_id;
@@ -14,6 +14,8 @@ use crate::text::exit::{Exit, Failure, Result};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 const RUNS: &str = "runs.jsonl";
+/// The longest file with records; that of a run of few vCPUs has about 10 KiB.
+const MOST_RUNS_BYTES: u64 = 2 << 30;
 /// Further than any experiment goes, and so far from the ends of the numbers that hold them that two hundred directories can be merged.
 const MOST_BLOCK: u32 = 1 << 24;
 const MOST_INDEX: u64 = 1 << 40;
@@ -45,7 +47,7 @@ impl Directory {
     pub(crate) fn reopen(path: &Path) -> Result<Self> {
         let directory = Self::open(path)?;
         let failed = |error| unwritable(&directory.runs, &error);
-        let bytes = fs::read(&directory.runs).map_err(failed)?;
+        let bytes = input::read(&directory.runs, MOST_RUNS_BYTES).map_err(failed)?;
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         if complete < bytes.len() {
             directory.file.set_len(complete as u64).map_err(failed)?;
@@ -186,7 +188,7 @@ pub(crate) fn read_records<R: Recorded>(directory: &Path) -> Result<Vec<R>> {
 }
 
 fn read_part<R: Recorded>(path: &Path) -> Result<Vec<R>> {
-    let text = fs::read_to_string(path)
+    let text = input::read_text(path, MOST_RUNS_BYTES)
         .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
     complete.lines().enumerate().map(|(i, line)| parse_record(path, i + 1, line)).collect()

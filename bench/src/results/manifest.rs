@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use haltkick_vmm::printable;
+use haltkick_vmm::{input, printable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ use crate::text::exit::{Failure, Result};
 pub(crate) const SCHEMA: &str = "haltkick.manifest";
 /// Version of the manifest's schema.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
+/// That of an experiment has about 16 KiB.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// One experiment.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -128,7 +130,7 @@ impl Manifest {
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(crate::results::directory::MANIFEST);
         let complain = |message: String| Failure::usage(printable(&format!("{}: {message}", path.display())));
-        let text = std::fs::read_to_string(&path)
+        let text = input::read_text(&path, MOST_BYTES)
             .map_err(|error| complain(format!("{error}: give a directory that `haltkick bench` made")))?;
         let value = untrusted::json(&text)
             .map_err(|error| complain(format!("no JSON ({error}): restore the file")))?;

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use haltkick_vmm::machines::{Machine, presets};
-use haltkick_vmm::printable;
+use haltkick_vmm::{input, printable};
 
 use crate::text::nearest;
+
+/// A built-in machine has less than a hundredth of it.
+const MOST_TEXT_BYTES: u64 = 1 << 20;
 
 /// The machine of this name, or in this file.
 pub(crate) fn find(name: &str) -> Result<Machine, String> {
@@ -17,11 +20,6 @@ pub(crate) fn find(name: &str) -> Result<Machine, String> {
         let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
         return Err(nearest::unknown("machine", name, &names));
     }
-    let read = std::fs::metadata(path).and_then(|metadata| match metadata.is_file() {
-        true => std::fs::read_to_string(path),
-        // That of a pipe may wait for ever.
-        false => Err(std::io::Error::other("it is no regular file")),
-    });
-    let text = read.map_err(|error| format!("{name}: {error}"))?;
+    let text = input::read_text(path, MOST_TEXT_BYTES).map_err(|error| format!("{name}: {error}"))?;
     Machine::parse(name, &text).map_err(|error| printable(&error.to_string()))
 }

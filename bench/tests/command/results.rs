@@ -12,6 +12,7 @@ trials![
     a_directory_that_holds_an_experiment_is_not_overwritten,
     an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas,
     broken_old_and_foreign_records_are_refused_with_file_and_line,
+    what_has_no_end_or_is_no_regular_file_is_not_read,
 ];
 
 fn an_output_directory_that_cannot_be_written_is_refused_before_any_run() {
@@ -66,6 +67,32 @@ fn an_experiment_leaves_a_complete_directory_that_keeps_to_the_schemas() -> Test
     Ok(())
 }
 
+fn what_has_no_end_or_is_no_regular_file_is_not_read() {
+    let directory = scratch("endless");
+    let results = directory.join("results");
+    fs::create_dir(&results).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", results.join("manifest.json")).unwrap();
+    let of_kernels = |name: &str, kernel: &str, initrd: &str| {
+        let text = include_str!("../../../examples/kernels/pv.toml");
+        let path = directory.join(name);
+        fs::write(&path, text.replace("\"vmlinuz\"", kernel).replace("\"initrd.cpio\"", initrd)).unwrap();
+        path.display().to_string()
+    };
+    fs::File::create(directory.join("huge")).and_then(|file| file.set_len(1 << 40)).unwrap();
+    let kernel = of_kernels("kernel.toml", "\"huge\"", "\"kernel.toml\"");
+    let initrd = of_kernels("initrd.toml", "\"kernel.toml\"", "\"huge\"");
+    let results = results.to_str().unwrap();
+    for (arguments, expected) in [
+        (&["bench", "/dev/zero"][..], "/dev/zero: it has more than 1048576 bytes, which are the most"),
+        (&["report", results], "manifest.json: it is no regular file"),
+        (&["bench", &kernel], "huge: it has 1099511627776 bytes, and 3221225472 are the most"),
+        (&["bench", &initrd], "huge: it has 1099511627776 bytes, and 3221225472 are the most"),
+    ] {
+        let message = refusal(arguments);
+        assert!(message.contains(expected) && message.lines().count() == 1, "{arguments:?}: {message}");
+    }
+}
+
 fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Tested {
     kvm()?;
     let results = run_tiny("broken");
@@ -92,5 +119,9 @@ fn broken_old_and_foreign_records_are_refused_with_file_and_line() -> Tested {
         assert!(message.contains(&format!("{}:2: {expected}", path.display())), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let message = refusal(&["report", results.to_str().unwrap()]);
+    assert!(message.contains("runs.jsonl: it is no regular file"), "{message}");
     Ok(())
 }

@@ -4,7 +4,7 @@
 pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod error;
-pub(crate) mod input;
+pub mod input;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod nearest;

@@ -442,7 +442,7 @@ fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) 
     let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
     warnings.extend(failed.map(|check| check.text.clone()));
     warnings.extend(idle);
-    if summary.fewest_runs() < 2 {
+    if summary.fewest_runs() == 1 {
         warnings.push("only one block: no intervals; run more blocks".into());
     }
     warnings
