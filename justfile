@@ -197,6 +197,10 @@ fuzz-all MINUTES="1" *TARGETS: _fuzzer
 fuzz-seeds TARGET EXECUTIONS="1000000":
     HALTKICK_FUZZ_EXECUTIONS={{ EXECUTIONS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_{{ TARGET }} --nocapture
 
+# Every part for SECONDS seconds on random inputs, as in `cargo test`: what the workflow runs for every change.
+fuzz-seconds SECONDS="10": setup
+    HALTKICK_FUZZ_SECONDS={{ SECONDS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_
+
 # Let the system calls of the command fail, one in each run, with each error that a host may give.
 faults: setup
     HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture

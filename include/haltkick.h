@@ -123,7 +123,7 @@ hk_u64 hk_ticks(hk_u64 nanoseconds);
 /* How many ticks (--spin-threshold) a waiter of a paravirtual form is to spin before it sleeps. */
 hk_u64 hk_spin_threshold(void);
 
-/* How many rounds, each with one hk_pause, it is to spin instead (--spin-rounds); 0: it goes by the clock. */
+/* How many rounds, each with one hk_pause, it is to spin instead (--spin-threshold linux); 0: it goes by the clock. */
 hk_u32 hk_spin_rounds(void);
 
 /* pv_wait: sleeps while the byte has the value. A kick that comes after its look at the byte, or came before and was not

@@ -82,8 +82,12 @@ impl Tried {
         let (whole, directory) = self.launch(None);
         judge::undisturbed(&whole, &directory, self.writes)?;
         let (mut complaints, mut table) = (Vec::new(), Table::default());
-        let (mut launched, mut had_an_effect) = (0, 0);
-        for fault in faults(&whole.made) {
+        let (mut launched, mut had_an_effect) = (0_u32, 0_u32);
+        let faults = faults(&whole.made);
+        for fault in faults.iter().copied() {
+            if launched % 50 == 0 {
+                println!("{}: {launched} of {} launches", self.name, faults.len());
+            }
             let (disturbed, directory) = self.launch(Some(fault));
             launched += 1;
             had_an_effect += u32::from(disturbed.code() != whole.code());
