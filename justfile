@@ -217,7 +217,7 @@ attacks RUNS="10000": setup
 test-checked: setup
     HALTKICK_GUEST_CHECKED=1 cargo test --package haltkick-vmm --target-dir target/checked --test guests --test threads
 
-# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator, or only those whose names contain TEXTS; installs the Debian packages that it needs.
+# The end-to-end tests on hardware-style KVM (nested SVM) inside QEMU's emulator, or only those whose names contain TEXTS, or with --all those too that repeat others; installs the Debian packages that it needs.
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 

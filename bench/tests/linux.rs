@@ -106,7 +106,7 @@ fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
 }
 
 fn survives(sched: &str, pv: &str, asked: Option<u32>) -> Check {
-    let seconds = asked.unwrap_or(5);
+    let seconds = asked.unwrap_or(3);
     let ratio = if sched == "vmm" && asked.is_none() { SHORT_RATIO } else { RATIO };
     let words = format!("stress={seconds}");
     let policy = ["--deschedule", "random,rate=50,for=5ms", "--slice", "50ms"];
@@ -179,7 +179,7 @@ fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
 
 fn command_lines_compared() -> Check {
     let (file, results) = (example()?, "/tmp/linux-pv/results");
-    let whole = ["bench", &file, "--blocks", "1", "--set", "ratio=2", "--output", results];
+    let whole = ["bench", &file, "--blocks", "1", "--set", "ratio=1", "--output", results];
     let cells = haltkick(&[&whole[..], &["--list-cells"]].concat())?;
     // One after the other: a machine that says nothing for minutes is taken for one that hangs.
     for id in cells.lines().filter_map(|line| Some(line.split_once("--cell=")?.1)) {

@@ -13,7 +13,7 @@ use crate::text::output;
 
 /// Frames are written ten times a second.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Rates of a single look are of this long.
+/// Rates of a single look are of this long, or of less where runs are too short for it.
 const GLANCE: Duration = Duration::from_millis(500);
 /// How long a single look waits for a run, in an experiment that is between two.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,11 +44,12 @@ pub(crate) fn top(args: &TopArgs) -> Result<Exit> {
 /// Two frames of one run, of which the second is shown.
 fn once(args: &TopArgs, watched: &mut Watched) -> Result<Exit> {
     let began = Instant::now();
+    let mut glance = GLANCE.min(args.interval.0);
     loop {
         let earlier = watched.look()?;
         let is_over = is_over(None, &earlier);
         if !is_over {
-            std::thread::sleep(GLANCE.min(args.interval.0));
+            std::thread::sleep(glance);
         }
         let frame = watched.look()?;
         let is_of_run = frame.run == earlier.run && !frame.guests.is_empty();
@@ -56,6 +57,7 @@ fn once(args: &TopArgs, watched: &mut Watched) -> Result<Exit> {
             show(args, watched, Some(&earlier), &frame)?;
             return Ok(Exit::Done);
         }
+        glance = (glance / 2).max(SHORTEST);
     }
 }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    SIMULATED, Tested, assert_valid, code, finished, haltkick, refusal, scratch, skip, stderr, stdout, trials,
+    SIMULATED, Tested, assert_valid, code, command, finished, haltkick, refusal, scratch, skip, stderr,
+    stdout, trials,
 };
 
 trials![
@@ -129,9 +130,11 @@ fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     assert_eq!(lock("qspinlock")["pv"], serde_json::json!(["on", "off"]));
     assert_eq!(lock("tas")["pv"], serde_json::json!(["off"]));
     assert_eq!(lock("mutex")["layouts"].as_array().unwrap().len(), 4);
-    // The old option, --json, is in `help`: what the doctor tries takes its time.
+    // The old option, --json, is in `help`, with all that the doctor tries: of this, a QEMU with KVM takes ten seconds where ring 0
+    // is interpreted.
+    let doctor = command(&["doctor", "--format", "json"]).env("HALTKICK_QEMU", "/nonexistent").output();
     let doctor: Value =
-        serde_json::from_str(&stdout(&haltkick(&["doctor", "--format", "json"]))).expect("JSON");
+        serde_json::from_str(&stdout(&doctor.expect("haltkick can be started"))).expect("JSON");
     assert_valid("doctor", &doctor);
 }
 

@@ -171,7 +171,10 @@ fn explain_a_lost_kick() -> Check {
     for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
         let workload = "selftest-lost-kick".into();
         let watchdog = Some(Duration::from_secs(1));
-        let config = RunConfig { workload, lock: lock.into(), sched, window: PATIENCE, watchdog, ..config() };
+        // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
+        let slice = if nested() { Duration::from_millis(10) } else { config().slice };
+        let config =
+            RunConfig { workload, lock: lock.into(), sched, slice, window: PATIENCE, watchdog, ..config() };
         let (error, explanation, _) = explained(&config)?;
         check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
         let verdict = &explanation.verdict;

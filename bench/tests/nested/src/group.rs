@@ -42,7 +42,7 @@ fn guests() -> Group {
         target: "guests",
         package: "vmm",
         threads: 1,
-        batch: (8, 32),
+        batch: (8, 64),
         silence: Duration::from_secs(120),
         options: vec![],
         variables: vec![],

@@ -16,6 +16,8 @@ pub(crate) struct Ledger {
     pub(crate) flaky: Vec<Flake>,
     #[serde(default)]
     pub(crate) not_tested: Vec<Skip>,
+    #[serde(default)]
+    pub(crate) repeats: Vec<Repeat>,
 }
 
 /// Tests that are known to fail in one machine and pass in another.
@@ -41,11 +43,23 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
+/// Tests that show no more in an emulated machine than others do: they are run there only if somebody asks for all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Repeat {
+    pub(crate) tests: String,
+    /// Except these.
+    #[serde(default)]
+    pub(crate) but: Vec<String>,
+    pub(crate) reason: String,
+}
+
 impl Ledger {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let ledger: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let reasons = ledger.flaky.iter().flat_map(|flake| [&flake.reason, &flake.rate]);
-        let mut reasons = reasons.chain(ledger.not_tested.iter().map(|skip| &skip.reason));
+        let reasons = reasons.chain(ledger.not_tested.iter().map(|skip| &skip.reason));
+        let mut reasons = reasons.chain(ledger.repeats.iter().map(|repeat| &repeat.reason));
         let is_silent = reasons.any(|reason| reason.trim().is_empty());
         drop(reasons);
         match is_silent {
@@ -60,6 +74,22 @@ impl Ledger {
             let knows = |told: &String| flake.told.as_ref().is_none_or(|known| told.contains(known));
             matches(&flake.tests, test) && told.iter().all(knows)
         })
+    }
+
+    /// Takes those tests out that repeat others, and says how many of each entry. An entry that names no test is an error.
+    pub(crate) fn leave_out(&self, tests: &mut [&mut Vec<String>]) -> Result<Vec<String>, String> {
+        let mut said = vec![];
+        for Repeat { tests: pattern, but, reason } in &self.repeats {
+            let repeats = |test: &String| matches(pattern, test) && !but.iter().any(|but| matches(but, test));
+            let all = tests.iter().map(|tests| tests.len()).sum::<usize>();
+            tests.iter_mut().for_each(|tests| tests.retain(|test| !repeats(test)));
+            let left = all - tests.iter().map(|tests| tests.len()).sum::<usize>();
+            if left == 0 {
+                return Err(format!("flakes.toml: {pattern} repeats nothing, there is no such test"));
+            }
+            said.push(format!("left out, --all runs them: {left} tests {pattern}: {reason}"));
+        }
+        Ok(said)
     }
 
     pub(crate) fn skip(&self, test: &str) -> Option<&Skip> {
@@ -108,6 +138,18 @@ mod tests {
         assert!(ledger.flake("tas_excludes_here", std::slice::from_ref(&stalled)).is_some());
         assert!(ledger.flake("a_kick_is_latched", std::slice::from_ref(&stalled)).is_none());
         assert!(ledger.flake("tas_excludes_here", &[stalled, "two were inside".into()]).is_none());
+    }
+
+    #[test]
+    fn tests_that_repeat_others_are_left_out_and_counted_and_an_entry_must_name_some() {
+        let repeats = "[[repeats]]\ntests = \"*_by_ipi\"\nbut = [\"tas_*\"]\nreason = \"the same\"";
+        let ledger = Ledger::parse(&format!("{ENTRY}{repeats}")).unwrap();
+        let tests = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (mut one, mut other) = (tests(&["a_by_ipi", "b"]), tests(&["tas_by_ipi", "c_by_ipi"]));
+        let said = ledger.leave_out(&mut [&mut one, &mut other]).unwrap();
+        assert_eq!((one, other), (tests(&["b"]), tests(&["tas_by_ipi"])));
+        assert_eq!(said, ["left out, --all runs them: 2 tests *_by_ipi: the same"]);
+        assert!(ledger.leave_out(&mut [&mut tests(&["tas_by_ipi", "b"])]).is_err());
     }
 
     #[test]
