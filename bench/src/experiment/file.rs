@@ -74,6 +74,12 @@ impl Experiment {
             .into_iter()
             .map(|mut table| table.comparison(&names))
             .collect::<Result<_>>()?;
+        for (i, comparison) in self.comparisons.iter().enumerate() {
+            if self.comparisons[..i].iter().any(|other| other.name == comparison.name) {
+                let what = format!("two [[compare]] are called '{}'", comparison.name);
+                return Err(top.source.complain(None, what));
+            }
+        }
         self.control = top.table("control")?.map(|mut table| table.control(&names, &varying)).transpose()?;
         self.check_boots()?;
         Ok(self)
@@ -230,6 +236,11 @@ mod tests {
             (
                 "[[arm]]\nname = \"tas\"\n[[compare]]\nname = \"c\"\narm = \"tsa\"\nbaseline = \"tas\"\n",
                 "x.toml:8:7: unknown arm 'tsa': did you mean 'tas'?",
+            ),
+            (
+                "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\n[[compare]]\nname = \"c\"\narm = \"a\"\nbaseline = \"b\"\n\
+                 [[compare]]\nname = \"c\"\narm = \"b\"\nbaseline = \"a\"\n",
+                "x.toml:1:1: two [[compare]] are called 'c'",
             ),
             (
                 "[grid]\nratio = [1]\n[[arm]]\nname = \"a\"\n[control]\narm = \"a\"\nratio = 2\n",

@@ -137,7 +137,7 @@ impl Experiment {
                 .map_err(|error| Failure::usage(format!("--set {key}: {error}")))?;
         }
         if let Some(ratios) = &overrides.ratios {
-            self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
+            self.override_ratios(ratios).map_err(|error| Failure::usage(format!("--ratios: {error}")))?;
         }
         self.check_boots()
     }
@@ -157,17 +157,32 @@ impl Experiment {
             self.override_axis(key, vec![value.into()]);
             return Ok(());
         }
-        let in_points =
-            |point: &PointValues| point.0.iter().any(|(key, _)| displaced.contains(&key.as_str()));
+        self.is_set_by_none(&displaced)?;
+        self.settings.set(key, value, None)
+    }
+
+    /// Ratios for all arms, in the place of an axis of vCPUs, too.
+    fn override_ratios(&mut self, ratios: &[u32]) -> std::result::Result<(), String> {
+        if let Some(twice) = ratios.iter().enumerate().find(|(i, ratio)| ratios[..*i].contains(ratio)) {
+            return Err(format!("{} stands there twice", twice.1));
+        }
+        let displaced = ["ratio", "vcpus"];
+        self.is_set_by_none(&displaced)?;
+        self.axes.retain(|axis| axis.key != "vcpus");
+        self.override_axis("ratio", ratios.iter().map(ToString::to_string).collect());
+        Ok(())
+    }
+
+    /// No point and no arm sets one of these itself.
+    fn is_set_by_none(&self, keys: &[&str]) -> std::result::Result<(), String> {
+        let in_points = |point: &PointValues| point.0.iter().any(|(key, _)| keys.contains(&key.as_str()));
         if self.points.iter().any(in_points) {
             return Err(SET_BY_POINTS.into());
         }
-        if let Some(arm) =
-            self.arms.iter().find(|arm| displaced.iter().any(|key| arm.patch.place(key).is_some()))
-        {
-            return Err(set_by_arm(arm));
+        match self.arms.iter().find(|arm| keys.iter().any(|key| arm.patch.place(key).is_some())) {
+            Some(arm) => Err(set_by_arm(arm)),
+            None => Ok(()),
         }
-        self.settings.set(key, value, None)
     }
 
     /// The same for what boots a kernel. Words for its command line take the place of those that all arms have.
@@ -236,6 +251,23 @@ mod tests {
         assert_eq!(experiment.blocks, 2);
         assert_eq!(experiment.settings.settings.given("hold"), Some(&Value::Time("5us".parse().unwrap())));
         assert!(experiment.axes.is_empty() || experiment.axes[0].key == "vcpus", "{:?}", experiment.axes);
+    }
+
+    #[test]
+    fn ratios_take_the_place_of_vcpus_and_are_refused_where_arms_have_their_own_or_twice() {
+        let with = |ratios: &[u32]| Overrides { ratios: Some(ratios.to_vec()), ..Overrides::default() };
+        let text = |arm: &str| {
+            let grid = "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 2\n[grid]\nvcpus = [32, 60]\n";
+            parse(&format!("{grid}[[arm]]\nname = \"a\"\nlock = \"tas\"\n{arm}")).unwrap()
+        };
+        let mut experiment = text("");
+        experiment.apply(&with(&[1, 2])).unwrap();
+        assert_eq!(experiment.axes.iter().map(|axis| &axis.key).collect::<Vec<_>>(), ["ratio"]);
+        let failure = text("").apply(&with(&[8, 1, 8])).unwrap_err();
+        assert!(failure.message.contains("--ratios: 8 stands there twice"), "{failure}");
+        let mut unfair = parse(BUILT_IN.iter().find(|(name, _)| *name == "unfair").unwrap().1).unwrap();
+        let failure = unfair.apply(&with(&[2, 8])).unwrap_err();
+        assert!(failure.message.contains("sets it itself"), "{failure}");
     }
 
     #[test]

@@ -231,8 +231,11 @@ impl Scale {
         Self { low, high, from, to, logarithmic: false }
     }
 
-    /// Rounds the ends outwards to powers of ten.
+    /// Rounds the ends outwards to powers of ten. What lies beyond all that is measured, in a file that somebody has written,
+    /// lies at its end.
     pub(crate) fn logarithmic((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
+        const MEASURED: (f64, f64) = (1e-100, 1e100);
+        let (low, high) = (low.clamp(MEASURED.0, MEASURED.1), high.clamp(MEASURED.0, MEASURED.1));
         let low = 10f64.powf(low.log10().floor());
         let high = 10f64.powf(high.log10().ceil()).max(low * 10.0);
         Self { low, high, from, to, logarithmic: true }
@@ -314,6 +317,15 @@ mod tests {
         assert_eq!(scale.ticks(), [10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0]);
         assert!((scale.at(10.0) - 0.0).abs() < 1e-9 && (scale.at(1e6) - 100.0).abs() < 1e-9);
         assert!((scale.at(1e3) - 40.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_logarithmic_scale_has_ends_and_few_ticks_whatever_there_is() {
+        for range in [(1.0, 1.5e308), (5e-324, 1.0), (0.0, f64::INFINITY), (f64::MAX, f64::MAX)] {
+            let scale = Scale::logarithmic(range, (0.0, 100.0));
+            assert!(scale.ticks().len() < 12, "{range:?}: {:?}", scale.ticks());
+            assert!((0.0..=100.0).contains(&scale.at(range.0)) && (0.0..=100.0).contains(&scale.at(range.1)));
+        }
     }
 
     #[test]

@@ -122,6 +122,19 @@ program!(
     "je 2b",
 );
 program!(count_in_a_byte, "xor eax, eax", "2: pause", "inc al", "cmp dword ptr [rdi], 0", "je 2b",);
+// Every second round leaves the registers of the one before the last, and the rounds between them store.
+program!(
+    store_every_second_round,
+    "xor eax, eax",
+    "2: pause",
+    "xor eax, 1",
+    "jz 2b",
+    "inc qword ptr [rdi]",
+    "cmp qword ptr [rdi], rsi",
+    "jb 2b",
+);
+// Rounds that leave the guest.
+program!(ask_and_wait, "2: pause", "out 0x11, eax", "cmp dword ptr [rdi], 0", "je 2b");
 // RDI: a ticket lock (next, owner in lines of their own), and a counter behind it; R8: a product for the work loop.
 program!(
     ticket,
@@ -324,6 +337,39 @@ fn a_waiter_that_counts_its_rounds_is_parked_and_has_counted_them_all() {
             "who is parked leaves the core: {parked_ps}, {executed_ps}"
         );
     }
+}
+
+#[test]
+fn a_round_that_stores_between_two_that_are_alike_is_executed() {
+    let run = |parks: bool| {
+        let mut bench = Bench::new("cascadelake-2s", store_every_second_round());
+        if !parks {
+            bench.board.never_park();
+        }
+        bench.start(0, CODE, DATA, 1000);
+        (bench.finish(1), bench.word(DATA))
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
+    const ROUNDS: u32 = 10;
+    let mut bench = Bench::new("cascadelake-2s", ask_and_wait());
+    bench.start(0, CODE, DATA, 0);
+    for round in 0..ROUNDS {
+        match bench.board.run(u64::MAX / 2) {
+            Some(Happening { at_ps, what: What::Event(Event::Out { port: 0x11, .. }), .. }) => {
+                bench.board.resume(0, at_ps + 1_000_000);
+            }
+            other => panic!("round {round}: {other:?}"),
+        }
+        if round + 1 == ROUNDS {
+            bench.board.memory_mut().store(DATA, 4, 1);
+            bench.board.host_wrote(DATA);
+        }
+    }
+    bench.finish(1);
 }
 
 #[test]

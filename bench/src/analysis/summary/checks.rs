@@ -164,6 +164,9 @@ fn drift(speeds: &[f64]) -> Finding {
             drift::DRIFT_NEEDS
         ));
     }
+    if speeds.contains(&0.0) {
+        return not_checked("drift: a lock-free run completed nothing, and has no speed");
+    }
     match drift::drift(speeds).filter(|factor| !(0.98..=1.02).contains(factor)) {
         None => passed("lock-free speed did not drift by more than 2 %"),
         Some(factor) => failed(format!(
@@ -261,6 +264,13 @@ mod tests {
         }
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::Failed && text.contains("drifted by -2"), "{text}");
+        // A run that did nothing has no logarithm, and is no all-clear.
+        let ideal = |record: &&mut Record| {
+            record.place.as_ref().unwrap().role == crate::experiment::place::Role::Ideal
+        };
+        records.iter_mut().find(ideal).unwrap().totals.acquisitions_per_second = 0.0;
+        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
+        assert!(outcome == CheckOutcome::NotChecked, "{text}");
     }
 
     #[test]

@@ -124,6 +124,9 @@ fn on_cpu_ns(run: &Record) -> f64 {
 }
 
 fn preemption_bar(runs: &[&Record]) -> Option<Bar> {
+    if runs.is_empty() {
+        return None;
+    }
     let mut sums = [0.0; 4];
     let mut window_ns = 0.0;
     for run in runs {

@@ -18,12 +18,14 @@ type Strip<'a> = (usize, Vec<f64>, String, &'a String);
 pub(super) fn strips(data: &Data<'_>) -> Option<Picture> {
     let of = |setting: &Setting| {
         let arms = data.arms().iter().enumerate();
-        arms.map(|(arm, name)| {
-            let shares = shares(data.runs(setting, name));
-            let remark = remark(&shares);
-            (arm, shares, remark, name)
-        })
-        .collect::<Vec<_>>()
+        let has_run = arms.filter(|(_, name)| !data.runs(setting, name).is_empty());
+        has_run
+            .map(|(arm, name)| {
+                let shares = shares(data.runs(setting, name));
+                let remark = remark(&shares);
+                (arm, shares, remark, name)
+            })
+            .collect::<Vec<_>>()
     };
     let settings: Vec<(&Setting, Vec<Strip<'_>>)> =
         data.settings().into_iter().map(|setting| (setting, of(setting))).collect();

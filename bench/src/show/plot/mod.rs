@@ -208,6 +208,24 @@ mod tests {
     }
 
     #[test]
+    fn an_arm_that_has_not_run_at_a_setting_has_no_bar_and_no_strip_there() {
+        let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
+        let rows = |records: &[Record], name: &str| {
+            let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
+            let picture = pictures.into_iter().find(|it| it.name == name).expect("it is there");
+            picture.svg.expect("it can be drawn").file().matches(">b</text>").count()
+        };
+        let mut records = World::new(1).records(&plan);
+        let whole = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
+        records.retain(|record| {
+            let place = record.place.as_ref().unwrap();
+            place.arm != "b" || record.config.vcpus == record.config.cpus.len() as u32
+        });
+        let partly = ["fairness", "preemptions", "time"].map(|name| rows(&records, name));
+        assert_eq!(partly, whole.map(|rows| rows - 1), "of {whole:?}");
+    }
+
+    #[test]
     fn the_first_run_of_each_arm_is_a_map_of_what_its_vcpus_did_half_a_slice_by_half_a_slice() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let mut records = World::new(1).records(&plan);

@@ -112,7 +112,7 @@ fn draw_map(
         svg.text("soft", (left - 6.0, bottom), Anchor::End, &(rows - 1).to_string());
     }
     svg.text("soft", (left, bottom + 14.0), Anchor::Start, "0");
-    let end = time_ns((bins as u64 * timeline.bin_ns) as f64);
+    let end = time_ns(bins as f64 * timeline.bin_ns as f64);
     svg.text("soft", (left + width, bottom + 14.0), Anchor::End, &end);
 }
 

@@ -44,6 +44,13 @@ pub(super) struct Round {
     pub(super) clock: bool,
 }
 
+impl Round {
+    /// Whether it began when the CPU had completed so many instructions.
+    pub(super) fn began_with(&self, instructions: u64) -> bool {
+        self.instructions == instructions
+    }
+}
+
 /// Lines that a round may read, to be taken for a spin loop's.
 const MOST_LINES: usize = 6;
 /// Instructions that it may take.
@@ -191,6 +198,11 @@ impl<M: Memory> Fabric<M> {
     /// Another vCPU begins to run on `cpu`: it is not known where it is in its round, or in its instruction.
     pub(super) fn forget_round(&mut self, cpu: u32) {
         self.attempts[cpu as usize] = Attempt::default();
+        self.end_quiet(cpu);
+    }
+
+    /// The present round of `cpu` has left the guest, which its driver has noticed.
+    pub(super) fn end_quiet(&mut self, cpu: u32) {
         self.rounds[cpu as usize].loud = true;
     }
 

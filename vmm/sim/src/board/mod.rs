@@ -223,14 +223,15 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         assert!(place.cpu.is_none(), "slot {slot} is taken");
         place.cpu = Some(cpu);
-        place.last = None;
         self.fabric.forget_round(slot);
         self.resume(slot, at_ps);
     }
 
     /// The CPU of the slot, which stood still, goes on at `at_ps`.
     pub fn resume(&mut self, slot: u32, at_ps: u64) {
+        self.fabric.end_quiet(slot);
         let place = &mut self.slots[slot as usize];
+        place.last = None;
         place.at_ps = at_ps;
         if let Some(rip) = place.cpu.as_ref().map(|cpu| cpu.rip()) {
             self.spend(slot, rip, true, at_ps);

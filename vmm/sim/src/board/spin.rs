@@ -63,7 +63,9 @@ impl<M: Memory> Board<M> {
         let at_ps = self.slots[slot as usize].at_ps;
         let mut here = Last { stand: cpu.stand(), at_ps, instructions: cpu.instructions(), tries: 0 };
         let round = self.fabric.round().clone();
+        // Of the PAUSE at which this round began: rounds that were not quiet may lie behind an earlier one.
         let last = self.slots[slot as usize].last.take();
+        let last = last.filter(|last| round.began_with(last.instructions));
         let parked = match &last {
             Some(last) if last.stand.rip() != here.stand.rip() => None,
             Some(last) if round.clock => self.clocked(slot, cpu, from, (last, &here), end_ps),

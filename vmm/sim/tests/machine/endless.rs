@@ -90,5 +90,16 @@ fn tables_at_the_end_of_all_addresses_are_no_trouble() {
             lab.cpu.set_registers(&registers);
             assert!(matches!(lab.run(1), Event::ShutDown { .. } | Event::Halt), "{base:#x}, {changed}");
         }
+        // in al, dx; ltr ax
+        for (ring, code) in [(Ring::Three, &[0xec][..]), (Ring::Zero, &[0x0f, 0x00, 0xd8])] {
+            let mut lab = Lab::new(ring, code);
+            let mut registers = lab.cpu.registers();
+            let system = &mut registers.system;
+            (system.task.base, system.gdt.base) = (base, base);
+            lab.cpu.set_registers(&registers);
+            lab.cpu.set_general(General::Rax, 0xf8);
+            // What lies at the addresses behind the last one decides what comes of it.
+            lab.run(1);
+        }
     }
 }

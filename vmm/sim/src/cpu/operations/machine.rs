@@ -74,8 +74,10 @@ pub(crate) fn cpuid<B: Bus>(cpu: &mut Cpu, bus: &mut B, _: &Op<B>) -> Outcome {
 fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Result<bool, Left> {
     const BASE_FIELD: u64 = 100;
     let task = cpu.system.task;
-    let base =
-        cpu.system_word(bus, task.base + BASE_FIELD).map_err(|failure| cpu.leave(failure.into()))? >> 16;
+    let base = cpu
+        .system_word(bus, task.base.wrapping_add(BASE_FIELD))
+        .map_err(|failure| cpu.leave(failure.into()))?
+        >> 16;
     let first = u64::from(base) + u64::from(port) / 8;
     if first + 1 > u64::from(task.limit) {
         return Ok(false);
@@ -83,7 +85,7 @@ fn bitmap_opens<B: Bus>(cpu: &mut Cpu, bus: &mut B, port: u16, bytes: u8) -> Res
     let (word, shift) = (first & !3, (first & 3) * 8);
     let mut bits = 0;
     for part in 0..2 {
-        let at = task.base + word + part * 4;
+        let at = task.base.wrapping_add(word + part * 4);
         let value = cpu.system_word(bus, at).map_err(|failure| cpu.leave(failure.into()))?;
         bits |= u64::from(value) << (part * 32);
     }
@@ -264,10 +266,12 @@ pub(crate) fn load_table<B: Bus, const INTERRUPTS_TABLE: bool>(
 pub(crate) fn load_task<B: Bus>(cpu: &mut Cpu, bus: &mut B, op: &Op<B>) -> Outcome {
     cpu.privileged()?;
     let selector = cpu.get::<16>(op.first) as u16;
-    let at = cpu.system.gdt.base + u64::from(selector & !7);
+    let at = cpu.system.gdt.base.wrapping_add(u64::from(selector & !7));
     let mut words = [0; 3];
     for (word, offset) in words.iter_mut().zip([0, 4, 8]) {
-        *word = u64::from(cpu.system_word(bus, at + offset).map_err(|failure| cpu.leave(failure.into()))?);
+        *word = u64::from(
+            cpu.system_word(bus, at.wrapping_add(offset)).map_err(|failure| cpu.leave(failure.into()))?,
+        );
     }
     let [low, high, top] = words;
     let base = low >> 16 | (high & 0xff) << 16 | (high & 0xff00_0000) | top << 32;
