@@ -443,6 +443,11 @@ impl<M: Memory> Bus for Fabric<M> {
         if behind_ps >= self.running.end_ps { self.stop(now, Why::Turn) } else { Verdict::Go }
     }
 
+    #[inline]
+    fn element_done(&mut self) {
+        (self.running.attempt.cost_ps, self.running.paid_ps) = (0, 0);
+    }
+
     fn fence(&mut self, now: Moment, fence: Fence) -> Verdict {
         if fence != Fence::Load && !self.buffers[self.running.cpu as usize].is_empty() {
             return self.stop(now, if self.running.dry { Why::Turn } else { Why::Drain });

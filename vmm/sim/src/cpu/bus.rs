@@ -92,6 +92,11 @@ pub trait Bus: Sized {
         Verdict::Go
     }
 
+    /// An element of a repeated string instruction is complete: if a later one is stopped, the instruction does not begin anew with
+    /// this one.
+    #[inline]
+    fn element_done(&mut self) {}
+
     /// EAX, EBX, ECX and EDX of CPUID.
     fn cpuid(&mut self, leaf: u32, subleaf: u32) -> [u32; 4] {
         let _ = (leaf, subleaf);

@@ -117,6 +117,7 @@ pub(crate) fn string<B: Bus, E: Element, const W: u32, const REPEAT: u8>(
         cpu.elements.1 += 1;
         E::step::<B, W>(cpu, bus, op)?;
         cpu.file[usize::from(RCX)] -= 1;
+        bus.element_done();
         if E::COMPARES && cpu.flags.zero() != (REPEAT == WHILE_EQUAL) {
             break;
         }

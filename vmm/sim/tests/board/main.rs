@@ -1,0 +1,228 @@
+//! Boards with small programs on their CPUs.
+
+mod parking;
+mod programs;
+
+use std::sync::Arc;
+
+use haltkick_sim::board::{Board, Happening, SpentOn, What, WorkLoop};
+use haltkick_sim::machine::{Machine, presets};
+use haltkick_sim::{Cpu, Event, General, Partition, Ram, Registers};
+
+use crate::programs::*;
+
+/// Where programs lie in the machine, and a page of data.
+const CODE: u64 = 0x1000;
+const DATA: u64 = 0x8000;
+const BYTES: usize = 0x10000;
+/// Page tables that map the first 2 MiB to themselves.
+const TABLES: u64 = 0xc000;
+/// What all programs end with: `out 0x10, eax`.
+const DONE: u16 = 0x10;
+struct Bench {
+    board: Board<Ram>,
+    machine: Arc<Machine>,
+}
+
+impl Bench {
+    fn new(name: &str, code: &[u8]) -> Self {
+        Self::of_guests(1, name, code)
+    }
+
+    /// A machine with the memories of so many guests, which are alike.
+    fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
+        let machine = Arc::new(presets().iter().find(|preset| preset.name == name).unwrap().machine());
+        let mut ram = Ram::new(BYTES * guests);
+        for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
+            ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);
+            // Present, writable, open to ring 3, used; and at last written, and of 2 MiB.
+            for (table, entry) in
+                [(0, TABLES + 0x1000 + 0x27), (0x1000, TABLES + 0x2000 + 0x27), (0x2000, 0xe7)]
+            {
+                ram.store(start + TABLES + table, 8, entry);
+            }
+        }
+        let loops = WorkLoop::find_all(code, CODE);
+        Self { board: Board::new(Arc::clone(&machine), ram, &loops), machine }
+    }
+
+    fn start(&mut self, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        self.start_of_guest(0, slot, rip, rdi, rsi);
+    }
+
+    fn start_of_guest(&mut self, guest: u64, slot: u32, rip: u64, rdi: u64, rsi: u64) {
+        let mut registers = Registers { rip, rflags: 2, ..Registers::default() };
+        registers.general[General::Rdi as usize] = rdi;
+        registers.general[General::Rsi as usize] = rsi;
+        registers.general[General::R8 as usize] = 3;
+        let system = &mut registers.system;
+        (system.cr0, system.cr3, system.cr4, system.efer) = (0x8000_0001, TABLES, 0x20, 0x500);
+        let mut cpu = Box::new(Cpu::new(slot, &registers));
+        cpu.set_partition(Partition { start: guest * BYTES as u64, bytes: BYTES as u64 });
+        self.board.put(slot, cpu, 0);
+    }
+
+    /// Runs until every CPU has come to the end of its program: when each did, with what in RAX and how many instructions.
+    fn finish(&mut self, cpus: usize) -> Vec<(u32, u64, u64, u64)> {
+        let mut ends = Vec::new();
+        while ends.len() < cpus {
+            let happening = self.board.run(u64::MAX / 2).expect("not all have ended, and nothing happens");
+            let Happening { cpu: slot, at_ps, what: What::Event(Event::Out { port: DONE, .. }) } = happening
+            else {
+                panic!("{happening:?}")
+            };
+            let cpu = self.board.take(slot).unwrap();
+            ends.push((slot, at_ps, cpu.general(General::Rax), cpu.instructions()));
+        }
+        self.board.run(u64::MAX / 2);
+        ends.sort_unstable();
+        ends
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        self.board.memory().load(at, 8)
+    }
+}
+
+#[test]
+fn atomic_additions_of_many_cpus_all_count_and_take_what_their_line_takes() {
+    const EACH: u64 = 100;
+    let mut bench = Bench::new("skylake-8s", add());
+    let cpus = 28;
+    (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
+    let ends = bench.finish(cpus as usize);
+    assert_eq!(bench.word(DATA), EACH * u64::from(cpus));
+    let last_ps = ends.iter().map(|end| end.1).max().unwrap();
+    let each_ns = last_ps as f64 / 1000.0 / (EACH * u64::from(cpus)) as f64;
+    assert!((20.0..26.0).contains(&each_ns), "{each_ns} ns between two additions");
+}
+
+#[test]
+fn guests_with_the_same_addresses_share_no_line_and_no_byte() {
+    const EACH: u64 = 100;
+    let mut alone = Bench::new("skylake-8s", add());
+    alone.start(0, CODE, DATA, EACH);
+    let expected = alone.finish(1)[0];
+    let mut both = Bench::of_guests(2, "skylake-8s", add());
+    [0, 1].into_iter().for_each(|guest| both.start_of_guest(guest, guest as u32, CODE, DATA, EACH));
+    let ends = both.finish(2);
+    for (guest, end) in ends.iter().enumerate() {
+        assert_eq!((end.1, end.3), (expected.1, expected.3), "guest {guest} waited for the other one");
+        assert_eq!(both.word(guest as u64 * BYTES as u64 + DATA), EACH);
+    }
+    // Behind the first one's memory lies the second one's.
+    let mut outside = Bench::of_guests(2, "skylake-8s", add());
+    outside.start_of_guest(0, 0, CODE, BYTES as u64 + DATA, EACH);
+    outside.finish(1);
+    assert_eq!(outside.word(BYTES as u64 + DATA), 0, "it wrote into another guest's memory");
+}
+
+#[test]
+fn a_string_instruction_that_waits_for_lines_pays_for_every_element() {
+    let took_ps = |program: &[u8]| {
+        let code = [program, store_lines()].concat();
+        let mut bench = Bench::new("cascadelake-2s", &code);
+        bench.start(0, CODE, DATA, 0);
+        bench.start(20, CODE + program.len() as u64, DATA, 0);
+        (bench.finish(2)[0].1, bench.machine.costs.instruction_ps)
+    };
+    let (at_once_ps, instruction_ps) = took_ps(load_lines());
+    let touches_ps = (2 + 8 * 5) * instruction_ps;
+    assert!(at_once_ps + touches_ps >= took_ps(touch_and_load_lines()).0);
+}
+
+#[test]
+fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
+    /// Where the spin loop of the program lies in it.
+    const SPINS: std::ops::Range<u64> = 9..18;
+    /// The same of the loop that stands for work.
+    const WORK: u64 = 30;
+    let run = |counts: bool, parks: bool| {
+        let mut bench = Bench::new("cascadelake-2s", ticket());
+        bench.board.never_run_ahead();
+        if !parks {
+            bench.board.never_park();
+        }
+        if counts {
+            bench.board.count_time();
+        }
+        for slot in 0..5 {
+            bench.start(slot, CODE, DATA, 40);
+            bench.board.count_time_of(slot, Some(DATA + 128));
+        }
+        let ends = bench.finish(5);
+        let spent: Vec<_> = bench.board.spent().collect();
+        (ends, bench.board.transfers(), spent, bench.machine.costs.instruction_ps)
+    };
+    let (counted, plain, executed) = (run(true, true), run(false, true), run(true, false));
+    assert_eq!((&counted.0, counted.1), (&plain.0, plain.1));
+    assert!(plain.2.is_empty());
+    let all_ps = |spent: &[(SpentOn, u64)]| spent.iter().map(|(_, ps)| ps).sum::<u64>();
+    assert_eq!(all_ps(&counted.2), counted.0.iter().map(|end| end.1).sum::<u64>(), "{:?}", counted.0);
+    // As much of it in the spin loop as if every round of that is executed.
+    let in_loop = |spent: &[(SpentOn, u64)]| {
+        let spins = spent.iter().filter(|(on, _)| SPINS.contains(&(on.rip - CODE)));
+        spins.map(|(_, ps)| ps).sum::<u64>()
+    };
+    assert_eq!(counted.0, executed.0);
+    assert!(in_loop(&counted.2) > all_ps(&counted.2) / 2, "five CPUs mostly wait");
+    assert_eq!(in_loop(&counted.2), in_loop(&executed.2));
+    // The work of a section takes what it takes, whoever else is there.
+    let work_ps = counted.2.iter().filter(|(on, _)| on.rip - CODE == WORK).map(|(_, ps)| ps).sum::<u64>();
+    assert_eq!(work_ps, 5 * 40 * 50 * 6 * counted.3);
+    assert!(counted.2.iter().all(|(on, _)| !on.still && on.mark <= 5 * 40), "nobody stood still");
+}
+
+#[test]
+fn a_load_may_pass_a_store_to_another_line_and_sees_its_own() {
+    let (x, y) = (DATA, DATA + 64);
+    let mut bench = Bench::new("cascadelake-2s", store_then_load());
+    bench.start(0, CODE, x, y);
+    bench.start(1, CODE, y, x);
+    let ends = bench.finish(2);
+    assert_eq!((bench.word(x) & 1, bench.word(y) & 1), (1, 1), "stores become visible");
+    let seen: u64 = ends.iter().map(|end| end.2).sum();
+    assert!(seen <= 2, "{ends:?}");
+    let mut bench = Bench::new("cascadelake-2s", store_then_load());
+    bench.start(0, CODE, x, x);
+    assert_eq!(bench.finish(1)[0].2, 1, "its own store");
+}
+
+#[test]
+fn an_alarm_stops_a_cpu_wherever_it_is() {
+    const AT_PS: u64 = 2_000_000;
+    let code = [wait_for_flag(), work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.start(0, CODE, DATA, 0);
+    bench.start(1, CODE + wait_for_flag().len() as u64, DATA, u64::MAX / 4);
+    [0, 1].into_iter().for_each(|slot| bench.board.set_alarm(slot, AT_PS + u64::from(slot)));
+    for slot in [0, 1] {
+        let rung = bench.board.run(u64::MAX / 2).unwrap();
+        assert_eq!((rung.cpu, rung.what), (slot, What::Alarm));
+        assert!((AT_PS..AT_PS + 100_000).contains(&rung.at_ps), "{rung:?}");
+    }
+    assert_eq!(bench.board.run(AT_PS * 2), None, "both stand still");
+    bench.board.resume(1, AT_PS * 2);
+    assert_eq!(bench.board.run(AT_PS * 3), None);
+    assert!(bench.board.cpu(1).unwrap().instructions() > 4000, "it has worked on");
+}
+
+#[test]
+fn an_alarm_rings_in_time_whatever_the_cpu_does() {
+    const AT_PS: u64 = 1_000_000_000;
+    for (name, code) in [
+        ("pause", pause_and_count()),
+        ("clock", look_at_the_clock()),
+        ("fence", fence()),
+        ("line", add()),
+        ("spin", wait_for_flag()),
+    ] {
+        let mut bench = Bench::new("haswell-2s", code);
+        bench.start(0, CODE, DATA, u64::MAX);
+        bench.board.set_alarm(0, AT_PS);
+        let happening = bench.board.run(u64::MAX / 2).expect("the alarm");
+        assert_eq!(happening.what, What::Alarm, "{name}");
+        let late_ps = happening.at_ps - AT_PS;
+        assert!(late_ps < 50_000_000, "{name}: {late_ps} ps late");
+    }
+}

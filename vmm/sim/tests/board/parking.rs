@@ -1,0 +1,182 @@
+//! Waiters that are parked end as if they had executed every round, and those that must not be parked are not.
+
+use haltkick_sim::Event;
+use haltkick_sim::board::{Happening, What};
+
+use crate::programs::*;
+use crate::{Bench, CODE, DATA};
+
+/// A waiter and one that works and then sets the flag, with parking and without.
+fn flag(parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, Bench) {
+    let code = [wait_for_flag(), work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.board.never_run_ahead();
+    if !parks {
+        bench.board.never_park();
+    }
+    bench.start(0, CODE, DATA, 0);
+    bench.start(20, CODE + wait_for_flag().len() as u64, DATA, iterations);
+    (bench.finish(2), bench)
+}
+
+#[test]
+fn a_waiter_sees_the_flag_when_its_line_has_come_and_what_was_written_before() {
+    let (ends, bench) = flag(true, 1000);
+    let [(0, seen_ps, value, _), (20, set_ps, ..)] = ends[..] else { panic!("{ends:?}") };
+    assert_eq!(value, 7, "the flag became visible before what was stored first");
+    let far_ps = bench.machine.costs.line.hops_ps[0];
+    let work_ps = 1000 * 6 * bench.machine.costs.instruction_ps;
+    assert!(set_ps > work_ps && seen_ps > set_ps + far_ps && seen_ps < set_ps + 6 * far_ps, "{ends:?}");
+}
+
+#[test]
+fn work_leaves_the_registers_that_its_multiplications_would() {
+    for iterations in [1, 2, 3, 15, 16, 17, 1000] {
+        let product = (0..4 * iterations).fold(3_u64, |product, _| product.wrapping_mul(product));
+        assert_eq!(flag(true, iterations).0[1].2, product, "{iterations} iterations");
+    }
+}
+
+#[test]
+fn a_parked_waiter_ends_as_one_that_executes_every_round() {
+    for iterations in [1, 10, 100, 101, 102, 1000, 5000] {
+        assert_eq!(flag(true, iterations).0, flag(false, iterations).0, "{iterations} iterations");
+    }
+}
+
+/// A waiter of this program and, as a thread of its core, one that works and then sets the flag.
+fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u64)> {
+    let code = [program, work_then_set()].concat();
+    let mut bench = Bench::new("cascadelake-2s", &code);
+    bench.board.never_run_ahead();
+    if !parks {
+        bench.board.never_park();
+    }
+    let worker = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
+    bench.start(0, CODE, DATA, 2000);
+    bench.start(worker, CODE + program.len() as u64, DATA, iterations);
+    bench.finish(2)
+}
+
+#[test]
+fn a_waiter_that_counts_its_rounds_is_parked_and_has_counted_them_all() {
+    for program in [count(), count_in_32_bits(), count_up_and_down()] {
+        let code = [program, work_then_set()].concat();
+        for iterations in [1, 10, 100, 101, 5000] {
+            let run = |parks: bool| {
+                let mut bench = Bench::new("cascadelake-2s", &code);
+                bench.board.never_run_ahead();
+                if !parks {
+                    bench.board.never_park();
+                }
+                bench.start(0, CODE, DATA, 2000);
+                bench.start(20, CODE + program.len() as u64, DATA, iterations);
+                bench.finish(2)
+            };
+            assert_eq!(run(true), run(false), "{iterations} iterations");
+        }
+        let worked_ps =
+            |parks: bool| beside(program, parks, 50_000).into_iter().find(|end| end.0 != 0).unwrap().1;
+        let (parked_ps, executed_ps) = (worked_ps(true), worked_ps(false));
+        assert!(
+            parked_ps < executed_ps * 9 / 10,
+            "who is parked leaves the core: {parked_ps}, {executed_ps}"
+        );
+    }
+}
+
+#[test]
+fn a_round_that_stores_between_two_that_are_alike_is_executed() {
+    let run = |parks: bool| {
+        let mut bench = Bench::new("cascadelake-2s", store_every_second_round());
+        if !parks {
+            bench.board.never_park();
+        }
+        bench.start(0, CODE, DATA, 1000);
+        (bench.finish(1), bench.word(DATA))
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn a_waiter_that_leaves_the_guest_in_every_round_is_not_parked() {
+    const ROUNDS: u32 = 10;
+    let mut bench = Bench::new("cascadelake-2s", ask_and_wait());
+    bench.start(0, CODE, DATA, 0);
+    for round in 0..ROUNDS {
+        match bench.board.run(u64::MAX / 2) {
+            Some(Happening { at_ps, what: What::Event(Event::Out { port: 0x11, .. }), .. }) => {
+                bench.board.resume(0, at_ps + 1_000_000);
+            }
+            other => panic!("round {round}: {other:?}"),
+        }
+        if round + 1 == ROUNDS {
+            bench.board.memory_mut().store(DATA, 4, 1);
+            bench.board.host_wrote(DATA);
+        }
+    }
+    bench.finish(1);
+}
+
+#[test]
+fn a_waiter_whose_counter_decides_anything_is_not_parked() {
+    for program in [count_to_a_bound(), count_down_to_zero(), sum_of_a_counter(), count_in_a_byte()] {
+        for iterations in [10, 1000, 20_000] {
+            assert_eq!(beside(program, true, iterations), beside(program, false, iterations));
+        }
+    }
+}
+
+#[test]
+fn a_waiter_with_a_deadline_leaves_when_it_would_have() {
+    for (ticks, iterations) in [(10_000, 1_000_000), (123_457, 1_000_000), (1_000_000, 2_000)] {
+        let run = |parks: bool| {
+            let code = [wait_until(), work_then_set()].concat();
+            let mut bench = Bench::new("cascadelake-2s", &code);
+            bench.board.never_run_ahead();
+            if !parks {
+                bench.board.never_park();
+            }
+            bench.start(0, CODE, DATA, ticks);
+            bench.start(3, CODE + wait_until().len() as u64, DATA, iterations);
+            let ends = bench.finish(2);
+            let deadline_ps = bench.machine.time_of_tick(ticks);
+            let flag_ps = ends[1].1;
+            assert!(ends[0].1 >= deadline_ps.min(flag_ps), "it left too early: {ends:?}");
+            assert!(ends[0].1 < deadline_ps.min(flag_ps) + 1_000_000, "it left too late: {ends:?}");
+            ends
+        };
+        assert_eq!(run(true), run(false));
+    }
+}
+
+#[test]
+fn a_ticket_lock_excludes_and_is_the_same_with_and_without_parking() {
+    const EACH: u64 = 40;
+    let run = |parks: bool, ahead: bool, cpus: u32| {
+        let mut bench = Bench::new("cascadelake-2s", ticket());
+        if !ahead {
+            bench.board.never_run_ahead();
+        }
+        if !parks {
+            bench.board.never_park();
+        }
+        (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, EACH));
+        let ends = bench.finish(cpus as usize);
+        assert_eq!(bench.word(DATA + 128), EACH * u64::from(cpus));
+        ends
+    };
+    for cpus in [1, 2, 5, 30] {
+        let (parked, executed) = (run(true, false, cpus), run(false, false, cpus));
+        let last = |ends: &[(u32, u64, u64, u64)]| ends.iter().map(|end| end.1).max().unwrap() as f64;
+        // With many CPUs some ask for a line at the same moment, and those that were parked in another order.
+        if cpus <= 5 {
+            assert_eq!(parked, executed, "{cpus} CPUs");
+        }
+        assert!((last(&parked) / last(&executed) - 1.0).abs() < 0.01, "{cpus} CPUs");
+        let ahead = run(true, true, cpus);
+        assert_eq!(ahead, run(true, true, cpus), "twice the same");
+        let ratio = last(&ahead) / last(&executed);
+        assert!((0.85..1.15).contains(&ratio), "{cpus} CPUs: {ratio}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Small programs, assembled here.
+#![expect(unsafe_code, reason = "programs for the simulated CPUs are assembled here and read as bytes")]
+
+use crate::DONE;
+
+/// The bytes of a program, up to and with its last instruction.
+fn bytes_of(program: unsafe extern "C" fn()) -> &'static [u8] {
+    const LAST: [u8; 2] = [0xe7, DONE as u8];
+    let length = (0..).find(|&length| {
+        // SAFETY: a function made of assembly that ends with these bytes; nothing behind them is read.
+        let bytes: [u8; 2] = unsafe { (program as *const u8).add(length).cast::<[u8; 2]>().read_unaligned() };
+        bytes == LAST
+    });
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(program as *const u8, length.unwrap_or(0) + LAST.len()) }
+}
+
+macro_rules! program {
+    ($name:ident, $($line:literal),* $(,)?) => {
+        pub(crate) fn $name() -> &'static [u8] {
+            #[unsafe(naked)]
+            unsafe extern "C" fn program() {
+                std::arch::naked_asm!($($line,)* "out 0x10, eax")
+            }
+            bytes_of(program)
+        }
+    };
+}
+
+// RDI: data. RSI: how often, or how long. RCX and others are free.
+program!(add, "2: lock inc qword ptr [rdi]", "dec rsi", "jnz 2b");
+program!(wait_for_flag, "2: pause", "cmp dword ptr [rdi], 0", "je 2b", "mov eax, [rdi + 64]");
+program!(
+    work_then_set,
+    "mov eax, 3",
+    "2: imul rax, rax",
+    "imul rax, rax",
+    "imul rax, rax",
+    "imul rax, rax",
+    "dec rsi",
+    "jnz 2b",
+    "mov dword ptr [rdi + 64], 7",
+    "mov dword ptr [rdi], 1",
+);
+program!(
+    wait_until,
+    "2: pause",
+    "cmp dword ptr [rdi], 0",
+    "jne 3f",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "cmp rax, rsi",
+    "jb 2b",
+    "3:",
+);
+// Rounds that are counted, in various ways; the sum is in RAX.
+program!(count, "xor eax, eax", "2: pause", "inc rax", "cmp dword ptr [rdi], 0", "je 2b");
+program!(
+    count_in_32_bits,
+    "mov eax, 0xffffffd0",
+    "2: pause",
+    "add eax, 3",
+    "cmp dword ptr [rdi], 0",
+    "je 2b"
+);
+program!(
+    count_up_and_down,
+    "mov ecx, 5",
+    "xor eax, eax",
+    "2: pause",
+    "dec rdx",
+    "lea rax, [rax + rcx + 2]",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "shl rdx, 32",
+    "xor rax, rdx",
+);
+// Counters that do something besides.
+program!(
+    count_to_a_bound,
+    "xor eax, eax",
+    "2: pause",
+    "inc rax",
+    "cmp rax, rsi",
+    "jae 3f",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "3:",
+);
+program!(
+    count_down_to_zero,
+    "mov eax, 3000",
+    "2: pause",
+    "dec rax",
+    "jz 3f",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+    "3:",
+);
+program!(
+    sum_of_a_counter,
+    "xor eax, eax",
+    "xor ecx, ecx",
+    "2: pause",
+    "inc rcx",
+    "add rax, rcx",
+    "cmp dword ptr [rdi], 0",
+    "je 2b",
+);
+program!(count_in_a_byte, "xor eax, eax", "2: pause", "inc al", "cmp dword ptr [rdi], 0", "je 2b",);
+// Every second round leaves the registers of the one before the last, and the rounds between them store.
+program!(
+    store_every_second_round,
+    "xor eax, eax",
+    "2: pause",
+    "xor eax, 1",
+    "jz 2b",
+    "inc qword ptr [rdi]",
+    "cmp qword ptr [rdi], rsi",
+    "jb 2b",
+);
+// Rounds that leave the guest.
+program!(ask_and_wait, "2: pause", "out 0x11, eax", "cmp dword ptr [rdi], 0", "je 2b");
+// Eight lines that one CPU writes, and that another one loads when that is over: at once, and line by line before that.
+program!(store_lines, "mov ecx, 8", "2: mov dword ptr [rdi], 1", "add rdi, 64", "dec ecx", "jnz 2b");
+program!(load_lines, "mov ecx, 20000", "2: dec ecx", "jnz 2b", "mov rsi, rdi", "mov ecx, 512", "rep lodsb");
+program!(
+    touch_and_load_lines,
+    "mov ecx, 20000",
+    "2: dec ecx",
+    "jnz 2b",
+    "mov rsi, rdi",
+    "mov ecx, 8",
+    "3: mov eax, [rsi]",
+    "add rsi, 64",
+    "dec ecx",
+    "jnz 3b",
+    "mov rsi, rdi",
+    "mov ecx, 512",
+    "rep lodsb",
+);
+// RDI: a ticket lock (next, owner in lines of their own), and a counter behind it; R8: a product for the work loop.
+program!(
+    ticket,
+    "2: mov eax, 1",
+    "lock xadd [rdi], eax",
+    "3: cmp [rdi + 64], eax",
+    "je 4f",
+    "pause",
+    "jmp 3b",
+    "4: inc qword ptr [rdi + 128]",
+    "mov ecx, 50",
+    "5: imul r8, r8",
+    "imul r8, r8",
+    "imul r8, r8",
+    "imul r8, r8",
+    "dec rcx",
+    "jnz 5b",
+    "inc dword ptr [rdi + 64]",
+    "dec rsi",
+    "jnz 2b",
+);
+// What takes far longer than an instruction, on lines that no other CPU has.
+program!(pause_and_count, "2: pause", "inc qword ptr [rdi]", "dec rsi", "jnz 2b");
+program!(look_at_the_clock, "2: rdtsc", "dec rsi", "jnz 2b");
+program!(fence, "2: mfence", "dec rsi", "jnz 2b");
+program!(store_then_load, "mov dword ptr [rdi], 1", "mov eax, [rsi]");
