@@ -63,8 +63,8 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
         ("steal", noise(records, "CPU time taken by the machine below", "noise.steal_share", steal)),
         ("work", work(records)),
         ("control", control(summary)),
-        ("drift", drift(&summary.calibration)),
-        ("jumps", jumps(&summary.calibration)),
+        ("drift", of_host(records, "drift", || drift(&summary.calibration))),
+        ("jumps", of_host(records, "sudden changes of the host's speed", || jumps(&summary.calibration))),
         ("outliers", outliers(summary)),
     ];
     findings.map(named).into()
@@ -153,6 +153,14 @@ fn control(summary: &Summary) -> Finding {
             passed(format!("the A/A pair shows no difference ({shown})"))
         }
         _ => not_checked(format!("A/A pair: six blocks are the fewest that tell ({shown})")),
+    }
+}
+
+/// What only a host does: on simulated machines lock-free runs differ by their seeds.
+fn of_host(records: &[Record], what: &str, check: impl FnOnce() -> Finding) -> Finding {
+    match !records.is_empty() && records.iter().all(|record| record.config.engine == "sim") {
+        true => not_checked(format!("{what}: a simulated machine has none")),
+        false => check(),
     }
 }
 
@@ -271,6 +279,9 @@ mod tests {
         records.iter_mut().find(ideal).unwrap().totals.acquisitions_per_second = 0.0;
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "drift");
         assert!(outcome == CheckOutcome::NotChecked, "{text}");
+        records.iter_mut().for_each(|record| record.config.engine = "sim".into());
+        let (outcome, text) = found(&Summary::new(&plan.outline, &records), "jumps");
+        assert!(outcome == CheckOutcome::NotChecked && text.contains("simulated machine"), "{text}");
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn interrupts() -> Group {
     Group {
         name: "guests woken by interrupts",
         threads: 2,
-        batch: (8, 32),
+        batch: (16, 32),
         // A machine has come up after 7 s, or 20 on a busy host, each of these tests takes a second or two, and the machines hang
         // more often than others.
         silence: Duration::from_secs(40),
@@ -109,7 +109,7 @@ fn linux(work: &Path, kernel: &Path) -> Result<Group, String> {
         target: "linux",
         package: "bench",
         threads: 2,
-        batch: (3, 6),
+        batch: (6, 12),
         silence: Duration::from_secs(300),
         options,
         variables: vec![("HALTKICK_LINUX", "/linux".into())],
