@@ -32,7 +32,7 @@ const INSTRUMENTED: [(&str, bool, &str); 4] = [
     ("owner-yield-points", true, "node-claimed tail-published handed-over"),
 ];
 
-/// So many runs let most vCPUs pass the point.
+/// In so many runs most vCPUs may pass the point; in those after them none may.
 const PATIENT: u64 = 3;
 
 /// Steers the races of the literature: each vCPU that passes the point may lose its CPU there, for longer than a slice.
@@ -44,7 +44,8 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
     // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
     let vcpus = if point == "pending-set" { 2 } else { config().vcpus };
     let mut seed = 0;
-    // A point may be passed rarely: another seed and a longer window, until it was, and no vCPU that is let pass.
+    // A point may be passed rarely: another seed and a longer window follow until a vCPU was stopped there, and after some runs every
+    // vCPU that passes is stopped.
     let injected = loop {
         seed += 1;
         let outcome = start(&RunConfig {

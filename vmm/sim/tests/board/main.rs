@@ -19,6 +19,7 @@ const BYTES: usize = 0x10000;
 const TABLES: u64 = 0xc000;
 /// What all programs end with: `out 0x10, eax`.
 const DONE: u16 = 0x10;
+
 struct Bench {
     board: Board<Ram>,
     machine: Arc<Machine>,
