@@ -2,8 +2,8 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    ClhDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain, QSpinLock,
-    SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain,
+    QSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -132,6 +132,15 @@ lock! {
     "qspinlock whose thieves and woken heads sleep too, instead of spinning behind a preempted owner", LockFlags::NONE;
     paravirt {
         QspinlockWc: QSpinLock<WorkConserving> = QSpinLock::new(), Qspin = Qspin::new(Guest),
+        WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
+    }
+}
+
+lock! {
+    "125" "qspinlock-bounded", "paravirtual qspinlock with qspinlock-wc's bounds on spinning, and none of its hints",
+    LockFlags::NONE;
+    paravirt {
+        QspinlockBounded: QSpinLock<Bounded> = QSpinLock::new(), Qspin = Qspin::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_QSPINLOCK
     }
 }

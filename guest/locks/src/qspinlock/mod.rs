@@ -182,7 +182,7 @@ pub use {
     domain::{PerCpu as QSpinCpu, QSpinDomain},
     mode::Mode,
     native::Native,
-    policy::{Pv, V16, WorkConserving},
+    policy::{Bounded, Pv, V16, WorkConserving},
     table::Line as QSpinLine,
     virt::VirtTas,
     word::{Whole, Word},
@@ -195,7 +195,7 @@ pub type DefaultWord = Packed;
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, liveness)))))]
 pub type DefaultWord = Whole;
 
-/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`WorkConserving`], [`V16`], [`VirtTas`] or [`Chosen`]),
+/// Queue spinlock: `M` says how it waits ([`Native`], [`Pv`], [`Bounded`], [`WorkConserving`], [`V16`], [`VirtTas`] or [`Chosen`]),
 /// `W` how its word is laid out.
 pub struct QSpinLock<M, W = DefaultWord> {
     /// See [`word`] for its states.

@@ -1,4 +1,4 @@
-//! The three paravirtual locks, and in what they differ.
+//! The paravirtual locks, and in what they differ.
 
 use super::mode::sealed;
 
@@ -10,7 +10,10 @@ pub trait Policy: sealed::Sealed + 'static {
     /// A waiter sleeps at once if its predecessor does.
     const WAIT_EARLY: bool;
 
-    /// See [`WorkConserving`].
+    /// Newcomers and woken heads spin for the threshold at most: rules 1 and 2 of [`WorkConserving`].
+    const BOUNDED: bool;
+
+    /// Rules 3 to 5 of [`WorkConserving`].
     const WORK_CONSERVING: bool;
 }
 
@@ -23,6 +26,7 @@ impl sealed::Sealed for Pv {}
 impl Policy for Pv {
     const STEALING: bool = true;
     const WAIT_EARLY: bool = true;
+    const BOUNDED: bool = false;
     const WORK_CONSERVING: bool = false;
 }
 
@@ -53,7 +57,21 @@ impl sealed::Sealed for WorkConserving {}
 impl Policy for WorkConserving {
     const STEALING: bool = true;
     const WAIT_EARLY: bool = true;
+    const BOUNDED: bool = true;
     const WORK_CONSERVING: bool = true;
+}
+
+/// [`WorkConserving`] with its first two rules alone: every spin is bounded, and nothing is asked of the host.
+#[derive(Debug)]
+pub enum Bounded {}
+
+impl sealed::Sealed for Bounded {}
+
+impl Policy for Bounded {
+    const STEALING: bool = true;
+    const WAIT_EARLY: bool = true;
+    const BOUNDED: bool = true;
+    const WORK_CONSERVING: bool = false;
 }
 
 /// The paravirtual lock as first posted in its sixteenth version, in 2015: strictly first come, first served.
@@ -65,5 +83,6 @@ impl sealed::Sealed for V16 {}
 impl Policy for V16 {
     const STEALING: bool = false;
     const WAIT_EARLY: bool = false;
+    const BOUNDED: bool = false;
     const WORK_CONSERVING: bool = false;
 }

@@ -64,7 +64,7 @@ impl<T: Policy> Queued for T {
         if !T::STEALING {
             return try_lock(word);
         }
-        let mut patience = T::WORK_CONSERVING.then(|| Patience::new(platform));
+        let mut patience = T::BOUNDED.then(|| Patience::new(platform));
         loop {
             // Relaxed: `steal` is what acquires.
             let seen = word.load(Relaxed);
@@ -162,7 +162,7 @@ impl<T: Policy> Queued for T {
             }
             slept = true;
             shared.sleep(code.cpu(), || word.load(Relaxed) & LOCKED_MASK == SLOW);
-            if T::WORK_CONSERVING && has_been_released(word, node) {
+            if T::BOUNDED && has_been_released(word, node) {
                 // Relaxed: the next one to set it is the unlocker that finds the next entry.
                 node.taken_out.store(0, Relaxed);
                 registered = false;
@@ -241,7 +241,7 @@ fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, lock
     fence(Acquire);
     let head = shared.deregister(word);
     shared.platform.point(Point::EntryRemoved);
-    if T::WORK_CONSERVING {
+    if T::BOUNDED {
         // Release: pairs with `has_been_released`. The head cannot leave its node before the lock is released below.
         shared.node(head).taken_out.store(1, Release);
     }

@@ -70,6 +70,7 @@ family! {
     qspinlock_virt_whole: QSpinLock::<VirtTas, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_whole: QSpinLock::<Pv, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_wc_whole: QSpinLock::<WorkConserving, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_bounded_whole: QSpinLock::<Bounded, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_v16_whole: QSpinLock::<V16, Whole>::new(), QSpinDomain::<Cpus, CPUS>::new;
 }
 
@@ -79,6 +80,7 @@ family! {
     qspinlock_virt_packed: QSpinLock::<VirtTas, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_pv_packed: QSpinLock::<Pv, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_wc_packed: QSpinLock::<WorkConserving, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
+    qspinlock_bounded_packed: QSpinLock::<Bounded, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
     qspinlock_v16_packed: QSpinLock::<V16, Packed>::new(), QSpinDomain::<Cpus, CPUS>::new;
 }
 

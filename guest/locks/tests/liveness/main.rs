@@ -74,6 +74,11 @@ fn from_every_state_of_todays_lock_there_is_a_way_forward() {
 }
 
 #[test]
+fn from_every_state_of_the_bounded_lock_there_is_a_way_forward() {
+    assert_a_way_forward(queue_lock::<Bounded>);
+}
+
+#[test]
 fn from_every_state_of_the_work_conserving_lock_there_is_a_way_forward() {
     assert_a_way_forward(queue_lock::<WorkConserving>);
 }

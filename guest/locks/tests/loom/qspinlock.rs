@@ -53,6 +53,17 @@ fn pv_with_three_cpus() {
 }
 
 #[test]
+fn bounded_with_two_cpus() {
+    check_mode::<Bounded, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
+}
+
+/// Owner, head, and a thief.
+#[test]
+fn bounded_with_three_cpus() {
+    check_mode::<Bounded, 3>(Bounds { rounds: 1, preemptions: 2, pauses: 6 });
+}
+
+#[test]
 fn wc_with_two_cpus() {
     check_mode::<WorkConserving, 2>(Bounds { rounds: 2, preemptions: 3, pauses: 6 });
 }

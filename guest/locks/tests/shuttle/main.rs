@@ -202,6 +202,11 @@ fn pv_with_eight_cpus() {
 }
 
 #[test]
+fn bounded_with_four_cpus() {
+    explore_mode::<Bounded, 4>();
+}
+
+#[test]
 fn wc_with_four_cpus() {
     explore_mode::<WorkConserving, 4>();
 }
