@@ -1,9 +1,11 @@
-//! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be is left out, and said so.
+//! Fitting an experiment to the host: a ratio that would need more vCPUs than there can be, or that makes as many as another one,
+//! is left out, and said so.
 
 use super::contents::Experiment;
 use super::source::BUILT_IN;
 use crate::host::cpulist::CpuList;
 use crate::settings::Supply;
+use crate::settings::choices::Ratio;
 use crate::settings::value::Value;
 use crate::text::exit::Result;
 
@@ -31,8 +33,7 @@ impl Experiment {
     ///
     /// What was asked for on the command line is not left out but complained about, when its cells are made.
     fn fit(&mut self, pcpus: usize, most_vcpus: usize) -> Result<Option<String>> {
-        let fits =
-            |ratio: &str| ratio.parse().is_ok_and(|ratio: usize| ratio.saturating_mul(pcpus) <= most_vcpus);
+        let fits = |ratio: &str| ratio.parse().is_ok_and(|ratio: Ratio| ratio.vcpus(pcpus) <= most_vcpus);
         let mut left_out: Vec<String> = Vec::new();
         if let Some(axis) = self.axes.iter_mut().find(|axis| axis.key == "ratio") {
             let (kept, too_large): (Vec<_>, Vec<_>) =
@@ -57,23 +58,42 @@ impl Experiment {
         if let Some(control) = &mut self.control {
             control.setting.retain(|(key, value)| key != "ratio" || !left_out.contains(value));
         }
-        let lowered = self.lower_only_ratio(pcpus, most_vcpus);
-        Ok(match left_out.is_empty() {
-            true => lowered,
-            false => Some(format!(
+        let too_large = (!left_out.is_empty()).then(|| {
+            format!(
                 "left out: ratio {} on {pcpus} pCPUs, more than {most_vcpus} vCPUs; --cpus chooses fewer pCPUs",
                 left_out.join(", "),
-            )),
-        })
+            )
+        });
+        let said =
+            [too_large.or_else(|| self.lower_only_ratio(pcpus, most_vcpus)), self.leave_out_equal(pcpus)];
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        Ok((!said.is_empty()).then(|| said.join("; ")))
+    }
+
+    /// Leaves out those of the file's ratios that make as many vCPUs as an earlier one: few pCPUs have no room between 1 and 1.5.
+    fn leave_out_equal(&mut self, pcpus: usize) -> Option<String> {
+        let axis = self.axes.iter_mut().find(|axis| axis.key == "ratio")?;
+        let vcpus = |ratio: &str| ratio.parse().map_or(0, |ratio: Ratio| ratio.vcpus(pcpus));
+        let mut kept: Vec<usize> = vec![];
+        let mut left_out: Vec<String> = vec![];
+        axis.values.retain(|(ratio, at)| {
+            let equal = at.is_some() && kept.contains(&vcpus(ratio));
+            kept.push(vcpus(ratio));
+            left_out.extend(equal.then(|| ratio.clone()));
+            !equal
+        });
+        let left_out = left_out.join(", ");
+        (!left_out.is_empty())
+            .then(|| format!("left out: ratio {left_out}, on {pcpus} pCPUs as many vCPUs as another ratio"))
     }
 
     /// A built-in experiment at one ratio has the largest that fits.
     fn lower_only_ratio(&mut self, pcpus: usize, most_vcpus: usize) -> Option<String> {
         let built_in = BUILT_IN.iter().any(|(name, _)| *name == self.source.origin);
         let of_file = matches!(self.settings.place("ratio"), Some(Some(_)));
-        let ratio = self.settings.settings.given("ratio").map(Value::number)?;
-        let largest = (most_vcpus / pcpus.max(1)) as u64;
-        if !built_in || !of_file || ratio <= largest || largest == 0 {
+        let ratio = self.settings.settings.given("ratio").map(Value::ratio)?;
+        let largest = most_vcpus / pcpus.max(1);
+        if !built_in || !of_file || ratio.vcpus(pcpus) <= most_vcpus || largest == 0 {
             return None;
         }
         let place = self.settings.place("ratio").flatten().cloned();
@@ -124,9 +144,26 @@ mod tests {
         assert_eq!(experiment.fit(2, 1024).unwrap(), None);
         let said = experiment.fit(100, 1024).unwrap().unwrap();
         assert!(said.starts_with("left out: ratio 16, 32 on 100 pCPUs, more than 1024 vCPUs"), "{said}");
-        assert_eq!(experiment.axes[0].values.len(), 4);
-        experiment.apply(&Overrides { ratios: Some(vec![16]), ..Overrides::default() }).unwrap();
+        assert_eq!(experiment.axes[0].values.len(), 6);
+        experiment
+            .apply(&Overrides { ratios: Some(vec![Ratio::whole(16)]), ..Overrides::default() })
+            .unwrap();
         assert_eq!(experiment.fit(100, 1024).unwrap(), None, "asked for on the command line");
+    }
+
+    #[test]
+    fn a_ratio_that_makes_as_many_vcpus_as_another_is_left_out() {
+        let of = |pcpus| {
+            let mut experiment = of_text("[grid]\nratio = [1, 1.1, 1.5, 2]");
+            let said = experiment.fit(pcpus, 1024).unwrap();
+            let kept: Vec<String> =
+                experiment.axes[0].values.iter().map(|(ratio, _)| ratio.clone()).collect();
+            (kept.join(" "), said.unwrap_or_default())
+        };
+        assert_eq!(of(16), ("1 1.1 1.5 2".into(), String::new()));
+        let said = "left out: ratio 1.1, on 2 pCPUs as many vCPUs as another ratio".to_owned();
+        assert_eq!(of(2), ("1 1.5 2".into(), said));
+        assert_eq!(of(1).0, "1 1.5");
     }
 
     #[test]
@@ -148,7 +185,7 @@ mod tests {
         let mut aa = built_in("aa");
         let said = aa.fit(256, 1024).unwrap().unwrap();
         assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
-        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::Number(4)));
+        assert_eq!(aa.settings.settings.given("ratio"), Some(&Value::Ratio(Ratio::whole(4))));
         let mut asked = built_in("aa");
         asked.apply(&Overrides { sets: vec![("ratio".into(), "8".into())], ..Overrides::default() }).unwrap();
         assert_eq!(asked.fit(256, 1024).unwrap(), None, "asked for on the command line");

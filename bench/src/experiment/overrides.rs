@@ -6,7 +6,7 @@ use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Experiment, PointValues};
 use super::keys;
 use crate::host::cpulist::CpuList;
-use crate::settings::choices::SchedChoice;
+use crate::settings::choices::{Ratio, SchedChoice};
 use crate::settings::{self, table};
 use crate::text::duration::Span;
 use crate::text::exit::{Failure, Result};
@@ -31,7 +31,7 @@ pub(crate) struct Overrides {
     pub(crate) sets: Vec<(String, String)>,
     /// Ratios to run instead of the file's, such as 1,8,32
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    pub(crate) ratios: Option<Vec<u32>>,
+    pub(crate) ratios: Option<Vec<Ratio>>,
     /// Host CPUs to use, such as 0,2-3
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<CpuList>,
@@ -74,7 +74,7 @@ impl Overrides {
             add("with", Some(file.clone()));
         }
         let ratios = self.ratios.as_ref();
-        add("ratios", ratios.map(|it| it.iter().map(u32::to_string).collect::<Vec<_>>().join(",")));
+        add("ratios", ratios.map(|it| it.iter().map(Ratio::to_string).collect::<Vec<_>>().join(",")));
         add("cpus", self.cpus.as_ref().map(CpuList::to_string));
         add("sched", self.sched.and_then(|it| Some(it.to_possible_value()?.get_name().to_owned())));
         add("window", self.window.as_ref().map(Span::to_string));
@@ -162,7 +162,7 @@ impl Experiment {
     }
 
     /// Ratios for all arms, in the place of an axis of vCPUs, too.
-    fn override_ratios(&mut self, ratios: &[u32]) -> std::result::Result<(), String> {
+    fn override_ratios(&mut self, ratios: &[Ratio]) -> std::result::Result<(), String> {
         if let Some(twice) = ratios.iter().enumerate().find(|(i, ratio)| ratios[..*i].contains(ratio)) {
             return Err(format!("{} stands there twice", twice.1));
         }

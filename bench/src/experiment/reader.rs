@@ -302,6 +302,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.clone().into_owned()),
         DeValue::Integer(integer) => Some(integer.as_str().replace('_', "")),
+        DeValue::Float(float) => Some(float.as_str().replace('_', "")),
         _ => None,
     }
 }

@@ -184,6 +184,45 @@ impl fmt::Display for Exponent {
     }
 }
 
+/// vCPUs per pCPU, with at most two decimals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ratio {
+    hundredths: u32,
+}
+
+impl Ratio {
+    /// Returns a whole number of vCPUs per pCPU.
+    pub(crate) const fn whole(ratio: u32) -> Self {
+        Self { hundredths: ratio * 100 }
+    }
+
+    /// Returns how many vCPUs that makes on `pcpus` pCPUs, rounded to the nearest number and at least one.
+    pub(crate) fn vcpus(self, pcpus: usize) -> usize {
+        ((self.hundredths as usize * pcpus + 50) / 100).max(1)
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let most = f64::from(haltkick_vmm::MAX_VCPUS as u32);
+        match text.parse::<f64>() {
+            Ok(ratio) if (1.0..=most).contains(&ratio) => {
+                Ok(Self { hundredths: (ratio * 100.0).round() as u32 })
+            }
+            Ok(_) => Err(format!("{text} is out of range: 1 to {most}")),
+            Err(_) => Err(format!("'{text}' is no ratio: write vCPUs per pCPU, such as 8 or 1.5")),
+        }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (f64::from(self.hundredths) / 100.0).fmt(f)
+    }
+}
+
 /// Sections that each vCPU is to begin in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrivals(pub(crate) u64);
@@ -225,6 +264,17 @@ mod tests {
         assert_eq!("0.99".parse(), Ok(Exponent(99)));
         for wrong in ["-1", "5", "nan", "x"] {
             assert!(wrong.parse::<Exponent>().is_err(), "{wrong}");
+        }
+        for (text, on_two, on_three) in [("1", 2, 3), ("1.5", 3, 5), ("8", 16, 24), ("1.004", 2, 3)] {
+            let ratio: Ratio = text.parse().unwrap();
+            assert_eq!((ratio.vcpus(2), ratio.vcpus(3)), (on_two, on_three), "{text}");
+        }
+        assert_eq!(
+            ("1.50".parse::<Ratio>().unwrap().to_string(), Ratio::whole(8).to_string()),
+            ("1.5".into(), "8".into())
+        );
+        for wrong in ["0", "0.5", "1025", "nan", "x"] {
+            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
         }
         assert_eq!("1000".parse(), Ok(Arrivals(1000)));
         assert!("0".parse::<Arrivals>().is_err());

@@ -28,6 +28,7 @@ impl Setting {
             Kind::Memory => Value::Memory(text.parse()?),
             Kind::Cpus => Value::Cpus(text.parse()?),
             Kind::Share => Value::Share(text.parse()?),
+            Kind::Ratio => Value::Ratio(text.parse()?),
             Kind::Exponent => Value::Exponent(text.parse()?),
             Kind::Arrivals => Value::Arrivals(text.parse()?),
             Kind::SpinThreshold => Value::SpinThreshold(text.parse()?),

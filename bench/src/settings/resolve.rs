@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{Accelerator, Engine, Entry, Image, MAX_VCPUS, RunConfig, Sched};
 
-use super::choices::{AccelChoice, EngineChoice, SchedChoice};
+use super::choices::{AccelChoice, EngineChoice, Ratio, SchedChoice};
 use super::machines;
 use super::row::in_range;
 use super::value::Value;
@@ -247,12 +247,13 @@ impl Settings {
             return Ok(vcpus.number_u32());
         }
         let most = MAX_VCPUS as u32 / pcpus;
-        let ratio = self.given("ratio").map_or(DEFAULT_RATIO.min(most).max(1), Value::number_u32);
-        in_range(&ratio, &1, &most, u32::to_string).map_err(|message| Impossible {
+        let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
+        let vcpus = self.given("ratio").map_or(by_default, Value::ratio).vcpus(pcpus as usize) as u32;
+        in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Impossible {
             key: "ratio",
-            message: format!("{} vCPUs on {pcpus} pCPUs: {message}", ratio * pcpus),
+            message: format!("{vcpus} vCPUs on {pcpus} pCPUs: {message}"),
         })?;
-        Ok(ratio * pcpus)
+        Ok(vcpus)
     }
 
     /// How many pCPUs a run would have, where this host has `allowed` to offer.
@@ -401,7 +402,7 @@ mod tests {
         above.set("ratio", "2").unwrap();
         above.set("duration", "50ms").unwrap();
         let both = above.over(&below);
-        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::Number(2))));
+        assert_eq!((both.given("vcpus"), both.given("ratio")), (None, Some(&Value::Ratio(Ratio::whole(2)))));
         assert_eq!(
             (both.time("hold"), both.time("window")),
             (Some(Duration::from_micros(5)), Some(Duration::from_millis(50)))

@@ -55,6 +55,8 @@ pub(crate) enum Kind {
     Cpus,
     Share,
     Exponent,
+    /// vCPUs per pCPU.
+    Ratio,
     Arrivals,
     SpinThreshold,
     Deschedule,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Switch};
+use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Ratio, Switch};
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpulist::CpuList;
 use crate::text::duration::Span;
@@ -24,6 +24,7 @@ pub(crate) enum Value {
     Cpus(CpuList),
     Share(Percent),
     Exponent(Exponent),
+    Ratio(Ratio),
     Arrivals(Arrivals),
     SpinThreshold(SpinThreshold),
     Deschedule(DescheduleChoice),
@@ -95,6 +96,11 @@ impl Value {
         *hundredths
     }
 
+    pub(crate) fn ratio(&self) -> Ratio {
+        let Self::Ratio(ratio) = self else { self.is_no("ratio") };
+        *ratio
+    }
+
     pub(crate) fn arrivals(&self) -> Arrivals {
         let Self::Arrivals(arrivals) = self else { self.is_no("rate of arrivals") };
         *arrivals
@@ -131,6 +137,7 @@ impl fmt::Display for Value {
             Self::Cpus(cpus) => cpus.fmt(f),
             Self::Share(share) => share.fmt(f),
             Self::Exponent(exponent) => exponent.fmt(f),
+            Self::Ratio(ratio) => ratio.fmt(f),
             Self::Arrivals(arrivals) => arrivals.fmt(f),
             Self::SpinThreshold(threshold) => threshold.fmt(f),
             Self::Deschedule(choice) => choice.fmt(f),
