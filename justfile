@@ -9,7 +9,7 @@ export HALTKICK_RAN_ON := justfile_directory() / "target/ran-on"
 default:
     @just --list --unsorted
 
-# Add the guest's target.
+# Add the guest's target, where rustup has not added it by rust-toolchain.toml.
 setup:
     @rustup target list --installed | grep -qx x86_64-unknown-none || rustup target add x86_64-unknown-none
 
@@ -29,7 +29,7 @@ linux-initrd *PROGRAMS:
 dist: setup
     @bench/dist.sh
 
-# Sweep five locks over overcommit ratios 1 to 32 (`--quick`: half a minute).
+# PV, test-and-set and three strict queues over overcommit ratios 1 to 32 (`--quick`: a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}
 
