@@ -2,11 +2,6 @@
 //! ring 0 is native and kernel and initial RAM disk are at hand (HALTKICK_LINUX names their directory). Skipped elsewhere.
 //! And the kernel of `just example-kernel`: there KVM gives our platform all that it looks for.
 
-#[path = "../../vmm/tests/chosen/mod.rs"]
-mod chosen;
-#[path = "../../vmm/tests/stalls/mod.rs"]
-mod stalls;
-
 use std::process::{Command, ExitCode, Output};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,8 +63,8 @@ fn main() -> ExitCode {
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
-    stalls::watch();
-    libtest_mimic::run(&arguments, chosen::chosen(trials)).exit_code()
+    support::watch();
+    libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
 }
 
 /// How long each guest is to be under stress, if somebody has the time (`HALTKICK_STRESS_SECONDS`).

@@ -1,17 +1,12 @@
 //! Settings that cannot be are refused with one line, by every entrance of the library, before anything is created.
 
-mod base;
-
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Deschedule, Engine, HowOften, Image, Instruments, Readings, RunConfig, RunError, Sched, Target,
-    check_guests, run, run_with_readings,
-};
+use haltkick_vmm::{Engine, HowOften, Image, Instruments, RunConfig, RunError, Sched, Target, check_guests};
+use support::{Settings, deschedule, start_with, with_readings};
 
 fn base() -> RunConfig {
-    base::config(Engine::Threads)
+    support::on(Engine::Threads)
 }
 
 /// The one line of a refusal.
@@ -32,15 +27,15 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
     check_guests(&base(), &image).expect("the base can be run");
     let twice = [base().cpus[0]; 2].to_vec();
     for (config, says) in [
-        (RunConfig { slice: Duration::ZERO, ..base() }, "slice"),
-        (RunConfig { cpus: twice, ..base() }, "twice"),
-        (RunConfig { cpus: vec![], ..base() }, "pCPU"),
-        (RunConfig { vcpus: 0, ..base() }, "vCPU"),
-        (RunConfig { lock_count: 0, ..base() }, "locks"),
-        (RunConfig { grace: Duration::from_secs(1), ..base() }, "grace"),
-        (RunConfig { sched: Sched::Host, kick_yields: true, ..base() }, "scheduler"),
+        (base().slice(Duration::ZERO), "slice"),
+        (base().cpus(twice), "twice"),
+        (base().cpus(vec![]), "pCPU"),
+        (base().vcpus(0), "vCPU"),
+        (base().lock_count(0), "locks"),
+        (base().grace(Duration::from_secs(1)), "grace"),
+        (base().sched(Sched::Host).kick_yields(true), "scheduler"),
     ] {
-        for text in [refused(config.check()), refused(run(&config, &image, &AtomicBool::new(false)))] {
+        for text in [refused(config.check()), refused(start_with(&config, &image))] {
             assert!(text.contains(says), "{text}");
         }
     }
@@ -49,10 +44,8 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 #[test]
 fn a_profile_without_a_period_is_refused() {
     for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
-        let instruments = Instruments { profile: Some(period), trace: false, ..Instruments::default() };
-        let (stop, mut readings) = (AtomicBool::new(false), Readings::default());
-        let result = run_with_readings(&base(), &Image::embedded(), &stop, &instruments, &mut readings);
-        assert!(refused(result).contains("apart"));
+        let instruments = Instruments { profile: Some(period), ..Instruments::default() };
+        assert!(refused(with_readings(&base(), &instruments).0).contains("apart"));
     }
 }
 
@@ -66,15 +59,10 @@ fn a_point_beyond_the_64th_is_refused() {
         another.name = format!("point{}", image.points.len());
         image.points.push(another);
     }
-    let at = |index: usize| RunConfig {
-        lock: lock.clone(),
-        deschedule: Some(Deschedule {
-            target: Target::Random,
-            how_often: HowOften::Probability(0.5),
-            length: Duration::from_millis(1),
-            at: Some(image.points[index].name.clone()),
-        }),
-        ..base()
+    let at = |index: usize| {
+        let (often, length) = (HowOften::Probability(0.5), Duration::from_millis(1));
+        let point = Some(image.points[index].name.as_str());
+        base().lock(lock.clone()).deschedule(deschedule(Target::Random, often, length, point))
     };
     check_guests(&at(63), &image).expect("it has a bit");
     assert!(refused(check_guests(&at(64), &image)).contains("first 64"));

@@ -1,7 +1,5 @@
 //! Guest images that cannot be used are refused with one line, before anything is created.
 
-mod base;
-
 use std::path::PathBuf;
 
 use haltkick_vmm::{Engine, Image, RunError, check_guests};
@@ -377,7 +375,7 @@ fn code_that_begins_within_a_page_is_nothing_for_threads() {
     });
     std::fs::write(&path, bytes).expect("the test's directory can be written");
     let image = Image::from_file(&path).expect("on KVM it may be anywhere");
-    assert!(check_guests(&base::config(Engine::Kvm), &image).is_ok());
-    let refused = check_guests(&base::config(Engine::Threads), &image).expect_err("its page is not its own");
+    assert!(check_guests(&support::on(Engine::Kvm), &image).is_ok());
+    let refused = check_guests(&support::on(Engine::Threads), &image).expect_err("its page is not its own");
     assert!(refused.to_string().contains("no page begins"), "{refused}");
 }

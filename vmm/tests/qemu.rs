@@ -1,22 +1,16 @@
 //! The same image under QEMU: with its emulator and with KVM. Skipped, with the reason, without QEMU or without KVM.
 
-mod base;
-mod chosen;
-mod ran_on;
-mod stalls;
-
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Deschedule, Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedSource, PvBackend, Readings,
-    Ring, RunConfig, RunError, Sched, Shape, Target, find_qemu, probe, run, run_with_readings,
+    Engine, HowOften, Image, Instruments, Mix, Outcome, PreemptedSource, PvBackend, Ring, RunConfig,
+    RunError, Sched, Shape, Target, find_qemu, probe, run,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-
-type Check = Result<(), Failed>;
+use support::{Check, Settings, deschedule, event, start, with_readings};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -27,20 +21,20 @@ fn main() -> ExitCode {
     }
     let is_lacking = lacking.is_some();
     // In the emulated machine, with KVM alone: an emulator in an emulator takes hours.
-    let is_nested = std::env::var_os("HALTKICK_NESTED").is_some();
+    let is_nested = support::nested();
     let with_tcg = || {
         let conclusion = libtest_mimic::run(&arguments, trials_with_tcg(is_lacking));
-        ran_on::note("qemu-tcg", &conclusion, lacking.as_ref().map(ToString::to_string));
+        support::note("qemu-tcg", &conclusion, lacking.as_ref().map(ToString::to_string));
         conclusion
     };
     let with_kvm = || {
         let kvm = probe().err().map(|reason| reason.to_string());
         let lacking = lacking.as_ref().map(ToString::to_string).or(kvm);
-        let conclusion = libtest_mimic::run(&arguments, chosen::chosen(trials_with_kvm(lacking.is_some())));
-        ran_on::note("qemu-kvm", &conclusion, lacking);
+        let conclusion = libtest_mimic::run(&arguments, support::chosen(trials_with_kvm(lacking.is_some())));
+        support::note("qemu-kvm", &conclusion, lacking);
         conclusion
     };
-    stalls::watch();
+    support::watch();
     if !is_nested && with_tcg().has_failed() {
         return ExitCode::FAILURE;
     }
@@ -92,17 +86,11 @@ fn config() -> RunConfig {
 }
 
 fn with(accelerator: Accelerator) -> RunConfig {
-    RunConfig {
-        vcpus: 4,
-        sched: Sched::Host,
-        warmup: Duration::from_millis(5),
-        window: Duration::from_millis(20),
-        ..base::config(Engine::Qemu(accelerator))
-    }
-}
-
-fn start(config: &RunConfig) -> Result<Outcome, RunError> {
-    run(config, &Image::embedded(), &AtomicBool::new(false))
+    support::on(Engine::Qemu(accelerator))
+        .vcpus(4)
+        .sched(Sched::Host)
+        .warmup(Duration::from_millis(5))
+        .window(Duration::from_millis(20))
 }
 
 /// Every form of every lock of the image that guards sections; schemes of page faults guard none.
@@ -119,7 +107,7 @@ fn forms() -> Vec<(String, bool)> {
 /// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.
 fn until(config: &RunConfig, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Failed> {
     for factor in [1, 10, 100] {
-        let outcome = start(&RunConfig { window: config.window * factor, ..config.clone() })?;
+        let outcome = start(&config.clone().window(config.window * factor))?;
         if done(&outcome) {
             return Ok(outcome);
         }
@@ -131,12 +119,8 @@ fn taken(outcome: &Outcome) -> bool {
     outcome.acquisitions() > 0
 }
 
-fn event(outcome: &Outcome, name: &str) -> u64 {
-    outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
-}
-
 fn excludes(accelerator: Accelerator, lock: &str, pv: bool) -> Check {
-    let outcome = until(&RunConfig { lock: lock.into(), pv, ..with(accelerator) }, taken)?;
+    let outcome = until(&with(accelerator).lock(lock).pv(pv), taken)?;
     assert_eq!(outcome.lost_updates, (lock != "none").then_some(0));
     // One hold each; but vCPUs are stopped where they are, between the one count and the other too.
     let holds = outcome.hold.buckets.iter().sum::<u64>();
@@ -163,7 +147,7 @@ fn whole_record(accelerator: Accelerator) -> Check {
 }
 
 fn kicks_are_believed_when_seen() -> Check {
-    let asked = RunConfig { pv_backend: PvBackend::Kvm, ..with(Kvm) };
+    let asked = with(Kvm).pv_backend(PvBackend::Kvm);
     match (probe()?.kick_by_hypercall, start(&asked)) {
         (Ok(()), Ok(outcome)) => assert_eq!(outcome.pv_backend, PvBackend::Kvm),
         (Err(reason), Err(RunError::HostLacks(text))) => {
@@ -175,26 +159,26 @@ fn kicks_are_believed_when_seen() -> Check {
 }
 
 fn hand_off(accelerator: Accelerator) -> Check {
-    until(&RunConfig { workload: "hand-off".into(), ..with(accelerator) }, taken)?;
+    until(&with(accelerator).workload("hand-off"), taken)?;
     Ok(())
 }
 
 fn many_vcpus() -> Check {
-    let config = RunConfig { vcpus: 24, ..config() };
+    let config = config().vcpus(24);
     let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0)?;
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
     Ok(())
 }
 
 fn nested_and_several() -> Check {
-    let nesting = RunConfig { workload: "selftest-nesting".into(), lock_count: 5, ..config() };
+    let nesting = config().workload("selftest-nesting").lock_count(5);
     assert_eq!(until(&nesting, taken)?.lost_updates, Some(0));
-    assert_eq!(until(&RunConfig { lock_count: 3, ..config() }, taken)?.lost_updates, Some(0));
+    assert_eq!(until(&config().lock_count(3), taken)?.lost_updates, Some(0));
     Ok(())
 }
 
 fn copies_are_whole() -> Check {
-    let copies = RunConfig { lock: "rwsem/packed".into(), workload: "copy-1024".into(), ..config() };
+    let copies = config().lock("rwsem/packed").workload("copy-1024");
     assert_eq!(until(&copies, taken)?.lost_updates, Some(0));
     Ok(())
 }
@@ -205,8 +189,7 @@ fn come_to_rest() -> Check {
         let shape = Shape { read_percent: 50, ..Shape::default() };
         let shape = if ["list", "hash-table"].contains(&workload) { shape } else { Shape::default() };
         let lock = if workload == "list" { "rwsem/packed" } else { "ticket" };
-        let config =
-            RunConfig { workload: workload.into(), lock: lock.into(), lock_count: 2, shape, ..config() };
+        let config = config().workload(workload).lock(lock).lock_count(2).shape(shape);
         let outcome = until(&config, taken).map_err(|error| format!("{workload}: {error:?}"))?;
         assert_eq!(outcome.lost_updates.unwrap_or(0), 0, "{workload}");
     }
@@ -214,21 +197,21 @@ fn come_to_rest() -> Check {
 }
 
 fn latch() -> Check {
-    until(&RunConfig { workload: "selftest-latch".into(), ..config() }, taken)?;
+    until(&config().workload("selftest-latch"), taken)?;
     Ok(())
 }
 
 fn failures_are_reported(accelerator: Accelerator) -> Check {
     // Over at once, however long it is.
     let window = Duration::from_secs(60);
-    match start(&RunConfig { workload: "selftest-panic".into(), window, ..with(accelerator) }) {
+    match start(&with(accelerator).workload("selftest-panic").window(window)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
             assert!(file.ends_with("selftest.rs"), "{file}");
         }
         other => panic!("{other:?}"),
     }
-    match start(&RunConfig { workload: "selftest-exception".into(), window, ..with(accelerator) }) {
+    match start(&with(accelerator).workload("selftest-exception").window(window)) {
         Err(RunError::GuestException { vector: 14, location, detail, .. }) => {
             assert!(location.contains("selftest::exception"), "{location}");
             assert!(detail.contains("0x10"), "{detail}");
@@ -242,7 +225,7 @@ fn exclusion_is_checked() -> Check {
     // How long it takes until two meet in a section depends on the host.
     for factor in [1, 10, 100] {
         let window = config().window * factor;
-        match start(&RunConfig { workload: "selftest-exclusion".into(), window, ..config() }) {
+        match start(&config().workload("selftest-exclusion").window(window)) {
             Err(RunError::ExclusionViolated(_)) => return Ok(()),
             Ok(_) => {}
             other => panic!("{other:?}"),
@@ -253,28 +236,23 @@ fn exclusion_is_checked() -> Check {
 
 fn stop_request() -> Check {
     let window = Duration::from_secs(600);
-    match run(&RunConfig { window, ..config() }, &Image::embedded(), &AtomicBool::new(true)) {
+    match run(&config().window(window), &Image::embedded(), &AtomicBool::new(true)) {
         Err(RunError::Interrupted) => Ok(()),
         other => panic!("{other:?}"),
     }
 }
 
 fn refusals() -> Check {
-    let deschedule = Deschedule {
-        target: Target::Random,
-        how_often: HowOften::PerSecond(10.0),
-        length: Duration::from_millis(1),
-        at: None,
-    };
+    let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), Duration::from_millis(1), None);
     for (wrong, reason) in [
-        (RunConfig { sched: Sched::Vmm, ..config() }, "--sched host"),
-        (RunConfig { deschedule: Some(deschedule), ..config() }, "deschedules on purpose"),
-        (RunConfig { ring: Ring::Ring3, ..config() }, "ring 0"),
-        (RunConfig { pv_backend: PvBackend::Vmm, ..config() }, "no doorbells"),
-        (RunConfig { halt_poll: Some(Duration::ZERO), ..config() }, "--halt-poll"),
-        (RunConfig { mix: Mix { long_one_in: 8, ..Mix::default() }, ..config() }, "long or nested"),
-        (RunConfig { workload: "selftest-page-fault".into(), ..config() }, "page tables"),
-        (RunConfig { vcpus: 255, ..config() }, "254"),
+        (config().sched(Sched::Vmm), "--sched host"),
+        (config().deschedule(on_purpose), "deschedules on purpose"),
+        (config().ring(Ring::Ring3), "ring 0"),
+        (config().pv_backend(PvBackend::Vmm), "no doorbells"),
+        (config().halt_poll(Duration::ZERO), "--halt-poll"),
+        (config().mix(Mix { long_one_in: 8, ..Mix::default() }), "long or nested"),
+        (config().workload("selftest-page-fault"), "page tables"),
+        (config().vcpus(255), "254"),
     ] {
         match start(&wrong) {
             Err(RunError::Usage(text)) => assert!(text.contains(reason), "{text}"),
@@ -282,8 +260,7 @@ fn refusals() -> Check {
         }
     }
     let instruments = Instruments { trace: true, ..Instruments::default() };
-    let stop = AtomicBool::new(false);
-    match run_with_readings(&config(), &Image::embedded(), &stop, &instruments, &mut Readings::default()) {
+    match with_readings(&config(), &instruments).0 {
         Err(RunError::Usage(text)) => assert!(text.contains("--trace"), "{text}"),
         other => panic!("{other:?}"),
     }

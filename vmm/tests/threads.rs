@@ -1,17 +1,12 @@
 //! The same image without `/dev/kvm`, on threads of this process. Nothing here may need more than two noisy pCPUs.
 
-mod base;
-mod ran_on;
-
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Image, Outcome, PreemptedSource, Ring, RunConfig, RunError, Sched, run};
+use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, RunConfig, RunError, Sched, run};
 use libtest_mimic::{Arguments, Trial};
-
-/// How long a slow host may take over what a test waits for and then ends at once.
-const PATIENCE: Duration = Duration::from_secs(60);
+use support::{PATIENCE, Settings, exits, start};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -30,7 +25,7 @@ fn main() -> ExitCode {
         two_guests_at_once_ring_0_and_page_tables_are_refused,
     ];
     let conclusion = libtest_mimic::run(&arguments, trials);
-    ran_on::note("threads", &conclusion, None);
+    support::note("threads", &conclusion, None);
     conclusion.exit_code()
 }
 
@@ -38,16 +33,9 @@ fn main() -> ExitCode {
 const LONG: Duration = Duration::from_millis(500);
 
 fn config() -> RunConfig {
-    let base = base::config(Engine::Threads);
-    RunConfig { vcpus: base.vcpus * 2, window: Duration::from_millis(60), ..base }
-}
-
-fn start(config: &RunConfig) -> Result<Outcome, RunError> {
-    run(config, &Image::embedded(), &AtomicBool::new(false))
-}
-
-fn exits(outcome: &Outcome, name: &str) -> u64 {
-    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
+    let base = support::on(Engine::Threads);
+    let vcpus = base.vcpus * 2;
+    base.vcpus(vcpus).window(Duration::from_millis(60))
 }
 
 fn every_form_of_every_lock_excludes_under_either_scheduler() {
@@ -60,7 +48,7 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() {
             [(lock.has_native(), false), (lock.has_paravirt(), true)].iter().filter(|(has, _)| *has)
         {
             let sched = scheds.next().expect("a cycle has no end");
-            let outcome = start(&RunConfig { lock: lock.name.clone(), pv: *pv, sched, ..config() })
+            let outcome = start(&config().lock(lock.name.clone()).pv(*pv).sched(sched))
                 .unwrap_or_else(|error| panic!("{} pv {pv} {sched:?}: {error}", lock.name));
             assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{} pv {pv}", lock.name);
             assert_eq!(outcome.ring, Ring::Ring3);
@@ -70,32 +58,31 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() {
 
 fn a_kick_before_the_wait_is_latched() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() }).unwrap();
-        let rounds: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+        let outcome = start(&config().workload("selftest-latch").sched(sched)).unwrap();
+        let rounds = outcome.acquisitions();
         assert!(rounds > 0, "no round was completed under {sched:?}");
         assert!(exits(&outcome, "pv_wait") >= rounds && exits(&outcome, "pv_kick") >= 2 * rounds);
     }
 }
 
 fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
-    let workload = "selftest-preempted".into();
-    let outcome = start(&RunConfig { workload, window: LONG, ..config() }).unwrap();
+    let outcome = start(&config().workload("selftest-preempted").window(LONG)).unwrap();
     assert_eq!(outcome.preempted_source, PreemptedSource::Vmm);
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.acquisitions > 0), "no vCPU was ever seen marked");
-    let unavailable = start(&RunConfig { sched: Sched::Host, ..config() }).unwrap().preempted_source;
+    let unavailable = start(&config().sched(Sched::Host)).unwrap().preempted_source;
     assert!(matches!(unavailable, PreemptedSource::Unavailable(_)), "{unavailable:?}");
 }
 
 fn a_panic_and_an_exception_are_reported_with_their_place() {
-    match start(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() }) {
+    match start(&config().workload("selftest-panic").window(PATIENCE)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
             assert!(file.ends_with("selftest.rs"), "{file}");
         }
         other => panic!("{other:?}"),
     }
-    match start(&RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..config() }) {
+    match start(&config().workload("selftest-exception").window(PATIENCE)) {
         Err(RunError::GuestException { vector: 14, location, detail, .. }) => {
             assert!(
                 location.contains("selftest::exception") && detail.contains("0x10"),
@@ -108,39 +95,41 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
 
 fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
     for sched in [Sched::Vmm, Sched::Host] {
-        let watchdog = Some(Duration::from_millis(300));
-        let workload = "selftest-hang".into();
-        match start(&RunConfig { workload, sched, watchdog, window: PATIENCE, ..config() }) {
+        match start(
+            &config()
+                .workload("selftest-hang")
+                .sched(sched)
+                .watchdog(Duration::from_millis(300))
+                .window(PATIENCE),
+        ) {
             Err(RunError::NoProgress(_)) => {}
             other => panic!("{other:?}"),
         }
     }
-    match start(&RunConfig { workload: "selftest-exclusion".into(), window: LONG, ..config() }) {
+    match start(&config().workload("selftest-exclusion").window(LONG)) {
         Err(RunError::ExclusionViolated(_)) => {}
         other => panic!("{other:?}"),
     }
 }
 
 fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
-    let watchdog = Some(PATIENCE);
-    let config = RunConfig { vcpus: 1024, lock: "none".into(), pv: false, watchdog, ..config() };
+    let config = config().vcpus(1024).lock("none").pv(false).watchdog(PATIENCE);
     assert_eq!(start(&config).unwrap().vcpus.len(), 1024);
 }
 
 fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
-    match start(&RunConfig { ring: Ring::Ring0, ..config() }) {
+    match start(&config().ring(Ring::Ring0)) {
         Err(RunError::Usage(text)) => assert!(text.contains("ring 3"), "{text}"),
         other => panic!("{other:?}"),
     }
-    match start(&RunConfig { workload: "selftest-page-fault".into(), ..config() }) {
+    match start(&config().workload("selftest-page-fault")) {
         Err(RunError::Usage(text)) => assert!(text.contains("page tables"), "{text}"),
         other => panic!("{other:?}"),
     }
     // A run that lasts until it is told to stop, and another one beside it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let first =
-            scope.spawn(|| run(&RunConfig { window: PATIENCE, ..config() }, &Image::embedded(), &stop));
+        let first = scope.spawn(|| run(&config().window(PATIENCE), &Image::embedded(), &stop));
         let mapped = || {
             std::fs::read_to_string("/proc/self/maps")
                 .unwrap()

@@ -1,15 +1,10 @@
 //! Guests that die or hang are explained; profiles and traces agree with what ran.
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{
-    Cause, Explanation, Image, Instruments, ProfileRow, Readings, RunConfig, RunError, Sched,
-    run_with_readings,
-};
+use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, RunConfig, RunError, Sched};
 use libtest_mimic::{Failed, Trial};
-
-use crate::support::{Check, PATIENCE, check, config, nested, start, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, nested, start, unexpected, with_readings};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -30,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn panic_is_reported() -> Check {
-    match start(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() }) {
+    match start(&config().workload("selftest-panic").window(PATIENCE)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
             check(message == "this is what a panic looks like", || message)?;
             check(file.ends_with("selftest.rs") && line > 0, || format!("{file}:{line}"))
@@ -42,7 +37,7 @@ fn panic_is_reported() -> Check {
 fn exception_is_reported() -> Check {
     let base = config();
     let last = base.vcpus - 1;
-    match start(&RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..base }) {
+    match start(&base.workload("selftest-exception").window(PATIENCE)) {
         Err(RunError::GuestException { vcpu, vector: 14, location, detail, name, .. }) => {
             check(vcpu == last && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
             check(location.contains("selftest::exception"), || location)?;
@@ -54,14 +49,7 @@ fn exception_is_reported() -> Check {
 
 /// Runs what must fail, and gives what is told of it.
 pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
-    let mut readings = Readings::default();
-    let result = run_with_readings(
-        config,
-        &Image::embedded(),
-        &AtomicBool::new(false),
-        &Instruments::default(),
-        &mut readings,
-    );
+    let (result, readings) = with_readings(config, &Instruments::default());
     let error = result.err().ok_or("the run came to its end")?;
     let explanation = readings.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
     check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
@@ -74,8 +62,7 @@ pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, St
 }
 
 fn explain_a_panic() -> Check {
-    let (_, explanation, console) =
-        explained(&RunConfig { workload: "selftest-panic".into(), window: PATIENCE, ..config() })?;
+    let (_, explanation, console) = explained(&config().workload("selftest-panic").window(PATIENCE))?;
     check(explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0), || {
         format!("{:?}", explanation.verdict)
     })?;
@@ -83,7 +70,7 @@ fn explain_a_panic() -> Check {
 }
 
 fn explain_an_exception() -> Check {
-    let config = RunConfig { workload: "selftest-exception".into(), window: PATIENCE, ..config() };
+    let config = config().workload("selftest-exception").window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
     check(explanation.verdict.vcpu == Some(config.vcpus - 1), || format!("{:?}", explanation.verdict))?;
     let at = explanation.groups[0].at.as_ref().ok_or("no place")?;
@@ -99,14 +86,7 @@ fn explain_an_exception() -> Check {
 fn explain_a_hang() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
-            let config = RunConfig {
-                workload: "selftest-hang".into(),
-                sched,
-                lock: lock.into(),
-                pv,
-                window: PATIENCE,
-                ..config()
-            };
+            let config = config().workload("selftest-hang").sched(sched).lock(lock).pv(pv).window(PATIENCE);
             let (_, explanation, _) = explained(&config)?;
             let verdict = &explanation.verdict;
             check(verdict.cause == Cause::HolderRuns && verdict.vcpu == Some(0), || format!("{verdict:?}"))?;
@@ -142,8 +122,7 @@ fn explain_a_hang() -> Check {
 
 /// MCS keeps its owner in the queue; nobody leaves it, so that all must be there, in the order in which they asked.
 fn explain_a_queue() -> Check {
-    let (workload, lock) = ("selftest-hang".into(), "mcs".into());
-    let config = RunConfig { workload, lock, pv: false, window: PATIENCE, ..config() };
+    let config = config().workload("selftest-hang").lock("mcs").pv(false).window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
     let queue = explanation.locks.first().and_then(|lock| lock.queue.clone()).ok_or("no queue")?;
     let waiters = &explanation.locks[0].waiters;
@@ -158,23 +137,25 @@ fn explain_a_queue() -> Check {
 
 /// A large machine's explanation is no longer than a small one's.
 fn explain_1024_vcpus() -> Check {
-    let workload = "selftest-hang".into();
     // Sixteen rounds of all of them: whoever is taken off between unlock and kick is back by then, on a busy host too.
-    let watchdog = Some(Duration::from_secs(8));
-    let (_, explanation, _) =
-        explained(&RunConfig { workload, vcpus: 1024, window: PATIENCE, watchdog, ..config() })?;
+    let (_, explanation, _) = explained(
+        &config().workload("selftest-hang").vcpus(1024).window(PATIENCE).watchdog(Duration::from_secs(8)),
+    )?;
     check(explanation.verdict.vcpu == Some(0), || format!("{:?}", explanation.verdict))?;
     check(explanation.groups.len() < 60, || format!("{} groups", explanation.groups.len()))
 }
 
 fn explain_a_lost_kick() -> Check {
     for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
-        let workload = "selftest-lost-kick".into();
-        let watchdog = Some(Duration::from_secs(1));
         // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
         let slice = if nested() { Duration::from_millis(10) } else { config().slice };
-        let config =
-            RunConfig { workload, lock: lock.into(), sched, slice, window: PATIENCE, watchdog, ..config() };
+        let config = config()
+            .workload("selftest-lost-kick")
+            .lock(lock)
+            .sched(sched)
+            .slice(slice)
+            .window(PATIENCE)
+            .watchdog(Duration::from_secs(1));
         let (error, explanation, _) = explained(&config)?;
         check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
         let verdict = &explanation.verdict;
@@ -188,12 +169,11 @@ fn explain_a_lost_kick() -> Check {
 /// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.
 fn nonsense_changes_figures_at_most() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
         let instruments =
             Instruments { profile: Some(Duration::from_millis(1)), trace: true, ..Instruments::default() };
-        let mut readings = Readings::default();
-        let config = RunConfig { workload: "selftest-nonsense".into(), sched, ..config() };
-        match run_with_readings(&config, &image, &stop, &instruments, &mut readings) {
+        let (result, readings) =
+            with_readings(&config().workload("selftest-nonsense").sched(sched), &instruments);
+        match result {
             Ok(outcome) => _ = outcome.acquisitions(),
             Err(RunError::ExclusionViolated(_)) => {
                 let explanation = readings.explanation.as_ref().ok_or("no explanation")?;
@@ -210,26 +190,22 @@ fn nonsense_changes_figures_at_most() -> Check {
 
 /// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
 fn profile_is_fair() -> Check {
-    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    let instruments =
-        Instruments { profile: Some(Duration::from_micros(300)), trace: false, ..Instruments::default() };
+    let instruments = Instruments { profile: Some(Duration::from_micros(300)), ..Instruments::default() };
     let (mut samples, mut holder, mut work) = (0, 0, 0);
     let start = Instant::now();
     // A busy host takes the thread off its CPU and so takes samples away: as many runs as it needs.
     while samples < 400 && start.elapsed() < PATIENCE {
-        let mut readings = Readings::default();
-        let config = RunConfig {
-            // One vCPU per pCPU: nobody waits.
-            vcpus: 1,
-            cpus: config().cpus[..1].to_vec(),
-            lock: "tas".into(),
-            pv: false,
-            hold: Duration::from_micros(3),
-            think: Duration::from_micros(9),
-            window: Duration::from_millis(300),
-            ..config()
-        };
-        run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let config = config()
+            // A vCPU for each pCPU: none waits.
+            .vcpus(1)
+            .cpus(config().cpus[..1].to_vec())
+            .lock("tas")
+            .pv(false)
+            .hold(Duration::from_micros(3))
+            .think(Duration::from_micros(9))
+            .window(Duration::from_millis(300));
+        let (result, readings) = with_readings(&config, &instruments);
+        result?;
         let profile = readings.profile.ok_or("no profile")?;
         let sum = |those: &dyn Fn(&ProfileRow) -> bool| -> u64 {
             profile.rows.iter().filter(|row| those(row)).map(|row| row.samples).sum()
@@ -247,12 +223,11 @@ fn profile_is_fair() -> Check {
 
 fn trace_agrees_with_the_guest() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-        let instruments = Instruments { profile: None, trace: true, ..Instruments::default() };
-        let mut readings = Readings::default();
+        let instruments = Instruments { trace: true, ..Instruments::default() };
         let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };
-        let config = RunConfig { sched, workload: workload.into(), ..config() };
-        let outcome = run_with_readings(&config, &image, &stop, &instruments, &mut readings)?;
+        let config = config().sched(sched).workload(workload);
+        let (result, readings) = with_readings(&config, &instruments);
+        let outcome = result?;
         let trace = readings.trace.ok_or("no trace")?;
         let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
         let lacks_pcpus = trace.missing().iter().any(|missing| missing.contains("pCPU"));

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Ring, RunConfig, RunError, Sched};
 use libtest_mimic::Trial;
-
-use crate::support::{
-    Check, PATIENCE, acquisitions, check, config, event, exits, start, start_until, unexpected,
-};
+use support::{Check, PATIENCE, Settings, check, config, event, exits, start, start_until, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -24,9 +21,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
 fn page_faults() -> Check {
     for ring in [Ring::Ring0, Ring::Ring3] {
-        let outcome =
-            start(&RunConfig { workload: "selftest-page-fault".into(), ring, vcpus: 1, ..config() })?;
-        check(acquisitions(&outcome) > 0, || format!("no round in {ring:?}"))?;
+        let outcome = start(&config().workload("selftest-page-fault").ring(ring).vcpus(1))?;
+        check(outcome.acquisitions() > 0, || format!("no round in {ring:?}"))?;
     }
     Ok(())
 }
@@ -35,14 +31,14 @@ fn page_faults() -> Check {
 const FAULT_SCHEMES: [&str; 3] = ["mmap-sem", "speculative", "per-vma"];
 
 fn with_faults(workload: &str, lock: &str) -> RunConfig {
-    RunConfig { workload: workload.into(), lock: lock.into(), think: Duration::ZERO, ..config() }
+    config().workload(workload).lock(lock).think(Duration::ZERO)
 }
 
 /// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
 fn memory_selftest() -> Check {
     for lock in FAULT_SCHEMES {
         let (window, watchdog) = (Duration::from_millis(500), Some(PATIENCE));
-        let config = RunConfig { window, watchdog, ..with_faults("selftest-memory", lock) };
+        let config = with_faults("selftest-memory", lock).window(window).watchdog(watchdog);
         // Two vCPUs have to meet for that.
         let outcome = start_until(&config, |outcome| event(outcome, "segmentation_fault") > 0)?;
         check(outcome.lost_updates == Some(0), || format!("{lock}: {:?} lost", outcome.lost_updates))?;
@@ -62,11 +58,11 @@ fn fault_workloads() -> Check {
         })?;
     }
     // Address spaces of their own have nobody to ask, and nothing to speculate about.
-    let private = start(&RunConfig { pv: false, ..with_faults("fault-many", "none") })?;
+    let private = start(&with_faults("fault-many", "none").pv(false))?;
     check(event(&private, "tlb_remote_flush") == 0, || {
         "a private address space was invalidated elsewhere".into()
     })?;
-    match start(&RunConfig { pv: false, ..with_faults("fault-many", "tas") }) {
+    match start(&with_faults("fault-many", "tas").pv(false)) {
         Err(RunError::Usage(text)) => check(text.contains("mmap-sem"), || text),
         other => unexpected(other),
     }
@@ -77,9 +73,9 @@ fn read_mostly() -> Check {
     for lock in FAULT_SCHEMES {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
         // The window doubles where an emulated machine stands still in it.
-        let config = RunConfig { min_sections: 1, ..with_faults("fault-read-mostly", lock) };
+        let config = with_faults("fault-read-mostly", lock).min_sections(1);
         let outcome = start_until(&config, refused)?;
-        let (faults, faulted_in) = (event(&outcome, "pgfault"), acquisitions(&outcome));
+        let (faults, faulted_in) = (event(&outcome, "pgfault"), outcome.acquisitions());
         check(faulted_in > 0 && faulted_in <= faults, || format!("{lock}: {faulted_in} of {faults}"))?;
         check(event(&outcome, "segmentation_fault") > 0, || format!("{lock}: no writer was refused"))?;
     }
@@ -96,8 +92,7 @@ fn leak() -> Check {
 }
 
 fn out_of_memory() -> Check {
-    let outcome =
-        start(&RunConfig { memory_bytes: 2 << 20, ..with_faults("fault-read-mostly", "speculative") })?;
+    let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20))?;
     check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
     check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
 }
@@ -106,8 +101,8 @@ fn out_of_memory() -> Check {
 /// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
 fn invalidations() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = start(&RunConfig { workload: "selftest-page-fault".into(), sched, ..config() })?;
-        check(acquisitions(&outcome) > 0, || format!("no round under {sched:?}"))?;
+        let outcome = start(&config().workload("selftest-page-fault").sched(sched))?;
+        check(outcome.acquisitions() > 0, || format!("no round under {sched:?}"))?;
         check(exits(&outcome, "invalidate") > 0, || "no doorbell was rung".into())?;
     }
     Ok(())

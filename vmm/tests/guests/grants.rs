@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::RunConfig;
 use libtest_mimic::Trial;
-
-use crate::support::{Check, check, config, event, start, start_until, waits};
+use support::{Check, Settings, check, config, event, start, start_until, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -47,16 +45,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn grant_tables_come_to_rest(scheme: &str) -> Check {
     let workload = format!("grant-{scheme}");
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let outcome = start(&RunConfig {
-            workload: workload.clone(),
-            lock: lock.into(),
-            pv,
-            lock_count: 24,
-            hold: Duration::from_nanos(100),
-            think: Duration::ZERO,
-            window: Duration::from_millis(50),
-            ..config()
-        })?;
+        let outcome = start(
+            &config()
+                .workload(workload.clone())
+                .lock(lock)
+                .pv(pv)
+                .lock_count(24)
+                .hold(Duration::from_nanos(100))
+                .think(Duration::ZERO)
+                .window(Duration::from_millis(50)),
+        )?;
         let (maps, unmaps) = (event(&outcome, "grant_map"), event(&outcome, "grant_unmap"));
         check(maps > 0 && maps == unmaps, || format!("{lock}: {maps} pages mapped, {unmaps} unmapped"))?;
         // One for each request of 11 pages, and one for each probe of a single page.
@@ -67,16 +65,16 @@ fn grant_tables_come_to_rest(scheme: &str) -> Check {
 }
 
 fn more_vcpus_than_disks() -> Check {
-    let outcome = start(&RunConfig {
-        workload: "grant-split-bound".into(),
-        lock: "tas".into(),
-        pv: false,
-        lock_count: 2,
-        vcpus: 4,
-        // A busy emulator took longer than 50 ms to bring all four to their first request.
-        window: Duration::from_millis(200),
-        ..config()
-    })?;
+    let outcome = start(
+        &config()
+            .workload("grant-split-bound")
+            .lock("tas")
+            .pv(false)
+            .lock_count(2)
+            .vcpus(4)
+            // A busy emulator took longer than 50 ms to bring all four to their first request.
+            .window(Duration::from_millis(200)),
+    )?;
     let served = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions > 0).collect::<Vec<_>>();
     check(served == [true, true, false, false], || format!("vCPUs that have served a disk: {served:?}"))
 }
@@ -84,16 +82,14 @@ fn more_vcpus_than_disks() -> Check {
 /// The growths of one vCPU are waited for, and all others make mappings.
 fn writer_of_a_table_gets_in(scheme: &str) -> Check {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let config = RunConfig {
-            workload: format!("grant-writer-{scheme}"),
-            lock: lock.into(),
-            pv,
-            lock_count: 1,
-            hold: Duration::from_nanos(100),
-            think: Duration::ZERO,
-            window: Duration::from_millis(50),
-            ..config()
-        };
+        let config = config()
+            .workload(format!("grant-writer-{scheme}"))
+            .lock(lock)
+            .pv(pv)
+            .lock_count(1)
+            .hold(Duration::from_nanos(100))
+            .think(Duration::ZERO)
+            .window(Duration::from_millis(50));
         // The writer may be off its pCPU for a whole window.
         let outcome = start_until(&config, |outcome| waits(outcome) > 0)?;
         let writes = waits(&outcome);
@@ -106,12 +102,8 @@ fn writer_of_a_table_gets_in(scheme: &str) -> Check {
 }
 
 fn writer_gets_in(lock: &str) -> Check {
-    let config = RunConfig {
-        workload: format!("rwlock-{lock}"),
-        think: Duration::ZERO,
-        window: Duration::from_millis(50),
-        ..config()
-    };
+    let config =
+        config().workload(format!("rwlock-{lock}")).think(Duration::ZERO).window(Duration::from_millis(50));
     // Behind readers that never pause that may be after the window, when they have stopped. Or it was not there to ask.
     let outcome = start_until(&config, |outcome| waits(outcome) > 0)?;
     check(waits(&outcome) > 0, || "the writer was never let in".into())?;

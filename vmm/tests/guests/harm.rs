@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use haltkick_vmm::{Ended, Image, RunConfig, RunError, Sched, Share, run};
 use libtest_mimic::{Failed, Trial};
-
-use crate::deadline::within;
-use crate::support::{Check, PATIENCE, acquisitions, check, config, named, nested, start_guests, unexpected};
+use support::within;
+use support::{Check, PATIENCE, Settings, check, config, nested, start_guests, unexpected};
 
 /// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
 const SLACK: f64 = 0.12;
@@ -36,8 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The margin is ten seconds and more: the two runs pass it at the same time.
 fn unborn() -> Check {
     let never_starts = |sched| {
-        let watchdog = Some(Duration::from_millis(300));
-        let config = RunConfig { workload: "selftest-unborn".into(), sched, watchdog, ..config() };
+        let config = config().workload("selftest-unborn").sched(sched).watchdog(Duration::from_millis(300));
         match within(PATIENCE, |stop| run(&config, &Image::embedded(), stop))? {
             Err(RunError::NoProgress(said)) if said.contains("have begun to work") => Ok(()),
             other => unexpected(other),
@@ -52,10 +50,9 @@ fn unborn() -> Check {
 
 /// An honest guest, whose vCPUs never sleep, beside one that runs `workload`: how both ended.
 fn beside(workload: &str, base: RunConfig) -> Result<[Ended; 2], RunError> {
-    let honest = RunConfig { lock: "tas".into(), pv: false, ..base };
-    let hostile = RunConfig { workload: workload.into(), ..honest.clone() };
-    let ended =
-        start_guests(&named("honest", RunConfig { beside: vec![named("hostile", hostile)], ..honest }))?;
+    let honest = base.lock("tas").pv(false);
+    let hostile = honest.clone().workload(workload);
+    let ended = start_guests(&honest.beside([hostile.name("hostile")]).name("honest"))?;
     Ok(<[Ended; 2]>::try_from(ended).unwrap_or_else(|_| unreachable!("two guests were started")))
 }
 
@@ -63,7 +60,7 @@ fn beside(workload: &str, base: RunConfig) -> Result<[Ended; 2], RunError> {
 fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64, Failed> {
     let outcome = honest.result?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
-    check(acquisitions(&outcome) > 0, || "it did not get anywhere".into())?;
+    check(outcome.acquisitions() > 0, || "it did not get anywhere".into())?;
     let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
     Ok(run as f64 / (window.as_nanos() as f64 * cpus as f64))
 }
@@ -72,10 +69,10 @@ fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64,
 /// not ever again; under the host's, where shares are the host's, a few times. `look` at how the other one ended.
 fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Check) -> Check {
     const RUNS: u64 = 8;
-    let base = RunConfig { window: config().window * 3, ..base.clone() };
+    let base = base.clone().window(config().window * 3);
     let mut parts = Vec::new();
     for seed in 1..=RUNS {
-        let [honest, hostile] = beside(workload, RunConfig { seed, ..base.clone() })?;
+        let [honest, hostile] = beside(workload, base.clone().seed(seed))?;
         parts.push(part_of_unharmed(honest, base.window, base.cpus.len())?);
         look(hostile)?;
         let had_its_share =
@@ -88,7 +85,7 @@ fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Che
 }
 
 fn anything(sched: Sched) -> Check {
-    unharmed_beside("selftest-harm", &RunConfig { sched, ..config() }, |hostile| match hostile.result {
+    unharmed_beside("selftest-harm", &config().sched(sched), |hostile| match hostile.result {
         Err(error @ (RunError::System { .. } | RunError::HostLacks(_))) => {
             Err(format!("a guest has brought about {error}").into())
         }
@@ -97,34 +94,30 @@ fn anything(sched: Sched) -> Check {
 }
 
 fn did_something(hostile: Ended) -> Check {
-    check(acquisitions(&hostile.result?) > 0, || "it did nothing".into())
+    check(hostile.result?.acquisitions() > 0, || "it did nothing".into())
 }
 
 fn flood(sched: Sched) -> Check {
-    unharmed_beside("selftest-flood", &RunConfig { sched, ..config() }, did_something)
+    unharmed_beside("selftest-flood", &config().sched(sched), did_something)
 }
 
 fn feeder() -> Check {
     for (share, pcpus) in [(Share::Vcpu, 1), (Share::Guest, 1), (Share::Vcpu, usize::MAX)] {
         let cpus: Vec<_> = config().cpus.into_iter().take(pcpus).collect();
-        let base = RunConfig { share, vcpus: 2 * cpus.len() as u32, cpus, ..config() };
+        let base = config().share(share).vcpus(2 * cpus.len() as u32).cpus(cpus);
         unharmed_beside("selftest-feeder", &base, did_something)?;
     }
     Ok(())
 }
 
 fn done_before_the_other() -> Check {
-    let honest = RunConfig { lock: "tas".into(), pv: false, ..config() };
+    let honest = config().lock("tas").pv(false);
     // It stands still when the window closes, and is waited for.
-    let hang = RunConfig {
-        workload: "selftest-hang".into(),
-        watchdog: Some(Duration::from_secs(4)),
-        ..honest.clone()
-    };
-    let both = named("honest", RunConfig { beside: vec![named("hang", hang)], ..honest });
+    let hang = honest.clone().workload("selftest-hang").watchdog(Duration::from_secs(4));
+    let both = honest.beside([hang.name("hang")]).name("honest");
     let [honest, hang] =
         <[Ended; 2]>::try_from(start_guests(&both)?).unwrap_or_else(|_| unreachable!("two were started"));
-    check(acquisitions(&honest.result?) > 0, || "it did not get anywhere".into())?;
+    check(honest.result?.acquisitions() > 0, || "it did not get anywhere".into())?;
     match hang.result {
         Err(RunError::NoProgress(_)) => Ok(()),
         other => unexpected(other),

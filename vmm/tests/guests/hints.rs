@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{PreemptedBy, PreemptedSource, RunConfig, Sched, bpf_can_write_flags};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, acquisitions, check, config, start};
+use support::{Check, Settings, check, config, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -27,19 +26,19 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn looking(sched: Sched) -> RunConfig {
-    RunConfig { sched, workload: "hint-check".into(), lock: "none".into(), pv: false, ..config() }
+    config().sched(sched).workload("hint-check").lock("none").pv(false)
 }
 
 fn hints_agree_with_books() -> Check {
     let window = Duration::from_millis(300);
-    let hint = start(&RunConfig { window, ..looking(Sched::Vmm) })?.hint.ok_or("nobody looked")?;
+    let hint = start(&looking(Sched::Vmm).window(window))?.hint.ok_or("nobody looked")?;
     check(hint.compared > 0 && hint.samples > hint.compared, || format!("{hint:?}"))?;
     check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
 }
 
 fn bpf_marks_the_preempted() -> Check {
     let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
-    let outcome = start(&RunConfig { preempted_by, window, ..looking(Sched::Host) })?;
+    let outcome = start(&looking(Sched::Host).preempted_by(preempted_by).window(window))?;
     // The supervisor has seen a flag set, or it would not say so.
     check(outcome.preempted_source == PreemptedSource::Bpf, || format!("{:?}", outcome.preempted_source))?;
     let hint = outcome.hint.ok_or("nobody looked")?;
@@ -49,17 +48,17 @@ fn bpf_marks_the_preempted() -> Check {
 }
 
 fn no_attribution() -> Check {
-    let outcome = start(&RunConfig { attribution: false, ..config() })?;
+    let outcome = start(&config().attribution(false))?;
     let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
     check(nothing.iter().all(Option::is_none), || format!("{nothing:?}"))?;
     check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
 }
 
 fn marked_vcpus_do_not_run() -> Check {
-    let outcome = start(&RunConfig { workload: "selftest-preempted".into(), ..config() })?;
+    let outcome = start(&config().workload("selftest-preempted"))?;
     check(outcome.preempted_source == PreemptedSource::Vmm, || format!("{:?}", outcome.preempted_source))?;
     // At ratio 4, three of four vCPUs are off at any time: if the flag told nothing, no look would find it set.
-    check(acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())?;
+    check(outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())?;
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     check(preemptions > 0, || "nobody was preempted".into())
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, RunConfig, Target};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, acquisitions, check, config, deschedule, start, sum};
+use support::{Check, Settings, check, config, deschedule, start, sum};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials =
@@ -23,17 +22,20 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Each vCPU waits for one lock, as the holder of another one that nobody else takes.
 fn holding() -> RunConfig {
-    let workload = "selftest-holding".into();
     let (lock_count, hold) = (config().vcpus + 1, Duration::from_micros(5));
-    RunConfig { workload, lock_count, hold, spin_threshold: Duration::from_micros(2), ..config() }
+    config()
+        .workload("selftest-holding")
+        .lock_count(lock_count)
+        .hold(hold)
+        .spin_threshold(Duration::from_micros(2))
 }
 
 /// Slices end wherever they do: in the inner queue most of the time.
 fn preempted_waiters() -> Check {
     for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
         let slice = Duration::from_micros(200);
-        let outcome = start(&RunConfig { lock: lock.into(), pv, slice, ..holding() })?;
-        check(acquisitions(&outcome) > 0, || format!("{lock}, pv {pv}: no section was completed"))?;
+        let outcome = start(&holding().lock(lock).pv(pv).slice(slice))?;
+        check(outcome.acquisitions() > 0, || format!("{lock}, pv {pv}: no section was completed"))?;
         let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
         check(preemptions.holder > 0, || format!("{lock}, pv {pv}: {preemptions:?}"))?;
         check(preemptions.waiter == 0 && preemptions.head == 0, || {
@@ -49,13 +51,13 @@ fn stopped_at(point: &str) -> Check {
     let deschedule = deschedule(Target::Random, chance, Duration::from_micros(500), Some(point));
     // It may be passed rarely: another seed and a longer window, until somebody was stopped there.
     for seed in 1..=50 {
-        let outcome = start(&RunConfig {
-            lock: "qspinlock-points".into(),
-            deschedule: deschedule.clone(),
-            seed,
-            window: Duration::from_millis(40) * seed.min(25) as u32,
-            ..holding()
-        })?;
+        let outcome = start(
+            &holding()
+                .lock("qspinlock-points")
+                .deschedule(deschedule.clone())
+                .seed(seed)
+                .window(Duration::from_millis(40) * seed.min(25) as u32),
+        )?;
         let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
         check(injected.holder == sum(&injected), || format!("stopped at {point}: {injected:?}"))?;
         if injected.holder > 0 {

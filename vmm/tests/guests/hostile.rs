@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, RunConfig, Sched, Target};
+use haltkick_vmm::{HowOften, Sched, Target};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, acquisitions, check, config, deschedule, exits, mostly_holding, start, sum};
+use support::{Check, Settings, check, config, deschedule, exits, mostly_holding, start, sum};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -30,7 +29,7 @@ fn injected_holders(sched: Sched) -> Check {
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let outcome =
-        start(&RunConfig { sched, deschedule, window: Duration::from_millis(300), ..mostly_holding() })?;
+        start(&mostly_holding().sched(sched).deschedule(deschedule).window(Duration::from_millis(300)))?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
     // Whom to stop is decided by the lock's own word for who is inside; what it was doing is told by the guest.
     check(injected.holder > 0 && injected.holder == sum(&injected), || format!("{injected:?}"))?;
@@ -53,7 +52,7 @@ fn other_targets() -> Check {
     for target in [Target::Head, Target::Waiter, Target::Random] {
         let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
         // The ticket lock knows who is next, and nearly everybody waits.
-        let outcome = start(&RunConfig { lock: "ticket".into(), deschedule, ..mostly_holding() })?;
+        let outcome = start(&mostly_holding().lock("ticket").deschedule(deschedule))?;
         let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
         let hit = match target {
             Target::Head => injected.head,
@@ -69,18 +68,17 @@ fn injected_vcpus_do_not_run() -> Check {
     let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
     // As many vCPUs as pCPUs: nobody is off but on purpose.
     let vcpus = config().cpus.len() as u32;
-    let workload = "selftest-preempted".into();
-    let outcome = start(&RunConfig { vcpus, workload, deschedule, ..config() })?;
+    let outcome = start(&config().vcpus(vcpus).workload("selftest-preempted").deschedule(deschedule))?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
     check(injected.other > 0, || format!("{injected:?}"))?;
-    check(vcpus == 1 || acquisitions(&outcome) > 0, || "no vCPU was ever seen marked".into())
+    check(vcpus == 1 || outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())
 }
 
 fn grace() -> Check {
     let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
     // A section takes a tenth of the grace. Where the host takes the pCPU away meanwhile, the grace is in vain.
     for seed in 1..50 {
-        let outcome = start(&RunConfig { slice, grace, seed, ..mostly_holding() })?;
+        let outcome = start(&mostly_holding().slice(slice).grace(grace).seed(seed))?;
         let preemptions = outcome.preemptions.ok_or("the VMM knows its own preemptions")?;
         let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
         check(preemptions.holder <= graces.expired, || format!("{preemptions:?}, {graces:?}"))?;
@@ -94,10 +92,10 @@ fn grace() -> Check {
 fn liar() -> Check {
     // If the grace were not charged, twice the share of the others would come of it.
     let (slice, grace) = (Duration::from_micros(200), Duration::from_micros(200));
-    let lock = "none".into();
-    let workload = "selftest-liar".into();
     let window = Duration::from_millis(300);
-    let outcome = start(&RunConfig { slice, grace, lock, workload, window, pv: false, ..config() })?;
+    let outcome = start(
+        &config().slice(slice).grace(grace).lock("none").workload("selftest-liar").window(window).pv(false),
+    )?;
     let graces = outcome.graces.ok_or("the VMM knows what it granted")?;
     check(graces.granted > 0 && graces.expired == graces.granted, || format!("{graces:?}"))?;
     let run: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
@@ -109,10 +107,9 @@ fn liar() -> Check {
 
 fn directed_yields() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
-    let workload = "selftest-yield".into();
     // Two, which take turns: one that is named although it has had more than others is not next.
-    let outcome = start(&RunConfig { vcpus: 2, cpus, lock: "none".into(), workload, pv: false, ..config() })?;
-    let yields = acquisitions(&outcome);
+    let outcome = start(&config().vcpus(2).cpus(cpus).lock("none").workload("selftest-yield").pv(false))?;
+    let yields = outcome.acquisitions();
     check(yields > 0, || "nobody yielded".into())?;
     let not_named: u64 = outcome
         .time("not-named")
@@ -132,8 +129,7 @@ fn directed_yields() -> Check {
 
 fn feeders() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
-    let workload = "selftest-feeder".into();
-    let outcome = start(&RunConfig { vcpus: 4, cpus, lock: "none".into(), workload, pv: false, ..config() })?;
+    let outcome = start(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false))?;
     let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
     // vCPU 1, which vCPU 0 always yields to, and those that nobody yields to: a third each.
     let least = run_ns.iter().sum::<u64>() / 6;
@@ -141,8 +137,7 @@ fn feeders() -> Check {
 }
 
 fn kick_yields() -> Check {
-    let outcome =
-        start(&RunConfig { kick_yields: true, spin_threshold: Duration::from_micros(2), ..config() })?;
+    let outcome = start(&config().kick_yields(true).spin_threshold(Duration::from_micros(2)))?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
     let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
     let kicks: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.kicks.unwrap_or(0)).sum();
@@ -152,9 +147,8 @@ fn kick_yields() -> Check {
 
 fn minds_the_slice() -> Check {
     let slice_margin = Duration::from_micros(500);
-    let outcome = start(&RunConfig { lock: "slice-tas".into(), slice_margin, ..mostly_holding() })?;
+    let outcome = start(&mostly_holding().lock("slice-tas").slice_margin(slice_margin))?;
     check(exits(&outcome, "yield") > 0, || "no slice was given back".into())?;
-    let heedless =
-        start(&RunConfig { lock: "slice-tas".into(), slice_margin: Duration::ZERO, ..mostly_holding() })?;
+    let heedless = start(&mostly_holding().lock("slice-tas").slice_margin(Duration::ZERO))?;
     check(exits(&heedless, "yield") == 0, || "a slice was given back for no reason".into())
 }

@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 
 use crate::explain::explained;
 use crate::locks::forms;
-use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, nested, start, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, exits, nested, start, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -40,7 +40,7 @@ pub(crate) fn run_in_a_fresh_process() -> ExitCode {
         _ => Ring::Auto,
     };
     let (sched, pv_backend) = (Sched::Host, PvBackend::Auto);
-    let config = RunConfig { ring, sched, pv_backend, lock: "none".into(), pv: false, ..config() };
+    let config = config().ring(ring).sched(sched).pv_backend(pv_backend).lock("none").pv(false);
     match start(&config) {
         Ok(outcome) => {
             let slept: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.waits).sum();
@@ -120,11 +120,11 @@ fn trials_of(backend: PvBackend, works: Result<(), String>) -> Vec<Trial> {
 fn halting(backend: PvBackend) -> RunConfig {
     let little = Duration::from_nanos(200);
     let (ring, sched) = (Ring::Ring0, Sched::Host);
-    RunConfig { pv_backend: backend, ring, sched, hold: little, think: little, ..config() }
+    config().pv_backend(backend).ring(ring).sched(sched).hold(little).think(little)
 }
 
 fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
-    let outcome = start(&RunConfig { lock: lock.into(), pv: true, ..halting(backend) })?;
+    let outcome = start(&halting(backend).lock(lock).pv(true))?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
     check(outcome.pv_backend == backend, || {
         format!("{:?}: {}", outcome.pv_backend, outcome.pv_backend_reason)
@@ -137,10 +137,12 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
 /// that wait sleep soon. When nobody happens to sleep once kicks are lost, all leave: again, then, with more.
 fn explain_lost_kick_in_kernel() -> Check {
     for vcpus in [3, 5, 8, 12] {
-        let workload = "selftest-lost-kick".into();
         let spin_threshold = Duration::from_micros(5);
-        let config =
-            RunConfig { workload, vcpus, spin_threshold, window: PATIENCE, ..halting(PvBackend::Kvm) };
+        let config = halting(PvBackend::Kvm)
+            .workload("selftest-lost-kick")
+            .vcpus(vcpus)
+            .spin_threshold(spin_threshold)
+            .window(PATIENCE);
         let (error, explanation, _) = explained(&config)?;
         check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
         if explanation.vcpus.iter().all(|vcpu| vcpu.state == State::Left) {
@@ -155,7 +157,7 @@ fn explain_lost_kick_in_kernel() -> Check {
 }
 
 fn round_trips_by_doorbell() -> Check {
-    let by_doorbell = |sched| round_trip(&RunConfig { sched, pv_backend: PvBackend::Vmm, ..config() });
+    let by_doorbell = |sched| round_trip(&config().sched(sched).pv_backend(PvBackend::Vmm));
     by_doorbell(Sched::Vmm)?;
     by_doorbell(Sched::Host)
 }
@@ -169,8 +171,8 @@ fn round_trip(config: &RunConfig) -> Check {
 }
 
 fn latch_halting(backend: PvBackend) -> Check {
-    let outcome = start(&RunConfig { workload: "selftest-latch".into(), ..halting(backend) })?;
-    let rounds = acquisitions(&outcome);
+    let outcome = start(&halting(backend).workload("selftest-latch"))?;
+    let rounds = outcome.acquisitions();
     check(rounds > 0, || "no round was completed".into())?;
     // Every round ends in a halt, which KVM counts where it counts anything.
     let stats = outcome.kvm_stats.unwrap_or_default();
@@ -179,11 +181,11 @@ fn latch_halting(backend: PvBackend) -> Check {
 }
 
 fn knobs_in_kernel(backend: PvBackend) -> Check {
-    let no_poll = RunConfig { halt_poll: Some(Duration::ZERO), ..halting(backend) };
+    let no_poll = halting(backend).halt_poll(Duration::ZERO);
     start(&no_poll)?;
     // These depend on the CPU: done, or refused for what it is.
     for (pause_exits, hlt_exits) in [(false, true), (true, false)] {
-        match (start(&RunConfig { pause_exits, hlt_exits, ..halting(backend) }), backend, hlt_exits) {
+        match (start(&halting(backend).pause_exits(pause_exits).hlt_exits(hlt_exits)), backend, hlt_exits) {
             (Err(RunError::Usage(text)), PvBackend::Kvm, false) => {
                 check(text.contains("kick hypercall"), || text)?
             }
@@ -203,7 +205,7 @@ fn kvm_marks_preempted() -> Check {
     let vcpus = 8 * base.cpus.len() as u32;
     let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
     let window = Duration::from_millis(400);
-    let outcome = start(&RunConfig { lock: "none".into(), pv: false, vcpus, hold, think, window, ..base })?;
+    let outcome = start(&base.lock("none").pv(false).vcpus(vcpus).hold(hold).think(think).window(window))?;
     check(outcome.preempted_source == PreemptedSource::Kvm, || format!("{:?}", outcome.preempted_source))
 }
 
@@ -214,17 +216,14 @@ fn automatic_backend() -> Check {
 
 fn in_kernel_refused() -> Check {
     for backend in [PvBackend::Kvm, PvBackend::Ipi] {
-        for wrong in [
-            RunConfig { sched: Sched::Vmm, ..halting(backend) },
-            RunConfig { ring: Ring::Ring3, ..halting(backend) },
-        ] {
+        for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {
             match start(&wrong) {
                 Err(RunError::Usage(text)) => check(text.contains("--pv-backend"), || text)?,
                 other => return unexpected(other),
             }
         }
     }
-    let nobody_halts = RunConfig { halt_poll: Some(Duration::ZERO), sched: Sched::Vmm, ..config() };
+    let nobody_halts = config().halt_poll(Duration::ZERO).sched(Sched::Vmm);
     match start(&nobody_halts) {
         Err(RunError::Usage(text)) => check(text.contains("--halt-poll"), || text)?,
         other => return unexpected(other),

@@ -1,13 +1,11 @@
 //! The instrument itself: what it counts, whom it watches, and what it gives back.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_hypercalls::ABI_FINGERPRINT;
-use haltkick_vmm::{Ideal, Image, Outcome, RunConfig, RunError, Shape, TicksHistogram, run};
+use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, TicksHistogram};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, acquisitions, check, config, start, unexpected};
+use support::{Check, Settings, check, config, start, start_with, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -37,16 +35,16 @@ fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
 
 fn faults_of_the_window() -> Check {
     for (workload, pages) in [("fault-map-touch", 1), ("fault-private", 1)] {
-        let outcome = start(&RunConfig {
-            workload: workload.into(),
-            lock: "mmap-sem".into(),
-            // Most of the faults come before the window.
-            warmup: Duration::from_millis(400),
-            // The window doubles where an emulated machine stands still in it.
-            min_sections: 1,
-            ..config()
-        })?;
-        let (sections, faults) = (acquisitions(&outcome), outcome.time("fault").map_or(0, count));
+        let outcome = start(
+            &config()
+                .workload(workload)
+                .lock("mmap-sem")
+                // Most of the faults come before the window.
+                .warmup(Duration::from_millis(400))
+                // The window doubles where an emulated machine stands still in it.
+                .min_sections(1),
+        )?;
+        let (sections, faults) = (outcome.acquisitions(), outcome.time("fault").map_or(0, count));
         let changes = outcome.time("map-unmap").map_or(0, count);
         check(
             about_equal(faults, sections * pages, &outcome) && about_equal(changes, sections, &outcome),
@@ -70,16 +68,16 @@ fn grace_is_given_back() -> Check {
     ] {
         let mut seen = vec![];
         for _ in 0..20 {
-            let outcome = start(&RunConfig {
-                workload: workload.into(),
-                lock: lock.into(),
-                pv,
-                slice,
-                grace: slice,
-                hold: Duration::from_micros(20),
-                window: Duration::from_millis(400),
-                ..config()
-            })?;
+            let outcome = start(
+                &config()
+                    .workload(workload)
+                    .lock(lock)
+                    .pv(pv)
+                    .slice(slice)
+                    .grace(slice)
+                    .hold(Duration::from_micros(20))
+                    .window(Duration::from_millis(400)),
+            )?;
             let graces = outcome.graces.ok_or("no graces in a run with --grace")?;
             seen.push((graces.granted, graces.expired));
             if graces.granted > graces.expired {
@@ -108,26 +106,26 @@ fn other_abi() -> Check {
     std::fs::create_dir_all(directory)?;
     let path = directory.join("other-abi");
     std::fs::write(&path, elf)?;
-    match run(&config(), &Image::from_file(&path)?, &AtomicBool::new(false)) {
+    match start_with(&config(), &Image::from_file(&path)?) {
         Err(RunError::GuestPanic { message, .. }) => check(message.contains("another ABI"), || message),
         other => unexpected(other),
     }
 }
 
 fn no_oracle() -> Check {
-    let outcome = start(&RunConfig { oracle: false, ..config() })?;
+    let outcome = start(&config().oracle(false))?;
     check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
     check(outcome.costs.oracle.is_none(), || "the oracle costs something, and is off".into())?;
-    check(acquisitions(&outcome) > 0, || "no section was completed".into())?;
+    check(outcome.acquisitions() > 0, || "no section was completed".into())?;
     // And nobody notices what it is there to find.
-    start(&RunConfig { oracle: false, workload: "selftest-exclusion".into(), ..config() })?;
+    start(&config().oracle(false).workload("selftest-exclusion"))?;
     Ok(())
 }
 
 fn three_times() -> Check {
     for ordered_stamps in [true, false] {
-        let outcome = start(&RunConfig { ordered_stamps, ..config() })?;
-        let sections = acquisitions(&outcome);
+        let outcome = start(&config().ordered_stamps(ordered_stamps))?;
+        let sections = outcome.acquisitions();
         for (name, times) in [("wait", &outcome.wait), ("hold", &outcome.hold), ("unlock", &outcome.unlock)] {
             check(about_equal(count(times), sections, &outcome), || {
                 format!("{} times of {name} in {sections} sections", count(times))
@@ -141,7 +139,7 @@ fn three_times() -> Check {
 fn several_locks_are_watched() -> Check {
     for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
         let shape = Shape { zipf_hundredths, ..Shape::default() };
-        let outcome = start(&RunConfig { lock_count, shape, ..config() })?;
+        let outcome = start(&config().lock_count(lock_count).shape(shape))?;
         check(outcome.lost_updates == Some(0), || format!("{lock_count} locks: {:?}", outcome.lost_updates))?;
     }
     Ok(())
@@ -157,14 +155,14 @@ fn ideals() -> Check {
         ("rwlock-fair", Shape::default(), Ideal::LockFree),
         ("hand-off", Shape::default(), Ideal::Unknown),
     ] {
-        let outcome = start(&RunConfig { workload: workload.into(), shape, ..config() })?;
+        let outcome = start(&config().workload(workload).shape(shape))?;
         check(outcome.ideal == expected, || format!("{workload}: {:?}", outcome.ideal))?;
     }
     Ok(())
 }
 
 fn costs() -> Check {
-    let costs = start(&RunConfig { vcpus: 1, ..config() })?.costs;
+    let costs = start(&config().vcpus(1))?.costs;
     let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
     check(all.iter().all(Option::is_some), || format!("{costs:?}"))
 }
@@ -178,15 +176,15 @@ fn shapes() -> Check {
         Shape { footprint_lines: 64, dirty_lines: 8, ..plain() },
     ] {
         for (lock, pv) in [("qspinlock", true), ("mcslock", true), ("none", false)] {
-            let outcome = start(&RunConfig { shape, lock: lock.into(), pv, lock_count: 7, ..config() })?;
+            let outcome = start(&config().shape(shape).lock(lock).pv(pv).lock_count(7))?;
             check(outcome.lost_updates.unwrap_or(0) == 0, || format!("{lock}, {shape:?}"))?;
-            check(lock == "mcslock" || acquisitions(&outcome) > 0, || {
+            check(lock == "mcslock" || outcome.acquisitions() > 0, || {
                 format!("{lock}, {shape:?}: no section")
             })?;
         }
     }
     let too_many = Shape { footprint_lines: 1 << 20, ..plain() };
-    match start(&RunConfig { shape: too_many, ..config() }) {
+    match start(&config().shape(too_many)) {
         Err(RunError::Usage(message)) => check(message.contains("too many"), || message),
         other => unexpected(other),
     }
@@ -198,12 +196,12 @@ const ENOUGH_SECTIONS: u64 = 50;
 fn readers() -> Check {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
         let shape = Shape { read_percent: 90, read_hold: Duration::from_nanos(300), ..Shape::default() };
-        let config = RunConfig { lock: lock.into(), pv, shape, ..config() };
+        let config = config().lock(lock).pv(pv).shape(shape);
         // An emulated machine comes to a handful of sections in a window.
         let (mut sections, mut reads, mut waits, mut others, mut windows) = (0, 0, 0, 0, 0);
         while sections < ENOUGH_SECTIONS && windows < 20 {
             let outcome = start(&config)?;
-            sections += acquisitions(&outcome);
+            sections += outcome.acquisitions();
             reads += outcome.reads;
             waits += outcome.time("read-wait").map_or(0, count);
             others += count(&outcome.wait);
@@ -222,7 +220,7 @@ fn readers() -> Check {
 }
 
 fn short_stack() -> Check {
-    match start(&RunConfig { workload: "selftest-stack".into(), ..config() }) {
+    match start(&config().workload("selftest-stack")) {
         Err(RunError::GuestFailed { vcpu: 0, reason }) => check(reason.contains("its stack"), || reason),
         other => unexpected(other),
     }
@@ -233,7 +231,7 @@ fn short_stack() -> Check {
 fn arrivals() -> Check {
     let arrivals = Some(Duration::from_nanos(100));
     let shape = Shape { arrivals, exponential_think: true, ..Shape::default() };
-    let outcome = start(&RunConfig { vcpus: 1, shape, ..config() })?;
+    let outcome = start(&config().vcpus(1).shape(shape))?;
     let window_ticks = outcome.window.as_nanos() as u64 * outcome.tsc_khz / 1_000_000;
     check(outcome.wait.max > window_ticks / 2, || {
         format!("the longest wait of an overloaded vCPU was {} of {window_ticks} ticks", outcome.wait.max)

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunConfig, RunError, Sched};
+use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunError, Sched};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, PATIENCE, acquisitions, check, config, event, exits, start, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, event, exits, start, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -48,7 +47,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
     let base = config();
     let vcpus = 8 * base.cpus.len() as u32;
     // No other bound on acquisitions in the window: a lock may rest for much of it while the next in its queue waits for a pCPU.
-    let outcome = start(&RunConfig { lock: lock.into(), pv, sched, vcpus, min_sections: 1, ..base })?;
+    let outcome = start(&base.lock(lock).pv(pv).sched(sched).vcpus(vcpus).min_sections(1))?;
     if lock == "none" {
         check(outcome.lost_updates.is_none(), || "a lock-free run cannot speak of lost updates".into())?;
     } else {
@@ -78,7 +77,7 @@ fn overtaking() -> Check {
     let windows = [1, 10, 100].map(|times| config().window * times);
     let (mut all, mut most) = (0, 0);
     for window in windows {
-        let outcome = start(&RunConfig { workload: "overtaking".into(), window, ..config() })?;
+        let outcome = start(&config().workload("overtaking").window(window))?;
         (all, most) = (event(&outcome, "overtaken"), event(&outcome, "overtaken_most"));
         if most > 0 {
             break;
@@ -94,7 +93,7 @@ fn several_locks() -> Check {
         let windows = [1, 10, 100].map(|times| config().window * times);
         let mut unused = usize::MAX;
         for window in windows {
-            let outcome = start(&RunConfig { lock_count, window, ..config() })?;
+            let outcome = start(&config().lock_count(lock_count).window(window))?;
             check(outcome.lost_updates == Some(0), || {
                 format!("{lock_count} locks: {:?}", outcome.lost_updates)
             })?;
@@ -120,7 +119,7 @@ fn nested_slow_paths() -> Check {
             let windows_ms = [100, 1000, 10_000];
             let mut missing = vec![];
             for window in windows_ms.map(Duration::from_millis) {
-                let nesting = RunConfig { workload: workload.into(), pv, lock_count: 5, window, ..config() };
+                let nesting = config().workload(workload).pv(pv).lock_count(5).window(window);
                 let outcome = start(&nesting)?;
                 check(outcome.lost_updates == Some(0), || format!("{workload}: {:?}", outcome.lost_updates))?;
                 missing = events.into_iter().filter(|name| event(&outcome, name) == 0).collect();
@@ -131,7 +130,7 @@ fn nested_slow_paths() -> Check {
             check(missing.is_empty(), || format!("{workload}, pv {pv}: no {missing:?}"))?;
         }
     }
-    match start(&RunConfig { workload: "selftest-nesting".into(), lock_count: 4, ..config() }) {
+    match start(&config().workload("selftest-nesting").lock_count(4)) {
         Err(RunError::GuestPanic { message, .. }) => check(message.contains("--locks 5"), || message),
         other => unexpected(other),
     }
@@ -146,22 +145,15 @@ fn nested_sections() -> Check {
         ..Mix::default()
     };
     for (lock, pv) in [("qspinlock", true), ("tas", false)] {
-        let outcome = start(&RunConfig {
-            mix,
-            lock: lock.into(),
-            pv,
-            lock_count: 4,
-            workload: "mixed".into(),
-            window: PATIENCE,
-            ..config()
-        })?;
+        let outcome =
+            start(&config().mix(mix).lock(lock).pv(pv).lock_count(4).workload("mixed").window(PATIENCE))?;
         check(outcome.lost_updates == Some(0), || {
             format!("{lock}: {:?} updates lost", outcome.lost_updates)
         })?;
-        check(acquisitions(&outcome) == 3000, || format!("{lock}: {} sections", acquisitions(&outcome)))?;
+        check(outcome.acquisitions() == 3000, || format!("{lock}: {} sections", outcome.acquisitions()))?;
         // Every second section on average has another inside; a tenth is far below that.
         let entered: u64 = outcome.entered.iter().sum();
-        check(entered * 10 > acquisitions(&outcome) * 11, || {
+        check(entered * 10 > outcome.acquisitions() * 11, || {
             format!("{lock}: {entered} entered: none nested")
         })?;
     }
@@ -170,14 +162,8 @@ fn nested_sections() -> Check {
 
 fn hand_off() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = start(&RunConfig {
-            workload: "hand-off".into(),
-            lock: "none".into(),
-            pv: false,
-            sched,
-            ..config()
-        })?;
-        let hops = acquisitions(&outcome);
+        let outcome = start(&config().workload("hand-off").lock("none").pv(false).sched(sched))?;
+        let hops = outcome.acquisitions();
         check(hops > 0, || format!("{sched:?}: the token did not move"))?;
         // It visits everybody in turn.
         let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
@@ -192,7 +178,7 @@ fn unpatched_sites() -> Check {
         [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
     {
         for patch in [true, false] {
-            let outcome = start(&RunConfig { lock: lock.into(), pv, patch, ..config() })?;
+            let outcome = start(&config().lock(lock).pv(pv).patch(patch))?;
             check((outcome.patched_sites > 0) == patch, || {
                 format!("{lock}: {} sites", outcome.patched_sites)
             })?;
@@ -204,7 +190,7 @@ fn unpatched_sites() -> Check {
 
 fn pair_costs() -> Check {
     let costs = |lock: &str, patch| {
-        let config = RunConfig { vcpus: 1, lock: lock.into(), pv: false, patch, ..config() };
+        let config = config().vcpus(1).lock(lock).pv(false).patch(patch);
         start(&config).map(|outcome| (outcome.pair_ticks, outcome.calls))
     };
     let (ticks, calls) = costs("qspinlock", true)?;
@@ -223,26 +209,26 @@ fn copies_are_whole() -> Check {
     for (lock, workload) in
         [("rwsem/packed", "copy-256"), ("rwsem/prev-cpu", "copy-4096"), ("mutex/split", "copy-1024")]
     {
-        let (lock, workload, short) = (lock.into(), workload.into(), Duration::from_nanos(200));
+        let short = Duration::from_nanos(200);
         // The window doubles where an emulated machine stands still in it.
-        let base = RunConfig { min_sections: 1, ..config() };
-        let outcome = start(&RunConfig { lock, workload, lock_count: 2, hold: short, think: short, ..base })?;
+        let base = config().min_sections(1);
+        let outcome = start(&base.lock(lock).workload(workload).lock_count(2).hold(short).think(short))?;
         // Torn blocks count as violations of exclusion, which `start` reports.
         check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
-        check(acquisitions(&outcome) > 0, || "no block was copied".into())?;
+        check(outcome.acquisitions() > 0, || "no block was copied".into())?;
     }
     Ok(())
 }
 
 fn compute_takes_no_lock() -> Check {
-    let outcome = start(&RunConfig { lock: "mutex/packed".into(), workload: "compute".into(), ..config() })?;
-    check(acquisitions(&outcome) > 0, || "no round was completed".into())?;
+    let outcome = start(&config().lock("mutex/packed").workload("compute"))?;
+    check(outcome.acquisitions() > 0, || "no round was completed".into())?;
     let events: u64 = outcome.lock_events.iter().map(|(_, count)| count).sum();
     check(events == 0, || format!("{:?}", outcome.lock_events))
 }
 
 fn exclusion_is_checked() -> Check {
-    match start(&RunConfig { workload: "selftest-exclusion".into(), ..config() }) {
+    match start(&config().workload("selftest-exclusion")) {
         Err(RunError::ExclusionViolated(_)) => Ok(()),
         other => unexpected(other),
     }

@@ -1,11 +1,5 @@
 //! Real guests on /dev/kvm. Tests assert what must hold however noisy the host is; speed is for `just bench-*`.
 
-#[path = "../base/mod.rs"]
-mod base;
-#[path = "../chosen/mod.rs"]
-mod chosen;
-#[path = "../deadline/mod.rs"]
-mod deadline;
 mod explain;
 mod faults;
 mod grants;
@@ -17,13 +11,8 @@ mod in_kernel;
 mod instrument;
 mod locks;
 mod points;
-#[path = "../ran_on/mod.rs"]
-mod ran_on;
 mod running;
 mod several_guests;
-#[path = "../stalls/mod.rs"]
-mod stalls;
-mod support;
 mod switches;
 mod workloads;
 
@@ -69,8 +58,8 @@ fn main() -> ExitCode {
         eprintln!("guests are skipped, not tested: {reason}");
         trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
     }
-    stalls::watch();
-    let conclusion = libtest_mimic::run(&arguments, chosen::chosen(trials));
-    ran_on::note("kvm", &conclusion, lacking);
+    support::watch();
+    let conclusion = libtest_mimic::run(&arguments, support::chosen(trials));
+    support::note("kvm", &conclusion, lacking);
     conclusion.exit_code()
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, Image, RunConfig, Target};
+use haltkick_vmm::{HowOften, Image, Target};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, check, config, deschedule, start, sum};
+use support::{Check, Settings, check, config, deschedule, start, sum};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -48,16 +47,16 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
     // vCPU that passes is stopped.
     let injected = loop {
         seed += 1;
-        let outcome = start(&RunConfig {
-            vcpus,
-            lock: lock.into(),
-            pv,
-            seed,
-            deschedule: stop(if seed <= PATIENT { 0.2 } else { 1.0 }),
-            spin_threshold: Duration::from_micros(2),
-            window: Duration::from_millis(40) * seed.min(25) as u32,
-            ..config()
-        })?;
+        let outcome = start(
+            &config()
+                .vcpus(vcpus)
+                .lock(lock)
+                .pv(pv)
+                .seed(seed)
+                .deschedule(stop(if seed <= PATIENT { 0.2 } else { 1.0 }))
+                .spin_threshold(Duration::from_micros(2))
+                .window(Duration::from_millis(40) * seed.min(25) as u32),
+        )?;
         check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
         let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
         if sum(&injected) > 0 || seed == 50 {

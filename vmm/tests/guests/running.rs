@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haltkick_vmm::{
-    HowOften, Image, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunConfig, RunError, Sched, Target, allowed_cpus, run,
+    HowOften, Image, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunError, Sched, Target, allowed_cpus, run,
 };
 use libtest_mimic::{Failed, Trial};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use crate::support::{
-    Check, PATIENCE, acquisitions, check, config, deschedule, event, exits, nested, start, unexpected,
+use support::{
+    Check, PATIENCE, Settings, check, config, deschedule, event, exits, nested, start, unexpected,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -44,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
 fn cache_events() -> Check {
-    match start(&RunConfig { pmu: true, ..config() })?.pmu {
+    match start(&config().pmu(true))?.pmu {
         Ok(counted) => check(counted.len() == 3, || format!("{counted:?}")),
         Err(reason) => check(reason.contains("perf_event_open"), || reason),
     }
@@ -54,26 +53,25 @@ fn boots_in_either_ring() -> Check {
     for ring in [Ring::Ring0, Ring::Ring3] {
         // Ring 0 may be interpreted: little work, little time needed.
         let short = Duration::from_nanos(100);
-        let outcome = start(&RunConfig { ring, vcpus: 1, hold: short, think: short, ..config() })?;
+        let outcome = start(&config().ring(ring).vcpus(1).hold(short).think(short))?;
         check(outcome.ring == ring, || format!("asked for {ring:?}, got {:?}", outcome.ring))?;
-        check(acquisitions(&outcome) > 0, || format!("no acquisition in {ring:?}"))?;
+        check(outcome.acquisitions() > 0, || format!("no acquisition in {ring:?}"))?;
     }
     Ok(())
 }
 
 fn runs_1024_vcpus() -> Check {
     // The window opens when every vCPU has reached its workload, so a finished run has run them all.
-    let watchdog = Some(PATIENCE);
-    let outcome = start(&RunConfig { vcpus: 1024, lock: "none".into(), pv: false, watchdog, ..config() })?;
+    let outcome = start(&config().vcpus(1024).lock("none").pv(false).watchdog(PATIENCE))?;
     check(outcome.vcpus.len() == 1024, || format!("{} vCPUs", outcome.vcpus.len()))?;
     let never = outcome.vcpus.iter().filter(|vcpu| vcpu.steal_ns == Some(0)).count();
     check(never <= 2, || format!("{never} of 1024 vCPUs on 2 pCPUs never waited for one"))?;
-    check(acquisitions(&outcome) > 0, || "no operation in the window".into())
+    check(outcome.acquisitions() > 0, || "no operation in the window".into())
 }
 
 fn latch(sched: Sched) -> Check {
-    let outcome = start(&RunConfig { workload: "selftest-latch".into(), sched, ..config() })?;
-    let rounds = acquisitions(&outcome);
+    let outcome = start(&config().workload("selftest-latch").sched(sched))?;
+    let rounds = outcome.acquisitions();
     check(rounds > 0, || "no round was completed".into())?;
     let (waits, kicks) = (exits(&outcome, "pv_wait"), exits(&outcome, "pv_kick"));
     check(waits >= rounds && kicks >= 2 * rounds, || format!("{rounds} rounds, {waits} waits, {kicks} kicks"))
@@ -82,7 +80,7 @@ fn latch(sched: Sched) -> Check {
 fn books_balance() -> Check {
     let base = config();
     let pcpus = base.cpus.len() as f64;
-    let outcome = start(&RunConfig { window: Duration::from_millis(300), ..base })?;
+    let outcome = start(&base.window(Duration::from_millis(300)))?;
     let window = outcome.window.as_secs_f64();
     let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
     let most = pcpus * window * 1e9;
@@ -103,7 +101,7 @@ fn books_balance() -> Check {
 fn stop_request() -> Check {
     let stop = AtomicBool::new(true);
     let start = Instant::now();
-    let result = run(&RunConfig { window: Duration::from_secs(60), ..config() }, &Image::embedded(), &stop);
+    let result = run(&config().window(Duration::from_secs(60)), &Image::embedded(), &stop);
     if !matches!(result, Err(RunError::Interrupted)) {
         return unexpected(result);
     }
@@ -111,7 +109,7 @@ fn stop_request() -> Check {
 }
 
 fn work_rate() -> Check {
-    let given = start(&RunConfig { work_rate: Some(12_345), ..config() })?;
+    let given = start(&config().work_rate(12_345))?;
     check(given.work_rate == 12_345, || format!("{}", given.work_rate))?;
     let measured = start(&config())?;
     check(measured.work_rate > 0, || "no rate was measured".into())?;
@@ -120,7 +118,7 @@ fn work_rate() -> Check {
     }
     // Slices that are shorter than a probe of the calibration could be: it must find the same CPU all the same.
     let slice = Duration::from_micros(50);
-    let short = (0..5).map(|_| start(&RunConfig { slice, ..config() }));
+    let short = (0..5).map(|_| start(&config().slice(slice)));
     let rates = short.map(|outcome| Ok(outcome?.work_rate)).collect::<Result<Vec<_>, Failed>>()?;
     let best = rates.iter().copied().max().unwrap_or(0) as f64 / measured.work_rate as f64;
     check((0.7..1.4).contains(&best), || {
@@ -134,7 +132,7 @@ fn work_rate() -> Check {
 
 fn pending_waits() -> Check {
     let vcpus = 16;
-    let base = RunConfig { vcpus, lock: "ticket".into(), pv: false, ..config() };
+    let base = config().vcpus(vcpus).lock("ticket").pv(false);
     let outcome = start(&base)?;
     let pending = outcome.pending_waits.clone()?;
     check(!pending.is_empty() && pending.len() <= vcpus as usize, || {
@@ -142,28 +140,25 @@ fn pending_waits() -> Check {
     })?;
     let whole_run = (base.warmup + base.window + PATIENCE).as_nanos() as u64 / 1000 * outcome.tsc_khz / 1000;
     check(pending.iter().all(|ticks| *ticks < whole_run), || format!("{pending:?} ticks"))?;
-    let free = start(&RunConfig { lock: "none".into(), ..base })?.pending_waits?;
+    let free = start(&base.lock("none"))?.pending_waits?;
     check(free.len() <= vcpus as usize / 2, || format!("{} wait for nothing", free.len()))?;
-    let unknown = start(&RunConfig { workload: "hand-off".into(), ..config() })?.pending_waits;
+    let unknown = start(&config().workload("hand-off"))?.pending_waits;
     check(unknown.is_err(), || format!("{unknown:?} of a workload that does not say"))
 }
 
 /// A boot takes as long as many slices. A host may stand still for a window, but not for five in a row.
 fn boot_is_no_debt() -> Check {
-    let base = config();
-    let short = RunConfig {
-        cpus: base.cpus[..1].to_vec(),
-        vcpus: 8,
-        lock: "none".into(),
-        pv: false,
-        warmup: Duration::from_millis(1),
-        window: if nested() { base.window } else { Duration::from_millis(40) },
-        ..base
-    };
+    let short = config()
+        .cpus(config().cpus[..1].to_vec())
+        .vcpus(8)
+        .lock("none")
+        .pv(false)
+        .warmup(Duration::from_millis(1))
+        .window(if nested() { config().window } else { Duration::from_millis(40) });
     let mut seen = Vec::new();
     for _ in 0..5 {
         let outcome = start(&short)?;
-        let mean = acquisitions(&outcome) / 8;
+        let mean = outcome.acquisitions() / 8;
         seen.push((outcome.vcpus[0].acquisitions, mean));
         if outcome.vcpus[0].acquisitions > mean / 4 {
             return Ok(());
@@ -174,13 +169,13 @@ fn boot_is_no_debt() -> Check {
 
 fn work_speeds() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let outcome = start(&RunConfig { sched, lock: "none".into(), pv: false, ..config() })?;
+        let outcome = start(&config().sched(sched).lock("none").pv(false))?;
         let timed = outcome.work.iter().flatten().count();
         check(timed == outcome.work.len(), || {
             format!("{timed} of {} vCPUs timed their work", outcome.work.len())
         })?;
         // A twelfth of the work per section is what a wrong rate looks like; a host's other guests may take half.
-        let promised = RunConfig { work_rate: Some(outcome.work_rate / 12), sched, ..config() };
+        let promised = config().work_rate(outcome.work_rate / 12).sched(sched);
         let off = start(&promised)?;
         let speeds: Vec<f64> = off.work.iter().flatten().map(|speed| speed.over_promised).collect();
         check(speeds.iter().all(|speed| *speed > 3.0), || format!("{speeds:?} of a twelfth of the work"))?;
@@ -192,10 +187,9 @@ fn fixed_work() -> Check {
     let mix = |go_on| Mix { work_sections: Some(1003), go_on, ..Mix::default() };
     for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
         let mix = mix(go_on);
-        let outcome =
-            start(&RunConfig { sched, mix, workload: "mixed".into(), window: PATIENCE, ..config() })?;
-        check(acquisitions(&outcome) == 1003, || {
-            format!("{} sections were counted", acquisitions(&outcome))
+        let outcome = start(&config().sched(sched).mix(mix).workload("mixed").window(PATIENCE))?;
+        check(outcome.acquisitions() == 1003, || {
+            format!("{} sections were counted", outcome.acquisitions())
         })?;
         check(exits(&outcome, "work_done") == 1, || "the end of the work was not told once".into())?;
         check(outcome.completion == Some(outcome.window) && outcome.window < PATIENCE, || {
@@ -209,36 +203,32 @@ fn fixed_work() -> Check {
     }
     // What cannot be done in the window is told apart.
     let mix = Mix { work_sections: Some(u64::MAX), ..Mix::default() };
-    let outcome = start(&RunConfig { mix, workload: "mixed".into(), ..config() })?;
+    let outcome = start(&config().mix(mix).workload("mixed"))?;
     check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))
 }
 
 fn usage_errors() -> Check {
     let often = |target, at| deschedule(target, HowOften::PerSecond(100.0), Duration::from_millis(1), at);
     let nonsense = [
-        RunConfig { vcpus: 0, ..config() },
-        RunConfig { vcpus: 1025, ..config() },
-        RunConfig { cpus: vec![], ..config() },
-        RunConfig { cpus: vec![100_000], ..config() },
-        RunConfig { lock: "mutex-of-steel".into(), ..config() },
-        RunConfig { workload: "nap".into(), ..config() },
-        RunConfig { lock: "mcs".into(), pv: true, ..config() },
-        RunConfig { workload: "grant-split".into(), lock: "mcs".into(), pv: false, ..config() },
-        RunConfig { lock_count: 0, ..config() },
-        RunConfig { lock_count: MAX_LOCKS + 1, ..config() },
-        RunConfig { grace: Duration::from_millis(2), ..config() },
-        RunConfig { grace: Duration::from_micros(50), sched: Sched::Host, ..config() },
-        RunConfig { kick_yields: true, sched: Sched::Host, ..config() },
-        RunConfig { deschedule: often(Target::Holder, None), lock: "none".into(), pv: false, ..config() },
-        RunConfig { deschedule: often(Target::Waiter, None), workload: "compute".into(), ..config() },
-        RunConfig { deschedule: often(Target::Head, None), workload: "hand-off".into(), ..config() },
-        RunConfig { deschedule: often(Target::Random, Some("nowhere")), ..config() },
-        RunConfig { deschedule: often(Target::Random, Some("handed-over")), ..config() },
-        RunConfig {
-            deschedule: often(Target::Waiter, Some("handed-over")),
-            lock: "qspinlock-points".into(),
-            ..config()
-        },
+        config().vcpus(0),
+        config().vcpus(1025),
+        config().cpus(vec![]),
+        config().cpus(vec![100_000]),
+        config().lock("mutex-of-steel"),
+        config().workload("nap"),
+        config().lock("mcs").pv(true),
+        config().workload("grant-split").lock("mcs").pv(false),
+        config().lock_count(0),
+        config().lock_count(MAX_LOCKS + 1),
+        config().grace(Duration::from_millis(2)),
+        config().grace(Duration::from_micros(50)).sched(Sched::Host),
+        config().kick_yields(true).sched(Sched::Host),
+        config().deschedule(often(Target::Holder, None)).lock("none").pv(false),
+        config().deschedule(often(Target::Waiter, None)).workload("compute"),
+        config().deschedule(often(Target::Head, None)).workload("hand-off"),
+        config().deschedule(often(Target::Random, Some("nowhere"))),
+        config().deschedule(often(Target::Random, Some("handed-over"))),
+        config().deschedule(often(Target::Waiter, Some("handed-over"))).lock("qspinlock-points"),
     ];
     for config in nonsense {
         match start(&config) {
@@ -251,14 +241,13 @@ fn usage_errors() -> Check {
 
 fn watchdog_ends_a_hang() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
-        let watchdog = Some(Duration::from_millis(300));
-        match start(&RunConfig {
-            workload: "selftest-hang".into(),
-            sched,
-            watchdog,
-            window: PATIENCE,
-            ..config()
-        }) {
+        match start(
+            &config()
+                .workload("selftest-hang")
+                .sched(sched)
+                .watchdog(Duration::from_millis(300))
+                .window(PATIENCE),
+        ) {
             Err(RunError::NoProgress(_)) => {}
             other => return unexpected(other),
         }
@@ -269,21 +258,21 @@ fn watchdog_ends_a_hang() -> Check {
 fn doubling_window() -> Check {
     // Twelve sections and what lies between them take 48 ms at least, however fast the host.
     let (hold, window) = (Duration::from_millis(2), Duration::from_millis(20));
-    let base = RunConfig { vcpus: 1, hold, think: hold, window, ..config() };
+    let base = config().vcpus(1).hold(hold).think(hold).window(window);
     let once = start(&base)?;
     check(once.windows == 1, || format!("{} windows without need", once.windows))?;
-    let enough = start(&RunConfig { min_sections: 12, ..base.clone() })?;
+    let enough = start(&base.clone().min_sections(12))?;
     check(enough.acquisitions() >= 12, || format!("{} sections", enough.acquisitions()))?;
     check(enough.windows > 1 && enough.windows.is_power_of_two(), || format!("{} windows", enough.windows))?;
     check(enough.window >= window * enough.windows, || format!("{:?}", enough.window))?;
-    let never = start(&RunConfig { min_sections: u64::MAX, ..base })?;
+    let never = start(&base.min_sections(u64::MAX))?;
     check(never.windows == MAX_WINDOWS, || format!("{} windows in vain", never.windows))
 }
 
 fn lost_pinning() -> Check {
     let (first, second) = (allowed_cpus()[0], allowed_cpus()[1]);
     for sched in [Sched::Vmm, Sched::Host] {
-        let config = RunConfig { cpus: vec![first], vcpus: 2, sched, ..config() };
+        let config = config().cpus(vec![first]).vcpus(2).sched(sched);
         check(start(&config)?.pinning_lost.is_none(), || "noticed where nobody moved anything".into())?;
         let done = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use haltkick_vmm::{Ended, Mix, RunConfig, RunError, Sched, Share};
 use libtest_mimic::Trial;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::support::{Check, PATIENCE, acquisitions, check, config, exits, named, nested, start_guests};
+use support::{Check, PATIENCE, Settings, check, config, exits, nested, start_guests};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -23,17 +22,17 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn two_guests() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let mix = Mix { work_sections: Some(500), go_on: true, ..Mix::default() };
-        let base = RunConfig { sched, window: PATIENCE, workload: "mixed".into(), mix, ..config() };
+        let base = config().sched(sched).window(PATIENCE).workload("mixed").mix(mix);
         let mix = Mix { work_sections: Some(2000), ..Mix::default() };
-        let other = named("b", RunConfig { lock: "tas".into(), pv: false, vcpus: 3, mix, ..base.clone() });
-        let ended = start_guests(&named("a", RunConfig { beside: vec![other], ..base }))?;
+        let other = base.clone().lock("tas").pv(false).vcpus(3).mix(mix).name("b");
+        let ended = start_guests(&base.beside([other]).name("a"))?;
         for (ended, (name, sections, vcpus)) in
             ended.into_iter().zip([("a", 500, config().vcpus), ("b", 2000, 3)])
         {
             let outcome = ended.result?;
             check(ended.name == name, || format!("{} instead of {name}", ended.name))?;
             check(outcome.vcpus.len() == vcpus as usize, || format!("{} vCPUs", outcome.vcpus.len()))?;
-            check(acquisitions(&outcome) == sections, || format!("{name}: {}", acquisitions(&outcome)))?;
+            check(outcome.acquisitions() == sections, || format!("{name}: {}", outcome.acquisitions()))?;
             check(outcome.lost_updates == Some(0), || format!("{name}: {:?}", outcome.lost_updates))?;
             let waits = exits(&outcome, "pv_wait");
             check(name == "a" || waits == 0, || format!("{name}: {waits} exits of the other guest"))?;
@@ -45,11 +44,11 @@ fn two_guests() -> Check {
 fn a_guest_dies() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         // Long enough for the one to have said its last word.
-        let base = RunConfig { sched, window: config().window * 5, ..config() };
-        let dying = named("b", RunConfig { workload: "selftest-panic".into(), ..base.clone() });
-        let ended = start_guests(&named("a", RunConfig { beside: vec![dying], ..base }))?;
+        let base = config().sched(sched).window(config().window * 5);
+        let dying = base.clone().workload("selftest-panic").name("b");
+        let ended = start_guests(&base.beside([dying]).name("a"))?;
         let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;
-        check(acquisitions(&a.result?) > 0, || "the other guest did not go on".into())?;
+        check(a.result?.acquisitions() > 0, || "the other guest did not go on".into())?;
         check(matches!(b.result, Err(RunError::GuestPanic { .. })), || format!("{:?}", b.result))?;
         check(b.readings.explanation.is_some(), || "nobody says why it died".into())?;
     }
@@ -59,10 +58,10 @@ fn a_guest_dies() -> Check {
 fn shares() -> Check {
     for share in [Share::Guest, Share::Vcpu] {
         let cpus = config().cpus.len() as u32;
-        let base = RunConfig { share, lock: "none".into(), pv: false, vcpus: 2 * cpus, ..config() };
-        let small = named("small", base.clone());
-        let large = RunConfig { vcpus: 6 * cpus, beside: vec![small], ..base };
-        let ended = start_guests(&named("large", large))?;
+        let base = config().share(share).lock("none").pv(false).vcpus(2 * cpus);
+        let small = base.clone().name("small");
+        let large = base.vcpus(6 * cpus).beside([small]);
+        let ended = start_guests(&large.name("large"))?;
         let mut run = Vec::new();
         for ended in ended {
             run.push(ended.result?.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64);
@@ -77,13 +76,13 @@ fn shares() -> Check {
 }
 
 fn guests_that_clash() -> Check {
-    let base = named("a", config());
-    let beside = |other: RunConfig| RunConfig { beside: vec![other], ..base.clone() };
+    let base = config().name("a");
+    let beside = |other: RunConfig| base.clone().beside([other]);
     for (config, expected) in [
         (beside(base.clone()), "two guests are called `a`"),
-        (beside(named("b", RunConfig { slice: Duration::from_millis(2), ..base.clone() })), "differ in what"),
-        (beside(named("b", RunConfig { vcpus: 1024, ..base.clone() })), "1024 at most"),
-        (beside(named("b", RunConfig { lock: "nothing".into(), ..base.clone() })), "there is no lock"),
+        (beside(base.clone().slice(Duration::from_millis(2)).name("b")), "differ in what"),
+        (beside(base.clone().vcpus(1024).name("b")), "1024 at most"),
+        (beside(base.clone().lock("nothing").name("b")), "there is no lock"),
     ] {
         match start_guests(&config) {
             Err(RunError::Usage(message)) if message.contains(expected) => {}
@@ -111,9 +110,9 @@ fn open_files() -> Check {
     let _back = Back(before);
     // Each guest by itself would fit, all together do not, and the process may have more.
     setrlimit(Resource::Nofile, Rlimit { current: Some(VCPUS + SPARE), ..before })?;
-    let base = RunConfig { lock: "none".into(), pv: false, vcpus: VCPUS as u32, ..config() };
-    let beside = (1..GUESTS).map(|number| named(&format!("guest {number}"), base.clone())).collect();
-    for ended in start_guests(&named("guest 0", RunConfig { beside, ..base }))? {
+    let base = config().lock("none").pv(false).vcpus(VCPUS as u32);
+    let beside = (1..GUESTS).map(|number| base.clone().name(format!("guest {number}"))).collect::<Vec<_>>();
+    for ended in start_guests(&base.beside(beside).name("guest 0"))? {
         let outcome = ended.result?;
         check(outcome.vcpus.len() as u64 == VCPUS, || format!("{}: {outcome:?}", ended.name))?;
     }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Outcome, RunConfig, Sched, Target, bpf_can_report_switches};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, check, config, deschedule, mostly_holding, start, sum};
+use support::{Check, Settings, check, config, deschedule, mostly_holding, start, sum};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let no_bpf = bpf_can_report_switches().err();
@@ -28,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn host() -> RunConfig {
-    RunConfig { sched: Sched::Host, ..config() }
+    config().sched(Sched::Host)
 }
 
 /// Runs until no report gets lost, which on a machine that is stopped for a while some do.
@@ -47,7 +46,7 @@ fn as_the_kernel_counts() -> Check {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
         let vcpus = config().vcpus * 2;
         let window = config().window * 3;
-        let config = RunConfig { vcpus, pv, lock: lock.into(), window, ..host() };
+        let config = host().vcpus(vcpus).pv(pv).lock(lock).window(window);
         // A thread reads its count a moment after the window has begun and before it has ended. On a host that stops for a
         // while in one of these moments the thread is preempted there, so one run of several has to agree.
         let mut agreed = reports_agree(&reported(&config)?);
@@ -82,7 +81,7 @@ fn reports_agree(outcome: &Outcome) -> Check {
 fn time_off() -> Check {
     // Everybody always wants to run: whoever has no pCPU is off, and as many as there are pCPUs are not.
     let window = config().window * 4;
-    let config = RunConfig { workload: "compute".into(), lock: "none".into(), pv: false, window, ..host() };
+    let config = host().workload("compute").lock("none").pv(false).window(window);
     let outcome = reported(&config)?;
     let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
     let (vcpus, pcpus) = (u64::from(config.vcpus), config.cpus.len() as u64);
@@ -99,7 +98,8 @@ fn injected_holders() -> Check {
     let window = config().window * 5;
     // A pCPU for everybody: hardly anybody is off but on purpose.
     let vcpus = (config().cpus.len() as u32).max(2);
-    let outcome = reported(&RunConfig { sched: Sched::Host, vcpus, deschedule, window, ..mostly_holding() })?;
+    let outcome =
+        reported(&mostly_holding().sched(Sched::Host).vcpus(vcpus).deschedule(deschedule).window(window))?;
     let injected = outcome.injected.ok_or("nothing is known of what was injected")?;
     let by = outcome.preemptions.ok_or("nothing is known of preemptions")?;
     let lost = outcome.lost_ns.ok_or("nothing is known of what was lost")?;
@@ -115,7 +115,7 @@ fn injected_holders() -> Check {
 }
 
 fn not_asked_for() -> Check {
-    let outcome = start(&RunConfig { attribution: false, ..host() })?;
+    let outcome = start(&host().attribution(false))?;
     check(outcome.switches.is_err() && outcome.preemptions.is_none(), || format!("{:?}", outcome.switches))?;
     check(outcome.vcpus.iter().all(|vcpu| vcpu.switched_out_ready.is_none()), || {
         "switches were reported all the same".into()

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, RunConfig, RunError, Sched, Shape, Target};
 use libtest_mimic::Trial;
-
-use crate::support::{Check, acquisitions, check, config, event, start, start_until, unexpected, waits};
+use support::{Check, Settings, check, config, event, start, start_until, unexpected, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -36,16 +35,16 @@ fn reported(outcome: &Outcome, name: &str) -> u64 {
 fn under_locks(workload: &str, shape: Shape) -> Check {
     for (lock, pv) in LOCKS {
         let short = Duration::from_nanos(200);
-        let outcome = start(&RunConfig {
-            workload: workload.into(),
-            lock: lock.into(),
-            pv,
-            shape,
-            lock_count: 4,
-            hold: short,
-            think: short,
-            ..config()
-        })?;
+        let outcome = start(
+            &config()
+                .workload(workload)
+                .lock(lock)
+                .pv(pv)
+                .shape(shape)
+                .lock_count(4)
+                .hold(short)
+                .think(short),
+        )?;
         check(outcome.lost_updates == Some(0), || {
             format!("{lock}: lost updates: {:?}", outcome.lost_updates)
         })?;
@@ -53,7 +52,7 @@ fn under_locks(workload: &str, shape: Shape) -> Check {
             format!("{lock}: {} reads", outcome.reads)
         })?;
         let sections = waits(&outcome);
-        check(sections + outcome.reads == acquisitions(&outcome), || format!("{lock}: {sections} sections"))?;
+        check(sections + outcome.reads == outcome.acquisitions(), || format!("{lock}: {sections} sections"))?;
     }
     Ok(())
 }
@@ -71,14 +70,8 @@ fn list() -> Check {
 fn bounded_queue() -> Check {
     for (lock, pv) in [("qspinlock", true), ("tas", false), ("none", false)] {
         for vcpus in [1, 2, 7] {
-            let outcome = start(&RunConfig {
-                workload: "bounded-queue".into(),
-                lock: lock.into(),
-                pv,
-                vcpus,
-                ..config()
-            })?;
-            let (moved, transits) = (acquisitions(&outcome), reported(&outcome, "transit"));
+            let outcome = start(&config().workload("bounded-queue").lock(lock).pv(pv).vcpus(vcpus))?;
+            let (moved, transits) = (outcome.acquisitions(), reported(&outcome, "transit"));
             check(moved > 0, || format!("{lock}, {vcpus} vCPUs: nothing moved"))?;
             let with_queue = lock != "none" && vcpus > 1;
             // What was pushed before the window was popped in it, or the reverse: a queue's length at most.
@@ -92,13 +85,12 @@ fn bounded_queue() -> Check {
 }
 
 fn barrier() -> Check {
-    let outcome =
-        start(&RunConfig { workload: "barrier".into(), lock: "none".into(), pv: false, ..config() })?;
+    let outcome = start(&config().workload("barrier").lock("none").pv(false))?;
     let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     // Each vCPU looks by itself whether the window is open: one round more or less at either end.
     check(most > 0 && most - least <= 2, || format!("between {least} and {most} rounds"))?;
-    check(reported(&outcome, "barrier") == acquisitions(&outcome), || "a round without its time".into())
+    check(reported(&outcome, "barrier") == outcome.acquisitions(), || "a round without its time".into())
 }
 
 /// Readers that are taken off while they read are what stalls the writer, and what a grace period that does not wait for
@@ -111,29 +103,26 @@ fn grace_period() -> Check {
         at: None,
     };
     for deschedule in [None, Some(readers_off)] {
-        let config = RunConfig {
-            workload: "grace-period".into(),
+        let config = config()
+            .workload("grace-period")
             // Nobody takes it; without a lock nobody is asked what it holds.
-            lock: "tas".into(),
-            pv: false,
-            deschedule,
-            window: Duration::from_millis(400),
-            ..config()
-        };
+            .lock("tas")
+            .pv(false)
+            .deschedule(deschedule)
+            .window(Duration::from_millis(400));
         let outcome = start_until(&config, |outcome| {
-            reported(outcome, "grace-period") > 0 && acquisitions(outcome) > 0
+            reported(outcome, "grace-period") > 0 && outcome.acquisitions() > 0
         })?;
         check(reported(&outcome, "grace-period") > 0, || "no grace period came to its end".into())?;
-        check(acquisitions(&outcome) > 0, || "nobody read".into())?;
+        check(outcome.acquisitions() > 0, || "nobody read".into())?;
     }
     Ok(())
 }
 
 fn call_all() -> Check {
-    let outcome =
-        start(&RunConfig { workload: "call-all".into(), lock: "none".into(), pv: false, ..config() })?;
-    check(reported(&outcome, "call") == acquisitions(&outcome), || "a call without its time".into())?;
-    check(acquisitions(&outcome) > 0, || "no call came to its end".into())
+    let outcome = start(&config().workload("call-all").lock("none").pv(false))?;
+    check(reported(&outcome, "call") == outcome.acquisitions(), || "a call without its time".into())?;
+    check(outcome.acquisitions() > 0, || "no call came to its end".into())
 }
 
 /// Evidence for each lock that a slow path was interrupted; whether one lock then excludes and all come out again, the guest
@@ -166,7 +155,7 @@ fn interrupted() -> Check {
                 format!("{lock}: {} times of {met:?} interrupts: {times}", reported(&outcome, times))
             })?;
         }
-        check(waits(&outcome) == acquisitions(&outcome), || format!("{lock}: a section without its wait"))?;
+        check(waits(&outcome) == outcome.acquisitions(), || format!("{lock}: a section without its wait"))?;
     }
     Ok(())
 }
@@ -174,15 +163,14 @@ fn interrupted() -> Check {
 fn with_interrupts(lock: &str, pv: bool) -> RunConfig {
     // Long sections, so that handlers meet at their lock.
     let hold = Duration::from_micros(20);
-    RunConfig { workload: "interrupted".into(), lock: lock.into(), pv, lock_count: 2, hold, ..config() }
+    config().workload("interrupted").lock(lock).pv(pv).lock_count(2).hold(hold)
 }
 
 /// The guest checks itself.
 fn interrupts_of_oneself() -> Check {
     for (sched, ring) in [(Sched::Vmm, Ring::Ring0), (Sched::Vmm, Ring::Ring3), (Sched::Host, Ring::Auto)] {
-        let workload = "selftest-interrupt".into();
-        let outcome = start(&RunConfig { workload, sched, ring, lock_count: 2, ..config() })?;
-        check(acquisitions(&outcome) > 0, || format!("no round under {sched:?} in {ring:?}"))?;
+        let outcome = start(&config().workload("selftest-interrupt").sched(sched).ring(ring).lock_count(2))?;
+        check(outcome.acquisitions() > 0, || format!("no round under {sched:?} in {ring:?}"))?;
     }
     Ok(())
 }
@@ -191,8 +179,8 @@ fn not_interrupted() -> Check {
     let qspinlock = with_interrupts("qspinlock", true);
     for (config, why) in [
         (with_interrupts("clh", false), "these go with it"),
-        (RunConfig { lock_count: 1, ..qspinlock.clone() }, "--locks 2"),
-        (RunConfig { engine: Engine::Threads, ..qspinlock }, "use --engine kvm"),
+        (qspinlock.clone().lock_count(1), "--locks 2"),
+        (qspinlock.engine(Engine::Threads), "use --engine kvm"),
     ] {
         match start(&config) {
             Err(RunError::Usage(message)) => check(message.contains(why), || message)?,
@@ -203,19 +191,14 @@ fn not_interrupted() -> Check {
 }
 
 fn shootdown() -> Check {
-    let shootdown = RunConfig {
-        workload: "selftest-shootdown".into(),
-        lock: "none".into(),
-        pv: false,
-        window: Duration::from_millis(400),
-        ..config()
-    };
+    let shootdown =
+        config().workload("selftest-shootdown").lock("none").pv(false).window(Duration::from_millis(400));
     // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.
     for vcpus in [2, 8] {
         // That somebody writes while the page is protected is a matter of chance, and of how busy the host is.
         let mut refused = 0;
         for window in [1, 5, 25].map(|times| shootdown.window * times) {
-            refused = acquisitions(&start(&RunConfig { vcpus, window, ..shootdown.clone() })?);
+            refused = start(&shootdown.clone().vcpus(vcpus).window(window))?.acquisitions();
             if refused > 0 {
                 break;
             }

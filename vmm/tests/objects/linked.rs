@@ -4,8 +4,8 @@ use std::process::Command;
 
 use haltkick_vmm::{Form, Image, Operation};
 use libtest_mimic::Trial;
+use support::Check;
 
-use crate::Check;
 use crate::compile::{self, FLAGS, TAS, example, examples, link, lock_of, root, scratch, text};
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -1,7 +1,5 @@
 //! Lock objects: what is linked runs on every engine that is here, and what cannot be linked is refused in one line.
 
-#[path = "../base/mod.rs"]
-mod base;
 mod compile;
 mod linked;
 mod refused;
@@ -10,8 +8,6 @@ mod runs;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
-
-type Check = Result<(), libtest_mimic::Failed>;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

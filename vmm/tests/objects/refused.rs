@@ -5,8 +5,8 @@ use std::process::Command;
 
 use haltkick_vmm::RunError;
 use libtest_mimic::Trial;
+use support::Check;
 
-use crate::Check;
 use crate::compile::{self, FLAGS, TAS, link, scratch, text};
 
 pub(crate) fn trials() -> Vec<Trial> {

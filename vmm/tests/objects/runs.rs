@@ -1,18 +1,17 @@
 //! Guests with locks from objects, on every engine that is here.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Accelerator, Engine, Image, Instruments, Outcome, PvBackend, Readings, Ring, RunConfig, RunError, Sched,
-    find_qemu, machines, probe, run, run_with_readings,
+    Accelerator, Engine, Instruments, PvBackend, Readings, Ring, RunConfig, Sched, find_qemu, probe,
+    run_with_readings,
 };
 use libtest_mimic::Trial;
+use support::{Check, Settings, event, start_with};
 
 use crate::compile::{FLAGS, TAS, example, examples, link, lock_of, text};
-use crate::{Check, base};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let without_kvm = probe().is_err();
@@ -34,12 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn config(engine: Engine) -> RunConfig {
     // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
-    let watchdog = Some(Duration::from_secs(30));
-    RunConfig { window: Duration::from_millis(40), min_sections: 10, watchdog, ..base::config(engine) }
-}
-
-fn start(config: &RunConfig, image: &Image) -> Result<Outcome, RunError> {
-    run(config, image, &AtomicBool::new(false))
+    support::on(engine).window(Duration::from_millis(40)).min_sections(10).watchdog(Duration::from_secs(30))
 }
 
 /// Every form of a lock excludes and gets something done.
@@ -51,15 +45,15 @@ fn excludes(config: &RunConfig, object: &Path) -> Check {
             continue;
         }
         for lock_count in [1, 3] {
-            let config = RunConfig { lock: entry.name.clone(), pv, lock_count, ..config.clone() };
+            let config = config.clone().lock(entry.name.clone()).pv(pv).lock_count(lock_count);
             // On a busy host the one whose turn it is may be off its CPU for a whole window: in longer ones it is not.
             let mut done = 0;
             for tried in 0..5 {
-                let config = RunConfig { window: config.window * (1 << tried), ..config.clone() };
-                let outcome =
-                    start(&config, &image).map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
+                let config = config.clone().window(config.window * (1 << tried));
+                let outcome = start_with(&config, &image)
+                    .map_err(|error| format!("{} pv {pv}: {error}", entry.name))?;
                 assert_eq!(outcome.lost_updates, Some(0), "{} pv {pv}", entry.name);
-                done = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum::<u64>();
+                done = outcome.acquisitions();
                 if done > 0 {
                     break;
                 }
@@ -74,7 +68,7 @@ fn on_kvm() -> Check {
     for path in examples() {
         let object = example(&path);
         for ring in [Ring::Ring0, Ring::Ring3] {
-            excludes(&RunConfig { ring, pv_backend: PvBackend::Vmm, ..config(Engine::Kvm) }, &object)?;
+            excludes(&config(Engine::Kvm).ring(ring).pv_backend(PvBackend::Vmm), &object)?;
         }
     }
     Ok(())
@@ -84,33 +78,20 @@ fn on_threads() -> Check {
     examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), &example(path)))
 }
 
-/// A simulated machine for a millisecond: the same on every host, however busy.
-fn simulated() -> RunConfig {
-    let preset = machines::presets().iter().find(|preset| preset.name == "ivybridge-ex-4s");
-    let machine = Arc::new(preset.expect("it is built in").machine());
-    RunConfig {
-        work_rate: Some(machine.work_rate()),
-        simulated: Some(machine),
-        cpus: (0..2).collect(),
-        vcpus: 6,
-        slice: Duration::from_micros(200),
-        warmup: Duration::from_micros(50),
-        window: Duration::from_millis(1),
-        ..base::config(Engine::Sim)
-    }
+/// A simulated machine, on which a run is the same on every host, however busy.
+fn on_two_simulated_cpus() -> RunConfig {
+    support::simulated("ivybridge-ex-4s", 2, 3)
 }
 
 fn on_sim() -> Check {
-    examples().iter().try_for_each(|path| excludes(&simulated(), &example(path)))
+    examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), &example(path)))
 }
 
 fn on_qemu() -> Check {
-    let config = RunConfig {
-        sched: Sched::Host,
-        vcpus: 3,
-        window: Duration::from_millis(200),
-        ..base::config(Engine::Qemu(Accelerator::Tcg))
-    };
+    let config = support::on(Engine::Qemu(Accelerator::Tcg))
+        .sched(Sched::Host)
+        .vcpus(3)
+        .window(Duration::from_millis(200));
     // An emulator takes its time: one with a token, one that sleeps, one from an archive.
     let some = examples()
         .into_iter()
@@ -125,7 +106,7 @@ fn on_something() -> Engine {
 /// What became of a run, and what was found out about it.
 fn failed(object: &Path, change: impl FnOnce(RunConfig) -> RunConfig) -> (String, String) {
     let image = link(object).expect("it can be linked");
-    let base = RunConfig { lock: lock_of(object), pv: false, ..config(on_something()) };
+    let base = config(on_something()).lock(lock_of(object)).pv(false);
     let mut readings = Readings::default();
     let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
     match run_with_readings(&change(base), &image, &stop, &instruments, &mut readings) {
@@ -141,11 +122,8 @@ fn no_exclusion() -> Check {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
     let object = text("no_exclusion", &source, &FLAGS);
-    let (error, _) = failed(&object, |base| RunConfig {
-        slice: Duration::from_micros(200),
-        window: Duration::from_secs(2),
-        ..base
-    });
+    let (error, _) =
+        failed(&object, |base| base.slice(Duration::from_micros(200)).window(Duration::from_secs(2)));
     assert!(error.contains("mutual exclusion violated"), "{error}");
     Ok(())
 }
@@ -156,12 +134,11 @@ fn never_released() -> Check {
         "void hk_unlock(struct lock *lock) { static hk_u32 times; if (++times < 1000000)",
     );
     let object = text("never_released", &source, &FLAGS);
-    let (error, story) = failed(&object, |base| RunConfig {
-        hold: Duration::ZERO,
-        think: Duration::ZERO,
-        window: Duration::from_secs(60),
-        watchdog: Some(Duration::from_secs(2)),
-        ..base
+    let (error, story) = failed(&object, |base| {
+        base.hold(Duration::ZERO)
+            .think(Duration::ZERO)
+            .window(Duration::from_secs(60))
+            .watchdog(Duration::from_secs(2))
     });
     assert!(error.contains("no progress"), "{error}");
     assert!(story.contains("never_released.o: hk_lock+0x"), "{story}");
@@ -196,12 +173,12 @@ void hk_pv_lock(struct lock *lock)
 void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owner + 1, __ATOMIC_RELEASE); }
 "#;
     let object = text("no_kick", source, &FLAGS);
-    let (error, story) = failed(&object, |base| RunConfig {
-        lock: base.lock,
-        pv: true,
-        window: Duration::from_secs(60),
-        watchdog: Some(Duration::from_millis(50)),
-        ..simulated()
+    let (error, story) = failed(&object, |base| {
+        on_two_simulated_cpus()
+            .lock(base.lock)
+            .pv(true)
+            .window(Duration::from_secs(60))
+            .watchdog(Duration::from_millis(50))
     });
     assert!(error.contains("no progress") && error.contains("none is left to kick them"), "{error}");
     assert!(story.contains("nobody kicked it") && story.contains("a wake-up was lost"), "{story}");
@@ -220,7 +197,7 @@ __attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
 }
 void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
-    let (error, _) = failed(&object, |base| RunConfig { lock: base.lock, pv: false, ..simulated() });
+    let (error, _) = failed(&object, |base| on_two_simulated_cpus().lock(base.lock).pv(false));
     assert!(error.contains("it has used more than its stack"), "{error}");
     Ok(())
 }
@@ -245,11 +222,9 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
 "#;
     let object = text("init", source, &FLAGS);
     let image = link(&object)?;
-    let config = RunConfig { lock: lock_of(&object), pv: false, ..config(on_something()) };
-    let outcome = start(&config, &image)?;
-    let counted =
-        outcome.lock_events.iter().find(|(name, _)| name == "my_own_event").map_or(0, |(_, count)| *count);
-    let done: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
+    let config = config(on_something()).lock(lock_of(&object)).pv(false);
+    let outcome = start_with(&config, &image)?;
+    let (counted, done) = (event(&outcome, "my_own_event"), outcome.acquisitions());
     assert!(done > 0 && counted >= done, "{counted} of {done}");
     Ok(())
 }
@@ -285,11 +260,10 @@ void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, _
 "#;
     let object = text("readers", source, &FLAGS);
     let image = link(&object)?;
-    let mut config = RunConfig { lock: lock_of(&object), pv: false, ..config(on_something()) };
+    let mut config = config(on_something()).lock(lock_of(&object)).pv(false);
     config.shape.read_percent = 50;
-    let outcome = start(&config, &image)?;
+    let outcome = start_with(&config, &image)?;
     assert_eq!(outcome.lost_updates, Some(0));
-    let read = outcome.lock_events.iter().any(|(name, count)| name == "my_readers" && *count > 0);
-    assert!(read, "{:?}", outcome.lock_events);
+    assert!(event(&outcome, "my_readers") > 0, "{:?}", outcome.lock_events);
     Ok(())
 }

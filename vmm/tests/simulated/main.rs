@@ -1,10 +1,6 @@
 //! Whole guests on simulated machines: nothing here needs `/dev/kvm`, or more than one CPU of the host, and nothing depends on how
 //! busy that is.
 
-#[path = "../base/mod.rs"]
-mod base;
-#[path = "../deadline/mod.rs"]
-mod deadline;
 mod profile;
 mod several;
 mod turns;
@@ -13,64 +9,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::machines::{Machine, presets};
+use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Doing, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix,
     Outcome, PvBackend, Readings, RunConfig, RunError, Sched, Share, Target, VcpuOutcome, VirtualTime, run,
-    run_guests, run_with_readings,
+    run_with_readings,
 };
+use support::{Settings, event, exits, simulated, start, sum, with_readings, within};
 
 const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
 }
 
-fn machine(name: &str) -> Arc<Machine> {
-    Arc::new(presets().iter().find(|preset| preset.name == name).expect("it is built in").machine())
-}
-
-/// A lock for a short while under `ratio` vCPUs for each of `cpus` pCPUs.
-fn on(name: &str, cpus: u32, ratio: u32) -> RunConfig {
-    let machine = machine(name);
-    RunConfig {
-        work_rate: Some(machine.work_rate()),
-        simulated: Some(machine),
-        cpus: (0..cpus).collect(),
-        vcpus: cpus * ratio,
-        slice: us(200),
-        warmup: us(50),
-        window: us(1000),
-        ..base::config(Engine::Sim)
-    }
-}
-
 fn small() -> RunConfig {
-    on("ivybridge-ex-4s", 4, 2)
-}
-
-fn start(config: &RunConfig) -> Result<Outcome, RunError> {
-    run(config, &Image::embedded(), &AtomicBool::new(false))
+    simulated("ivybridge-ex-4s", 4, 2)
 }
 
 fn done(config: &RunConfig) -> Outcome {
     start(config).unwrap_or_else(|error| panic!("{} under {}: {error}", config.workload, config.lock))
 }
 
-fn with_readings(config: &RunConfig, instruments: &Instruments) -> (Result<Outcome, RunError>, Readings) {
-    let (image, stop, mut readings) = (Image::embedded(), AtomicBool::new(false), Readings::default());
-    let result = run_with_readings(config, &image, &stop, instruments, &mut readings);
-    (result, readings)
-}
-
-fn sum(by: &ByActivity<u64>) -> u64 {
-    by.holder + by.head + by.waiter + by.halted + by.other
-}
-
-fn exits(outcome: &Outcome, name: &str) -> u64 {
-    outcome.vm_exits.iter().find(|(exit, _)| *exit == name).map_or(0, |(_, count)| *count)
-}
-
-fn event(outcome: &Outcome, name: &str) -> u64 {
-    outcome.lock_events.iter().find(|(event, _)| event == name).map_or(0, |(_, count)| *count)
+/// The sum over all activities, of sleeping vCPUs too.
+fn total(by: &ByActivity<u64>) -> u64 {
+    sum(by) + by.halted
 }
 
 /// Whatever it does, on other threads at the same time.
@@ -102,13 +63,13 @@ fn a_run_depends_on_its_seed_and_on_nothing_else() {
     for (lock, pv, deschedule) in
         [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
     {
-        let config = RunConfig { lock: lock.into(), pv, deschedule, window: us(2000), ..small() };
+        let config = small().lock(lock).pv(pv).deschedule(deschedule).window(us(2000));
         let all = |config: &RunConfig| format!("{:#?}", done(config));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
         assert_eq!(all(&config), first, "{lock}: twice the same");
         assert_eq!(on_a_busy_host(|| all(&config)), first, "{lock}: on a busy host");
-        assert_ne!(all(&RunConfig { seed: 2, ..config }), first, "{lock}: another seed");
+        assert_ne!(all(&config.seed(2)), first, "{lock}: another seed");
     }
 }
 
@@ -124,11 +85,11 @@ fn every_form_of_every_lock_excludes_on_64_pcpus() {
         // Both ratios for every lock would take minutes; its two forms get one each.
         let ratio = 1 + number as u32 % 2;
         let lock_name = lock.name.clone();
-        let config = RunConfig { lock: lock_name, pv, window: us(200), ..on("skylake-8s", 64, ratio) };
+        let config = simulated("skylake-8s", 64, ratio).lock(lock_name).pv(pv).window(us(200));
         let mut outcome = done(&config);
         if outcome.acquisitions() == 0 {
             // The holder was off for the whole of a window that is no longer than a slice.
-            outcome = done(&RunConfig { window: us(2000), ..config });
+            outcome = done(&config.window(us(2000)));
         }
         let text = format!("{} pv {pv} ratio {ratio}", lock.name);
         assert_eq!(outcome.lost_updates, (!lock.is_lock_free()).then_some(0), "{text}");
@@ -151,11 +112,11 @@ fn every_form_of_every_lock_excludes_on_64_pcpus() {
 #[test]
 fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
     for (lock, pv) in [("ticket", false), ("tas", false)] {
-        let config = RunConfig { lock: lock.into(), pv, ..on("ivybridge-ex-4s", 4, 3) };
+        let config = simulated("ivybridge-ex-4s", 4, 3).lock(lock).pv(pv);
         let outcome = done(&config);
         let all_ns = outcome.window.as_nanos() as u64 * outcome.vcpus.len() as u64;
         let ran_ns: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns.expect("it is known")).sum();
-        let off_ns = sum(&outcome.preempted_ns.expect("it is attributed"));
+        let off_ns = total(&outcome.preempted_ns.expect("it is attributed"));
         // A nanosecond is lost where a turn begins or ends.
         let most = 2 * outcome.vcpus.iter().map(|vcpu| vcpu.preemptions + 1).sum::<u64>();
         assert!((ran_ns + off_ns).abs_diff(all_ns) <= most, "{lock}: {ran_ns} + {off_ns} of {all_ns} ns");
@@ -169,7 +130,7 @@ fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
 #[test]
 fn timelines_say_bin_by_bin_what_the_books_say_of_the_whole_window() {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
-        let config = RunConfig { lock: lock.into(), pv, hold: us(20), ..on("ivybridge-ex-4s", 4, 3) };
+        let config = simulated("ivybridge-ex-4s", 4, 3).lock(lock).pv(pv).hold(us(20));
         let outcome = done(&config);
         let window_ns = outcome.window.as_nanos() as u64;
         let of = |vcpu: &VcpuOutcome, doing| -> u64 {
@@ -191,8 +152,8 @@ fn timelines_say_bin_by_bin_what_the_books_say_of_the_whole_window() {
         assert_eq!(noted, [books.holder, books.head, books.waiter, books.other, books.halted], "{lock}");
         assert!(if pv { books.halted > 0 } else { books.holder > 0 }, "{lock}: {books:?}");
     }
-    let many = on("ivybridge-ex-4s", 4, 1 + MOST_TIMELINES as u32 / 4);
-    let outcome = done(&RunConfig { window: us(200), ..many });
+    let many = simulated("ivybridge-ex-4s", 4, 1 + MOST_TIMELINES as u32 / 4);
+    let outcome = done(&many.window(us(200)));
     assert!(outcome.vcpus.iter().all(|vcpu| vcpu.timeline.is_none()), "of many vCPUs none has one");
 }
 
@@ -201,27 +162,26 @@ fn a_holder_and_the_first_of_a_queue_are_taken_off_on_purpose() {
     for target in [Target::Holder, Target::Head] {
         let how_often = HowOften::PerSecond(20_000.0);
         let deschedule = Some(Deschedule { target, how_often, length: us(100), at: None });
-        let config = RunConfig { deschedule, hold: us(5), think: us(5), window: us(2000), ..small() };
+        let config = small().deschedule(deschedule).hold(us(5)).think(us(5)).window(us(2000));
         // In a short window none may be met at what it is looked for at.
         let windows = [2000, 20_000].map(us);
-        let injected = windows.map(|window| {
-            done(&RunConfig { pv: false, window, ..config.clone() }).injected.expect("asked for")
-        });
+        let injected =
+            windows.map(|window| done(&config.clone().pv(false).window(window)).injected.expect("asked for"));
         let hit = |injected: &ByActivity<u64>| {
             if target == Target::Holder { injected.holder } else { injected.head }
         };
         let injected = injected.into_iter().find(|injected| hit(injected) > 0).expect("one was hit");
         let hit = hit(&injected);
-        assert_eq!(sum(&injected), hit, "{target:?}: nobody else was hit: {injected:?}");
+        assert_eq!(total(&injected), hit, "{target:?}: nobody else was hit: {injected:?}");
     }
 }
 
 #[test]
 fn page_faults_are_served_and_stale_translations_dropped() {
-    let memory = || RunConfig { memory_bytes: 16 << 20, pv: false, lock: "none".into(), ..small() };
-    let faults = done(&RunConfig { workload: "selftest-page-fault".into(), ..memory() });
+    let memory = || small().memory_bytes(16 << 20).pv(false).lock("none");
+    let faults = done(&memory().workload("selftest-page-fault"));
     assert!(faults.acquisitions() > 0 && exits(&faults, "invalidate") > 0, "{:?}", faults.vm_exits);
-    let refused = done(&RunConfig { workload: "selftest-shootdown".into(), window: us(4000), ..memory() });
+    let refused = done(&memory().workload("selftest-shootdown").window(us(4000)));
     assert!(refused.acquisitions() > 0, "nobody was refused");
 }
 
@@ -230,21 +190,15 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
     for (lock, counter) in
         [("mmap-sem", "pgfault"), ("speculative", "speculative_pgfault"), ("per-vma", "vma_lock_success")]
     {
-        let config = RunConfig {
-            workload: "fault-many".into(),
-            lock: lock.into(),
-            pv: true,
-            memory_bytes: 16 << 20,
-            think: Duration::ZERO,
-            ..small()
-        };
+        let config =
+            small().workload("fault-many").lock(lock).pv(true).memory_bytes(16 << 20).think(Duration::ZERO);
         let outcome = done(&config);
         let (faults, served) = (event(&outcome, "pgfault"), event(&outcome, counter));
         assert!(faults > 0 && (1..=faults).contains(&served), "{lock}: {served} of {faults} faults");
         // Those look at the end at what they have left.
-        let checked = done(&RunConfig { workload: "selftest-memory".into(), ..config.clone() });
+        let checked = done(&config.clone().workload("selftest-memory"));
         assert_eq!(checked.lost_updates, Some(0), "{lock}");
-        match start(&RunConfig { workload: "selftest-leak".into(), ..config }) {
+        match start(&config.workload("selftest-leak")) {
             Err(RunError::GuestPanic { message, .. }) => {
                 assert!(message.contains("1 areas leaked"), "{message}")
             }
@@ -255,11 +209,11 @@ fn page_faults_are_counted_and_leave_nothing_behind_under_every_scheme() {
 
 #[test]
 fn sections_without_a_lock_and_short_stacks_are_found() {
-    match start(&RunConfig { workload: "selftest-exclusion".into(), ..small() }) {
+    match start(&small().workload("selftest-exclusion")) {
         Err(RunError::ExclusionViolated(_)) => {}
         other => panic!("{other:?}"),
     }
-    match start(&RunConfig { workload: "selftest-stack".into(), ..small() }) {
+    match start(&small().workload("selftest-stack")) {
         Err(RunError::GuestFailed { vcpu: 0, reason }) => assert!(reason.contains("its stack"), "{reason}"),
         other => panic!("{other:?}"),
     }
@@ -267,8 +221,7 @@ fn sections_without_a_lock_and_short_stacks_are_found() {
 
 #[test]
 fn a_panic_and_an_exception_are_reported_with_their_place() {
-    let (panicked, readings) =
-        with_readings(&RunConfig { workload: "selftest-panic".into(), ..small() }, &Instruments::default());
+    let (panicked, readings) = with_readings(&small().workload("selftest-panic"), &Instruments::default());
     match panicked {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
@@ -277,7 +230,7 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
         other => panic!("{other:?}"),
     }
     assert!(readings.console.contains("about to panic"), "{}", readings.console);
-    match start(&RunConfig { workload: "selftest-exception".into(), ..small() }) {
+    match start(&small().workload("selftest-exception")) {
         Err(RunError::GuestException { vcpu: 7, vector: 14, location, detail, .. }) => {
             assert!(
                 location.contains("selftest::exception") && detail.contains("0x10"),
@@ -291,19 +244,12 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
 #[test]
 fn a_hang_and_a_lost_kick_are_explained() {
     let long = Duration::from_secs(60);
-    let watchdog = Some(Duration::from_millis(50));
     for (workload, lock, cause) in [
         ("selftest-hang", "qspinlock", Cause::HolderRuns),
         ("selftest-lost-kick", "qspinlock", Cause::LostWakeUp),
     ] {
-        let config = RunConfig {
-            workload: workload.into(),
-            lock: lock.into(),
-            pv: true,
-            window: long,
-            watchdog,
-            ..small()
-        };
+        let config =
+            small().workload(workload).lock(lock).pv(true).window(long).watchdog(Duration::from_millis(50));
         let (result, readings) = with_readings(&config, &Instruments::default());
         assert!(matches!(result, Err(RunError::NoProgress(_))), "{workload}: {result:?}");
         let story = readings.explanation.expect("it is explained");
@@ -326,15 +272,13 @@ fn a_guest_that_stands_still_because_it_gets_nowhere_near_a_cpu_fails_after_a_ma
         length: Duration::from_secs(1),
         at: None,
     };
-    let config = RunConfig {
-        workload: "selftest-hang".into(),
-        lock: "tas".into(),
-        pv: false,
-        deschedule: Some(starving),
-        window: Duration::from_secs(2),
-        ..on("ivybridge-ex-4s", 1, 1)
-    };
-    let ended = deadline::within(Duration::from_secs(120), |stop| run(&config, &Image::embedded(), stop));
+    let config = simulated("ivybridge-ex-4s", 1, 1)
+        .workload("selftest-hang")
+        .lock("tas")
+        .pv(false)
+        .deschedule(starving)
+        .window(Duration::from_secs(2));
+    let ended = within(Duration::from_secs(120), |stop| run(&config, &Image::embedded(), stop));
     match ended.unwrap_or_else(|hung| panic!("{hung}")) {
         Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
         other => panic!("{other:?}"),
@@ -345,8 +289,8 @@ fn a_guest_that_stands_still_because_it_gets_nowhere_near_a_cpu_fails_after_a_ma
 fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     let instruments = Instruments { profile: Some(us(100)), trace: true, ..Instruments::default() };
     let hold = us(2);
-    let config = RunConfig { lock: "tas".into(), pv: false, hold, think: us(6), window: us(4000), ..small() };
-    let config = RunConfig { vcpus: 4, ..config };
+    let config = small().lock("tas").pv(false).hold(hold).think(us(6)).window(us(4000));
+    let config = config.vcpus(4);
     let (result, readings) = with_readings(&config, &instruments);
     let outcome = result.expect("it comes to its end");
     let trace = readings.trace.expect("it was asked for");
@@ -367,9 +311,8 @@ fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
 
 #[test]
 fn a_run_shows_how_far_it_is_and_stops_at_once_when_it_is_told_to() {
-    let busy =
-        RunConfig { pv: false, lock: "tas".into(), hold: us(0), think: us(0), ..on("skylake-8s", 64, 1) };
-    let config = RunConfig { window: Duration::from_secs(60), ..busy };
+    let busy = simulated("skylake-8s", 64, 1).pv(false).lock("tas").hold(us(0)).think(us(0));
+    let config = busy.window(Duration::from_secs(60));
     let (image, stop, virtual_time) =
         (Image::embedded(), AtomicBool::new(false), Arc::new(VirtualTime::default()));
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..Instruments::default() };
@@ -397,18 +340,15 @@ fn what_a_simulated_machine_cannot_do_is_refused() {
         other => panic!("{other:?}"),
     };
     let config = small();
-    let elsewhere = on("nehalem-2s", 4, 2);
-    let beside = vec![RunConfig { name: "other".into(), ..elsewhere }];
+    let elsewhere = simulated("nehalem-2s", 4, 2);
+    let beside = vec![elsewhere.name("other")];
     for (config, reason) in [
-        (RunConfig { sched: Sched::Host, ..config.clone() }, "no model of the host's scheduler"),
-        (RunConfig { beside, ..config.clone() }, "differ in what belongs to the run: machine"),
-        (RunConfig { pv_backend: PvBackend::Kvm, ..config.clone() }, "put to sleep by the VMM"),
-        (RunConfig { pv_backend: PvBackend::Ipi, ..config.clone() }, "put to sleep by the VMM"),
-        (RunConfig { cpus: vec![0, 120], ..config.clone() }, "CPU 120 does not exist"),
-        (
-            RunConfig { simulated: None, cpus: vec![base::config(Engine::Sim).cpus[0]], ..config.clone() },
-            "needs a machine",
-        ),
+        (config.clone().sched(Sched::Host), "no model of the host's scheduler"),
+        (config.clone().beside(beside), "differ in what belongs to the run: machine"),
+        (config.clone().pv_backend(PvBackend::Kvm), "put to sleep by the VMM"),
+        (config.clone().pv_backend(PvBackend::Ipi), "put to sleep by the VMM"),
+        (config.clone().cpus(vec![0, 120]), "CPU 120 does not exist"),
+        (config.clone().simulated(None).cpus(vec![support::on(Engine::Sim).cpus[0]]), "needs a machine"),
     ] {
         let text = refused(config);
         assert!(text.contains(reason), "{text}");
@@ -425,26 +365,24 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
             long_hold: us(3),
             ..Mix::default()
         };
-        let config = RunConfig {
-            workload: "mixed".into(),
-            lock: lock.into(),
-            pv,
-            mix,
-            lock_count: 3,
-            vcpus: 1,
-            hold: us(1),
-            think: us(1),
-            window: Duration::from_secs(60),
-            ..small()
-        };
+        let config = small()
+            .workload("mixed")
+            .lock(lock)
+            .pv(pv)
+            .mix(mix)
+            .lock_count(3)
+            .vcpus(1)
+            .hold(us(1))
+            .think(us(1))
+            .window(Duration::from_secs(60));
         let counts = |outcome: &Outcome| {
             let sum = |times: &haltkick_vmm::TicksHistogram| times.buckets.iter().sum::<u64>();
             let events = outcome.lock_events.clone();
             (outcome.acquisitions(), outcome.lost_updates, events, sum(&outcome.wait), sum(&outcome.hold))
         };
         let simulated = done(&config);
-        let cpus = base::config(Engine::Threads).cpus[..1].to_vec();
-        let real = done(&RunConfig { engine: Engine::Threads, simulated: None, cpus, ..config });
+        let cpus = support::on(Engine::Threads).cpus[..1].to_vec();
+        let real = done(&config.engine(Engine::Threads).simulated(None).cpus(cpus));
         assert_eq!(counts(&simulated), counts(&real), "{lock}");
         assert!(simulated.completion.is_some() && simulated.acquisitions() >= 500, "{lock}");
     }
@@ -454,44 +392,37 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
 fn vcpus_whose_ways_take_equally_long_each_time_do_not_keep_in_step() {
     // One that maps and unmaps took the semaphore again before the one that it had woken came for it, for ever, and the others never
     // got so far as to be ready.
-    let config = RunConfig {
-        workload: "fault-map-touch".into(),
-        lock: "speculative-2018".into(),
-        memory_bytes: 64 << 20,
-        ..on("nehalem-2s", 16, 1)
-    };
-    let config = RunConfig {
-        hold: Duration::ZERO,
-        think: Duration::ZERO,
-        slice: us(1000),
-        warmup: us(1000),
-        ..config
-    };
+    let config = simulated("nehalem-2s", 16, 1)
+        .workload("fault-map-touch")
+        .lock("speculative-2018")
+        .memory_bytes(64 << 20);
+    let config = config.hold(Duration::ZERO).think(Duration::ZERO).slice(us(1000)).warmup(us(1000));
     for seed in 1..4 {
-        let outcome = done(&RunConfig { seed, ..config.clone() });
+        let outcome = done(&config.clone().seed(seed));
         assert!(outcome.window >= us(1000), "seed {seed}: {:?}", outcome.window);
     }
 }
 
 #[test]
 fn a_kicked_vcpu_is_on_its_way_before_the_one_that_kicked_it_is_back_in_its_guest() {
-    let mut slow = (*machine("nehalem-2s")).clone();
+    let config = simulated("nehalem-2s", 2, 1);
+    let mut slow = Machine::clone(config.simulated.as_ref().expect("a machine"));
     let us_in_ps = 1_000_000;
     let guest = &mut slow.costs.guest;
     (guest.exit_ps, guest.kick_ps, guest.wake_ps) = (100 * us_in_ps, 20 * us_in_ps, 50 * us_in_ps);
     (guest.scatter_permille, guest.idle) = (0, Vec::new());
     // Nobody is on the way to sleep still when the token comes.
-    let outcome = done(&RunConfig {
-        simulated: Some(Arc::new(slow)),
-        workload: "hand-off".into(),
-        lock: "none".into(),
-        pv: false,
-        hold: us(500),
-        slice: us(20_000),
-        warmup: us(2_000),
-        window: us(62_000),
-        ..on("nehalem-2s", 2, 1)
-    });
+    let outcome = done(
+        &config
+            .simulated(Arc::new(slow))
+            .workload("hand-off")
+            .lock("none")
+            .pv(false)
+            .hold(us(500))
+            .slice(us(20_000))
+            .warmup(us(2_000))
+            .window(us(62_000)),
+    );
     // The work, half of an exit, the kick, and the way out of the sleep.
     let expected = outcome.window.as_secs_f64() / 620e-6;
     let counted = outcome.acquisitions() as f64;

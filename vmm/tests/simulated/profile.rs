@@ -1,8 +1,9 @@
 //! Where the time of simulated vCPUs goes: all of it is counted, and the run is the same as without.
 
-use haltkick_vmm::{Instruments, RunConfig};
+use haltkick_vmm::Instruments;
+use support::{Settings, with_readings};
 
-use super::{small, us, with_readings};
+use super::{small, us};
 
 /// How far a pCPU may have come ahead where the window opens and closes.
 const AHEAD_NS: u64 = 20_000;
@@ -12,7 +13,7 @@ const CHANGE_NS: u64 = 10_000;
 #[test]
 fn a_profile_counts_all_time_and_changes_nothing() {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("mutex/packed", true)] {
-        let config = RunConfig { lock: lock.into(), pv, window: us(3000), ..small() };
+        let config = small().lock(lock).pv(pv).window(us(3000));
         let [(with, readings), (without, _)] = [Some(us(1000)), None]
             .map(|profile| with_readings(&config, &Instruments { profile, ..Instruments::default() }));
         let (with, without) = (with.expect("a run"), without.expect("a run"));
@@ -35,7 +36,7 @@ fn a_profile_counts_all_time_and_changes_nothing() {
 
 #[test]
 fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
-    let config = RunConfig { lock: "qspinlock".into(), pv: true, window: us(3000), ..small() };
+    let config = small().lock("qspinlock").pv(true).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (outcome, readings) = with_readings(&config, &instruments);
     let (outcome, profile) = (outcome.expect("a run"), readings.profile.expect("it was asked for"));
@@ -59,7 +60,7 @@ fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
 #[test]
 fn a_profile_counts_the_time_of_exits_after_which_the_same_vcpu_goes_on() {
     // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
-    let config = RunConfig { lock: "ticket".into(), pv: false, vcpus: 4, window: us(3000), ..small() };
+    let config = small().lock("ticket").pv(false).vcpus(4).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (outcome, readings) = with_readings(&config, &instruments);
     outcome.expect("a run");

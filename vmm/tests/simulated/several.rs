@@ -3,14 +3,12 @@
 use super::*;
 
 fn start_guests(config: &RunConfig) -> Vec<Ended> {
-    let (image, stop) = (Image::embedded(), AtomicBool::new(false));
-    run_guests(config, &image, &stop, &Instruments::default()).expect("nothing concerns all of them")
+    support::start_guests(config).expect("nothing concerns all of them")
 }
 
 /// A second guest runs with the first.
 fn pair(first: RunConfig, second: RunConfig) -> RunConfig {
-    let beside = vec![RunConfig { name: "b".into(), ..second }];
-    RunConfig { name: "a".into(), beside, ..first }
+    first.name("a").beside([second.name("b")])
 }
 
 fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
@@ -21,10 +19,9 @@ fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
 #[test]
 fn two_guests_do_their_own_work_with_their_own_locks() {
     let work = |sections| Mix { work_sections: Some(sections), go_on: true, ..Mix::default() };
-    let base =
-        RunConfig { workload: "mixed".into(), think: us(2), window: Duration::from_secs(60), ..small() };
-    let first = RunConfig { lock: "qspinlock".into(), pv: true, mix: work(500), ..base.clone() };
-    let second = RunConfig { lock: "tas".into(), pv: false, vcpus: 3, mix: work(2000), ..base };
+    let base = small().workload("mixed").think(us(2)).window(Duration::from_secs(60));
+    let first = base.clone().lock("qspinlock").pv(true).mix(work(500));
+    let second = base.lock("tas").pv(false).vcpus(3).mix(work(2000));
     let ended = start_guests(&pair(first, second));
     assert_eq!(ended.iter().map(|ended| ended.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     for (outcome, (vcpus, sections)) in outcomes(ended).iter().zip([(8, 500), (3, 2000)]) {
@@ -41,13 +38,8 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
 
 #[test]
 fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
-    let base = RunConfig { lock: "qspinlock".into(), pv: true, ..small() };
-    let both = |seed| {
-        pair(
-            RunConfig { seed, ..base.clone() },
-            RunConfig { seed: 9, lock: "mcs".into(), pv: false, ..base.clone() },
-        )
-    };
+    let base = small().lock("qspinlock").pv(true);
+    let both = |seed| pair(base.clone().seed(seed), base.clone().seed(9).lock("mcs").pv(false));
     let all = |config: &RunConfig| format!("{:#?}", outcomes(start_guests(config)));
     let first = all(&both(1));
     assert_eq!(all(&both(1)), first, "twice the same");
@@ -58,8 +50,8 @@ fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
 #[test]
 fn shares_are_equal_by_guest_or_by_vcpu() {
     for (share, expected) in [(Share::Guest, 0.5), (Share::Vcpu, 0.75)] {
-        let base = RunConfig { share, lock: "none".into(), pv: false, window: us(5000), ..small() };
-        let (large, small) = (RunConfig { vcpus: 24, ..base.clone() }, RunConfig { vcpus: 8, ..base });
+        let base = small().share(share).lock("none").pv(false).window(us(5000));
+        let (large, small) = (base.clone().vcpus(24), base.vcpus(8));
         let ran = outcomes(start_guests(&pair(large, small)))
             .iter()
             .map(|outcome| outcome.vcpus.iter().map(|vcpu| vcpu.run_ns.expect("it is known")).sum::<u64>())
@@ -71,13 +63,8 @@ fn shares_are_equal_by_guest_or_by_vcpu() {
 
 #[test]
 fn each_guest_serves_its_own_page_faults_and_looks_at_what_it_leaves() {
-    let memory = |workload: &str, lock: &str| RunConfig {
-        workload: workload.into(),
-        lock: lock.into(),
-        pv: true,
-        memory_bytes: 16 << 20,
-        think: Duration::ZERO,
-        ..small()
+    let memory = |workload: &str, lock: &str| {
+        small().workload(workload).lock(lock).pv(true).memory_bytes(16 << 20).think(Duration::ZERO)
     };
     let good = memory("selftest-memory", "per-vma");
     for outcome in outcomes(start_guests(&pair(good.clone(), memory("selftest-memory", "mmap-sem")))) {
@@ -100,9 +87,9 @@ fn each_guest_serves_its_own_page_faults_and_looks_at_what_it_leaves() {
 
 #[test]
 fn a_guest_that_dies_leaves_the_others_outcome() {
-    let base = RunConfig { window: us(5000), ..small() };
+    let base = small().window(us(5000));
     for dying in ["selftest-panic", "selftest-exclusion"] {
-        let second = RunConfig { workload: dying.into(), ..base.clone() };
+        let second = base.clone().workload(dying);
         let [a, b] =
             <[Ended; 2]>::try_from(start_guests(&pair(base.clone(), second))).expect("there are two");
         let outcome = a.result.expect("it lives");

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Image, RunConfig, RunError, run};
+use haltkick_vmm::{Image, RunError, run};
+use support::{Settings, simulated};
 
-use super::{done, on, us};
+use super::{done, us};
 
 #[test]
 fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     // Two vCPUs that never sleep share a pCPU, so that it goes from one turn straight to the next.
-    let config =
-        RunConfig { lock: "tas".into(), pv: false, window: us(40_000), ..on("ivybridge-ex-4s", 1, 2) };
+    let config = simulated("ivybridge-ex-4s", 1, 2).lock("tas").pv(false).window(us(40_000));
     let outcome = done(&config);
     let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
     let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
@@ -34,7 +34,7 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
 fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
     let (image, stop) = (Image::embedded(), AtomicBool::new(false));
     // Nobody has the time to simulate this.
-    let config = RunConfig { window: Duration::from_secs(100_000), ..on("ivybridge-ex-4s", 4, 2) };
+    let config = simulated("ivybridge-ex-4s", 4, 2).window(Duration::from_secs(100_000));
     std::thread::scope(|scope| {
         let under_way = scope.spawn(|| run(&config, &image, &stop));
         // By now it is most likely being simulated; if not, it has even less to do.

@@ -8,7 +8,7 @@ use crate::history::Verdict;
 pub(crate) enum Event {
     Started(String),
     Ended(String, Verdict),
-    /// A CPU of the machine stood still, which its tests notice; see vmm/tests/stalls.
+    /// A CPU of the machine stood still, which its tests notice; see vmm/tests/support/src/stalls.rs.
     StoodStill {
         cpu: u32,
         ms: u64,

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use libtest_mimic::Conclusion;
 
 /// Notes how it went on an engine: `ENGINE passed COUNT`, or `ENGINE skipped REASON` if it is lacking here.
-pub(crate) fn note(engine: &str, conclusion: &Conclusion, lacking: Option<String>) {
+pub fn note(engine: &str, conclusion: &Conclusion, lacking: Option<String>) {
     // In the emulated machine of `just test-nested` the file would be lost; the suite notes that itself.
     let here = std::env::var_os("HALTKICK_NESTED").is_none();
     let Some(file) = std::env::var_os("HALTKICK_RAN_ON").filter(|_| here && !conclusion.has_failed()) else {

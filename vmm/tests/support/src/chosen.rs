@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 
 /// All trials where the variable is not set. Names that are no test's would leave something untested without a word.
-pub(crate) fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
+pub fn chosen(mut trials: Vec<Trial>) -> Vec<Trial> {
     let Ok(names) = std::env::var("HALTKICK_TESTS") else {
         return trials;
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What `run` came to, which looks at the flag that it is given as often as at the guests. If nothing else ends it in `limit`, that
 /// flag does, and then it has failed: a run that never ends is a failure, and no test that waits for ever.
-pub(crate) fn within<R>(limit: Duration, run: impl FnOnce(&AtomicBool) -> R) -> Result<R, String> {
+pub fn within<R>(limit: Duration, run: impl FnOnce(&AtomicBool) -> R) -> Result<R, String> {
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         let (over, awaited) = mpsc::channel::<()>();

@@ -1,0 +1,24 @@
+//! Runs to vary, guests to start and outcomes to read: what tests with guests share.
+
+mod chosen;
+mod config;
+mod deadline;
+mod ran_on;
+mod runs;
+mod stalls;
+
+pub use chosen::chosen;
+pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
+pub use deadline::within;
+pub use ran_on::note;
+pub use runs::{
+    Check, PATIENCE, check, event, exits, start, start_guests, start_until, start_with, sum, unexpected,
+    waits, with_readings,
+};
+pub use stalls::watch;
+
+/// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
+#[must_use]
+pub fn nested() -> bool {
+    std::env::var_os("HALTKICK_NESTED").is_some()
+}
