@@ -42,6 +42,7 @@ pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::clock::VirtualTime;
 pub use host::error::RunError;
 pub use host::input;
+pub use host::known::{Known, Unknown};
 pub use host::nearest::nearest;
 pub use host::pmu::CacheEvents;
 pub use host::sandbox::{
@@ -69,13 +70,12 @@ pub use probes::round_trip::RoundTrip;
 pub use run::check::check_guests;
 pub use run::config::{Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, RunConfig, Shape};
 pub use run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
-    WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 pub use run::readings::Readings;
 pub use sched::account::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
-pub use sched::hints::{PreemptedBy, bpf_can_report_switches, bpf_can_write_flags};
+pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
 pub use sched::timeline::{Doing, MOST_TIMELINES, TIMELINE_BINS, Timeline};
 pub use sched::{Sched, Share};

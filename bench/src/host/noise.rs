@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use haltkick_vmm::Known;
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
 pub(crate) type Watcher<'a> = &'a dyn Fn(&[u32], &mut dyn FnMut()) -> Found;
 
 /// What else ran and the smallest share that can be told from none, or why that is not known.
-pub(crate) type Found = Result<(Noise, f64), String>;
+pub(crate) type Found = Known<(Noise, f64)>;
 
 /// The [`Watcher`] that looks at this host.
 pub(crate) fn around(cpus: &[u32], run: &mut dyn FnMut()) -> Found {

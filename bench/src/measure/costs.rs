@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{Costs, Engine, Outcome, RunConfig};
 
-use super::origin::Why;
+use crate::record::why::Why;
 use crate::record::{InstrumentCost, LockCost};
 
 pub(super) fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
@@ -23,7 +23,7 @@ pub(super) fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) ->
         ("cpu_bytes", outcome.calls.is_some(), "the guest image does not say"),
     ] {
         if !known {
-            why.insert(format!("lock_cost.{field}"), reason.into());
+            why.explain(format!("lock_cost.{field}"), reason);
         }
     }
     LockCost {
@@ -49,7 +49,7 @@ fn instrument_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Inst
         ("counting_tsc_cycles", counting.is_some(), unsaid),
     ] {
         if !known {
-            why.insert(format!("lock_cost.instrument.{field}"), reason.into());
+            why.explain(format!("lock_cost.instrument.{field}"), reason);
         }
     }
     InstrumentCost {

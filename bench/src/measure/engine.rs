@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Image, Instruments, Live, Outcome, Readings, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Image, Instruments, Known, Live, Outcome, Readings, RunConfig, RunError, VirtualTime};
 
 use super::judge::judge;
 use super::origin::Origin;
@@ -96,7 +96,7 @@ pub(crate) fn records(
     config: &RunConfig,
     host: &Host,
     place: Option<&Place>,
-    lock_free_per_second: impl FnOnce(&Outcome) -> Result<Vec<f64>, String>,
+    lock_free_per_second: impl FnOnce(&Outcome) -> Known<Vec<f64>>,
 ) -> Vec<Record> {
     let origin = Origin::new(started, host.clone(), noise);
     let lock_free = lock_free_per_second(&outcome);

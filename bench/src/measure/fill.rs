@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Graces, HintCheck, Ideal, Outcome, PreemptedSource, Ring, RunConfig, RunDelay, Sched,
-    SwitchReports, VcpuOutcome,
+    ByActivity, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, Ring, RunConfig, RunDelay, Sched,
+    SwitchReports, Unknown, VcpuOutcome,
 };
 use serde_json::json;
 
 use super::costs::lock_cost;
-use super::origin::{Context, Why};
+use super::origin::Context;
 use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
 use crate::host::noise::{self, NO_STEAL, Noise};
+use crate::record::why::Why;
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
     SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
@@ -22,11 +23,11 @@ use crate::settings::{Echo, table};
 
 impl Record {
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
-        let mut why = BTreeMap::new();
+        let mut why = Why::default();
         let totals = totals(config, outcome, context.lock_free_per_second, &mut why);
         let noise = noise(config, outcome, context.noise, &mut why);
         let (unattributed, not_injected) = if config.attribution {
-            let unseen = outcome.switches.as_ref().err().map_or("", String::as_str);
+            let unseen = outcome.switches.as_ref().err().map_or("", |reason| &*reason.0);
             let unattributed = format!(
                 "the host's scheduler does not say what a vCPU was doing when it preempted it, and {unseen}; per_vcpu counts \
                  how often"
@@ -44,7 +45,7 @@ impl Record {
             config: echo(config, outcome, &mut why),
             host: context.host,
             sandbox: Some(haltkick_vmm::is_sandboxed()),
-            landlock_abi: landlock_abi(&mut why),
+            landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             timing: timing(config, outcome, &mut why),
             lock_cost: lock_cost(config, outcome, &mut why),
             totals,
@@ -55,16 +56,16 @@ impl Record {
             times_ns: times(outcome, &mut why),
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-            kvm_stats: kvm_stats(outcome, &mut why),
+            kvm_stats: why.known("kvm_stats", outcome.kvm_stats.clone()).map(BTreeMap::from_iter),
             pmu: pmu(outcome, &mut why),
-            preemptions: activities("preemptions", outcome.preemptions, &unattributed, &mut why),
-            preempted_ns: activities("preempted_ns", outcome.preempted_ns, &unattributed, &mut why),
-            lost_ns: activities("lost_ns", outcome.lost_ns, &unattributed, &mut why),
+            preemptions: why.given("preemptions", outcome.preemptions.map(activities), &*unattributed),
+            preempted_ns: why.given("preempted_ns", outcome.preempted_ns.map(activities), &*unattributed),
+            lost_ns: why.given("lost_ns", outcome.lost_ns.map(activities), &*unattributed),
             hint: hint(outcome, &mut why),
             grace: grace(config, outcome, &mut why),
-            handed_over: handed_over(outcome, &mut why),
+            handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
             switches: switches(outcome, &mut why),
-            injected: activities("injected", outcome.injected, not_injected, &mut why),
+            injected: why.given("injected", outcome.injected.map(activities), not_injected),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
             timeline: timeline(config, outcome, context.place.as_ref(), &mut why),
             profile: None,
@@ -72,7 +73,7 @@ impl Record {
             noise,
             trusted: true,
             warnings: vec![],
-            why,
+            why: why.0,
         };
         for (path, reason) in record.host.why() {
             record.why.insert(format!("host.{path}"), reason);
@@ -80,10 +81,6 @@ impl Record {
         explain_unmeasured(&mut record);
         record
     }
-}
-
-fn landlock_abi(why: &mut Why) -> Option<u32> {
-    haltkick_vmm::walls().files.map_err(|reason| why.insert("landlock_abi".into(), reason)).ok()
 }
 
 /// Figures of single vCPUs that nobody measured.
@@ -112,7 +109,7 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
         if let Echo::Asked { field, of, why_null } = setting.echo {
             let value = of(config);
             if value.is_null() {
-                why.insert(format!("config.{field}"), why_null.into());
+                why.explain(format!("config.{field}"), why_null);
             }
             fields.insert(field.into(), value);
         }
@@ -134,21 +131,17 @@ fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
 }
 
 fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
-    let preempted_flag = match &outcome.preempted_source {
-        PreemptedSource::Vmm => Some("vmm".into()),
-        PreemptedSource::Kvm => Some("kvm".into()),
-        PreemptedSource::Bpf => Some("bpf".into()),
-        PreemptedSource::Unavailable(reason) => {
-            why.insert("timing.preempted_flag".into(), reason.clone());
-            None
-        }
-    };
+    let source = outcome.preempted_source.clone().map(|source| match source {
+        PreemptedSource::Vmm => "vmm".into(),
+        PreemptedSource::Kvm => "kvm".into(),
+        PreemptedSource::Bpf => "bpf".into(),
+    });
     if outcome.completion.is_none() {
         let reason = match config.mix.work_sections {
             None => "no fixed amount of work was asked for".into(),
             Some(sections) => format!("the {sections} sections were not done within the window"),
         };
-        why.insert("timing.completion_ns".into(), reason);
+        why.explain("timing.completion_ns", reason);
     }
     Timing {
         start_up_ns: ns(outcome.start_up),
@@ -158,7 +151,7 @@ fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
         work_rate: outcome.work_rate,
         work_speed: work_speed(outcome, why),
         tsc_steps_back: outcome.tsc_steps_back,
-        preempted_flag,
+        preempted_flag: why.known("timing.preempted_flag", source),
     }
 }
 
@@ -166,7 +159,7 @@ fn work_speed(outcome: &Outcome, why: &mut Why) -> Option<WorkSpeed> {
     let told: Vec<_> = outcome.work.iter().flatten().collect();
     if told.is_empty() {
         let reason = "too few pieces of work were long enough, or done, to be timed";
-        why.insert("timing.work_speed".into(), reason.into());
+        why.explain("timing.work_speed", reason);
         return None;
     }
     let speeds: Vec<f64> = told.iter().map(|speed| speed.over_promised).collect();
@@ -187,47 +180,45 @@ fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
             let path = format!("times_ns.{name}");
             (
                 name.clone(),
-                distribution(&path, histogram, Err("only waits are looked at"), outcome.tsc_khz, why),
+                distribution(&path, histogram, Err("only waits are looked at".into()), outcome.tsc_khz, why),
             )
         })
         .collect()
 }
 
-fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>, why: &mut Why) -> Totals {
+fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Known<f64>, why: &mut Why) -> Totals {
     let acquisitions = outcome.acquisitions();
     let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
     let lock_free = lock_free.and_then(|per_second| {
-        let none = || "the lock-free run completed no section inside its window".to_owned();
-        if per_second > 0.0 { Ok(per_second) } else { Err(none()) }
+        let none = "the lock-free run completed no section inside its window";
+        if per_second > 0.0 { Ok(per_second) } else { Err(none.into()) }
     });
     let lock_free_per_second = lock_free.as_ref().ok().copied();
-    let ideal_per_second = match lock_free.and_then(|lock_free| ideal(lock_free, config, outcome)) {
-        Ok(ideal) => Some(ideal),
-        Err(reason) => {
-            why.insert("totals.lock_free_per_second".into(), reason.clone());
-            why.insert("totals.ideal_per_second".into(), reason.clone());
-            why.insert("totals.efficiency".into(), reason);
-            None
+    let ideal = lock_free.and_then(|lock_free| ideal(lock_free, config, outcome));
+    if let Err(Unknown(reason)) = &ideal {
+        for figure in ["lock_free_per_second", "ideal_per_second", "efficiency"] {
+            why.explain(format!("totals.{figure}"), reason.clone());
         }
-    };
+    }
+    let ideal_per_second = ideal.ok();
     if outcome.lost_updates.is_none() {
         let reason = if config.oracle {
             "without a lock, updates may be lost"
         } else {
             "nobody watched (--oracle off)"
         };
-        why.insert("totals.lost_updates".into(), reason.into());
+        why.explain("totals.lost_updates", reason);
     }
     let run_ns: Option<u64> = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum();
     let lock_cpu_ns = outcome.lock_cpu.map(ns);
     let lock_cpu_share = lock_cpu_ns.zip(run_ns).map(|(in_locks, run)| in_locks as f64 / run.max(1) as f64);
     if run_ns.is_none() {
-        why.insert("totals.run_ns".into(), "nobody measures it with this scheduler on this host".into());
+        why.explain("totals.run_ns", "nobody measures it with this scheduler on this host");
     }
     if lock_cpu_share.is_none() {
         let reason = "only the workload `mixed` measures it, with a lock, under --sched vmm";
-        why.insert("totals.lock_cpu_ns".into(), reason.into());
-        why.insert("totals.lock_cpu_share".into(), reason.into());
+        why.explain("totals.lock_cpu_ns", reason);
+        why.explain("totals.lock_cpu_share", reason);
     }
     Totals {
         acquisitions,
@@ -246,7 +237,7 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Result<f64, String>,
 
 /// The most that any lock lets through, if the workload has such a bound: lock-free throughput, and at most locks / hold where
 /// all sections are of one length.
-fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Result<f64, String> {
+fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Known<f64> {
     match outcome.ideal {
         Ideal::Serial => {
             let hold = config.mix.mean_hold(config.hold).as_secs_f64();
@@ -257,35 +248,15 @@ fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Re
         Ideal::Unknown => Err(format!(
             "workload {} has no ideal: its operations are neither sections of one known length nor the same without a lock",
             config.workload
-        )),
-    }
-}
-
-fn kvm_stats(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, u64>> {
-    match &outcome.kvm_stats {
-        Ok(stats) => Some(stats.iter().cloned().collect()),
-        Err(reason) => {
-            why.insert("kvm_stats".into(), reason.clone());
-            None
-        }
+        )
+        .into()),
     }
 }
 
 fn pmu(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>> {
-    let counted = match &outcome.pmu {
-        Ok(counted) => counted,
-        Err(reason) => {
-            why.insert("pmu".into(), reason.clone());
-            return None;
-        }
-    };
-    let mut count = |(name, count): &(&str, Result<u64, String>)| {
-        if let Err(reason) = count {
-            why.insert(format!("pmu.{name}"), reason.clone());
-        }
-        ((*name).to_owned(), count.as_ref().ok().copied())
-    };
-    Some(counted.iter().map(&mut count).collect())
+    let counted = why.known("pmu", outcome.pmu.clone())?;
+    let count = |(name, count): (&str, _)| (name.to_owned(), why.known(format!("pmu.{name}"), count));
+    Some(counted.into_iter().map(count).collect())
 }
 
 /// Fewer sections per vCPU than this say nothing of fairness: nine sections among 64 vCPUs cannot be spread evenly.
@@ -300,7 +271,7 @@ fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
     if jain.is_none() {
         let reason =
             format!("{sum} sections among {} vCPUs do not tell: a longer --window does", vcpus.len());
-        why.insert("fairness.jain".into(), reason);
+        why.explain("fairness.jain", reason);
     }
     let starved_vcpus = counts().filter(|count| *count == 0).count() as u32;
     Fairness {
@@ -312,35 +283,26 @@ fn fairness(vcpus: &[VcpuOutcome], why: &mut Why) -> Fairness {
 }
 
 fn waits(outcome: &Outcome, why: &mut Why) -> Distribution {
-    let pending = outcome.pending_waits.as_deref().map_err(String::as_str);
+    let pending = outcome.pending_waits.as_deref().map_err(Clone::clone);
     distribution("wait_ns", &outcome.wait, pending, outcome.tsc_khz, why)
 }
 
 /// A section that is not over when the window closes is one of very many: holders do not starve.
 fn holds(outcome: &Outcome, why: &mut Why) -> Distribution {
-    distribution("hold_ns", &outcome.hold, Err("only waits are looked at"), outcome.tsc_khz, why)
+    distribution("hold_ns", &outcome.hold, Err("only waits are looked at".into()), outcome.tsc_khz, why)
 }
 
 fn unlocks(outcome: &Outcome, why: &mut Why) -> Distribution {
-    distribution("unlock_ns", &outcome.unlock, Err("only waits are looked at"), outcome.tsc_khz, why)
+    distribution("unlock_ns", &outcome.unlock, Err("only waits are looked at".into()), outcome.tsc_khz, why)
 }
 
-fn activities(
-    path: &str,
-    values: Option<ByActivity<u64>>,
-    reason: &str,
-    why: &mut Why,
-) -> Option<Activities> {
-    let Some(ByActivity { holder, head, waiter, halted, other }) = values else {
-        why.insert(path.to_owned(), reason.to_owned());
-        return None;
-    };
-    Some(Activities { holder, head, waiter, halted, other })
+fn activities(ByActivity { holder, head, waiter, halted, other }: ByActivity<u64>) -> Activities {
+    Activities { holder, head, waiter, halted, other }
 }
 
 fn hint(outcome: &Outcome, why: &mut Why) -> Option<HintErrors> {
     let Some(check) = outcome.hint else {
-        why.insert("hint".into(), "this workload does not look: use --workload hint-check".into());
+        why.explain("hint", "this workload does not look: use --workload hint-check");
         return None;
     };
     let HintCheck { samples, moved_while_marked, still_while_unmarked, compared, contradicted } = check;
@@ -357,50 +319,35 @@ fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCo
     let Some(Graces { granted, expired, overrun_ns }) = outcome.graces else {
         let asked =
             if config.sched == Sched::Host { "the host's scheduler decides" } else { "not asked for" };
-        why.insert("grace".into(), asked.into());
+        why.explain("grace", asked);
         return None;
     };
     Some(GraceCounts { granted, expired, overrun_ns })
 }
 
 fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
-    match &outcome.switches {
-        Ok(SwitchReports { read, dropped }) => Some(SwitchCounts {
-            read: *read,
-            dropped: *dropped,
-            switched_out_ready: outcome.vcpus.iter().filter_map(|vcpu| vcpu.switched_out_ready).sum(),
-        }),
-        Err(reason) => {
-            why.insert("switches".into(), reason.clone());
-            None
-        }
-    }
-}
-
-fn handed_over(outcome: &Outcome, why: &mut Why) -> Option<u64> {
-    if outcome.handed.is_none() {
-        why.insert("handed_over".into(), "the host's scheduler takes no directions".into());
-    }
-    outcome.handed
+    let SwitchReports { read, dropped } = why.known("switches", outcome.switches.clone())?;
+    let switched_out_ready = outcome.vcpus.iter().filter_map(|vcpu| vcpu.switched_out_ready).sum();
+    Some(SwitchCounts { read, dropped, switched_out_ready })
 }
 
 /// What else ran, by the kernel's ticks and by what the run's own threads noticed.
-fn noise(config: &RunConfig, outcome: &Outcome, seen: Result<Noise, String>, why: &mut Why) -> Noise {
-    let noise = seen.unwrap_or_else(|reason| {
-        why.insert("noise.others_share".into(), reason.clone());
-        why.insert("noise.steal_share".into(), reason);
-        Noise::default()
-    });
-    if noise.steal_share.is_none() && config.simulated.is_none() {
-        why.entry("noise.steal_share".into()).or_insert_with(|| NO_STEAL.into());
+fn noise(config: &RunConfig, outcome: &Outcome, seen: Known<Noise>, why: &mut Why) -> Noise {
+    if let Err(Unknown(reason)) = &seen {
+        why.explain("noise.others_share", reason.clone());
+        why.explain("noise.steal_share", reason.clone());
     }
+    if seen.as_ref().is_ok_and(|noise| noise.steal_share.is_none()) && config.simulated.is_none() {
+        why.explain("noise.steal_share", NO_STEAL);
+    }
+    let noise = seen.unwrap_or_default();
     if outcome.run_delay.is_none() {
         let reason = match config.sched {
             Sched::Vmm if config.simulated.is_some() => noise::SIMULATED,
             Sched::Vmm => "/proc/thread-self/schedstat does not tell",
             Sched::Host => "every vCPU is a thread of its own, and they wait for each other",
         };
-        why.insert("noise.run_delay_share".into(), reason.into());
+        why.explain("noise.run_delay_share", reason);
     }
     let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
     Noise { run_delay_share: outcome.run_delay.map(share), ..noise }
@@ -423,11 +370,11 @@ mod tests {
 
     use super::*;
 
-    fn jain(acquisitions: &[u64]) -> (Option<f64>, Why) {
+    fn jain(acquisitions: &[u64]) -> (Option<f64>, BTreeMap<String, String>) {
         let of = |&acquisitions| VcpuOutcome { acquisitions, ..VcpuOutcome::default() };
         let mut why = Why::default();
         let vcpus: Vec<_> = acquisitions.iter().map(of).collect();
-        (fairness(&vcpus, &mut why).jain, why)
+        (fairness(&vcpus, &mut why).jain, why.0)
     }
 
     #[test]

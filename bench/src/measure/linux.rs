@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use haltkick_vmm::{
     ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, RunError, Sched,
+    Unknown,
 };
 
 use super::console::Heard;
@@ -17,6 +18,7 @@ use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::record::Warning;
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
+use crate::record::why::Why;
 use crate::settings::deschedule::Policy;
 use crate::text::exit::{Exit, Failure};
 use crate::text::output;
@@ -93,7 +95,7 @@ pub(crate) fn record(
     origin: &Origin,
     place: Option<Place>,
 ) -> LinuxRecord {
-    let context = origin.context(place, Err(String::new()));
+    let context = origin.context(place, Err("".into()));
     let mut record = unjudged(config, linux, outcome, heard.clone(), context);
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
@@ -118,7 +120,7 @@ fn unjudged(
     heard: Heard,
     context: Context,
 ) -> LinuxRecord {
-    let why = why(config, outcome, &heard, &context);
+    let mut why = why(config, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
         LinuxEnd::Reset => ("reset", None),
@@ -135,7 +137,7 @@ fn unjudged(
         config: echo(config, linux, outcome),
         host: context.host,
         sandbox: haltkick_vmm::is_sandboxed(),
-        landlock_abi: haltkick_vmm::walls().files.ok(),
+        landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
         end: end.into(),
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,
@@ -158,7 +160,7 @@ fn unjudged(
             .filter(|(_, times)| *times > 0)
             .map(|(name, times)| ((*name).to_owned(), *times))
             .collect(),
-        kvm_stats: outcome.kvm_stats.as_ref().ok().map(|stats| stats.iter().cloned().collect()),
+        kvm_stats: why.known("kvm_stats", outcome.kvm_stats.clone()).map(BTreeMap::from_iter),
         preemptions: None,
         preempted_ns: None,
         lost_ns: None,
@@ -167,59 +169,50 @@ fn unjudged(
         noise: context.noise.unwrap_or_default(),
         trusted: true,
         warnings: vec![],
-        why,
+        why: why.0,
     }
 }
 
 /// Why a field is null, by its path.
-fn why(
-    config: &RunConfig,
-    outcome: &LinuxOutcome,
-    heard: &Heard,
-    context: &Context,
-) -> BTreeMap<String, String> {
-    let mut why = BTreeMap::new();
+fn why(config: &RunConfig, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> Why {
+    let mut why = Why::default();
     for inside in
         ["lock_cost", "totals", "fairness", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lost_ns"]
     {
-        why.insert(inside.to_owned(), UNKNOWN_INSIDE.to_owned());
+        why.explain(inside, UNKNOWN_INSIDE);
     }
-    let mut explain = |key: &str, reason: &str| _ = why.insert(key.into(), reason.into());
     match &context.noise {
-        Err(reason) => {
-            explain("noise.others_share", reason);
-            explain("noise.steal_share", reason);
+        Err(Unknown(reason)) => {
+            why.explain("noise.others_share", reason.clone());
+            why.explain("noise.steal_share", reason.clone());
         }
         Ok(noise) if noise.others_share.is_some() && noise.steal_share.is_none() => {
-            explain("noise.steal_share", NO_STEAL);
+            why.explain("noise.steal_share", NO_STEAL);
         }
         Ok(_) => {}
     }
-    if let Err(reason) = haltkick_vmm::walls().files {
-        explain("landlock_abi", &reason);
-    }
-    explain("noise.run_delay_share", "runs of Linux do not look");
+    why.explain("noise.run_delay_share", "runs of Linux do not look");
     for (name, reason) in context.host.why() {
-        explain(&format!("host.{name}"), &reason);
+        why.explain(format!("host.{name}"), reason);
     }
     if outcome.user_space.is_none() {
-        explain(
+        why.explain(
             "timing.user_space_ns",
             "no line of the console had the marker in it: see --marker, and leave `quiet` off the command line",
         );
     }
-    if let Err(reason) = &outcome.kvm_stats {
-        explain("kvm_stats", reason);
-    }
     if heard.lock_events.is_empty() {
-        explain("lock_events", "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md");
+        why.explain(
+            "lock_events",
+            "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md",
+        );
     }
     if config.deschedule.is_none() {
-        explain("injected", "nobody was to be descheduled on purpose");
+        why.explain("injected", "nobody was to be descheduled on purpose");
     }
     if config.sched == Sched::Host {
-        explain("config.slice_ns", "the host's scheduler decides");
-        explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
+        why.explain("config.slice_ns", "the host's scheduler decides");
+        why.explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
     }
     why
 }

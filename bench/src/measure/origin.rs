@@ -1,16 +1,14 @@
 //! What a record is made of beside the outcome: when and where the run was, and what else ran there.
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
+
+use haltkick_vmm::Known;
 
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
 use crate::host::noise::{Found, Noise};
 use crate::record::run_id::run_id;
 use crate::text::timestamp;
-
-/// Reasons, by the paths of what is null.
-pub(super) type Why = BTreeMap<String, String>;
 
 /// What the records of one run have in common.
 #[derive(Clone, Debug)]
@@ -31,7 +29,7 @@ impl Origin {
         self.noise.as_ref().map_or(0.0, |(_, resolution)| *resolution)
     }
 
-    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Result<f64, String>) -> Context {
+    pub(crate) fn context(&self, place: Option<Place>, lock_free_per_second: Known<f64>) -> Context {
         Context {
             run_id: self.run_id.clone(),
             started: self.started.clone(),
@@ -51,7 +49,7 @@ pub(crate) struct Context {
     pub(crate) place: Option<Place>,
     pub(crate) host: Host,
     /// Lock-free throughput of the same cell per second, or why there is none.
-    pub(crate) lock_free_per_second: Result<f64, String>,
+    pub(crate) lock_free_per_second: Known<f64>,
     /// What else ran, or why that is not known.
-    pub(crate) noise: Result<Noise, String>,
+    pub(crate) noise: Known<Noise>,
 }

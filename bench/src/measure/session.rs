@@ -374,7 +374,7 @@ impl Runs for Record {
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
         let lock_free = |outcome: &Outcome| match ideal {
             Some((_, Some(lock_free))) => Ok(lock_free),
-            Some((id, None)) => Err(format!("cell {id} was not run in this block")),
+            Some((id, None)) => Err(format!("cell {id} was not run in this block").into()),
             None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };

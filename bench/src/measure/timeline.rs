@@ -2,9 +2,9 @@
 
 use haltkick_vmm::{MOST_TIMELINES, Outcome, RunConfig, Sched};
 
-use super::origin::Why;
 use crate::experiment::place::{Place, Role};
 use crate::record::timeline::Timeline;
+use crate::record::why::Why;
 
 /// Of an experiment only where it is drawn: a record is half as long again with it.
 pub(super) fn timeline(
@@ -27,6 +27,6 @@ pub(super) fn timeline(
         }
         None => "the host's scheduler decides which vCPU runs when: run --trace shows it".into(),
     };
-    why.insert("timeline".into(), reason);
+    why.explain("timeline", reason);
     None
 }

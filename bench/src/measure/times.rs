@@ -5,10 +5,10 @@
 //! the vCPUs that never get it. They are counted with the length that is known, which makes every quantile a lower bound;
 //! it is as good as an exact one if the figure stays within a bucket when all of them are taken to last for ever.
 
-use haltkick_vmm::TicksHistogram;
+use haltkick_vmm::{Known, TicksHistogram};
 
-use super::origin::Why;
 use crate::record::Distribution;
+use crate::record::why::Why;
 
 /// Some values between two bounds, in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -121,20 +121,19 @@ fn quantile_of(spans: &[Span], q: f64) -> f64 {
 pub(super) fn distribution(
     path: &str,
     histogram: &TicksHistogram,
-    pending: Result<&[u64], &str>,
+    pending: Known<&[u64]>,
     tsc_khz: u64,
     why: &mut Why,
 ) -> Distribution {
     let count: u64 = histogram.buckets.iter().sum();
-    let times = Times::new(histogram, pending.unwrap_or_default());
-    let unknown = |reason: &str| _ = why.insert(format!("{path}.pending"), reason.to_owned());
-    let pending = pending.map_err(unknown).ok().map(|pending| pending.len() as u64);
+    let times = Times::new(histogram, pending.as_ref().copied().unwrap_or_default());
+    let pending = why.known(format!("{path}.pending"), pending.map(|pending| pending.len() as u64));
     if times.count() == 0 {
         let reason = match histogram.buckets.is_empty() {
             true => "this workload reports no such time: see times_ns",
             false => "no section was completed inside the window",
         };
-        why.insert(path.to_owned(), reason.into());
+        why.explain(path, reason);
         return Distribution { pending, ..Distribution::default() };
     }
     let to_ns = |ticks: f64| ticks * 1e6 / tsc_khz as f64;
@@ -150,7 +149,7 @@ pub(super) fn distribution(
         let needed = (1.0 / (1.0 - q)).round() as u64;
         if times.count() < needed {
             let reason = format!("{} values do not tell: it takes {needed}", times.count());
-            why.insert(format!("{path}.{name}"), reason);
+            why.explain(format!("{path}.{name}"), reason);
             return None;
         }
         figure(name, times.quantile(q))
@@ -159,7 +158,7 @@ pub(super) fn distribution(
         [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)].map(|(name, q)| quantile(name, q));
     if count == 0 {
         for name in ["mean", "max"] {
-            why.insert(format!("{path}.{name}"), "none came to its end inside the window".into());
+            why.explain(format!("{path}.{name}"), "none came to its end inside the window");
         }
     }
     Distribution {
@@ -194,8 +193,8 @@ mod tests {
     }
 
     fn waits(values: &[(u64, u64)], pending: &[u64]) -> (Distribution, BTreeMap<String, String>) {
-        let mut why = BTreeMap::new();
-        (distribution("wait_ns", &histogram(values), Ok(pending), KHZ, &mut why), why)
+        let mut why = Why::default();
+        (distribution("wait_ns", &histogram(values), Ok(pending), KHZ, &mut why), why.0)
     }
 
     fn near(figure: Option<f64>, wanted: f64) -> bool {
@@ -254,10 +253,11 @@ mod tests {
 
     #[test]
     fn where_pending_waits_are_not_known_that_is_said() {
-        let mut why = BTreeMap::new();
-        let times = distribution("wait_ns", &histogram(&[(100, 200)]), Err("nobody looked"), KHZ, &mut why);
+        let mut why = Why::default();
+        let unknown = Err("nobody looked".into());
+        let times = distribution("wait_ns", &histogram(&[(100, 200)]), unknown, KHZ, &mut why);
         assert_eq!(times.pending, None);
-        assert_eq!(why["wait_ns.pending"], "nobody looked");
+        assert_eq!(why.0["wait_ns.pending"], "nobody looked");
         assert!(times.p99.is_some());
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod linux;
 pub(crate) mod run_id;
 pub(crate) mod timeline;
 pub(crate) mod trace;
+pub(crate) mod why;
 
 use std::collections::BTreeMap;
 

@@ -276,7 +276,7 @@ fn records_say_which_walls_kept_the_process_from_files() -> Tested {
     let (walled, open) = (record(&[]), record(&["--no-sandbox"]));
     match haltkick_vmm::landlock_abi() {
         Ok(abi) => assert_eq!(walled["landlock_abi"], abi),
-        Err(why) => assert_eq!(walled["why"]["landlock_abi"], why),
+        Err(why) => assert_eq!(walled["why"]["landlock_abi"], why.to_string()),
     }
     assert!(open["landlock_abi"].is_null());
     assert_eq!(open["why"]["landlock_abi"], "--no-sandbox");

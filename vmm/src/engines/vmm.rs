@@ -7,6 +7,7 @@ use crate::explain::{self, Scene};
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, Moment, SimulatedClock};
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::host::pmu::Pmu;
 use crate::host::switches::Reported;
 use crate::host::time::TscRate;
@@ -26,7 +27,7 @@ use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::account::Place;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
-use crate::sched::hints::{Hints, Watcher};
+use crate::sched::hints::{PreemptedSource, Watcher};
 use crate::sched::shared::Shared;
 use crate::sched::{Finished, Sched, Scheduler};
 
@@ -36,7 +37,7 @@ struct Ran<'a> {
     image: &'a Image,
     chosen: &'a [Chosen],
     machines: &'a [Machine],
-    hinted: &'a [(Watcher, Hints)],
+    hinted: &'a [(Watcher, Known<PreemptedSource>)],
     guests: &'a [GuestRun<'a>],
     pmu: &'a Pmu,
     start_tsc: u64,
@@ -121,7 +122,8 @@ pub(super) fn run(
         ended.push(ran.end_of(index, observed, of_guest)?);
     }
     let switches = (config.sched == Sched::Host).then(|| switches_of(&hinted));
-    let about = About::new(about_guests(configs), &config.cpus, image, guests[0].window.times(), switches);
+    let about =
+        About::new(about_guests(configs), &config.cpus, image, guests[0].window.times(), switches.as_ref());
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
     drop(ran);
     drop(guests);
@@ -148,7 +150,7 @@ impl Ran<'_> {
             config,
             image: self.image,
             machine: &self.machines[index],
-            hints: &self.hinted[index].1,
+            preempted_source: &self.hinted[index].1,
             guest,
             lock: self.chosen[index].lock,
             workload: self.chosen[index].workload,
@@ -218,32 +220,31 @@ fn machine(
     }
 }
 
-/// What watches the host's scheduler for a guest, and who writes its `preempted` flags. Before anybody refers to its vCPUs'
+/// The watcher of the host's scheduler for a guest, and the writer of its `preempted` flags. Before anything refers to its vCPUs'
 /// areas.
-fn hints(config: &RunConfig, machine: &Machine) -> (Watcher, Hints) {
+fn hints(config: &RunConfig, machine: &Machine) -> (Watcher, Known<PreemptedSource>) {
     if config.sched == Sched::Vmm {
-        let hints = Hints::Nobody("the VMM's own scheduler writes the flag".into());
-        return (Watcher::nothing("the VMM's own scheduler knows".into()), hints);
+        return (Watcher::nothing("the VMM's own scheduler knows"), Ok(PreemptedSource::Vmm));
     }
     let reported = Reported { vcpus: config.vcpus, locks: config.lock_count, pcpus: &config.cpus };
     let mut watcher = if config.attribution {
         Watcher::new(reported, &machine.memory)
     } else {
-        Watcher::nothing("not asked for (attribution off)".into())
+        Watcher::nothing("not asked for (attribution off)")
     };
-    let hints = if config.engine == Engine::Threads {
-        Hints::Nobody("threads have no hypervisor that could write the flag".into())
+    let source = if config.engine == Engine::Threads {
+        Err("threads have no hypervisor that could write the flag".into())
     } else {
         let refused = machine.steal_time_refused.clone();
-        Hints::choose(config.preempted_by, refused, &machine.memory, || watcher.for_flags())
+        PreemptedSource::choose(config.preempted_by, refused, &machine.memory, || watcher.for_flags())
     };
-    (watcher, hints)
+    (watcher, source)
 }
 
 fn guest_runs<'a>(
     configs: &[&RunConfig],
     machines: &'a [Machine],
-    hinted: &'a [(Watcher, Hints)],
+    hinted: &'a [(Watcher, Known<PreemptedSource>)],
     image: &'a Image,
     clock: &'a Clock,
     notes: &'a Notes,
@@ -275,7 +276,7 @@ fn about_guests(configs: &[&RunConfig]) -> Vec<AboutGuest> {
 }
 
 /// How many reports of switches got lost, or why there were none in one of the guests.
-fn switches_of(hinted: &[(Watcher, Hints)]) -> Result<u64, &str> {
+fn switches_of(hinted: &[(Watcher, Known<PreemptedSource>)]) -> Known<u64> {
     hinted.iter().map(|(watcher, _)| watcher.reports().map(|probe| probe.dropped())).sum()
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod error;
 pub mod input;
+pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod mapping;
 pub(crate) mod nearest;

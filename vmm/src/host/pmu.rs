@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
+use crate::host::known::Known;
 use crate::host::sandbox::privileges;
 
 /// Counts of the host's PMU by name, or why there is none.
-pub type CacheEvents = Vec<(&'static str, Result<u64, String>)>;
+pub type CacheEvents = Vec<(&'static str, Known<u64>)>;
 
 /// `struct perf_event_attr` in its first version, which every kernel takes (perf_event_open(2)).
 #[repr(C)]
@@ -103,11 +104,11 @@ impl Counter {
 }
 
 /// The counters of a run.
-pub(crate) struct Pmu(Result<Vec<(&'static str, io::Result<Counter>)>, String>);
+pub(crate) struct Pmu(Known<Vec<(&'static str, io::Result<Counter>)>>);
 
 impl Pmu {
     /// None, for this reason.
-    pub(crate) fn none(reason: &str) -> Self {
+    pub(crate) fn none(reason: &'static str) -> Self {
         Self(Err(reason.into()))
     }
 
@@ -118,7 +119,7 @@ impl Pmu {
         if let Some(error) = counters.iter().find_map(|(_, counter)| counter.as_ref().err())
             && counters.iter().all(|(_, counter)| counter.is_err())
         {
-            return Self(Err(explain(error)));
+            return Self(Err(explain(error).into()));
         }
         Self(Ok(counters.into()))
     }
@@ -130,10 +131,10 @@ impl Pmu {
     }
 
     /// Once all threads have ended: what they counted is added to this thread's only then.
-    pub(crate) fn read(&self) -> Result<CacheEvents, String> {
+    pub(crate) fn read(&self) -> Known<CacheEvents> {
         let count = |counter: &io::Result<Counter>| match counter {
-            Ok(counter) => counter.count().map_err(|error| error.to_string()),
-            Err(error) => Err(explain(error)),
+            Ok(counter) => counter.count().map_err(|error| error.to_string().into()),
+            Err(error) => Err(explain(error).into()),
         };
         let counters = self.0.as_ref().map_err(Clone::clone)?;
         Ok(counters.iter().map(|(name, counter)| (*name, count(counter))).collect())

@@ -7,6 +7,7 @@ use kvm_ioctls::VmFd;
 use crate::guest::memory::Memory;
 use crate::host::clock::{self, read_tsc};
 use crate::host::error::{RunError, system};
+use crate::host::known::{Known, Unknown};
 use crate::image::file::Image;
 use crate::machine::boot;
 use crate::machine::capabilities;
@@ -38,7 +39,7 @@ pub(crate) struct Machine {
     /// Guest TSC minus the host's according to KVM, wrapping.
     pub(crate) tsc_offset: u64,
     /// Why KVM does not keep the steal-time records of a guest under the host's scheduler, if it does not.
-    pub(crate) steal_time_refused: Option<String>,
+    pub(crate) steal_time_refused: Option<Unknown>,
     /// Call sites that were rewritten.
     pub(crate) patched_sites: usize,
 }
@@ -259,14 +260,14 @@ fn set_start_state(vm: &Vm, image: &Image, ring: Ring, boot: BootBlock) -> Resul
 }
 
 /// Asks KVM to keep the steal-time records of all vCPUs in their shared areas.
-fn enable_steal_time(vm: &Vm) -> Result<(), String> {
+fn enable_steal_time(vm: &Vm) -> Known<()> {
     vm.vcpus.iter().try_for_each(|vcpu| {
         let data = vm.memory.area_address(vcpu.id).0 | STEAL_TIME_ENABLE;
         let entry = kvm_msr_entry { index: MSR_KVM_STEAL_TIME, data, ..Default::default() };
         match vcpu.fd.set_msrs(&Msrs::from_entries(&[entry]).expect("one entry fits")) {
             Ok(1) => Ok(()),
             Ok(_) => Err("KVM refuses the steal-time MSR".into()),
-            Err(error) => Err(format!("KVM refuses the steal-time MSR: {error}")),
+            Err(error) => Err(format!("KVM refuses the steal-time MSR: {error}").into()),
         }
     })
 }

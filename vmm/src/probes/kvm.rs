@@ -1,6 +1,7 @@
 //! What this host's KVM can do, measured: for `doctor`.
 
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::image::file::Image;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
@@ -25,9 +26,9 @@ pub struct Probe {
     /// TSC frequency of a guest.
     pub tsc_khz: u64,
     /// Why vCPUs cannot sleep by HLT and be woken by KVM_HC_KICK_CPU in ring 0, if they cannot.
-    pub kick_by_hypercall: Result<(), String>,
+    pub kick_by_hypercall: Known<()>,
     /// Why they cannot sleep by HLT and be woken by an interrupt, if they cannot.
-    pub kick_by_interrupt: Result<(), String>,
+    pub kick_by_interrupt: Known<()>,
 }
 
 /// Makes a small guest and measures it.

@@ -162,7 +162,8 @@ impl Bare {
 /// Runs `vcpu` to where the other one may wake it.
 fn get_ready(vcpu: &mut KvmVcpu) -> Result<(), RunError> {
     let otherwise = || "two vCPUs that wake each other do not start".into();
-    in_kernel::expect(vcpu, Exit::Booted, START_LIMIT, otherwise).map_err(RunError::HostLacks)
+    in_kernel::expect(vcpu, Exit::Booted, START_LIMIT, otherwise)
+        .map_err(|reason| RunError::HostLacks(reason.to_string()))
 }
 
 /// Runs `vcpu` until `stop`: `other` is whom it wakes.

@@ -11,6 +11,7 @@ use haltkick_hypercalls::{
 use crate::guest::activity::ByActivity;
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::host::pmu::Pmu;
 use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
@@ -19,15 +20,14 @@ use crate::machine::exits::Exit;
 use crate::machine::pv_backend::PvBackend;
 use crate::run::config::RunConfig;
 use crate::run::outcome::{
-    Costs, HintCheck, Ideal, Outcome, PairTicks, PreemptedSource, SwitchReports, TicksHistogram, VcpuOutcome,
-    WorkSpeed,
+    Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::Sched;
 use crate::sched::account::Graces;
 use crate::sched::guest_run::GuestRun;
-use crate::sched::hints::Hints;
+use crate::sched::hints::PreemptedSource;
 use crate::sched::switches::Switched;
 
 /// Everything that is known when the threads have ended.
@@ -35,7 +35,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) config: &'a RunConfig,
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
-    pub(crate) hints: &'a Hints,
+    pub(crate) preempted_source: &'a Known<PreemptedSource>,
     pub(crate) guest: &'a GuestRun<'a>,
     /// Index of the lock.
     pub(crate) lock: u32,
@@ -118,7 +118,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         entered: entered(&seen),
         lock_events: lock_events(&seen, facts.machine.tsc_khz),
         vm_exits: vm_exits(facts.finished),
-        kvm_stats: kvm_stats(facts.finished).map_err(|error| error.to_string()),
+        kvm_stats: kvm_stats(facts.finished),
         pmu: facts.pmu.read(),
         preemptions: exact.then(|| {
             with_switched(sum(|vcpu| &vcpu.account.preemptions_by), |switched| &switched.preemptions)
@@ -137,7 +137,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             (Ok(_), Some(switched)) => {
                 Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
             }
-            (reports, _) => Err(reports.err().unwrap_or_default().to_owned()),
+            (reports, _) => Err(reports.err().unwrap_or_else(|| "".into())),
         },
         preempted_source: preempted_source(facts),
         windows: facts.observed.windows,
@@ -381,10 +381,10 @@ pub(crate) fn vm_exits(finished: &[Finished]) -> Vec<(&'static str, u64)> {
     Exit::NAMES.iter().enumerate().map(|(kind, &name)| (name, total(kind))).collect()
 }
 
-pub(crate) fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u64)>> {
+pub(crate) fn kvm_stats(finished: &[Finished]) -> Known<Vec<(String, u64)>> {
     let mut total: Vec<(String, u64)> = Vec::new();
     for vcpu in finished {
-        for (name, value) in vcpu.vcpu.kvm_stats()? {
+        for (name, value) in vcpu.vcpu.kvm_stats().map_err(|error| error.to_string())? {
             match total.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, sum)) => *sum += value,
                 None => total.push((name, value)),
@@ -394,15 +394,13 @@ pub(crate) fn kvm_stats(finished: &[Finished]) -> std::io::Result<Vec<(String, u
     Ok(total)
 }
 
-fn preempted_source(facts: &Facts<'_>) -> PreemptedSource {
-    match (facts.config.sched, facts.hints) {
-        (Sched::Vmm, _) => PreemptedSource::Vmm,
-        (Sched::Host, Hints::Nobody(reason)) => PreemptedSource::Unavailable(reason.clone()),
-        (Sched::Host, _) if !facts.observed.preempted_flag_seen => PreemptedSource::Unavailable(
-            "the flag was to be written by KVM or a BPF program, but was never seen set in this run".into(),
-        ),
-        (Sched::Host, Hints::Bpf) => PreemptedSource::Bpf,
-        (Sched::Host, Hints::Kvm) => PreemptedSource::Kvm,
+fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
+    match facts.preempted_source {
+        Ok(PreemptedSource::Kvm | PreemptedSource::Bpf) if !facts.observed.preempted_flag_seen => {
+            Err("the flag was to be written by KVM or a BPF program, but was never seen set in this run"
+                .into())
+        }
+        source => source.clone(),
     }
 }
 

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::guest::activity::ByActivity;
+use crate::host::known::Known;
 use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::sched::account::Graces;
+use crate::sched::hints::PreemptedSource;
 use crate::sched::run_delay::RunDelay;
 use crate::sched::timeline::Timeline;
 
@@ -44,19 +46,6 @@ pub struct SwitchReports {
     pub read: u64,
     /// Those that got lost because nobody had read for too long.
     pub dropped: u64,
-}
-
-/// Who writes the `preempted` flag that the guest reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PreemptedSource {
-    /// The VMM's own scheduler, exactly.
-    Vmm,
-    /// KVM, through the steal-time page.
-    Kvm,
-    /// A BPF program on the kernel's scheduler.
-    Bpf,
-    /// Nobody; says why.
-    Unavailable(String),
 }
 
 /// One vCPU's share of an [`Outcome`].
@@ -171,7 +160,7 @@ pub struct Outcome {
     /// Time from asking for the lock to having it; empty from workloads that do not report it.
     pub wait: TicksHistogram,
     /// The waits that had not ended when the window closed, in TSC ticks up to then; or why nobody knows them.
-    pub pending_waits: Result<Vec<u64>, String>,
+    pub pending_waits: Known<Vec<u64>>,
     /// Time from having the lock to the end of the section; empty from workloads that do not report it.
     pub hold: TicksHistogram,
     /// Time from there to having released the lock; empty from workloads that do not report it.
@@ -191,9 +180,9 @@ pub struct Outcome {
     /// Exits of all vCPUs, whole run, by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
     /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
-    pub kvm_stats: Result<Vec<(String, u64)>, String>,
+    pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Cache events that the host's PMU counted in the guest, inside the window, by name; or why it did not.
-    pub pmu: Result<CacheEvents, String>,
+    pub pmu: Known<CacheEvents>,
     /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
     pub preemptions: Option<ByActivity<u64>>,
     /// Time those vCPUs were off for, in nanoseconds.
@@ -209,9 +198,9 @@ pub struct Outcome {
     /// Those of `preemptions` that were on purpose.
     pub injected: Option<ByActivity<u64>>,
     /// Reports of switches of the vCPUs' threads under the host's scheduler, or why there are none.
-    pub switches: Result<SwitchReports, String>,
-    /// Who wrote the `preempted` flag.
-    pub preempted_source: PreemptedSource,
+    pub switches: Known<SwitchReports>,
+    /// Writer of the `preempted` flag.
+    pub preempted_source: Known<PreemptedSource>,
     /// How many times the length asked for the window took: more than once where too few sections were done in it.
     pub windows: u32,
     /// What became of a thread that was pinned and found itself elsewhere at its end.

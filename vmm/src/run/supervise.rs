@@ -8,6 +8,7 @@ use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 use crate::guest::memory::Memory;
 use crate::host::clock::{Clock, Moment};
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::host::pmu::Pmu;
 use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
@@ -56,7 +57,7 @@ pub(crate) struct Observed {
     /// How many times its length the window took: more than once where too few sections were done in it.
     pub(crate) windows: u32,
     /// Once the window has closed: how long those vCPUs had waited which still did, in TSC ticks; or why nobody knows.
-    pub(crate) pending_waits: Option<Result<Vec<u64>, String>>,
+    pub(crate) pending_waits: Option<Known<Vec<u64>>>,
     /// A vCPU's `preempted` flag was seen set.
     pub(crate) preempted_flag_seen: bool,
     /// What the switches of the vCPUs' threads come to, where they are reported.
@@ -367,7 +368,7 @@ impl Supervised<'_> {
 
     /// The waits that have not ended at `closed_tsc` of the guest's clock, which is now. One that ends while they are looked
     /// at is neither among them nor among those that ended in the window.
-    fn pending_waits(&self, closed_tsc: u64) -> Result<Vec<u64>, String> {
+    fn pending_waits(&self, closed_tsc: u64) -> Known<Vec<u64>> {
         if !self.notes_waits {
             return Err("this workload does not note since when a vCPU waits".into());
         }

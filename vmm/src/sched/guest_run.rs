@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_guest_is_booted_once_and_by_its_first_vcpu() {
-        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up".into()));
+        let (notes, watcher) = (Notes::none(), Watcher::nothing("made up"));
         let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
         let guest = GuestRun::new(2, tsc, &Clock::Host, &watcher, &notes);
         assert_eq!([1, 0, 0, 1].map(|vcpu| guest.boots(vcpu)), [false, true, false, false]);

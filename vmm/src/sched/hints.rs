@@ -4,6 +4,7 @@
 //! does not, a BPF program may (see `switch_probe`); else nobody does, and the run says why.
 
 use crate::guest::memory::Memory;
+use crate::host::known::{Known, Unknown};
 use crate::host::switch_probe::SwitchProbe;
 use crate::host::switches::{Reported, ThreadDoes};
 
@@ -19,40 +20,40 @@ pub enum PreemptedBy {
     Bpf,
 }
 
-/// Who writes the flag under the host's scheduler.
-#[derive(Debug)]
-pub(crate) enum Hints {
-    /// KVM, in the steal-time record.
+/// Writer of the `preempted` flag that the guest reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreemptedSource {
+    /// The VMM's own scheduler, exactly.
+    Vmm,
+    /// KVM, through the steal-time page.
     Kvm,
-    /// The BPF program, in a map of its own.
+    /// A BPF program on the kernel's scheduler, in a map of its own.
     Bpf,
-    /// Nobody; says why.
-    Nobody(String),
 }
 
-impl Hints {
-    /// What `wanted` comes to on this host, where `refused` is why KVM does not keep the steal-time record, if so, and
-    /// `probe` gives the BPF program if that is needed.
+impl PreemptedSource {
+    /// The writer under the host's scheduler that `wanted` comes to on this host, where `refused` is why KVM does not keep the
+    /// steal-time record, if so, and `probe` gives the BPF program if that is needed.
     pub(crate) fn choose<'p>(
         wanted: PreemptedBy,
-        refused: Option<String>,
+        refused: Option<Unknown>,
         memory: &Memory,
-        probe: impl FnOnce() -> Result<&'p SwitchProbe, String>,
-    ) -> Self {
+        probe: impl FnOnce() -> Known<&'p SwitchProbe>,
+    ) -> Known<Self> {
         let by_bpf = || {
             memory.map_flags(probe()?.flags()).map_err(refusal)?;
-            Ok::<_, String>(Self::Bpf)
+            Ok(Self::Bpf)
         };
         match (wanted, refused) {
-            (PreemptedBy::Kvm, None) => Self::Kvm,
-            (PreemptedBy::Kvm, Some(reason)) => Self::Nobody(reason),
-            (PreemptedBy::Auto, None) if kvm_sets_the_flag() => Self::Kvm,
+            (PreemptedBy::Kvm, None) => Ok(Self::Kvm),
+            (PreemptedBy::Kvm, Some(reason)) => Err(reason),
+            (PreemptedBy::Auto, None) if kvm_sets_the_flag() => Ok(Self::Kvm),
             (PreemptedBy::Auto, refused) => {
                 let kvm =
                     refused.unwrap_or_else(|| "this KVM keeps the record but never sets the flag".into());
-                by_bpf().unwrap_or_else(|bpf| Self::Nobody(format!("{kvm}; {bpf}")))
+                by_bpf().map_err(|bpf| format!("{kvm}; {bpf}").into())
             }
-            (PreemptedBy::Bpf, _) => by_bpf().unwrap_or_else(Self::Nobody),
+            (PreemptedBy::Bpf, _) => by_bpf(),
         }
     }
 }
@@ -62,13 +63,13 @@ impl Hints {
 pub(crate) struct Watcher {
     probe: Option<SwitchProbe>,
     /// Why it does not report switches, if it does not.
-    pub(crate) silent: Option<String>,
+    silent: Option<Unknown>,
 }
 
 impl Watcher {
     /// Nothing does, for this reason.
-    pub(crate) fn nothing(reason: String) -> Self {
-        Self { probe: None, silent: Some(reason) }
+    pub(crate) fn nothing(reason: impl Into<Unknown>) -> Self {
+        Self { probe: None, silent: Some(reason.into()) }
     }
 
     /// What can be had to report of this, for a guest under the host's scheduler. Before anybody refers to the vCPUs' areas.
@@ -80,7 +81,7 @@ impl Watcher {
     }
 
     /// The program for the flags: the one that there is, or one for them alone.
-    pub(crate) fn for_flags(&mut self) -> Result<&SwitchProbe, String> {
+    pub(crate) fn for_flags(&mut self) -> Known<&SwitchProbe> {
         if self.probe.is_none() {
             self.probe = Some(flag_probe()?);
         }
@@ -88,10 +89,11 @@ impl Watcher {
     }
 
     /// The program that reports switches, or why there is none.
-    pub(crate) fn reports(&self) -> Result<&SwitchProbe, &str> {
+    pub(crate) fn reports(&self) -> Known<&SwitchProbe> {
         match (&self.probe, &self.silent) {
             (Some(probe), None) => Ok(probe),
-            (_, reason) => Err(reason.as_deref().unwrap_or_default()),
+            (_, Some(reason)) => Err(reason.clone()),
+            (None, None) => unreachable!("a watcher without a program says why"),
         }
     }
 
@@ -111,7 +113,7 @@ impl Watcher {
     }
 }
 
-fn reporting_probe(reported: Reported<'_>, memory: &Memory) -> Result<SwitchProbe, String> {
+fn reporting_probe(reported: Reported<'_>, memory: &Memory) -> Known<SwitchProbe> {
     let probe = SwitchProbe::attach(Some(reported)).map_err(refusal)?;
     if let Some(maps) = probe.watched() {
         memory.share_with(maps, reported.locks).map_err(refusal)?;
@@ -119,7 +121,7 @@ fn reporting_probe(reported: Reported<'_>, memory: &Memory) -> Result<SwitchProb
     Ok(probe)
 }
 
-fn flag_probe() -> Result<SwitchProbe, String> {
+fn flag_probe() -> Known<SwitchProbe> {
     SwitchProbe::attach(None).map_err(refusal)
 }
 
@@ -127,7 +129,7 @@ fn flag_probe() -> Result<SwitchProbe, String> {
 ///
 /// # Errors
 /// Why not, in one line.
-pub fn bpf_can_write_flags() -> Result<(), String> {
+pub fn bpf_can_write_flags() -> Known<()> {
     flag_probe().map(drop)
 }
 
@@ -135,16 +137,16 @@ pub fn bpf_can_write_flags() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not, in one line.
-pub fn bpf_can_report_switches() -> Result<(), String> {
+pub fn bpf_can_report_switches() -> Known<()> {
     SwitchProbe::attach(Some(Reported { vcpus: 1, locks: 1, pcpus: &[0] })).map(drop).map_err(refusal)
 }
 
-fn refusal(error: std::io::Error) -> String {
+fn refusal(error: std::io::Error) -> Unknown {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => ": run as root, or with CAP_BPF and CAP_PERFMON",
         _ => "",
     };
-    format!("a BPF program on sched_switch cannot be had{advice} ({error})")
+    format!("a BPF program on sched_switch cannot be had{advice} ({error})").into()
 }
 
 /// Whether this host's KVM sets the flag: those for VMX and SVM do; PVM, which exits where KVM does not take a vCPU for

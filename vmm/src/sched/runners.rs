@@ -256,7 +256,7 @@ mod tests {
         until: impl Fn(&Scheduler<'_>, &[GuestRun<'_>], u64) -> bool,
     ) -> (bool, Vec<Option<RunError>>) {
         let (notes, clock) = (Notes::none(), Clock::Host);
-        let watcher = Watcher::nothing("made up".into());
+        let watcher = Watcher::nothing("made up");
         let guest = |index: usize| {
             let tsc = GuestTsc::new(TscRate::of_khz(1_000_000), 0);
             let mut guest = GuestRun::new(1, tsc, &clock, &watcher, &notes);

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Cause, Image, PreemptedSource, PvBackend, Ring, RoundTrip, RunConfig, RunError, Sched, State, probe,
+    Cause, Image, Known, PreemptedSource, PvBackend, Ring, RoundTrip, RunConfig, RunError, Sched, State, probe,
 };
 use libtest_mimic::Trial;
 
@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     // Where there is no KVM, too: the suite that runs these elsewhere asks for their names here.
     let (kvm, ipi) = match probe() {
         Ok(probe) => (probe.kick_by_hypercall, probe.kick_by_interrupt),
-        Err(error) => (Err(error.to_string()), Err(error.to_string())),
+        Err(error) => (Err(error.to_string().into()), Err(error.to_string().into())),
     };
     for (backend, works) in [(PvBackend::Kvm, kvm), (PvBackend::Ipi, ipi)] {
         trials.extend(trials_of(backend, works));
@@ -77,7 +77,7 @@ fn tried_on_its_own_vm() -> Check {
 
 /// Tests of a back end in which vCPUs halt in the kernel. Where it does not work they are skipped, with the reason; on the
 /// emulated hardware of `just test-nested` it has to.
-fn trials_of(backend: PvBackend, works: Result<(), String>) -> Vec<Trial> {
+fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
     let name = backend.name();
     let nested = nested();
     // Interrupts into nested guests wedge QEMU's emulator now and then: the suite gives them machines of their own.
@@ -206,7 +206,7 @@ fn kvm_marks_preempted() -> Check {
     let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
     let window = Duration::from_millis(400);
     let outcome = start(&base.lock("none").pv(false).vcpus(vcpus).hold(hold).think(think).window(window))?;
-    check(outcome.preempted_source == PreemptedSource::Kvm, || format!("{:?}", outcome.preempted_source))
+    check(outcome.preempted_source == Ok(PreemptedSource::Kvm), || format!("{:?}", outcome.preempted_source))
 }
 
 fn automatic_backend() -> Check {
@@ -235,7 +235,7 @@ fn in_kernel_refused() -> Check {
     {
         match (start(&halting(backend)), works) {
             (Ok(_), Ok(())) => {}
-            (Err(RunError::HostLacks(text)), Err(reason)) => check(text.contains(&reason), || text)?,
+            (Err(RunError::HostLacks(text)), Err(reason)) => check(text.contains(&*reason.0), || text)?,
             (other, _) => return unexpected(other),
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn cache_events() -> Check {
     match start(&config().pmu(true))?.pmu {
         Ok(counted) => check(counted.len() == 3, || format!("{counted:?}")),
-        Err(reason) => check(reason.contains("perf_event_open"), || reason),
+        Err(reason) => check(reason.0.contains("perf_event_open"), || reason.to_string()),
     }
 }
 

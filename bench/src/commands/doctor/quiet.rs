@@ -34,7 +34,7 @@ fn neighbours() -> Vec<Finding> {
     let noise = cpulist::allowed().map_err(|failure| failure.message).and_then(|cpus| {
         let watch = Watch::start(&cpus.0);
         thread::sleep(WATCH);
-        watch.finish().map(|(noise, _)| noise)
+        watch.finish().map(|(noise, _)| noise).map_err(|reason| reason.to_string())
     });
     let percent = |share: Option<f64>| -> Answer {
         share.map(|share| format!("{} %", significant(share * 100.0))).ok_or_else(|| "not measured".into())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, Probe, PvBackend, RoundTrip, RunConfig, Sched};
+use haltkick_vmm::{Image, Known, Probe, PvBackend, RoundTrip, RunConfig, Sched};
 
 use super::{Finding, Level};
 use crate::analysis::statistics::{Estimate, median};
@@ -31,7 +31,7 @@ fn figures(probe: &Probe) -> Result<String, String> {
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
     let config = RunConfig { window: WINDOW, warmup: WINDOW / 4, ..config };
-    let in_kernel = |works: &Result<(), String>| probe.ring0_native && works.is_ok();
+    let in_kernel = |works: &Known<()>| probe.ring0_native && works.is_ok();
     let ways = [
         (in_kernel(&probe.kick_by_hypercall), PvBackend::Kvm, Sched::Host),
         (in_kernel(&probe.kick_by_interrupt), PvBackend::Ipi, Sched::Host),

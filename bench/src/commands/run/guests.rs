@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Ended, Image, Instruments, Outcome, Profile, Readings, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{
+    Ended, Image, Instruments, Known, Outcome, Profile, Readings, RunConfig, RunError, VirtualTime,
+};
 
 use super::trace::{self, TraceFile};
 use crate::cli::{Format, RunArgs};
@@ -113,7 +115,7 @@ fn lock_free(
     image: &Image,
     ended: &[Ended],
     stop: &AtomicBool,
-) -> std::result::Result<Vec<f64>, String> {
+) -> Known<Vec<f64>> {
     let outcomes: Vec<&Outcome> = ended.iter().filter_map(|ended| ended.result.as_ref().ok()).collect();
     let [first, ..] = outcomes[..] else { return Err("no guest lived".into()) };
     if outcomes.len() < ended.len() {
@@ -135,7 +137,7 @@ fn lock_free(
         shown(&virtual_time, config.warmup + config.window, || simulator(config, Arc::clone(&virtual_time))).0
     };
     engine::companion(&either, config, image, first.work_rate)
-        .map_err(|error| format!("the lock-free companion run failed: {error}"))
+        .map_err(|error| format!("the lock-free companion run failed: {error}").into())
 }
 
 /// Shows a record, and what speaks against it.

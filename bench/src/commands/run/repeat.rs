@@ -80,7 +80,7 @@ fn once(
             return Err("not asked for (--no-ideal)".into());
         }
         engine::companion(engine, &config, image, outcome.work_rate)
-            .map_err(|error| format!("the lock-free companion run failed: {error}"))
+            .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
     Ok(engine::records(ran, &config, host, Some(&place), lock_free))
 }

@@ -6,7 +6,7 @@ pub(crate) mod record;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Outcome, RunConfig};
+use haltkick_vmm::{Known, Outcome, RunConfig};
 
 use super::origin::Origin;
 use super::synthetic::outcome_of;
@@ -38,6 +38,6 @@ fn good() -> Outcome {
 }
 
 /// The record of an outcome.
-fn record_of(outcome: &Outcome, lock_free: Result<f64, String>) -> Record {
+fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     Record::new(&config(), outcome, ORIGIN.context(None, lock_free))
 }

@@ -23,7 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use haltkick_vmm::{Image, Outcome, RunConfig, RunError};
+use haltkick_vmm::{Image, Known, Outcome, RunConfig, RunError};
 
 use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
@@ -54,7 +54,7 @@ pub(crate) struct World {
     host: Host,
     work_rate: u64,
     disturbed: Box<Disturbed>,
-    noise: Result<(), String>,
+    noise: Known<()>,
     adjust: Box<Adjust>,
     state: Mutex<State>,
 }
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// A host that does not tell what else ran.
-    pub(crate) fn without_noise(self, reason: &str) -> Self {
+    pub(crate) fn without_noise(self, reason: &'static str) -> Self {
         Self { noise: Err(reason.into()), ..self }
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         handed: None,
         injected: None,
         switches: Err("no switches in a test".into()),
-        preempted_source: PreemptedSource::Vmm,
+        preempted_source: Ok(PreemptedSource::Vmm),
         windows: 1,
         pinning_lost: None,
         run_delay: Some(RunDelay { alive: window * config.cpus.len() as u32, delayed: Duration::ZERO }),

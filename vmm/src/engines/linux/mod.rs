@@ -28,6 +28,7 @@ use vm_memory::GuestMemoryBackend as _;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
+use crate::host::known::Known;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
@@ -157,7 +158,7 @@ pub struct LinuxOutcome {
     /// Exits of all vCPUs by reason.
     pub vm_exits: Vec<(&'static str, u64)>,
     /// What KVM counted for all vCPUs, or why that is not known.
-    pub kvm_stats: Result<Vec<(String, u64)>, String>,
+    pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Each vCPU, in order.
     pub vcpus: Vec<LinuxVcpu>,
     /// What became of a thread that did not stay where it was pinned to.
@@ -188,7 +189,7 @@ pub fn run_linux(
         warn(obstacle);
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
-    let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing".into());
+    let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing");
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
     let mut guest = GuestRun::new(config.vcpus, tsc, &Clock::Host, &watcher, &notes);
@@ -237,7 +238,7 @@ pub fn run_linux(
         events_sent: machine.devices.events_sent(),
         tsc_khz: machine.tsc_khz,
         vm_exits: collect::vm_exits(&finished),
-        kvm_stats: collect::kvm_stats(&finished).map_err(|error| error.to_string()),
+        kvm_stats: collect::kvm_stats(&finished),
         vcpus: finished.iter().map(|vcpu| vcpu_outcome(config.sched, vcpu, &threads)).collect(),
         pinning_lost: guests[0].pinning_lost.get().cloned(),
     })

@@ -24,11 +24,11 @@ use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
 use crate::run::collect;
 use crate::run::config::{Accelerator, Mix, RunConfig};
-use crate::run::outcome::{Outcome, PreemptedSource, VcpuOutcome};
+use crate::run::outcome::{Outcome, VcpuOutcome};
 use crate::run::readings::Readings;
 use crate::run::told::Chosen;
 use crate::sched::Sched;
-use crate::sched::hints::PreemptedBy;
+use crate::sched::hints::{PreemptedBy, PreemptedSource};
 
 pub use launch::find_qemu;
 use launch::{Cpu, kernel_file, spawn};
@@ -191,13 +191,9 @@ fn outcome(
         injected: None,
         switches: Err(NOT_OURS.into()),
         preempted_source: match (cpu.accelerator, said.preempted_seen) {
-            (_, true) => PreemptedSource::Kvm,
-            (Accelerator::Tcg, false) => {
-                PreemptedSource::Unavailable("QEMU's emulator has no such flag".into())
-            }
-            (Accelerator::Kvm, false) => {
-                PreemptedSource::Unavailable("the flag was never seen set in this run".into())
-            }
+            (_, true) => Ok(PreemptedSource::Kvm),
+            (Accelerator::Tcg, false) => Err("QEMU's emulator has no such flag".into()),
+            (Accelerator::Kvm, false) => Err("the flag was never seen set in this run".into()),
         },
         windows: 1,
         pinning_lost: None,

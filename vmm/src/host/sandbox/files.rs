@@ -12,6 +12,7 @@ use landlock::{
 
 use super::Needs;
 use crate::host::error::RunError;
+use crate::host::known::Known;
 
 /// The newest rights that are asked for; older kernels leave out what they do not know.
 const WANTED: ABI = ABI::V10;
@@ -20,7 +21,7 @@ const WANTED: ABI = ABI::V10;
 ///
 /// # Errors
 /// Why it has none, as the end of a sentence.
-pub fn landlock_abi() -> Result<u32, String> {
+pub fn landlock_abi() -> Known<u32> {
     const CREATE_RULESET_VERSION: libc::c_ulong = 1;
     // SAFETY: asked for the version, the call takes no pointer.
     let abi = unsafe {
@@ -31,9 +32,9 @@ pub fn landlock_abi() -> Result<u32, String> {
         let reason = match error.raw_os_error() {
             Some(libc::ENOSYS) => "this kernel has no Landlock",
             Some(libc::EOPNOTSUPP) => "Landlock is switched off at boot",
-            _ => return format!("Landlock: {error}"),
+            _ => return format!("Landlock: {error}").into(),
         };
-        reason.to_owned()
+        reason.into()
     })
 }
 
@@ -42,7 +43,7 @@ pub fn landlock_abi() -> Result<u32, String> {
 ///
 /// # Errors
 /// When something that is to stay within reach cannot be opened now.
-pub(super) fn wall_off(needs: &Needs) -> Result<Result<u32, String>, RunError> {
+pub(super) fn wall_off(needs: &Needs) -> Result<Known<u32>, RunError> {
     let abi = match landlock_abi() {
         Ok(abi) => abi,
         Err(why) => return Ok(Err(why)),
@@ -50,7 +51,7 @@ pub(super) fn wall_off(needs: &Needs) -> Result<Result<u32, String>, RunError> {
     Ok(match restrict(gates(needs)?) {
         Ok(RulesetStatus::NotEnforced) => Err("Landlock enforces nothing here".into()),
         Ok(_) => Ok(abi),
-        Err(error) => Err(format!("Landlock: {error}")),
+        Err(error) => Err(format!("Landlock: {error}").into()),
     })
 }
 

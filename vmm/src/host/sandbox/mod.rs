@@ -23,6 +23,7 @@ use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::error::RunError;
+use crate::host::known::Known;
 
 pub use files::landlock_abi;
 pub use process_rules::process_rules;
@@ -54,9 +55,9 @@ pub struct Needs {
 #[derive(Clone, Debug)]
 pub struct Walls {
     /// Whether its system calls are filtered, or why not.
-    pub calls: Result<(), String>,
+    pub calls: Known<()>,
     /// Which version of Landlock keeps it from other files, or why none does.
-    pub files: Result<u32, String>,
+    pub files: Known<u32>,
 }
 
 /// From now on nothing is walled in, for whoever looks for a fault of the walls.
@@ -74,7 +75,7 @@ pub fn is_sandboxed() -> bool {
 /// What stands around this process by now.
 #[must_use]
 pub fn walls() -> Walls {
-    let none = |why: &str| Walls { calls: Err(why.into()), files: Err(why.into()) };
+    let none = |why: &'static str| Walls { calls: Err(why.into()), files: Err(why.into()) };
     match WALLS.get() {
         Some(walls) => walls.clone(),
         None if is_sandboxed() => none("this process runs no guests"),
@@ -86,12 +87,12 @@ pub fn walls() -> Walls {
 ///
 /// # Errors
 /// Why not, as the end of a sentence.
-pub fn sandbox_filters() -> Result<(), String> {
+pub fn sandbox_filters() -> Known<()> {
     const SECCOMP_GET_ACTION_AVAIL: libc::c_ulong = 2;
     let action = libc::SECCOMP_RET_TRAP;
     // SAFETY: reads four bytes that live until it returns.
     let answer = unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) };
-    if answer == 0 { Ok(()) } else { Err(format!("seccomp: {}", io::Error::last_os_error())) }
+    if answer == 0 { Ok(()) } else { Err(format!("seccomp: {}", io::Error::last_os_error()).into()) }
 }
 
 /// What a process that will run guests gives up for good, before it starts any thread: all but `needs`. What the kernel lacks for
@@ -159,7 +160,7 @@ fn raise_the_most_open_files() {
 }
 
 /// Around all threads of the process, of which there is one. `Err`: this kernel has no filters.
-fn filter_process(needs: &Needs) -> Result<Result<(), String>, RunError> {
+fn filter_process(needs: &Needs) -> Result<Known<()>, RunError> {
     if let Err(why) = sandbox_filters() {
         return Ok(Err(why));
     }

@@ -13,6 +13,7 @@ use haltkick_hypercalls::BootFlags;
 use kvm_bindings::CpuId;
 
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::{self, Ring};
 use crate::machine::ring_probe;
@@ -65,8 +66,8 @@ pub(crate) fn probe(
     hlt_exits: bool,
     vm: Option<&mut Vm>,
     another: impl Fn() -> Result<Vm, RunError>,
-) -> Result<&'static Result<(), String>, RunError> {
-    static VERDICTS: [[OnceLock<Result<(), String>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
+) -> Result<&'static Known<()>, RunError> {
+    static VERDICTS: [[OnceLock<Known<()>>; 2]; 2] = [const { [const { OnceLock::new() }; 2] }; 2];
     let verdict = &VERDICTS[usize::from(backend == PvBackend::Kvm)][usize::from(hlt_exits)];
     if let Some(verdict) = verdict.get() {
         return Ok(verdict);
@@ -79,7 +80,7 @@ pub(crate) fn probe(
 pub(crate) fn choose(
     wanted: &Wanted,
     (ring, ring_reason): (Ring, &str),
-    mut probe: impl FnMut(PvBackend) -> Result<&'static Result<(), String>, RunError>,
+    mut probe: impl FnMut(PvBackend) -> Result<&'static Known<()>, RunError>,
 ) -> Result<(PvBackend, String), RunError> {
     let asked = wanted.pv_backend;
     let obstacle = if wanted.vmm_schedules {
@@ -121,7 +122,7 @@ pub(crate) fn choose(
     let obstacle = if wanted.halts.hlt_exits {
         match probe(PvBackend::Kvm)? {
             Ok(()) => return Ok((PvBackend::Kvm, "a kick by hypercall woke a halted vCPU".into())),
-            Err(reason) => reason.as_str(),
+            Err(reason) => &*reason.0,
         }
     } else {
         "kicks by hypercall need exits at HLT"

@@ -11,6 +11,7 @@ use super::{PV_UNHALT, features, is_amd};
 use crate::guest::memory::{Memory, PROBE_CODE};
 use crate::host::clock::now_ns;
 use crate::host::error::RunError;
+use crate::host::known::Known;
 use crate::host::signal::{self, KickTimer};
 use crate::machine::boot;
 use crate::machine::exits::Exit;
@@ -74,11 +75,11 @@ pub(super) fn run_patiently(
     backend: PvBackend,
     vm: Option<&mut Vm>,
     another: impl Fn() -> Result<Vm, RunError>,
-) -> Result<Result<(), String>, RunError> {
+) -> Result<Known<()>, RunError> {
     let [first, last] = STEP_LIMITS;
     let on_another = |limit| match another() {
         Ok(mut vm) => run(&mut vm, backend, limit),
-        Err(error @ RunError::System { .. }) => Ok(Err(error.to_string())),
+        Err(error @ RunError::System { .. }) => Ok(Err(error.to_string().into())),
         Err(error) => Err(error),
     };
     let fit = |vm: &&mut Vm| vm.has_irqchip && !vm.is_spoilt && vm.vcpus.len() >= TRIAL_VCPUS as usize;
@@ -92,7 +93,7 @@ pub(super) fn run_patiently(
     }
 }
 
-fn run(vm: &mut Vm, backend: PvBackend, limit: Duration) -> Result<Result<(), String>, RunError> {
+fn run(vm: &mut Vm, backend: PvBackend, limit: Duration) -> Result<Known<()>, RunError> {
     if backend == PvBackend::Kvm && features(&vm.cpuid) & PV_UNHALT == 0 {
         return Ok(Err("this KVM does not offer to wake a halted vCPU (PV_UNHALT)".into()));
     }
@@ -114,7 +115,7 @@ fn wake_twice(
     waker: &mut KvmVcpu,
     backend: PvBackend,
     limit: Duration,
-) -> Result<(), String> {
+) -> Known<()> {
     let kick = match backend {
         PvBackend::Ipi => "an interrupt",
         _ => "KVM_HC_KICK_CPU",
@@ -165,18 +166,18 @@ fn wake_twice(
     })
 }
 
-fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Result<(), String> {
+fn set_start(memory: &Memory, vcpu: &KvmVcpu, code: u64) -> Known<()> {
     let registers = kvm_regs {
         rip: code,
         rsp: memory.stack_top(vcpu.id),
         rflags: boot::START_FLAGS,
         ..Default::default()
     };
-    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}"))
+    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
 }
 
 /// The arguments of a kick of vCPU 1: KVM_HC_KICK_CPU(flags 0, APIC id 1), or the x2APIC's interrupt command.
-fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Result<(), String> {
+fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Known<()> {
     set_start(memory, vcpu, WAKER_CODE)?;
     let mut registers = vcpu.fd.get_regs().map_err(|error| format!("registers cannot be read: {error}"))?;
     match backend {
@@ -186,7 +187,7 @@ fn set_wake(memory: &Memory, vcpu: &KvmVcpu, backend: PvBackend) -> Result<(), S
         }
         _ => (registers.rax, registers.rbx, registers.rcx) = (u64::from(KVM_HC_KICK_CPU), 0, 1),
     }
-    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}"))
+    vcpu.fd.set_regs(&registers).map_err(|error| format!("registers cannot be set: {error}").into())
 }
 
 /// Runs `vcpu` until `wanted`; anything else, or nothing in time, is the failure that `otherwise` names.
@@ -195,7 +196,7 @@ pub(crate) fn expect(
     wanted: Exit,
     limit: Duration,
     otherwise: impl Fn() -> String,
-) -> Result<(), String> {
+) -> Known<()> {
     signal::block_kick();
     let timer = KickTimer::new().map_err(|error| format!("no timer for the probe: {error}"))?;
     let start = Instant::now();
@@ -205,9 +206,9 @@ pub(crate) fn expect(
         match vcpu.run() {
             Ok(exit) if exit == wanted => break Ok(()),
             Ok(Exit::Interrupted) if start.elapsed() < limit => signal::take_kick(),
-            Ok(Exit::Interrupted) => break Err(otherwise()),
-            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise())),
-            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise())),
+            Ok(Exit::Interrupted) => break Err(otherwise().into()),
+            Ok(exit) => break Err(format!("{} (the probe ended with {exit:?})", otherwise()).into()),
+            Err(error) => break Err(format!("{} (KVM_RUN: {error})", otherwise()).into()),
         }
     };
     drop(timer);

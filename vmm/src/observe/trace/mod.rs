@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
+use crate::host::known::Known;
 use crate::host::locks::{lock, unlocked};
 use crate::image::file::Image;
 
@@ -224,14 +225,14 @@ impl About {
         pcpus: &[u32],
         image: &Image,
         window_ns: [u64; 2],
-        switches: Option<Result<u64, &str>>,
+        switches: Option<&Known<u64>>,
     ) -> Self {
-        let no_switches = switches.and_then(Result::err);
+        let no_switches = switches.and_then(|switches| switches.as_ref().err());
         Self {
             pcpus: if no_switches.is_some() { vec![] } else { pcpus.to_vec() },
             window_ns,
-            lost_reports: switches.and_then(Result::ok).unwrap_or(0),
-            missing: missing(&guests, image, no_switches),
+            lost_reports: switches.and_then(|switches| switches.as_ref().ok()).copied().unwrap_or(0),
+            missing: missing(&guests, image, no_switches.map(|reason| &*reason.0)),
             guests,
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn play(setting: Setting, script: &[u8], length_ns: u64) -> Ended {
     let clock = Clock::Simulated(SimulatedClock::default());
     let Clock::Simulated(simulated) = &clock else { unreachable!("just made") };
     simulated.set(Moment { ns: 1, tsc: 1 });
-    let (notes, watcher) = (Notes::none(), Watcher::nothing("made up".into()));
+    let (notes, watcher) = (Notes::none(), Watcher::nothing("made up"));
     let count = setting.hostile + 1;
     let memories = Memories::take(setting.vcpus, count, LOCKS);
     let guests: Vec<_> = memories
