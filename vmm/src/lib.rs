@@ -31,10 +31,9 @@ pub use engines::linux::{
 pub use engines::qemu::find_qemu;
 pub use engines::{Ended, run, run_guests, run_with_readings};
 pub use explain::{
-    Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, State, VcpuState, Verdict,
-    Word,
+    Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, VcpuState, Verdict, Word,
 };
-pub use guest::activity::ByActivity;
+pub use guest::activity::{Activity, ByActivity};
 pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS, MAX_VCPUS};
 /// The machines of [`Engine::Sim`].
 pub use haltkick_sim::machine as machines;
@@ -59,11 +58,10 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
-pub use observe::live::{
-    Live, LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveState, LiveVcpu, NoFrame, read_live,
-};
+pub use observe::live::{Live, LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
+pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
@@ -73,11 +71,11 @@ pub use run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 pub use run::readings::Readings;
-pub use sched::account::Graces;
+pub use sched::books::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
-pub use sched::timeline::{Doing, MOST_TIMELINES, TIMELINE_BINS, Timeline};
+pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
 pub use sched::{Sched, Share};
 
 /// What the targets in `fuzz/` execute on bytes that coverage has chosen.

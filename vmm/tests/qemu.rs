@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, RunConfig,
-    RunError, Sched, Shape, Target, find_qemu, probe, run,
+    Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, RunConfig, RunError, Sched, Shape,
+    Target, find_qemu, probe, run,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Check, Settings, deschedule, event, start, with_readings};

@@ -1,6 +1,6 @@
 //! Where each vCPU was in the beginning of the window, as a record keeps it: short, and legible by people and programs alike.
 
-use haltkick_vmm::{Doing, Timeline as Noted};
+use haltkick_vmm::{Timeline as Noted, Where};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,8 @@ pub(crate) struct Timeline {
     pub(crate) off_pcpu: Vec<String>,
 }
 
-/// Letters of [`Doing::OFF`].
-pub(crate) const LETTERS: [char; Doing::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
+/// Letters of [`Noted::OFF`].
+pub(crate) const LETTERS: [char; Noted::OFF.len()] = ['h', 'f', 'w', 'o', 'r', 's'];
 /// The letter of a vCPU that was never off.
 pub(crate) const NEVER_OFF: char = '.';
 
@@ -37,11 +37,11 @@ impl Timeline {
 
 fn on_pcpu(vcpu: &Noted, window_ns: u64) -> String {
     let digit = |ns: u32| (b'0' + (u64::from(ns) * 10 / vcpu.bin_ns()).min(9) as u8) as char;
-    vcpu.of(Doing::Runs, window_ns).map(digit).collect()
+    vcpu.of(Where::Running, window_ns).map(digit).collect()
 }
 
 fn off_pcpu(vcpu: &Noted, window_ns: u64) -> String {
-    let each: Vec<Vec<u32>> = Doing::OFF.iter().map(|doing| vcpu.of(*doing, window_ns).collect()).collect();
+    let each: Vec<Vec<u32>> = Noted::OFF.iter().map(|at| vcpu.of(*at, window_ns).collect()).collect();
     let letter = |bin: usize| {
         let (most, letter) =
             each.iter().zip(LETTERS).map(|(bins, letter)| (bins[bin], letter)).max_by_key(|(ns, _)| *ns)?;

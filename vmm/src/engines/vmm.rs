@@ -18,13 +18,13 @@ use crate::machine::wanted::Wanted;
 use crate::observe::instruments::Instruments;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
+use crate::observe::whereabouts::Where;
 use crate::run::collect::{self, Facts};
 use crate::run::config::{Engine, RunConfig};
 use crate::run::readings::Readings;
 use crate::run::shown::Shown;
 use crate::run::supervise::{Observed, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
-use crate::sched::account::Place;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
@@ -141,9 +141,9 @@ impl Ran<'_> {
         mut finished: Vec<Finished>,
     ) -> Result<Ended, RunError> {
         let (config, guest) = (self.configs[index], &self.guests[index]);
-        for (vcpu, since_ns) in finished.iter_mut().zip(&observed.preempted_since) {
-            if let (Place::Running, &Some(since_ns)) = (vcpu.place, since_ns) {
-                vcpu.place = Place::Preempted { since_ns };
+        for (vcpu, preempted) in finished.iter_mut().zip(&observed.preempted) {
+            if let (Where::Running, &Some(preempted)) = (vcpu.whereabouts.at, preempted) {
+                vcpu.whereabouts = preempted;
             }
         }
         let facts = Facts {

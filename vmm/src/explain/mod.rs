@@ -13,7 +13,7 @@ mod word;
 
 use std::sync::atomic::Ordering;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use self::queues::{Locks, Nodes};
 use crate::guest::activity::Activity;
@@ -24,8 +24,8 @@ use crate::image::disassemble::{Disassembler, around};
 use crate::image::file::Image;
 use crate::image::symbols::{Frame, Lines};
 use crate::machine::build::Machine;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Finished;
-use crate::sched::account::Place;
 
 pub use queues::{Census, Queue, Registered};
 pub use verdict::{Cause, Verdict};
@@ -52,22 +52,23 @@ pub struct Explanation {
     pub vcpus: Vec<VcpuState>,
 }
 
-/// Where a vCPU was when the run failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// The boot vCPU had not let it start.
-    NotStarted,
-    /// On a pCPU; under the host's scheduler: not asleep, and so on one or waiting for one.
-    Running,
-    /// Off its pCPU because its slice was over or the experiment took it off.
-    Preempted,
-    /// Ready: kicked awake, new, or it gave up its slice.
-    Ready,
-    /// Asleep in `pv_wait`.
-    Halted,
-    /// Done, or failed.
-    Left,
+/// The name of a place in explanations.
+fn place_name(at: Where) -> &'static str {
+    match at {
+        Where::NotStarted => "not-started",
+        Where::Running => "running",
+        Where::Runnable => "runnable",
+        Where::Ready => "ready",
+        Where::Preempted(_) | Where::KeptOut(_) => "preempted",
+        Where::Asleep => "halted",
+        Where::Blocked => "blocked",
+        Where::Left => "left",
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
+fn by_name<S: Serializer>(at: &Where, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(place_name(*at))
 }
 
 /// One vCPU.
@@ -76,7 +77,8 @@ pub struct VcpuState {
     /// Its index.
     pub vcpu: u32,
     /// Where it was.
-    pub state: State,
+    #[serde(rename = "state", serialize_with = "by_name")]
+    pub at: Where,
     /// Since when it has been off its pCPU; null while it runs, and where only the host or KVM knows.
     pub off_ns: Option<u64>,
     /// What it says it was doing: "holder", "head", "waiter" or "other".
@@ -97,7 +99,8 @@ pub struct Group {
     /// Which.
     pub vcpus: Vec<u32>,
     /// Where they were.
-    pub state: State,
+    #[serde(rename = "state", serialize_with = "by_name")]
+    pub place: Where,
     /// What they say they were doing.
     pub activity: &'static str,
     /// The lock that they say they hold or wait for.
@@ -182,19 +185,11 @@ fn vcpu_state(scene: &Scene<'_>, finished: &Finished) -> VcpuState {
     let doing = Activity::of(scene.machine.memory.area(finished.id));
     let lock = activity.lock.load(Ordering::Relaxed);
     let asked_tsc = activity.since_tsc.load(Ordering::Relaxed);
-    let (state, since_ns) = match finished.place {
-        Place::NotStarted => (State::NotStarted, None),
-        Place::Running => (State::Running, None),
-        Place::Preempted { since_ns } => (State::Preempted, Some(since_ns)),
-        Place::Ready { since_ns } => (State::Ready, Some(since_ns)),
-        Place::Halted { since_ns } => (State::Halted, Some(since_ns)),
-        Place::HaltedInKernel => (State::Halted, None),
-        Place::Left => (State::Left, None),
-    };
+    let Whereabouts { at, since_ns } = finished.whereabouts;
     let concerned = doing != Activity::Other && lock < scene.locks;
     VcpuState {
         vcpu: finished.id,
-        state,
+        at,
         off_ns: since_ns.map(|since_ns| scene.stopped_ns.saturating_sub(since_ns)),
         activity: doing.name(),
         lock: concerned.then_some(lock),
@@ -281,12 +276,12 @@ impl<'a> Places<'a> {
             let function = vcpu.rip.map(|rip| self.function(rip));
             // The one at fault stands alone.
             let alone = (Some(vcpu.vcpu) == at_fault).then_some(vcpu.vcpu);
-            let key = (vcpu.state, vcpu.activity, vcpu.lock, function, alone);
+            let key = (place_name(vcpu.at), vcpu.activity, vcpu.lock, function, alone);
             vcpu.group = keys.iter().position(|other| *other == key).unwrap_or_else(|| {
                 keys.push(key);
                 groups.push(Group {
                     vcpus: Vec::new(),
-                    state: vcpu.state,
+                    place: vcpu.at,
                     activity: vcpu.activity,
                     lock: vcpu.lock,
                     off_ns: None,

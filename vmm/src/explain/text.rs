@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Census, Explanation, Group, Location, LockState, Queue, Registered, State};
+use super::{Census, Explanation, Group, Location, LockState, Queue, Registered, place_name};
+use crate::observe::whereabouts::Where;
 
 /// Most numbers of vCPUs in one line.
 const LONGEST_LIST: usize = 12;
@@ -11,7 +12,7 @@ impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.verdict.text)?;
         self.locks.iter().try_for_each(|lock| write!(f, "\n{lock}"))?;
-        let anybody_sleeps = self.vcpus.iter().any(|vcpu| vcpu.state == State::Halted);
+        let anybody_sleeps = self.vcpus.iter().any(|vcpu| vcpu.at == Where::Asleep);
         if let Some(sleepers) = &self.sleepers
             && (anybody_sleeps || !sleepers.entries.is_empty())
         {
@@ -106,14 +107,7 @@ impl Display for Group {
             [vcpu] => write!(f, "vCPU {vcpu}: ")?,
             _ => write!(f, "{} vCPUs ({}): ", self.vcpus.len(), vcpu_list(&self.vcpus))?,
         }
-        f.write_str(match self.state {
-            State::NotStarted => "not started",
-            State::Running => "running",
-            State::Preempted => "preempted",
-            State::Ready => "ready",
-            State::Halted => "halted",
-            State::Left => "left",
-        })?;
+        f.write_str(&place_name(self.place).replace('-', " "))?;
         if let Some(off_ns) = self.off_ns {
             write!(f, " for {}", range(off_ns))?;
         }

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::text::{duration, vcpu_list};
-use super::{LockState, State, VcpuState};
+use super::{LockState, VcpuState};
 use crate::host::error::RunError;
+use crate::observe::whereabouts::Where;
 
 /// Off for less than this is nothing.
 const LONG_OFF_NS: u64 = 100_000_000;
@@ -150,10 +151,10 @@ fn for_time(off_ns: Option<u64>) -> String {
 fn held(owner: &VcpuState, lock: &LockState, vcpus: &[VcpuState]) -> Verdict {
     let (vcpu, number) = (owner.vcpu, lock.lock);
     let off = for_time(owner.off_ns);
-    let (cause, what) = match owner.state {
-        State::Halted => (Cause::HolderAsleep, format!("has slept{off}: nobody will kick it")),
-        State::Left => (Cause::HolderLeft, "has left without releasing it".into()),
-        State::Preempted | State::Ready if is_off_for_long(owner, vcpus) => {
+    let (cause, what) = match owner.at {
+        Where::Asleep => (Cause::HolderAsleep, format!("has slept{off}: nobody will kick it")),
+        Where::Left => (Cause::HolderLeft, "has left without releasing it".into()),
+        Where::Preempted(_) | Where::KeptOut(_) | Where::Ready if is_off_for_long(owner, vcpus) => {
             (Cause::HolderOff, format!("has been off its pCPU{off}"))
         }
         _ => (Cause::HolderRuns, "has run since, and does not release it".into()),
@@ -170,12 +171,12 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
     let vcpu = next.vcpu;
     let which = if lock.heads.contains(&vcpu) { "is first in the queue of" } else { "waits for" };
     let off = for_time(next.off_ns);
-    let (cause, what) = match next.state {
-        State::Halted => (
+    let (cause, what) = match next.at {
+        Where::Asleep => (
             Cause::LostWakeUp,
             format!("has slept{off}, and nobody is inside to kick it: a wake-up was lost"),
         ),
-        State::Preempted | State::Ready if is_off_for_long(next, vcpus) => {
+        Where::Preempted(_) | Where::KeptOut(_) | Where::Ready if is_off_for_long(next, vcpus) => {
             (Cause::HeadOff, format!("has been off its pCPU{off}"))
         }
         _ => (Cause::HeadRuns, "runs, and does not take it".into()),
@@ -186,7 +187,7 @@ fn free(vcpus: &[VcpuState], lock: &LockState) -> Verdict {
 
 /// No lock is to blame.
 fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
-    let mut asleep = vcpus.iter().filter(|vcpu| vcpu.state == State::Halted).collect::<Vec<_>>();
+    let mut asleep = vcpus.iter().filter(|vcpu| vcpu.at == Where::Asleep).collect::<Vec<_>>();
     asleep.sort_by_key(|vcpu| std::cmp::Reverse(vcpu.off_ns));
     match asleep.first() {
         Some(first) => {
@@ -208,12 +209,13 @@ fn nobody_waits(vcpus: &[VcpuState]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::activity::Activity;
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn vcpu(vcpu: u32, state: State, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
+    fn vcpu(vcpu: u32, at: Where, activity: &'static str, off_ns: Option<u64>) -> VcpuState {
         let lock = (activity != "other").then_some(0);
-        VcpuState { vcpu, state, off_ns, activity, lock, asked_ns: None, rip: None, group: 0 }
+        VcpuState { vcpu, at, off_ns, activity, lock, asked_ns: None, rip: None, group: 0 }
     }
 
     fn lock(owner: Option<u32>, heads: &[u32], waiters: &[u32]) -> LockState {
@@ -236,13 +238,13 @@ mod tests {
     #[test]
     fn a_holder_is_at_fault_for_what_it_does_while_others_wait() {
         for (state, off_ns, cause) in [
-            (State::Running, None, Cause::HolderRuns),
-            (State::Preempted, Some(1_000_000), Cause::HolderRuns),
-            (State::Preempted, Some(SECOND), Cause::HolderOff),
-            (State::Halted, Some(SECOND), Cause::HolderAsleep),
-            (State::Left, None, Cause::HolderLeft),
+            (Where::Running, None, Cause::HolderRuns),
+            (Where::Preempted(Activity::Holder), Some(1_000_000), Cause::HolderRuns),
+            (Where::Preempted(Activity::Holder), Some(SECOND), Cause::HolderOff),
+            (Where::Asleep, Some(SECOND), Cause::HolderAsleep),
+            (Where::Left, None, Cause::HolderLeft),
         ] {
-            let vcpus = [vcpu(0, State::Halted, "head", Some(SECOND)), vcpu(1, state, "holder", off_ns)];
+            let vcpus = [vcpu(0, Where::Asleep, "head", Some(SECOND)), vcpu(1, state, "holder", off_ns)];
             assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (cause, Some(1)), "{state:?}");
             // The same when it has not yet written that it is inside.
             assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (cause, Some(1)), "{state:?}");
@@ -252,8 +254,8 @@ mod tests {
     #[test]
     fn a_holder_that_had_turns_while_others_waited_is_not_excused_by_the_last_one_it_lacks() {
         let mut vcpus = [
-            vcpu(0, State::Halted, "head", Some(SECOND)),
-            vcpu(1, State::Preempted, "holder", Some(SECOND / 4)),
+            vcpu(0, Where::Asleep, "head", Some(SECOND)),
+            vcpu(1, Where::Preempted(Activity::Holder), "holder", Some(SECOND / 4)),
         ];
         vcpus[0].asked_ns = Some(SECOND);
         assert_eq!(judge(&vcpus, &[lock(Some(1), &[0], &[])]), (Cause::HolderRuns, Some(1)));
@@ -262,23 +264,23 @@ mod tests {
     #[test]
     fn a_sleeping_head_of_a_free_lock_was_not_kicked() {
         let vcpus = [
-            vcpu(0, State::Halted, "waiter", Some(2 * SECOND)),
-            vcpu(1, State::Halted, "head", Some(SECOND)),
+            vcpu(0, Where::Asleep, "waiter", Some(2 * SECOND)),
+            vcpu(1, Where::Asleep, "head", Some(SECOND)),
         ];
         assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::LostWakeUp, Some(1)));
     }
 
     #[test]
     fn a_head_that_runs_and_does_not_take_a_free_lock_is_at_fault_itself() {
-        let vcpus = [vcpu(0, State::Halted, "waiter", Some(SECOND)), vcpu(1, State::Running, "head", None)];
+        let vcpus = [vcpu(0, Where::Asleep, "waiter", Some(SECOND)), vcpu(1, Where::Running, "head", None)];
         assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::HeadRuns, Some(1)));
-        let vcpus = [vcpu(0, State::Preempted, "head", Some(SECOND))];
+        let vcpus = [vcpu(0, Where::Preempted(Activity::Holder), "head", Some(SECOND))];
         assert_eq!(judge(&vcpus, &[lock(None, &[0], &[])]), (Cause::HeadOff, Some(0)));
     }
 
     #[test]
     fn holders_that_wait_for_each_other_are_a_deadlock() {
-        let mut vcpus = [vcpu(0, State::Halted, "waiter", None), vcpu(1, State::Running, "head", None)];
+        let mut vcpus = [vcpu(0, Where::Asleep, "waiter", None), vcpu(1, Where::Running, "head", None)];
         vcpus[0].lock = Some(1);
         let mut locks = [lock(Some(0), &[1], &[]), lock(Some(1), &[], &[0])];
         locks[1].lock = 1;
@@ -293,10 +295,10 @@ mod tests {
     #[test]
     fn without_any_lock_the_longest_sleeper_is_named() {
         let vcpus = [
-            vcpu(0, State::Halted, "other", Some(SECOND)),
-            vcpu(1, State::Halted, "other", Some(2 * SECOND)),
+            vcpu(0, Where::Asleep, "other", Some(SECOND)),
+            vcpu(1, Where::Asleep, "other", Some(2 * SECOND)),
         ];
         assert_eq!(judge(&vcpus, &[]), (Cause::LostWakeUp, Some(1)));
-        assert_eq!(judge(&[vcpu(0, State::Running, "other", None)], &[]), (Cause::Unknown, None));
+        assert_eq!(judge(&[vcpu(0, Where::Running, "other", None)], &[]), (Cause::Unknown, None));
     }
 }

@@ -4,12 +4,17 @@ use std::sync::atomic::Ordering;
 
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
 
-/// What a vCPU was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Activity {
+/// What a vCPU says it is doing, as far as it concerns locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activity {
+    /// It holds a lock.
     Holder,
+    /// It is first in a lock's queue.
     Head,
+    /// It waits elsewhere.
     Waiter,
+    /// It holds no lock, and waits for none.
+    #[default]
     Other,
 }
 
@@ -30,7 +35,8 @@ impl Activity {
     }
 
     /// Its name in records.
-    pub(crate) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Holder => "holder",
             Self::Head => "head",

@@ -7,3 +7,4 @@ pub(crate) mod notes;
 pub(crate) mod observer;
 pub(crate) mod profile;
 pub(crate) mod trace;
+pub(crate) mod whereabouts;

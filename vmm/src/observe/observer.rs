@@ -8,7 +8,8 @@ use crate::host::clock::Clock;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::notes::Notes;
 use crate::observe::profile::Sampler;
-use crate::observe::trace::{Recorder, What, Why};
+use crate::observe::trace::{Recorder, What};
+use crate::observe::whereabouts::Where;
 
 /// The instruments of one thread.
 pub(crate) struct Observer<'a> {
@@ -36,11 +37,11 @@ impl<'a> Observer<'a> {
         self.note(now_ns, What::Runs { vcpu, pcpu });
     }
 
-    /// The vCPU with this number is off. `why` is asked only if it is to be noted.
-    pub(crate) fn stops(&mut self, vcpu: u32, now_ns: u64, why: impl FnOnce() -> Why) {
+    /// The vCPU with this number is off. Where it goes `to` is asked only if it is to be noted.
+    pub(crate) fn stops(&mut self, vcpu: u32, now_ns: u64, to: impl FnOnce() -> Where) {
         if self.recorder.is_some() {
-            let why = why();
-            self.note(now_ns, What::Stops { vcpu, why });
+            let to = to();
+            self.note(now_ns, What::Stops { vcpu, to });
         }
     }
 

@@ -25,7 +25,7 @@ use crate::run::outcome::{
 use crate::run::supervise::Observed;
 use crate::sched::Finished;
 use crate::sched::Sched;
-use crate::sched::account::Graces;
+use crate::sched::books::Graces;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::switches::Switched;
@@ -121,18 +121,18 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         kvm_stats: kvm_stats(facts.finished),
         pmu: facts.pmu.read(),
         preemptions: exact.then(|| {
-            with_switched(sum(|vcpu| &vcpu.account.preemptions_by), |switched| &switched.preemptions)
+            with_switched(sum(|vcpu| &vcpu.account.books.preemptions_by), |switched| &switched.preemptions)
         }),
         preempted_ns: exact.then(|| {
-            with_switched(sum(|vcpu| &vcpu.account.preempted_ns_by), |switched| &switched.preempted_ns)
+            with_switched(sum(|vcpu| &vcpu.account.books.preempted_ns_by), |switched| &switched.preempted_ns)
         }),
         lost_ns: (exact || injected)
-            .then(|| with_switched(sum(|vcpu| &vcpu.account.lost_ns_by), |switched| &switched.lost_ns)),
+            .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
         hint: hint_check(&seen, facts.finished),
         graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
         handed: (facts.config.sched == Sched::Vmm)
-            .then(|| facts.finished.iter().map(|vcpu| vcpu.account.handed).sum()),
-        injected: injected.then(|| sum(|vcpu| &vcpu.account.injected_by)),
+            .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
+        injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
         switches: match (facts.guest.watcher.reports(), switched) {
             (Ok(_), Some(switched)) => {
                 Ok(SwitchReports { read: switched.reports, dropped: switched.dropped })
@@ -359,15 +359,15 @@ pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
 fn hint_check(seen: &Seen<'_>, finished: &[Finished]) -> Option<HintCheck> {
     let mut check = hint_samples(seen);
     for vcpu in finished {
-        check.compared += vcpu.account.hints_compared;
-        check.contradicted += vcpu.account.hints_contradicted;
+        check.compared += vcpu.account.record.hints_compared;
+        check.contradicted += vcpu.account.record.hints_contradicted;
     }
     (check.samples > 0).then_some(check)
 }
 
 fn graces(finished: &[Finished]) -> Graces {
     finished.iter().fold(Graces::default(), |sum, vcpu| {
-        let Graces { granted, expired, overrun_ns } = vcpu.account.graces;
+        let Graces { granted, expired, overrun_ns } = vcpu.account.books.graces;
         Graces {
             granted: sum.granted + granted,
             expired: sum.expired + expired,
@@ -408,7 +408,7 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
     let results = &facts.machine.memory.area(vcpu.id).results;
     let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
     let (run_ns, steal_ns) = match facts.config.sched {
-        Sched::Vmm => (Some(vcpu.account.run_ns), Some(vcpu.account.steal_ns)),
+        Sched::Vmm => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
         Sched::Host => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
             (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),
             _ => (None, None),
@@ -419,15 +419,15 @@ fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
         acquisitions: results.acquisitions.load(Ordering::Relaxed),
         run_ns,
         steal_ns,
-        preemptions: vcpu.account.preemptions,
+        preemptions: vcpu.account.books.preemptions,
         switched_out_ready: facts
             .observed
             .switched
             .as_ref()
             .and_then(|switched| switched.switched_out_ready.get(vcpu.id as usize).copied()),
-        waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.waits) },
-        kicks: (!in_kernel).then_some(vcpu.account.kicks),
-        timeline: vcpu.account.timeline.clone(),
+        waits: if in_kernel { halts(vcpu) } else { Some(vcpu.account.books.waits) },
+        kicks: (!in_kernel).then_some(vcpu.account.books.kicks),
+        timeline: vcpu.account.books.timeline.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
-use crate::sched::account::Graces;
+use crate::sched::books::Graces;
 use crate::sched::hints::PreemptedSource;
 use crate::sched::run_delay::RunDelay;
 use crate::sched::timeline::Timeline;

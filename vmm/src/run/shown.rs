@@ -7,11 +7,11 @@ use crate::guest::activity::Activity;
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::{ExitCounts, Vcpu};
 use crate::observe::instruments::Instruments;
-use crate::observe::live::{LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveRun, LiveState, LiveVcpu};
+use crate::observe::live::{LiveFrame, LiveGuest, LivePhase, LiveRun, LiveVcpu};
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::config::{Engine, RunConfig};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::places::Whereabouts;
-use crate::sched::switches::Books;
+use crate::sched::switches::SwitchBooks;
 use crate::sched::{Sched, Scheduler};
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
@@ -27,7 +27,7 @@ pub(crate) struct Looked<'a> {
     pub(crate) guest: &'a GuestRun<'a>,
     pub(crate) has_started: bool,
     /// Of the switches of its vCPUs' threads, where they are reported.
-    pub(crate) books: Option<&'a Books>,
+    pub(crate) books: Option<&'a SwitchBooks>,
 }
 
 impl<'a> Shown<'a> {
@@ -94,26 +94,20 @@ fn phase(looked: &Looked<'_>) -> LivePhase {
     }
 }
 
-fn vcpu(looked: &Looked<'_>, id: u32, (state, since_ns): Whereabouts, counts: &ExitCounts) -> LiveVcpu {
-    let reported = looked.books.map(|books| books.preempted_since(id));
-    let (state, since_ns) = match (state, reported) {
-        (LiveState::Runnable, Some(Some(since_ns))) => (LiveState::Preempted, Some(since_ns)),
+fn vcpu(looked: &Looked<'_>, id: u32, found: Whereabouts, counts: &ExitCounts) -> LiveVcpu {
+    let Whereabouts { at, since_ns } = match (found.at, looked.books.map(|books| books.preempted(id))) {
+        (Where::Runnable, Some(Some(preempted))) => preempted,
         // Those that sleep in KVM's hands look alike to their threads.
-        (LiveState::Runnable, Some(None)) if !looked.guest.halts_in_kernel => (LiveState::Running, None),
-        (as_found, _) => (as_found, since_ns),
+        (Where::Runnable, Some(None)) if !looked.guest.halts_in_kernel => Where::Running.into(),
+        _ => found,
     };
     let Some(area) = looked.guest.shared.as_ref().map(|shared| shared.area(id)) else {
-        return LiveVcpu { state, since_ns, exits: counts.total(), ..LiveVcpu::default() };
+        return LiveVcpu { at, since_ns, exits: counts.total(), ..LiveVcpu::default() };
     };
     LiveVcpu {
-        state,
+        at,
         since_ns,
-        doing: match Activity::of(area) {
-            Activity::Holder => LiveDoing::Holder,
-            Activity::Head => LiveDoing::Head,
-            Activity::Waiter => LiveDoing::Waiter,
-            Activity::Other => LiveDoing::Other,
-        },
+        doing: Activity::of(area),
         // Relaxed: figures, each of which its vCPU alone writes.
         lock: area.activity.lock.load(Ordering::Relaxed),
         sections: area.results.entered.load(Ordering::Relaxed),

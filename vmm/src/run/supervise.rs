@@ -14,12 +14,13 @@ use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
+use crate::observe::whereabouts::Whereabouts;
 use crate::run::config::{MAX_WINDOWS, RunConfig};
 use crate::run::shown::{Looked, Shown};
 use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
-use crate::sched::switches::{Books, Frame, Switched};
+use crate::sched::switches::{Frame, SwitchBooks, Switched};
 use crate::sched::{SchedStat, Scheduler};
 
 /// How often it looks while the guest runs.
@@ -62,8 +63,8 @@ pub(crate) struct Observed {
     pub(crate) preempted_flag_seen: bool,
     /// What the switches of the vCPUs' threads come to, where they are reported.
     pub(crate) switched: Option<Switched>,
-    /// Since when each vCPU was off its pCPU although it could run, when the run ended, as far as that is known.
-    pub(crate) preempted_since: Vec<Option<u64>>,
+    /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
+    pub(crate) preempted: Vec<Option<Whereabouts>>,
 }
 
 /// What the guest had, since it last moved, to move with.
@@ -110,7 +111,7 @@ struct Supervised<'a> {
     chances: Chances,
     observed: Observed,
     /// Of the switches of the vCPUs' threads, where they are reported.
-    books: Option<Books>,
+    books: Option<SwitchBooks>,
     /// Where a trace has them from.
     recorder: Option<Recorder>,
 }
@@ -151,7 +152,7 @@ impl<'a, 's> Supervisor<'a, 's> {
             settled: false,
             chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
-            books: guest.watcher.reports().is_ok().then(|| Books::new(config.vcpus, config.lock_count)),
+            books: guest.watcher.reports().is_ok().then(|| SwitchBooks::new(config.vcpus, config.lock_count)),
             recorder: guest.notes.switch_recorder(),
         });
         Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop, shown: None }
@@ -169,8 +170,8 @@ impl<'a, 's> Supervisor<'a, 's> {
         for watched in &mut self.guests {
             watched.read_switches();
             if let Some(books) = &watched.books {
-                let since = (0..watched.config.vcpus).map(|vcpu| books.preempted_since(vcpu)).collect();
-                watched.observed.preempted_since = since;
+                let preempted = (0..watched.config.vcpus).map(|vcpu| books.preempted(vcpu)).collect();
+                watched.observed.preempted = preempted;
             }
         }
         verdict

@@ -21,7 +21,8 @@ use crate::host::error::RunError;
 use crate::host::locks::{lock, unlocked};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
-use crate::sched::account::{Account, By, Place};
+use crate::observe::whereabouts::Where;
+use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::grace::Grace;
 use crate::sched::guest_run::GuestRun;
@@ -91,8 +92,8 @@ impl<'a, B: Bell> Core<'a, B> {
         let mut queue = Queue::new(Shares::new(rules.share, guests.len(), count, slice_ns));
         for (guest, vcpus) in guests.iter().zip(vcpus) {
             let mut tasks = vcpus.into_iter().map(|vcpu| {
-                let account =
-                    if timelines { Account::with_timeline(now, slice_ns) } else { Account::new(now) };
+                let account = Account::new(Where::Ready, now);
+                let account = if timelines { account.with_timeline(slice_ns) } else { account };
                 Box::new(Task { guest, vcpu, account, last_pcpu: None, stopped: false })
             });
             // A kernel of its own starts its vCPUs itself; KVM keeps them waiting until then.
@@ -127,18 +128,18 @@ impl<'a, B: Bell> Core<'a, B> {
         let off = queue.ready.into_vcpus().chain(queue.aside.into_values());
         let off = off.chain(queue.dozing.into_values()).chain(self.sleepers.into_sleepers());
         let off = off.chain(queue.retired).map(|mut task| {
-            task.account.end_while_off(task.guest, task.vcpu.id, now);
-            let place = if task.stopped { Place::Running } else { task.account.place() };
-            (task, place)
+            let found = if task.stopped { Where::Running.into() } else { task.account.whereabouts() };
+            task.account.goes(task.guest, task.vcpu.id, Where::Left, now);
+            (task, found)
         });
-        off.chain(queue.unborn.into_iter().map(|task| (task, Place::NotStarted)))
-            .chain(queue.left.into_iter().map(|task| (task, Place::Left)))
-            .map(|(task, place)| Finished {
+        off.chain(queue.unborn.into_iter().map(|task| (task, Where::NotStarted.into())))
+            .chain(queue.left.into_iter().map(|task| (task, Where::Left.into())))
+            .map(|(task, whereabouts)| Finished {
                 guest: task.guest.index,
                 id: task.vcpu.id,
                 vcpu: task.vcpu,
                 account: task.account,
-                place,
+                whereabouts,
             })
             .collect()
     }
@@ -146,7 +147,7 @@ impl<'a, B: Bell> Core<'a, B> {
     /// Whether every vCPU that is ready, or descheduled on purpose, became so after `since_ns`, and so has run since.
     pub(super) fn everybody_ran_since(&self, since_ns: u64) -> bool {
         let queue = lock(&self.queue);
-        queue.ready.iter().chain(queue.aside.values()).all(|task| task.account.off_since_ns() >= since_ns)
+        queue.ready.iter().chain(queue.aside.values()).all(|task| task.account.since_ns() >= since_ns)
     }
 
     /// What deschedules vCPUs on purpose on pCPU number `pcpu` of the run.
@@ -208,17 +209,17 @@ impl<'a, B: Bell> Core<'a, B> {
     /// `task` gets `pcpu`, from the moment on at which its timer is set: that may take a thread 8 us, which the vCPU does not run.
     pub(super) fn begin_turn<T: Timer>(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a, T>, began_ns: u64) {
         let (guest, id) = (task.guest, task.vcpu.id);
-        let mut debt_ns = std::mem::take(&mut task.account.debt_ns);
+        let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
         if guest.is_starting() {
-            let start_slice_ns = START_SLICE_NS << task.account.preemptions.min(30);
+            let start_slice_ns = START_SLICE_NS << task.account.books.preemptions.min(30);
             // It is the guest that says so: that it starts cancels no debt.
             debt_ns = debt_ns.max(self.slice_ns.saturating_sub(start_slice_ns));
         }
         pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         let start_ns = self.clock.now_ns();
         // What it takes to begin a turn is the vCPU's, as far as shares go: one that has many short ones would cost the others that.
-        task.account.virtual_ns += start_ns.saturating_sub(began_ns);
-        task.account.resume(guest, id, start_ns);
+        task.account.turns.virtual_ns += start_ns.saturating_sub(began_ns);
+        task.account.goes(guest, id, Where::Running, start_ns);
         guest.runs_here(id);
         pcpu.publish_slice_end(task, self.clock);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
@@ -295,27 +296,27 @@ impl<'a, B: Bell> Core<'a, B> {
         // A turn may end in its grace for another reason than the grace.
         self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
-        pcpu.observer.stops(guest.number_of(id), now, || turn.why(guest.activity(id)));
+        pcpu.observer.stops(guest.number_of(id), now, || turn.leads_to(guest.activity(id)));
         match turn {
             Turn::SliceEnded | Turn::Stopped => {
-                task.account.preempt(guest, id, By::Schedule, now);
+                task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
                 self.push_ready(task);
             }
             Turn::Injected(length_ns) => {
-                task.account.preempt(guest, id, By::Injection, now);
+                task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
                 let mut queue = lock(&self.queue);
                 queue.aside.insert((now.saturating_add(length_ns), task.number()), task);
                 // Whoever is idle sleeps no longer than until then.
                 self.bell.ring_all();
             }
             Turn::Waits => {
-                task.account.sleep(guest, id, now);
+                task.account.goes(guest, id, Where::Asleep, now);
                 if let Some(kicked) = self.sleepers.put(task.number(), task) {
                     self.make_ready(kicked);
                 }
             }
             Turn::Halts => {
-                task.account.sleep(guest, id, now);
+                task.account.goes(guest, id, Where::Asleep, now);
                 let mut queue = lock(&self.queue);
                 queue.doze(now, self.first_look_ns(), task);
                 // Whoever is idle sleeps no longer than until the next look.
@@ -324,16 +325,16 @@ impl<'a, B: Bell> Core<'a, B> {
                 }
             }
             Turn::Yields => {
-                task.account.give_up(guest, id, now);
+                task.account.goes(guest, id, Where::Ready, now);
                 return self.pass_slice(task);
             }
             Turn::HandsOver(next) => {
-                task.account.give_up(guest, id, now);
+                task.account.goes(guest, id, Where::Ready, now);
                 self.push_ready(task);
                 return Some(next);
             }
             Turn::Left => {
-                task.account.leave(guest, id, now);
+                task.account.goes(guest, id, Where::Left, now);
                 self.lay_away(task);
             }
         }
@@ -416,14 +417,14 @@ impl<'a, B: Bell> Core<'a, B> {
             return (None, None);
         }
         let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
-        task.account.kicks += 1;
+        task.account.books.kicks += 1;
         if self.kick_yields {
             let queue = lock(&self.queue);
-            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.virtual_ns);
+            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.turns.virtual_ns);
             if let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) {
-                task.account.wake(guest, self.clock.now_ns());
-                task.account.virtual_ns = virtual_ns;
-                task.account.handed += 1;
+                task.account.goes(guest, vcpu, Where::Ready, self.clock.now_ns());
+                task.account.turns.virtual_ns = virtual_ns;
+                task.account.turns.handed += 1;
                 return (Some(true), Some(task));
             }
         }
@@ -439,19 +440,19 @@ impl<'a, B: Bell> Core<'a, B> {
     /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
     /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
     fn gives_its_place(&self, queue: &Queue<'a>, from: &mut Task<'a>, virtual_ns: u64) -> Option<u64> {
-        let running_ns = self.clock.now_ns().saturating_sub(from.account.on_since_ns());
+        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
         // What the present turn has taken is charged when it ends.
-        let own_ns = from.account.virtual_ns.saturating_add(running_ns);
+        let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
         let place_ns = virtual_ns.min(own_ns);
         queue.ready.may_go_first(from.guest.index, place_ns, running_ns).then(|| {
-            from.account.virtual_ns += virtual_ns - place_ns;
+            from.account.turns.virtual_ns += virtual_ns - place_ns;
             place_ns
         })
     }
 
     pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
         let mut queue = lock(&self.queue);
-        task.account.wake(task.guest, self.clock.now_ns());
+        task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
         queue.push_after_sleep(task);
         self.publish_load(&queue);
         if queue.idle_runners > 0 {
@@ -474,8 +475,8 @@ impl<'a, B: Bell> Core<'a, B> {
             return Some(Turn::Yields);
         };
         let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
-        task.account.virtual_ns = virtual_ns;
-        task.account.handed += 1;
+        task.account.turns.virtual_ns = virtual_ns;
+        task.account.turns.handed += 1;
         Some(Turn::HandsOver(task))
     }
 

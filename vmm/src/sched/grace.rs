@@ -50,9 +50,9 @@ impl Grace {
             shared.area(task.vcpu.id).host.yield_wanted.store(0, Ordering::Relaxed);
         }
         let overrun_ns = now_ns.saturating_sub(granted_ns);
-        task.account.debt_ns = overrun_ns.min(self.slice_ns);
+        task.account.turns.debt_ns = overrun_ns.min(self.slice_ns);
         if task.guest.window.contains(now_ns) {
-            let graces = &mut task.account.graces;
+            let graces = &mut task.account.books.graces;
             graces.granted += 1;
             graces.expired += u64::from(expired);
             graces.overrun_ns += overrun_ns;

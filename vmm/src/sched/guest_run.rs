@@ -97,6 +97,11 @@ impl<'a> GuestRun<'a> {
         self.shared.as_ref().map_or(Activity::Other, |shared| Activity::of(shared.area(vcpu)))
     }
 
+    /// What descheduling of `vcpu` is attributed to.
+    pub(crate) fn attributed(&self, vcpu: u32) -> Activity {
+        self.shared.as_ref().map_or(Activity::Other, |shared| shared.attributed(vcpu))
+    }
+
     /// What `vcpu` is doing, as far as there is more than its own word.
     pub(crate) fn checked_activity(&self, vcpu: u32) -> Activity {
         self.shared.as_ref().map_or(Activity::Other, |shared| shared.checked_activity(vcpu))

@@ -20,8 +20,8 @@ use crate::host::{panics, sandbox};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::observer::Observer;
-use crate::observe::trace::Why;
-use crate::sched::account::{Account, By, Place};
+use crate::observe::whereabouts::{Where, Whereabouts};
+use crate::sched::account::Account;
 use crate::sched::deschedule::{Injector, Plan};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::{Finished, SchedStat};
@@ -187,13 +187,13 @@ impl<'a> HostThreads<'a> {
         }
         self.run.runs_here(vcpu.id);
         self.run.watcher.runs_here(vcpu.id);
-        let mut account = Account::new(now_ns());
+        let mut account = Account::new(Where::Running, now_ns());
         let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account));
-        let place = match panics::caught("a vCPU's thread", run) {
-            Ok(place) => place,
+        let whereabouts = match panics::caught("a vCPU's thread", run) {
+            Ok(whereabouts) => whereabouts,
             Err(error) => {
                 self.run.fail(error);
-                Place::Left
+                Where::Left.into()
             }
         };
         if let Err(lost) = affinity::check(cpus) {
@@ -201,11 +201,11 @@ impl<'a> HostThreads<'a> {
         }
         of_vcpu.left.store(true, Ordering::SeqCst);
         // Relaxed: a count.
-        account.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
-        account.preemptions = involuntary_switches().unwrap_or(0);
+        account.books.kicks = of_vcpu.kicks.load(Ordering::Relaxed);
+        account.books.preemptions = involuntary_switches().unwrap_or(0);
         self.run.watcher.thread_does(vcpu.id, ThreadDoes::Left);
         *lock(&of_vcpu.finished) =
-            Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, place });
+            Some(Finished { guest: self.run.index, id: vcpu.id, vcpu, account, whereabouts });
     }
 
     /// vCPU 0 waits for all threads to exist, the others for vCPU 0.
@@ -215,13 +215,13 @@ impl<'a> HostThreads<'a> {
     }
 
     /// The run loop of a vCPU. Where it was when it ended. Long: there are many exits to serve.
-    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Place, RunError> {
+    fn run_vcpu(&self, vcpu: &mut Vcpu, account: &mut Account) -> Result<Whereabouts, RunError> {
         while !self.may_start(vcpu.id) && !self.run.stopping() {
             // With a limit: if not all threads could be started, nobody knows whom to unpark.
             std::thread::park_timeout(Duration::from_millis(100));
         }
         if !self.may_start(vcpu.id) {
-            return Ok(Place::NotStarted);
+            return Ok(Where::NotStarted.into());
         }
         let mut descheduler = self.descheduler(vcpu.id)?;
         let observer = Observer::new(self.run.notes, vcpu.id);
@@ -245,8 +245,8 @@ impl<'a> HostThreads<'a> {
                     }
                 }
                 Exit::Wait => {
-                    if let Some(place) = self.sleep(vcpu.id, account, &mut observer) {
-                        return Ok(place);
+                    if let Some(whereabouts) = self.sleep(vcpu.id, account, &mut observer) {
+                        return Ok(whereabouts);
                     }
                 }
                 Exit::Kick(target) => {
@@ -271,23 +271,24 @@ impl<'a> HostThreads<'a> {
                     self.booted.store(true, Ordering::Release);
                     self.threads.iter().for_each(VcpuThread::unpark);
                 }
-                Exit::Left => return Ok(Place::Left),
+                Exit::Left => return Ok(Where::Left.into()),
                 exit => {
                     if !self.run.serve(vcpu, exit) {
-                        return Ok(Place::Left);
+                        return Ok(Where::Left.into());
                     }
                 }
             }
         }
-        Ok(if vcpu.is_halted() { Place::HaltedInKernel } else { Place::Running })
+        let at = if vcpu.is_halted() { Where::Asleep } else { Where::Running };
+        Ok(at.into())
     }
 
     /// `pv_wait`, until somebody kicks this vCPU. `Some`: the run ended meanwhile.
-    fn sleep(&self, vcpu: u32, account: &mut Account, observer: &mut Observer<'_>) -> Option<Place> {
-        account.waits += 1;
+    fn sleep(&self, vcpu: u32, account: &mut Account, observer: &mut Observer<'_>) -> Option<Whereabouts> {
+        account.books.waits += 1;
         let since_ns = now_ns();
         if self.run.watcher.reports().is_err() {
-            observer.stops(self.run.number_of(vcpu), since_ns, || Why::Waits);
+            observer.stops(self.run.number_of(vcpu), since_ns, || Where::Asleep);
         }
         self.run.watcher.thread_does(vcpu, ThreadDoes::Waits);
         let asleep = &self.threads[vcpu as usize].asleep;
@@ -295,7 +296,7 @@ impl<'a> HostThreads<'a> {
         std::thread::park();
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
         if self.run.stopping() {
-            return Some(Place::Halted { since_ns });
+            return Some(Whereabouts { at: Where::Asleep, since_ns: Some(since_ns) });
         }
         asleep.store(false, Ordering::SeqCst);
         observer.runs(self.run.number_of(vcpu), None, now_ns());
@@ -315,8 +316,8 @@ impl<'a> HostThreads<'a> {
     fn keep_out(&self, vcpu: u32, length_ns: u64, account: &mut Account, observer: &mut Observer<'_>) {
         let start = now_ns();
         self.run.watcher.thread_does(vcpu, ThreadDoes::KeepsOut);
-        observer.stops(self.run.number_of(vcpu), start, || Why::Injected(self.run.activity(vcpu)));
-        account.preempt(self.run, vcpu, By::Injection, start);
+        observer.stops(self.run.number_of(vcpu), start, || Where::KeptOut(self.run.activity(vcpu)));
+        account.goes(self.run, vcpu, Where::KeptOut(self.run.attributed(vcpu)), start);
         let end = start.saturating_add(length_ns);
         let mut now = start;
         while now < end && !self.run.stopping() {
@@ -324,7 +325,7 @@ impl<'a> HostThreads<'a> {
             signal::await_kick(end - now);
             now = now_ns();
         }
-        account.resume_injected(self.run, vcpu, now);
+        account.goes(self.run, vcpu, Where::Running, now);
         self.run.watcher.thread_does(vcpu, ThreadDoes::Runs);
         observer.runs(self.run.number_of(vcpu), None, now);
     }

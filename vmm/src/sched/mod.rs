@@ -1,6 +1,7 @@
 //! Who runs when. Two schedulers with one interface: start, interrupt, hand back the books.
 
 pub(crate) mod account;
+pub(crate) mod books;
 mod core;
 pub(crate) mod deschedule;
 mod fair_queue;
@@ -14,7 +15,6 @@ pub(crate) mod harm;
 pub(crate) mod hints;
 mod host;
 pub(crate) mod loss;
-pub(crate) mod mark;
 mod pcpu;
 pub(crate) mod places;
 mod queue;
@@ -25,9 +25,11 @@ mod shares;
 mod simulated;
 mod sleepers;
 mod slice;
+pub(crate) mod steal_record;
 pub(crate) mod switches;
 pub(crate) mod timeline;
 mod turn;
+mod turns;
 pub(crate) mod window;
 
 use std::sync::Arc;
@@ -39,7 +41,8 @@ use serde::Serialize;
 
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
-use crate::sched::account::{Account, Place};
+use crate::observe::whereabouts::Whereabouts;
+use crate::sched::account::Account;
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 
@@ -93,7 +96,7 @@ pub(crate) struct Finished {
     pub(crate) vcpu: Vcpu,
     pub(crate) account: Account,
     /// Where it was when the run ended.
-    pub(crate) place: Place,
+    pub(crate) whereabouts: Whereabouts,
 }
 
 /// What the kernel tells of one vCPU's thread, in nanoseconds since it started.

@@ -4,15 +4,10 @@
 //! as running, which is what those are that lie nowhere.
 
 use crate::host::locks::lock;
-use crate::observe::live::LiveState;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::Scheduler;
-use crate::sched::account::Place;
 use crate::sched::core::{Bell, Core};
 use crate::sched::host::HostThreads;
-use crate::sched::queue::Task;
-
-/// Where a vCPU is, and since when in host time, where that is known.
-pub(crate) type Whereabouts = (LiveState, Option<u64>);
 
 impl Scheduler<'_> {
     /// Of the vCPUs of all guests, in order.
@@ -25,30 +20,18 @@ impl Scheduler<'_> {
     }
 }
 
-fn of(task: &Task<'_>) -> Whereabouts {
-    match task.account.place() {
-        Place::Preempted { since_ns } => (LiveState::Preempted, Some(since_ns)),
-        Place::Halted { since_ns } => (LiveState::Asleep, Some(since_ns)),
-        Place::HaltedInKernel => (LiveState::Asleep, None),
-        Place::Ready { since_ns } => (LiveState::Ready, Some(since_ns)),
-        Place::NotStarted => (LiveState::NotStarted, None),
-        Place::Running => (LiveState::Running, None),
-        Place::Left => (LiveState::Left, None),
-    }
-}
-
 impl<B: Bell> Core<'_, B> {
     /// Of the vCPUs of all guests, in order. Runners that change vCPUs wait as long as it takes to go through the queue.
     pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
-        let mut found = vec![(LiveState::Running, None); self.sleepers.len()];
+        let mut found = vec![Whereabouts::from(Where::Running); self.sleepers.len()];
         let mut note = |number: u32, whereabouts| found[number as usize] = whereabouts;
         // Sleepers first: who is kicked awake meanwhile is found again among those that are ready.
-        self.sleepers.look(|number, task| note(number, of(task)));
+        self.sleepers.look(|number, task| note(number, task.account.whereabouts()));
         let queue = lock(&self.queue);
         let off = queue.ready.iter().chain(queue.aside.values()).chain(queue.dozing.values());
-        off.for_each(|task| note(task.number(), of(task)));
-        queue.unborn.iter().for_each(|task| note(task.number(), (LiveState::NotStarted, None)));
-        queue.left.iter().chain(&queue.retired).for_each(|task| note(task.number(), (LiveState::Left, None)));
+        off.for_each(|task| note(task.number(), task.account.whereabouts()));
+        queue.unborn.iter().for_each(|task| note(task.number(), Where::NotStarted.into()));
+        queue.left.iter().chain(&queue.retired).for_each(|task| note(task.number(), Where::Left.into()));
         drop(queue);
         found
     }
@@ -59,13 +42,13 @@ impl HostThreads<'_> {
     fn whereabouts(&self) -> impl Iterator<Item = Whereabouts> {
         let booted = self.has_booted();
         self.states().zip(0..).map(move |((asleep, left), vcpu)| {
-            let state = match (left, asleep) {
-                (true, _) => LiveState::Left,
-                (false, true) => LiveState::Asleep,
-                (false, false) if vcpu > 0 && !booted => LiveState::NotStarted,
-                (false, false) => LiveState::Runnable,
+            let at = match (left, asleep) {
+                (true, _) => Where::Left,
+                (false, true) => Where::Asleep,
+                (false, false) if vcpu > 0 && !booted => Where::NotStarted,
+                (false, false) => Where::Runnable,
             };
-            (state, None)
+            at.into()
         })
     }
 }

@@ -82,17 +82,18 @@ impl<'a> Queue<'a> {
     /// Lays a halted vCPU to rest. The longer it has slept the less often it is looked at, so that it is found at most a
     /// quarter of that late; an idle guest must not keep its pCPUs busy.
     pub(super) fn doze(&mut self, now_ns: u64, first_look_ns: u64, task: Box<Task<'a>>) {
-        let slept_ns = now_ns.saturating_sub(task.account.off_since_ns());
+        let slept_ns = now_ns.saturating_sub(task.account.since_ns());
         let look_ns = (slept_ns / 4).clamp(first_look_ns, first_look_ns.max(LONGEST_LOOK_NS));
         self.dozing.insert((now_ns + look_ns, task.number()), task);
     }
 
     pub(super) fn push_ready(&mut self, task: Box<Task<'a>>) {
-        self.ready.push(task.guest.index, task.number(), task.account.virtual_ns, task);
+        self.ready.push(task.guest.index, task.number(), task.account.turns.virtual_ns, task);
     }
 
     pub(super) fn push_after_sleep(&mut self, mut task: Box<Task<'a>>) {
-        task.account.virtual_ns = self.ready.after_sleep(task.guest.index, task.account.virtual_ns);
+        task.account.turns.virtual_ns =
+            self.ready.after_sleep(task.guest.index, task.account.turns.virtual_ns);
         self.push_ready(task);
     }
 

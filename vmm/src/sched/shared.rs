@@ -12,7 +12,7 @@ use crate::host::locks::lock;
 use crate::image::file::Image;
 use crate::machine::invalidate::Invalidations;
 use crate::sched::loss::Losses;
-use crate::sched::mark::Mark;
+use crate::sched::steal_record::ToldFlag;
 
 /// Most console text that is kept: the guest is not trusted to stop.
 const CONSOLE_LIMIT: usize = 1 << 20;
@@ -25,7 +25,7 @@ pub(crate) struct Shared<'a> {
     /// Whether descheduling is attributed to what the vCPU was doing.
     pub(crate) attribution: bool,
     /// What the VMM has told of each vCPU by its `preempted` flag, where it is the one who writes that.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) told: Vec<ToldFlag>,
     /// Who waits for what.
     pub(crate) losses: Losses<'a>,
     console: Mutex<String>,
@@ -48,7 +48,7 @@ impl<'a> Shared<'a> {
             image,
             invalidations: Invalidations::new(vcpus),
             attribution,
-            marks: (0..marked).map(|_| Mark::default()).collect(),
+            told: (0..marked).map(|_| ToldFlag::default()).collect(),
             losses: Losses::new(memory, vcpus, locks, tsc.rate()),
             console: Mutex::default(),
         }

@@ -12,32 +12,16 @@
 
 use crate::guest::activity::{Activity, ByActivity};
 use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, ThreadDoes, WOKEN};
-use crate::observe::trace::{What, Why};
+use crate::observe::trace::What;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::loss::{self, Claim, GuestClock, LastLook};
 use crate::sched::window::WindowTimes;
-
-/// Where a vCPU is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    /// Not seen yet, or a report got lost.
-    Unknown,
-    On,
-    Preempted(Activity),
-    /// Asleep in `pv_wait`, in the VMM's hands or in KVM's.
-    Halted,
-    /// Ready, but nobody took it off: it was woken, or gave up its slice.
-    Ready,
-    /// Asleep for a reason of the host's, such as a page that has to be fetched.
-    Blocked,
-    /// Off on purpose.
-    KeptOut,
-    Left,
-}
 
 /// One vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    place: Where,
+    /// Not started: not seen yet.
+    at: Where,
     since_ns: u64,
     /// What it last said, and when somebody looked.
     said: Switch,
@@ -72,17 +56,17 @@ pub(crate) struct Frame<'a> {
 
 /// The books of all vCPUs of a guest.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct SwitchBooks {
     entries: Vec<Entry>,
     looks: Vec<LastLook>,
     switched: Switched,
 }
 
-impl Books {
+impl SwitchBooks {
     /// For so many vCPUs and locks.
     pub(crate) fn new(vcpus: u32, locks: u32) -> Self {
         let entry = Entry {
-            place: Where::Unknown,
+            at: Where::NotStarted,
             since_ns: 0,
             said: Switch::default(),
             claim: None,
@@ -100,7 +84,7 @@ impl Books {
         self.switched.reports += 1;
         let vcpu = switch.vcpu as usize;
         // Threads that have left are forgotten: the kernel may make others of what they were.
-        if self.entries.get(vcpu).is_none_or(|entry| entry.place == Where::Left) {
+        if self.entries.get(vcpu).is_none_or(|entry| entry.at == Where::Left) {
             return None;
         }
         match switch.kind {
@@ -115,10 +99,11 @@ impl Books {
         }
     }
 
-    /// Since when `vcpu` has been off its pCPU although it could run, if it is.
-    pub(crate) fn preempted_since(&self, vcpu: u32) -> Option<u64> {
+    /// Where `vcpu` is, if it is off its pCPU although it could run.
+    pub(crate) fn preempted(&self, vcpu: u32) -> Option<Whereabouts> {
         let entry = &self.entries[vcpu as usize];
-        matches!(entry.place, Where::Preempted(_)).then_some(entry.since_ns)
+        matches!(entry.at, Where::Preempted(_))
+            .then_some(Whereabouts { at: entry.at, since_ns: Some(entry.since_ns) })
     }
 
     /// The end: `dropped` reports got lost.
@@ -136,66 +121,61 @@ impl Books {
             claim.settle(switch.entered, &mut self.switched.lost_ns);
         }
         let does = |what: ThreadDoes| switch.thread_does == what as u32;
-        let place = match ready {
-            _ if does(ThreadDoes::KeepsOut) => Where::KeptOut,
+        let to = match ready {
+            _ if does(ThreadDoes::KeepsOut) => Where::KeptOut(activity),
             true if does(ThreadDoes::Yields) => Where::Ready,
             true => Where::Preempted(activity),
             false if does(ThreadDoes::Left) => Where::Left,
-            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Where::Halted,
+            false if does(ThreadDoes::Waits) || frame.halts_in_kernel => Where::Asleep,
             false => Where::Blocked,
         };
         entry.switched_out_ready += u64::from(ready);
-        (entry.place, entry.since_ns, entry.said) = (place, switch.at_ns, *switch);
+        (entry.at, entry.since_ns, entry.said) = (to, switch.at_ns, *switch);
         if frame.window.contains(switch.at_ns) {
-            match place {
+            match to {
                 Where::Preempted(activity) => *self.switched.preemptions.of(activity) += 1,
-                Where::Halted => self.switched.preemptions.halted += 1,
+                Where::Asleep => self.switched.preemptions.halted += 1,
                 _ => {}
             }
         }
-        let why = match place {
-            Where::Preempted(activity) => Why::Preempted(activity),
-            Where::Halted => Why::Waits,
-            Where::Ready => Why::Yields,
-            Where::Left => Why::Left,
-            Where::KeptOut => return Some(What::Leaves { vcpu: switch.vcpu }),
-            _ => Why::Blocked,
-        };
-        Some(What::Stops { vcpu: switch.vcpu, why })
+        Some(match to {
+            Where::KeptOut(_) => What::Leaves { vcpu: switch.vcpu },
+            to => What::Stops { vcpu: switch.vcpu, to },
+        })
     }
 
     fn comes(&mut self, vcpu: usize, switch: &Switch, frame: &Frame<'_>) -> Option<What> {
         let idle_since_ns = self.idle_since(switch);
-        let (was, since_ns) = (self.entries[vcpu].place, self.entries[vcpu].since_ns);
+        let (was, since_ns) = (self.entries[vcpu].at, self.entries[vcpu].since_ns);
         let off_ns = frame.window.overlap_ns(since_ns, switch.at_ns);
         match was {
             Where::Preempted(activity) => {
                 *self.switched.preempted_ns.of(activity) += off_ns;
                 self.settle_loss(vcpu, activity, idle_since_ns, switch, frame);
             }
-            Where::Halted => self.switched.preempted_ns.halted += off_ns,
+            Where::Asleep => self.switched.preempted_ns.halted += off_ns,
             _ => {}
         }
         let entry = &mut self.entries[vcpu];
-        (entry.place, entry.since_ns, entry.said) = (Where::On, switch.at_ns, *switch);
+        (entry.at, entry.since_ns, entry.said) = (Where::Running, switch.at_ns, *switch);
         let (vcpu, pcpu) = (switch.vcpu, switch.pcpu);
         Some(match was {
-            Where::KeptOut => What::Takes { vcpu, pcpu },
+            Where::KeptOut(_) => What::Takes { vcpu, pcpu },
             _ => What::Runs { vcpu, pcpu: Some(pcpu) },
         })
     }
 
     fn wakes(&mut self, vcpu: usize, at_ns: u64, frame: &Frame<'_>) -> Option<What> {
         let entry = &mut self.entries[vcpu];
-        match entry.place {
-            Where::Halted => {
+        match entry.at {
+            Where::Asleep => {
                 self.switched.preempted_ns.halted += frame.window.overlap_ns(entry.since_ns, at_ns);
             }
             Where::Blocked => {}
             // It had not gone yet, or is kept out.
             _ => return None,
         }
-        (entry.place, entry.since_ns) = (Where::Ready, at_ns);
+        (entry.at, entry.since_ns) = (Where::Ready, at_ns);
         Some(What::Wakes { vcpu: vcpu as u32 })
     }
 
@@ -232,9 +212,9 @@ impl Books {
         let wait = |(other, entry): (usize, &Entry)| {
             let waits = matches!(Activity::said(entry.said.state), Activity::Waiter | Activity::Head);
             // One that runs was looked at in the same moment, if it waited.
-            let known = match entry.place {
-                Where::On => entry.said.kind == LOOK && entry.said.at_ns == switch.at_ns,
-                Where::Unknown | Where::Left => false,
+            let known = match entry.at {
+                Where::Running => entry.said.kind == LOOK && entry.said.at_ns == switch.at_ns,
+                Where::NotStarted | Where::Left => false,
                 _ => true,
             };
             (other != vcpu && waits && known && entry.said.lock == switch.lock)
@@ -258,13 +238,13 @@ mod tests {
 
     /// A window from 1 us on, and a counter of 2 ticks per nanosecond.
     struct Run {
-        books: Books,
+        books: SwitchBooks,
         window: WindowTimes,
     }
 
     impl Run {
         fn new() -> Self {
-            Self { books: Books::new(4, 1), window: WindowTimes::between(1_000, 1_000_000) }
+            Self { books: SwitchBooks::new(4, 1), window: WindowTimes::between(1_000, 1_000_000) }
         }
 
         /// vCPU `vcpu` switches at `at_ns`, and says `state`, and that it has waited since `since_ns`.
@@ -300,10 +280,10 @@ mod tests {
         run.see(2_000, 1, OUT_READY, ACTIVITY_WAITER, 1_500);
         run.see(2_500, 3, OUT_READY, ACTIVITY_OTHER, 0);
         let stops = run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
-        assert_eq!(stops, Some(What::Stops { vcpu: 0, why: Why::Preempted(Activity::Holder) }));
+        assert_eq!(stops, Some(What::Stops { vcpu: 0, to: Where::Preempted(Activity::Holder) }));
         // This one runs when the holder comes back, and waits since 12 us.
         run.see(20_000, 2, LOOK, ACTIVITY_HEAD, 12_000);
-        run.books.entries[2].place = Where::On;
+        run.books.entries[2].at = Where::Running;
         run.see(20_000, 0, IN, ACTIVITY_HOLDER, 0);
         let switched = run.finish();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! How a vCPU's turn on a pCPU ends.
 
 use crate::guest::activity::Activity;
-use crate::observe::trace::Why;
+use crate::observe::whereabouts::Where;
 use crate::sched::queue::Task;
 
 /// Why a vCPU's turn ended.
@@ -25,14 +25,14 @@ pub(super) enum Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Why a vCPU that was in `activity` is off its pCPU now, for a trace.
-    pub(super) fn why(&self, activity: Activity) -> Why {
+    /// Where a vCPU that was in `activity` is now, for a trace.
+    pub(super) fn leads_to(&self, activity: Activity) -> Where {
         match self {
-            Self::SliceEnded => Why::Preempted(activity),
-            Self::Injected(_) => Why::Injected(activity),
-            Self::Waits | Self::Halts => Why::Waits,
-            Self::Yields | Self::HandsOver(_) => Why::Yields,
-            Self::Left | Self::Stopped => Why::Left,
+            Self::SliceEnded => Where::Preempted(activity),
+            Self::Injected(_) => Where::KeptOut(activity),
+            Self::Waits | Self::Halts => Where::Asleep,
+            Self::Yields | Self::HandsOver(_) => Where::Ready,
+            Self::Left | Self::Stopped => Where::Left,
         }
     }
 }

@@ -5,7 +5,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Cause, Image, Known, PreemptedSource, PvBackend, Ring, RoundTrip, RunConfig, RunError, Sched, State, probe,
+    Cause, Image, Known, PreemptedSource, PvBackend, Ring, RoundTrip, RunConfig, RunError, Sched, Where,
+    probe,
 };
 use libtest_mimic::Trial;
 
@@ -145,7 +146,7 @@ fn explain_lost_kick_in_kernel() -> Check {
             .window(PATIENCE);
         let (error, explanation, _) = explained(&config)?;
         check(matches!(error, RunError::NoProgress(_)), || error.to_string())?;
-        if explanation.vcpus.iter().all(|vcpu| vcpu.state == State::Left) {
+        if explanation.vcpus.iter().all(|vcpu| vcpu.at == Where::Left) {
             continue;
         }
         let verdict = &explanation.verdict;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
-    ByActivity, Cause, Deschedule, Doing, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix,
-    Outcome, PvBackend, Readings, RunConfig, RunError, Sched, Share, Target, VcpuOutcome, VirtualTime, run,
-    run_with_readings,
+    ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix, Outcome,
+    PvBackend, Readings, RunConfig, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime,
+    Where, run, run_with_readings,
 };
 use support::{Settings, event, exits, simulated, start, sum, with_readings, within};
 
@@ -139,16 +139,17 @@ fn timelines_say_bin_by_bin_what_the_books_say_of_the_whole_window() {
             timeline.of(doing, window_ns).map(u64::from).sum()
         };
         for vcpu in &outcome.vcpus {
-            assert_eq!(Some(of(vcpu, Doing::Runs)), vcpu.run_ns);
-            let off_ns: u64 = Doing::OFF.iter().map(|doing| of(vcpu, *doing)).sum();
+            assert_eq!(Some(of(vcpu, Where::Running)), vcpu.run_ns);
+            let off_ns: u64 = Timeline::OFF.iter().map(|doing| of(vcpu, *doing)).sum();
             // A nanosecond is lost where a turn begins or ends.
             let most = 4 * (vcpu.preemptions + vcpu.waits.unwrap_or(0) + 1);
-            let all_ns = of(vcpu, Doing::Runs) + off_ns;
+            let all_ns = of(vcpu, Where::Running) + off_ns;
             assert!(all_ns.abs_diff(window_ns) <= most, "{lock}: {all_ns} of {window_ns} ns");
         }
         let all = |doing| outcome.vcpus.iter().map(|vcpu| of(vcpu, doing)).sum::<u64>();
         let books = outcome.preempted_ns.expect("it is attributed");
-        let noted = [Doing::Holder, Doing::Head, Doing::Waiter, Doing::Other, Doing::Sleeps].map(all);
+        let [holder, head, waiter, other, _, asleep] = Timeline::OFF;
+        let noted = [holder, head, waiter, other, asleep].map(all);
         assert_eq!(noted, [books.holder, books.head, books.waiter, books.other, books.halted], "{lock}");
         assert!(if pv { books.halted > 0 } else { books.holder > 0 }, "{lock}: {books:?}");
     }

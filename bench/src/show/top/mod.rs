@@ -2,7 +2,7 @@
 
 pub(crate) mod table;
 
-use haltkick_vmm::{LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveState, LiveVcpu, printable};
+use haltkick_vmm::{Activity, LiveFrame, LiveGuest, LivePhase, LiveVcpu, Where, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -131,10 +131,10 @@ fn of_vcpu(before: Option<(&LiveVcpu, u64)>, index: u32, vcpu: &LiveVcpu, kicks_
     };
     Vcpu {
         vcpu: index,
-        state: state(vcpu.state).into(),
+        state: place_name(vcpu.at).into(),
         since_ns: vcpu.since_ns,
-        doing: doing(vcpu.doing).into(),
-        lock: (vcpu.doing != LiveDoing::Other).then_some(vcpu.lock),
+        doing: vcpu.doing.name().into(),
+        lock: (vcpu.doing != Activity::Other).then_some(vcpu.lock),
         sections: vcpu.sections,
         sections_per_second: rate(|vcpu| vcpu.sections),
         exits: vcpu.exits,
@@ -157,24 +157,16 @@ fn phase(phase: LivePhase) -> &'static str {
     }
 }
 
-fn state(state: LiveState) -> &'static str {
-    match state {
-        LiveState::NotStarted => "not-started",
-        LiveState::Running => "running",
-        LiveState::Runnable => "runnable",
-        LiveState::Ready => "ready",
-        LiveState::Preempted => "preempted",
-        LiveState::Asleep => "asleep",
-        LiveState::Left => "left",
-    }
-}
-
-fn doing(doing: LiveDoing) -> &'static str {
-    match doing {
-        LiveDoing::Other => "other",
-        LiveDoing::Holder => "holder",
-        LiveDoing::Head => "head",
-        LiveDoing::Waiter => "waiter",
+fn place_name(at: Where) -> &'static str {
+    match at {
+        Where::NotStarted => "not-started",
+        Where::Running => "running",
+        Where::Runnable => "runnable",
+        Where::Ready => "ready",
+        Where::Preempted(_) | Where::KeptOut(_) => "preempted",
+        Where::Asleep => "asleep",
+        Where::Blocked => "blocked",
+        Where::Left => "left",
     }
 }
 
@@ -183,8 +175,8 @@ mod tests {
     use super::*;
 
     pub(super) fn frame(at_ns: u64, run: u64, sections: u64) -> LiveFrame {
-        let vcpu = |state, doing, since_ns| LiveVcpu {
-            state,
+        let vcpu = |at, doing, since_ns| LiveVcpu {
+            at,
             since_ns,
             doing,
             lock: 0,
@@ -207,10 +199,10 @@ mod tests {
                 locks: 1,
                 kicks_seen: true,
                 vcpus: vec![
-                    vcpu(LiveState::Running, LiveDoing::Waiter, None),
-                    vcpu(LiveState::Preempted, LiveDoing::Holder, ago),
-                    vcpu(LiveState::Asleep, LiveDoing::Head, ago),
-                    vcpu(LiveState::Ready, LiveDoing::Other, ago),
+                    vcpu(Where::Running, Activity::Waiter, None),
+                    vcpu(Where::Preempted(Activity::Holder), Activity::Holder, ago),
+                    vcpu(Where::Asleep, Activity::Head, ago),
+                    vcpu(Where::Ready, Activity::Other, ago),
                 ],
                 ..LiveGuest::default()
             }],

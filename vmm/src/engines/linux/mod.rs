@@ -308,7 +308,7 @@ fn wait_for_end(
 }
 
 fn vcpu_outcome(sched: Sched, vcpu: &Finished, threads: &[Option<SchedStat>]) -> LinuxVcpu {
-    let account = &vcpu.account;
+    let account = &vcpu.account.books;
     let common = |run_ns, descheduled_ns, halted_ns, halts| LinuxVcpu {
         run_ns,
         descheduled_ns,

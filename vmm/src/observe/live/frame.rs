@@ -16,6 +16,9 @@
 //! Numbers are little-endian. The file may come from anybody, and is read while it is written: [`LiveFrame::decode`] believes no
 //! number before it has looked.
 
+use crate::guest::activity::Activity;
+use crate::observe::whereabouts::Where;
+
 /// How a frame begins.
 const MAGIC: &[u8; 8] = b"HALTLIVE";
 /// Version of the layout.
@@ -78,11 +81,11 @@ pub struct LiveGuest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveVcpu {
     /// Where it is.
-    pub state: LiveState,
+    pub at: Where,
     /// Since when, by the clock of the run, where that is known.
     pub since_ns: Option<u64>,
     /// What it says it is doing.
-    pub doing: LiveDoing,
+    pub doing: Activity,
     /// The lock that it says this of.
     pub lock: u32,
     /// Sections that it says it has entered.
@@ -128,39 +131,42 @@ codes! {
     }
 }
 
-codes! {
-    /// Where a vCPU is.
-    LiveState {
-        /// The boot vCPU has not let it start.
-        #[default]
-        NotStarted,
-        /// On a pCPU.
-        Running,
-        /// On a pCPU or waiting for one: the host's scheduler knows.
-        Runnable,
-        /// Waiting for a pCPU: kicked awake, or it gave up its slice.
-        Ready,
-        /// Taken off its pCPU while it ran.
-        Preempted,
-        /// Asleep.
-        Asleep,
-        /// Done.
-        Left,
+/// The code of a place. Codes are part of the layout.
+fn code_of(at: Where) -> u8 {
+    match at {
+        Where::NotStarted => 0,
+        Where::Running => 1,
+        Where::Runnable | Where::Blocked => 2,
+        Where::Ready => 3,
+        Where::Preempted(_) | Where::KeptOut(_) => 4,
+        Where::Asleep => 5,
+        Where::Left => 6,
     }
 }
 
-codes! {
-    /// What a vCPU says it is doing.
-    LiveDoing {
-        /// It holds no lock, and waits for none.
-        #[default]
-        Other,
-        /// It holds a lock.
-        Holder,
-        /// It is first in a lock's queue.
-        Head,
-        /// It waits elsewhere.
-        Waiter,
+/// The place with this code, of a vCPU that is `doing` something.
+fn place_of(code: u8, doing: Activity) -> Option<Where> {
+    Some(match code {
+        0 => Where::NotStarted,
+        1 => Where::Running,
+        2 => Where::Runnable,
+        3 => Where::Ready,
+        4 => Where::Preempted(doing),
+        5 => Where::Asleep,
+        6 => Where::Left,
+        _ => return None,
+    })
+}
+
+/// Activities in the order of their codes.
+const ACTIVITIES: [Activity; 4] = [Activity::Other, Activity::Holder, Activity::Head, Activity::Waiter];
+
+fn code_of_activity(doing: Activity) -> u8 {
+    match doing {
+        Activity::Other => 0,
+        Activity::Holder => 1,
+        Activity::Head => 2,
+        Activity::Waiter => 3,
     }
 }
 
@@ -254,7 +260,7 @@ impl LiveGuest {
         to.extend(self.locks.to_le_bytes());
         to.extend((self.vcpus.len() as u32).to_le_bytes());
         for vcpu in &self.vcpus {
-            to.extend([vcpu.state as u8, vcpu.doing as u8]);
+            to.extend([code_of(vcpu.at), code_of_activity(vcpu.doing)]);
             to.extend(vcpu.lock.to_le_bytes());
             let since_ns = vcpu.since_ns.unwrap_or(UNKNOWN);
             let words = [since_ns, vcpu.sections, vcpu.exits, vcpu.kicks, vcpu.sleeps];
@@ -274,9 +280,11 @@ impl LiveGuest {
 
 impl LiveVcpu {
     fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        let place = from.u8()?;
+        let doing = *ACTIVITIES.get(usize::from(from.u8()?))?;
         Some(Self {
-            state: *LiveState::ALL.get(usize::from(from.u8()?))?,
-            doing: *LiveDoing::ALL.get(usize::from(from.u8()?))?,
+            at: place_of(place, doing)?,
+            doing,
             lock: from.u32()?,
             since_ns: Some(from.u64()?).filter(|since_ns| *since_ns != UNKNOWN),
             sections: from.u64()?,
@@ -340,9 +348,9 @@ mod tests {
 
     fn frame() -> LiveFrame {
         let vcpu = |number: u64| LiveVcpu {
-            state: LiveState::ALL[number as usize % LiveState::ALL.len()],
+            at: place_of(number as u8 % 7, ACTIVITIES[number as usize % 4]).expect("seven places have codes"),
             since_ns: (!number.is_multiple_of(3)).then_some(number * 1000),
-            doing: LiveDoing::ALL[number as usize % LiveDoing::ALL.len()],
+            doing: ACTIVITIES[number as usize % 4],
             lock: number as u32 % 2,
             sections: number << 40,
             exits: 7 * number,

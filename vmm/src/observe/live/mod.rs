@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::locks::lock;
 
-pub use frame::{LiveDoing, LiveFrame, LiveGuest, LivePhase, LiveState, LiveVcpu, NoFrame};
+pub use frame::{LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame};
 
 /// How often a frame is written.
 const EVERY: Duration = Duration::from_millis(100);

@@ -11,12 +11,12 @@ mod write;
 
 use std::sync::Mutex;
 
-use crate::guest::activity::Activity;
 use crate::guest::memory::Memory;
 use crate::host::clock::Moment;
 use crate::host::known::Known;
 use crate::host::locks::{lock, unlocked};
 use crate::image::file::Image;
+use crate::observe::whereabouts::Where;
 
 pub(crate) use sections::Sections;
 
@@ -46,8 +46,8 @@ pub(crate) struct Event {
 pub(crate) enum What {
     /// A vCPU got this pCPU; under the host's scheduler, where nobody knows the pCPU: it woke up.
     Runs { vcpu: u32, pcpu: Option<u32> },
-    /// A vCPU is off its pCPU.
-    Stops { vcpu: u32, why: Why },
+    /// A vCPU is off its pCPU, and where it went.
+    Stops { vcpu: u32, to: Where },
     /// A vCPU that is kept off on purpose: its thread got this pCPU meanwhile.
     Takes { vcpu: u32, pcpu: u32 },
     /// The same: its thread is off its pCPU.
@@ -64,30 +64,13 @@ impl What {
         let number = |vcpu: u32| first + vcpu;
         match self {
             Self::Runs { vcpu, pcpu } => Self::Runs { vcpu: number(vcpu), pcpu },
-            Self::Stops { vcpu, why } => Self::Stops { vcpu: number(vcpu), why },
+            Self::Stops { vcpu, to } => Self::Stops { vcpu: number(vcpu), to },
             Self::Takes { vcpu, pcpu } => Self::Takes { vcpu: number(vcpu), pcpu },
             Self::Leaves { vcpu } => Self::Leaves { vcpu: number(vcpu) },
             Self::Wakes { vcpu } => Self::Wakes { vcpu: number(vcpu) },
             Self::Kicks { from, to, asleep } => Self::Kicks { from: number(from), to: number(to), asleep },
         }
     }
-}
-
-/// Why a vCPU is off its pCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// Its slice was over.
-    Preempted(Activity),
-    /// It was taken off on purpose.
-    Injected(Activity),
-    /// It sleeps.
-    Waits,
-    /// The host lets it sleep, for reasons of its own.
-    Blocked,
-    /// It gave up its slice.
-    Yields,
-    /// It is done, or the run is over.
-    Left,
 }
 
 /// One thread's ring of events.

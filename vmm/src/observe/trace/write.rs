@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use super::perfetto::{Kind, Track, TrackEvent, Writer};
-use super::{Event, Trace, What, Why};
+use super::{Event, Trace, What};
 use crate::guest::activity::Activity;
+use crate::observe::whereabouts::Where;
 
 const RUN: Track = Track(1);
 const PCPUS: Track = Track(2);
@@ -145,13 +146,13 @@ impl Trace {
             What::Takes { vcpu, pcpu } => self.takes(writer, tracks, vcpu, Some(pcpu), at_ns),
             What::Leaves { vcpu } => leaves(writer, &mut tracks.vcpus[vcpu as usize], at_ns),
             What::Wakes { vcpu } => becomes_ready(writer, &mut tracks.vcpus[vcpu as usize], vcpu, at_ns),
-            What::Stops { vcpu, why } => {
+            What::Stops { vcpu, to } => {
                 let track = &mut tracks.vcpus[vcpu as usize];
                 leaves(writer, track, at_ns)?;
-                if let Why::Injected(_) = why {
+                if let Where::KeptOut(_) = to {
                     writer.event(&instant(vcpu_track(vcpu), at_ns, "injection"))?;
                 }
-                match state(why) {
+                match state(to) {
                     Some(name) => change(writer, track, name, &begin(vcpu_track(vcpu), at_ns, name)),
                     None if track.open.take().is_some() => writer.event(&end(vcpu_track(vcpu), at_ns)),
                     None => Ok(()),
@@ -247,20 +248,20 @@ fn becomes_ready(
 }
 
 /// What a vCPU that is off its pCPU is; `None` when it is done.
-fn state(why: Why) -> Option<&'static str> {
-    Some(match why {
-        Why::Preempted(Activity::Holder) => "preempted: holder",
-        Why::Preempted(Activity::Head) => "preempted: head",
-        Why::Preempted(Activity::Waiter) => "preempted: waiter",
-        Why::Preempted(Activity::Other) => "preempted",
-        Why::Injected(Activity::Holder) => "descheduled: holder",
-        Why::Injected(Activity::Head) => "descheduled: head",
-        Why::Injected(Activity::Waiter) => "descheduled: waiter",
-        Why::Injected(Activity::Other) => "descheduled",
-        Why::Waits => "halted",
-        Why::Blocked => "blocked",
-        Why::Yields => "yielded",
-        Why::Left => return None,
+fn state(at: Where) -> Option<&'static str> {
+    Some(match at {
+        Where::Preempted(Activity::Holder) => "preempted: holder",
+        Where::Preempted(Activity::Head) => "preempted: head",
+        Where::Preempted(Activity::Waiter) => "preempted: waiter",
+        Where::Preempted(Activity::Other) => "preempted",
+        Where::KeptOut(Activity::Holder) => "descheduled: holder",
+        Where::KeptOut(Activity::Head) => "descheduled: head",
+        Where::KeptOut(Activity::Waiter) => "descheduled: waiter",
+        Where::KeptOut(Activity::Other) => "descheduled",
+        Where::Asleep => "halted",
+        Where::Blocked => "blocked",
+        Where::Ready => "yielded",
+        Where::Left | Where::NotStarted | Where::Running | Where::Runnable => return None,
     })
 }
 

@@ -238,7 +238,7 @@ impl<'a, 's> World<'a, 's> {
         let found: Vec<_> = finished.iter().map(|vcpu| (vcpu.guest, vcpu.id)).collect();
         let all = (0..guests.len()).flat_map(|guest| (0..setting.vcpus).map(move |id| (guest, id)));
         assert_eq!(found, all.collect::<Vec<_>>(), "every vCPU once");
-        let handed = finished.iter().map(|vcpu| vcpu.account.handed).sum();
+        let handed = finished.iter().map(|vcpu| vcpu.account.turns.handed).sum();
         let of_guests = ran_ns.iter().map(|each| each.iter().sum()).collect();
         Ended { ran_ns: of_guests, each_ns: ran_ns, length_ns: now_ns, handed }
     }

@@ -2,7 +2,7 @@
 
 use haltkick_fuzzing::{Script, Target, no_seeds};
 
-use super::{Books, Frame};
+use super::{Frame, SwitchBooks};
 use crate::host::clock::Moment;
 use crate::host::switches::Switch;
 use crate::host::time::TscRate;
@@ -24,11 +24,11 @@ fn execute(bytes: &[u8]) {
         rate: TscRate::of_khz(2_000_000),
     };
     let frame = Frame { window: &window, clock, halts_in_kernel: script.byte() & 1 != 0 };
-    let mut books = Books::new(VCPUS, LOCKS);
+    let mut books = SwitchBooks::new(VCPUS, LOCKS);
     let mut reports = 0;
     while !script.is_over() {
         _ = books.enter(&switch(&mut script), &frame);
-        _ = books.preempted_since(u32::from(script.byte()) % VCPUS);
+        _ = books.preempted(u32::from(script.byte()) % VCPUS);
         reports += 1;
     }
     let switched = books.finish(script.number());

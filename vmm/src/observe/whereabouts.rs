@@ -1,0 +1,43 @@
+//! The whereabouts of a vCPU: one vocabulary for the schedulers' books, timelines, traces, the live view and explanations.
+//!
+//! Each of these has names or codes of its own for them, which are public and written out where they are used.
+
+use crate::guest::activity::Activity;
+
+/// Where a vCPU is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Where {
+    /// Not started: the boot vCPU has not let it start.
+    #[default]
+    NotStarted,
+    /// On a pCPU; under the host's scheduler, where it does not report: not asleep, and so on a pCPU or waiting for one.
+    Running,
+    /// On a pCPU or waiting for one, which only the host's scheduler knows.
+    Runnable,
+    /// Ready without a pCPU: new, kicked awake, or it gave up its slice.
+    Ready,
+    /// Taken off its pCPU by a scheduler in the midst of this.
+    Preempted(Activity),
+    /// Kept off its pCPU on purpose, in the midst of this.
+    KeptOut(Activity),
+    /// Asleep until it is kicked, in the VMM's hands or in KVM's.
+    Asleep,
+    /// Asleep for a reason of the host's, such as a page that has to be fetched.
+    Blocked,
+    /// Done, or failed.
+    Left,
+}
+
+/// Where a vCPU is, and since when in host time where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    pub(crate) at: Where,
+    pub(crate) since_ns: Option<u64>,
+}
+
+impl From<Where> for Whereabouts {
+    /// Nothing is known of the time.
+    fn from(at: Where) -> Self {
+        Self { at, since_ns: None }
+    }
+}

@@ -1,0 +1,150 @@
+//! One vCPU's books: how long it was where, in the midst of what it was taken off, and what that cost the others.
+
+use std::sync::atomic::Ordering;
+
+use crate::guest::activity::{Activity, ByActivity};
+use crate::host::clock::Moment;
+use crate::observe::whereabouts::Where;
+use crate::sched::guest_run::GuestRun;
+use crate::sched::loss::{self, Claim};
+use crate::sched::shared::Shared;
+use crate::sched::timeline::Timeline;
+
+/// Slices that were extended for a vCPU that said it held a lock, inside the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Graces {
+    /// How often.
+    pub granted: u64,
+    /// Those at the end of which the vCPU was taken off all the same.
+    pub expired: u64,
+    /// How long the vCPUs ran beyond the end of their slices, in nanoseconds; charged to the next ones.
+    pub overrun_ns: u64,
+}
+
+/// A time that a vCPU spent in one place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spell {
+    pub(super) at: Where,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+impl Spell {
+    pub(super) fn length_ns(self) -> u64 {
+        self.to_ns.saturating_sub(self.from_ns)
+    }
+}
+
+/// The books of one vCPU.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    /// Time on a pCPU, inside the window.
+    pub(crate) run_ns: u64,
+    /// Time runnable without a pCPU, whole run.
+    pub(crate) steal_ns: u64,
+    /// Times taken off while running, whole run.
+    pub(crate) preemptions: u64,
+    /// The same inside the window, by activity; also sleeps.
+    pub(crate) preemptions_by: ByActivity<u64>,
+    /// How long those were off for, inside the window.
+    pub(crate) preempted_ns_by: ByActivity<u64>,
+    /// What the others lost to it, inside the window.
+    pub(crate) lost_ns_by: ByActivity<u64>,
+    /// Those that were taken off on purpose, inside the window.
+    pub(crate) injected_by: ByActivity<u64>,
+    /// How often its slice was extended inside the window, and how often that was not enough.
+    pub(crate) graces: Graces,
+    /// Sleeps, whole run.
+    pub(crate) waits: u64,
+    /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
+    pub(crate) kicks: u64,
+    claim: Option<Claim>,
+    /// What it did when, in the beginning of the window, if that is to be known.
+    pub(crate) timeline: Option<Timeline>,
+}
+
+impl Books {
+    /// Enters a spell that has ended since the vCPU goes `to` another place.
+    pub(super) fn enter(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell, to: Where) {
+        self.settle(guest, vcpu, spell);
+        let now_ns = spell.to_ns;
+        let in_window = guest.window.contains(now_ns);
+        match to {
+            Where::Preempted(activity) | Where::KeptOut(activity) => {
+                // Looks at its lock: its return needs to know since when that has been free.
+                if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution)
+                    && let Some(lock) = shared.losses.lock_of(vcpu)
+                {
+                    shared.losses.idle_since(lock, now_ns);
+                }
+                self.preemptions += 1;
+                if in_window {
+                    *self.preemptions_by.of(activity) += 1;
+                    *self.injected_by.of(activity) += u64::from(matches!(to, Where::KeptOut(_)));
+                }
+            }
+            Where::Asleep => {
+                self.waits += 1;
+                self.preemptions_by.halted += u64::from(in_window);
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, guest: &GuestRun<'_>, vcpu: u32, spell: Spell) {
+        self.note(guest, spell);
+        let in_window_ns = guest.window.overlap_ns(spell.from_ns, spell.to_ns);
+        match spell.at {
+            Where::Running => {
+                self.run_ns += in_window_ns;
+                // The only place that learns whether the others waited for this vCPU.
+                if let Some(claim) = self.claim.take() {
+                    claim.settle(entered(guest, vcpu), &mut self.lost_ns_by);
+                }
+            }
+            Where::Asleep => self.preempted_ns_by.halted += in_window_ns,
+            at => {
+                self.steal_ns += spell.length_ns();
+                if let Where::Preempted(activity) | Where::KeptOut(activity) = at {
+                    *self.preempted_ns_by.of(activity) += in_window_ns;
+                    if let Some(shared) = guest.shared.as_ref().filter(|shared| shared.attribution) {
+                        self.settle_loss(guest, shared, vcpu, activity, spell);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, guest: &GuestRun<'_>, spell: Spell) {
+        if let Some(timeline) = &mut self.timeline
+            && let Some((from_ns, to_ns)) = guest.window.clip(spell.from_ns, spell.to_ns)
+        {
+            let [open_ns, _] = guest.window.times();
+            timeline.add(spell.at, from_ns.saturating_sub(open_ns), to_ns.saturating_sub(open_ns));
+        }
+    }
+
+    /// See `loss` for what is lost to which vCPU.
+    fn settle_loss(
+        &mut self,
+        guest: &GuestRun<'_>,
+        shared: &Shared<'_>,
+        vcpu: u32,
+        activity: Activity,
+        Spell { from_ns, to_ns, .. }: Spell,
+    ) {
+        let losses = &shared.losses;
+        let Some(lock) = losses.lock_of(vcpu) else { return };
+        let now = Moment { ns: to_ns, tsc: guest.tsc.of_host(guest.clock.tsc()) };
+        let waited_since = |since_ns: u64| losses.waited_by_others(vcpu, lock, since_ns, now, &guest.window);
+        let (idle_ns, entered) = (losses.idle_since(lock, to_ns), entered(guest, vcpu));
+        self.claim = loss::on_return(activity, from_ns, idle_ns, entered, waited_since, &mut self.lost_ns_by)
+            .or(self.claim.take());
+    }
+}
+
+/// Sections that `vcpu` says it has entered.
+fn entered(guest: &GuestRun<'_>, vcpu: u32) -> u64 {
+    let shared = guest.shared.as_ref();
+    shared.map_or(0, |shared| shared.area(vcpu).results.entered.load(Ordering::Relaxed))
+}

@@ -1,0 +1,110 @@
+//! The steal-time record of a vCPU, as the VMM writes it for the guest: the `preempted` flag with its generation, the stolen time,
+//! and the clock that stands still while the vCPU is off. Also checks the looks that vCPUs take at each other's flags.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::host::clock::Clock;
+use crate::sched::guest_run::GuestRun;
+
+/// What the VMM has told by a vCPU's flag, for comparison with what others have read.
+#[derive(Debug, Default)]
+pub(crate) struct ToldFlag {
+    /// TSC since when it has told what it tells; `u64::MAX` while that changes.
+    since_tsc: AtomicU64,
+    set: AtomicBool,
+}
+
+impl ToldFlag {
+    /// Does `write`, which makes the flag say `set`. One thread at a time: the one that has the vCPU.
+    fn change(&self, clock: &Clock, set: bool, write: impl FnOnce()) {
+        // SeqCst: in this order, to every reader. Partner: `at`.
+        self.since_tsc.store(u64::MAX, Ordering::SeqCst);
+        write();
+        self.set.store(set, Ordering::SeqCst);
+        self.since_tsc.store(clock.tsc(), Ordering::SeqCst);
+    }
+
+    /// What the flag has said from `tsc` until now, if it was the same all the time.
+    fn at(&self, tsc: u64) -> Option<bool> {
+        // SeqCst: partner of `change`. If `since_tsc` is the same before and after, `set` belongs to it.
+        let since_tsc = self.since_tsc.load(Ordering::SeqCst);
+        let set = self.set.load(Ordering::SeqCst);
+        (since_tsc < tsc && self.since_tsc.load(Ordering::SeqCst) == since_tsc).then_some(set)
+    }
+}
+
+/// One vCPU's record, on the VMM's side.
+#[derive(Debug, Default)]
+pub(crate) struct StealRecord {
+    /// TSC ticks off a pCPU, up to `off_since_tsc`.
+    off_ticks: u64,
+    off_since_tsc: u64,
+    /// Looks of this vCPU at others' flags that were compared with what was told, and those that it contradicts.
+    pub(crate) hints_compared: u64,
+    pub(crate) hints_contradicted: u64,
+    last_hint_tsc: u64,
+}
+
+impl StealRecord {
+    /// The vCPU gets a pCPU, having been ready without one for `steal_ns` in all: writes its record and clears the flag, before
+    /// the vCPU runs.
+    pub(super) fn resume(&mut self, guest: &GuestRun<'_>, vcpu: u32, steal_ns: u64) {
+        let Some(shared) = &guest.shared else { return };
+        let area = shared.area(vcpu);
+        let steal = &area.steal;
+        let Some(told) = shared.told.get(vcpu as usize) else {
+            // Under the host's scheduler KVM keeps the record; the VMM only marks a vCPU while it keeps it out on purpose.
+            steal.preempted.store(0, Ordering::Release);
+            return;
+        };
+        self.off_ticks = self.off_ticks.wrapping_add(guest.clock.tsc().wrapping_sub(self.off_since_tsc));
+        // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
+        area.host.off_ticks.store(self.off_ticks, Ordering::Release);
+        // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
+        // version before and after; `preempted` is a hint and may be seen early.
+        let version = steal.version.load(Ordering::Relaxed);
+        steal.version.store(version | 1, Ordering::Release);
+        steal.steal_ns.store(steal_ns, Ordering::Release);
+        steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
+        told.change(guest.clock, false, || steal.preempted.store(0, Ordering::Release));
+    }
+
+    /// The vCPU is off its pCPU from now on.
+    pub(super) fn stop(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
+        self.off_since_tsc = guest.clock.tsc();
+        self.check_hint(guest, vcpu);
+    }
+
+    /// Sets the flag of a vCPU that is off and could run, and moves its generation. The generation first: a reader that sees the
+    /// flag sees it counted.
+    pub(super) fn mark_off(guest: &GuestRun<'_>, vcpu: u32) {
+        let Some(shared) = &guest.shared else { return };
+        let area = shared.area(vcpu);
+        let write = || {
+            let generation = area.host.generation.load(Ordering::Relaxed);
+            area.host.generation.store(generation.wrapping_add(1), Ordering::Release);
+            area.steal.preempted.store(1, Ordering::Release);
+        };
+        // Under the host's scheduler a vCPU is marked only while it is kept out on purpose, and nothing is compared.
+        match shared.told.get(vcpu as usize) {
+            Some(told) => told.change(guest.clock, true, write),
+            None => write(),
+        }
+    }
+
+    /// Compares the last look of this vCPU at another one's flag with what the VMM had told by it.
+    fn check_hint(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
+        let Some(shared) = &guest.shared else { return };
+        let hint = &shared.area(vcpu).hint;
+        let tsc = hint.last_tsc.load(Ordering::Relaxed);
+        if tsc == 0 || tsc == self.last_hint_tsc {
+            return;
+        }
+        self.last_hint_tsc = tsc;
+        let target = hint.last_vcpu.load(Ordering::Relaxed) as usize;
+        if let Some(told) = shared.told.get(target).and_then(|told| told.at(tsc)) {
+            self.hints_compared += 1;
+            self.hints_contradicted += u64::from((hint.last_marked.load(Ordering::Relaxed) != 0) != told);
+        }
+    }
+}
