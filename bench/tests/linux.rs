@@ -3,13 +3,7 @@
 //! And the kernel of `just example-kernel`: there KVM gives our platform all that it looks for.
 
 use std::process::{Command, ExitCode, Output};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use haltkick_vmm::{
-    LinuxConsole, LinuxEnd, LinuxGuest, LinuxHost, LinuxOutcome, RunConfig, Sched, run_linux,
-};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
@@ -53,12 +47,6 @@ fn main() -> ExitCode {
         ),
         Trial::test("a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm", example_sleeps),
         Trial::test("a_kernel_of_these_crates_spins_where_kvm_offers_nothing", example_spins),
-        Trial::test("a_kernel_of_these_crates_sleeps_and_is_woken_on_what_plays_hyper_v", example_on_hyper_v),
-        Trial::test("a_kernel_of_these_crates_sleeps_and_is_sent_events_on_what_plays_xen", example_on_xen),
-        Trial::test(
-            "a_kernel_of_these_crates_spins_on_a_xen_that_does_not_number_its_cpus",
-            example_spins_on_xen,
-        ),
         Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
         Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
     ];
@@ -282,82 +270,4 @@ fn example_spins() -> Check {
         check(record["lock_events"][event].as_f64() == Some(0.0), || format!("{event}: {console}"))?;
     }
     check(record["figures"]["preempted-cpus"]["value"].as_f64() == Some(0.0), || console.clone())
-}
-
-/// What one of the examples says on a host that the library plays: with four vCPUs on one pCPU, or where they spin with a pCPU for each of two.
-struct Played {
-    outcome: LinuxOutcome,
-    lines: String,
-}
-
-impl Played {
-    /// Runs it to its good end.
-    fn new(kernel: &str, host: LinuxHost, pv: bool) -> Result<Self, Failed> {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&lines);
-        let hears =
-            move |line: &str| heard.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
-        let console = LinuxConsole { hears: Box::new(hears), shows: Box::new(|line| println!("{line}")) };
-        let guest = LinuxGuest {
-            kernel: format!("{}/{kernel}", directory().expect("tests without it are ignored")).into(),
-            initrd: None,
-            append: String::new(),
-            memory_bytes: 64 << 20,
-            marker: "CPUs run".into(),
-            limit: Some(Duration::from_secs(100)),
-            host,
-        };
-        let (vcpus, cpus) = if pv { (4, vec![0]) } else { (2, vec![0, 1]) };
-        let config = RunConfig { vcpus, cpus, sched: Sched::Host, pv, ..RunConfig::default() };
-        let stop = AtomicBool::new(false);
-        let outcome = run_linux(&config, &guest, console, |warning| println!("{warning}"), &stop)?;
-        let lines = lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-        check(matches!(outcome.end, LinuxEnd::PowerOff), || format!("{:?}: {lines}", outcome.end))?;
-        let counted = vcpus * 500;
-        check(lines.contains(&format!("counted to {counted} of {counted}")), || lines.clone())?;
-        let form = if pv { "paravirtual" } else { "native" };
-        check(lines.contains(&format!("locks are {form}")), || lines.clone())?;
-        Ok(Self { outcome, lines })
-    }
-
-    /// How often the guest has counted this event of its locks.
-    fn event(&self, name: &str) -> u64 {
-        let prefix = format!("haltkick: lock_event.{name}=");
-        let count = self.lines.lines().find_map(|line| line.strip_prefix(&prefix));
-        count.and_then(|count| count.split(' ').next()?.parse().ok()).unwrap_or(0)
-    }
-
-    /// How often its CPUs have looked whether to sleep.
-    fn sleeps(&self) -> u64 {
-        self.event("pv_wait_head") + self.event("pv_wait_node")
-    }
-}
-
-/// The example for Hyper-V: vCPUs sleep with interrupts off at its register, and an interrupt wakes them.
-fn example_on_hyper_v() -> Check {
-    let played = Played::new("haltkick-example-kernel-hyper-v", LinuxHost::HyperV, true)?;
-    let (sleeps, kicks, slept) =
-        (played.sleeps(), played.event("pv_kick_unlock"), played.outcome.idle_sleeps);
-    println!("{sleeps} sleeps, {kicks} kicks; asleep until an interrupt came: {slept}");
-    // Only kicks send interrupts, and a sleep ends by one alone.
-    check(sleeps > 0 && slept > 0 && kicks >= slept, || format!("{slept} sleeps ended: {}", played.lines))
-}
-
-/// The example for Xen: vCPUs sleep in polls of their event channels, and an event that is sent there wakes them.
-fn example_on_xen() -> Check {
-    let played = Played::new("haltkick-example-kernel-xen", LinuxHost::Xen, true)?;
-    let (sleeps, kicks) = (played.sleeps(), played.event("pv_kick_unlock"));
-    let (slept, sent) = (played.outcome.idle_sleeps, played.outcome.events_sent);
-    println!("{sleeps} sleeps, {kicks} kicks; events sent: {sent}; polls that slept until one came: {slept}");
-    // Every kick is a send, and nothing else is. Not every sleep is a poll that sleeps: the event may be there already.
-    check(slept > 0 && sleeps >= slept && kicks == sent && sent >= slept, || {
-        format!("{sleeps} sleeps, {slept} in polls; {kicks} kicks, {sent} events: {}", played.lines)
-    })
-}
-
-/// Without the number of a vCPU there is no channel for it.
-fn example_spins_on_xen() -> Check {
-    let played = Played::new("haltkick-example-kernel-xen", LinuxHost::Xen, false)?;
-    let (slept, sent) = (played.outcome.idle_sleeps, played.outcome.events_sent);
-    check((played.sleeps(), slept, sent) == (0, 0, 0), || played.lines.clone())
 }

@@ -25,7 +25,7 @@ mod run;
 mod sched;
 
 pub use engines::linux::{
-    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxHost, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY,
+    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY,
     MAX_LINUX_VCPUS, run_linux,
 };
 pub use engines::qemu::find_qemu;

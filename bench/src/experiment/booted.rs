@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{LinuxGuest, LinuxHost, RunConfig};
+use haltkick_vmm::{LinuxGuest, RunConfig};
 
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
@@ -136,7 +136,6 @@ impl Experiment {
             memory_bytes: booted.memory_bytes,
             marker: boot.marker.as_ref().map_or(linux::DEFAULT_MARKER.into(), |(marker, _)| marker.clone()),
             limit: Some(booted.limit),
-            host: LinuxHost::Kvm,
         })
     }
 

@@ -1,4 +1,4 @@
-//! The instructions: interrupts off and on, halt, hypercalls of KVM, and model-specific registers.
+//! The instructions: interrupts off and on, halt, hypercalls of KVM, and writes of model-specific registers.
 #![expect(unsafe_code, reason = "privileged instructions")]
 
 use core::arch::asm;
@@ -95,19 +95,4 @@ pub(crate) unsafe fn write_msr(register: u32, value: u64) {
             options(nostack, preserves_flags)
         );
     }
-}
-
-/// Reads a model-specific register.
-///
-/// # Safety
-///
-/// At CPL 0, a register that exists, and a look that does no harm.
-#[inline]
-pub(crate) unsafe fn read_msr(register: u32) -> u64 {
-    let (low, high): (u32, u32);
-    // Not `nomem`: one of them sleeps. SAFETY: the caller's promise.
-    unsafe {
-        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags));
-    }
-    u64::from(high) << 32 | u64::from(low)
 }

@@ -1,4 +1,4 @@
-//! Sleeping where an interrupt could come between the look and the sleep: on KVM and Hyper-V.
+//! Sleeping where an interrupt could come between the look and the sleep.
 
 use crate::cpu;
 
@@ -45,20 +45,12 @@ mod tests {
 
     use super::*;
 
-    /// How a kick arrives.
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Host {
-        /// Latched until the next halt.
-        Kvm,
-        /// An interrupt: served where they are on, and then nothing is left of it; pending where they are off, and ends an idle.
-        HyperV,
-    }
-
     /// A CPU that waits for a word to change, and is kicked by whoever changes it.
     struct Fake {
-        host: Host,
+        /// Wherever interrupts are on, one is served whose handler waits, too, and takes a kick that has come.
+        is_interrupted: bool,
         interrupts: Cell<bool>,
-        /// The latch, or the pending interrupt.
+        /// KVM latches a kick until the next halt.
         kicked: Cell<bool>,
         changed: Cell<bool>,
         /// How many steps from now the word changes.
@@ -67,9 +59,9 @@ mod tests {
     }
 
     impl Fake {
-        fn new(host: Host, interrupts: bool, until_change: u32) -> Self {
+        fn new(is_interrupted: bool, interrupts: bool, until_change: u32) -> Self {
             Self {
-                host,
+                is_interrupted,
                 interrupts: Cell::new(interrupts),
                 kicked: Cell::new(false),
                 changed: Cell::new(false),
@@ -84,8 +76,8 @@ mod tests {
         }
 
         fn kick(&self) {
-            let is_served = self.host == Host::HyperV && self.interrupts.get();
-            self.kicked.set(!is_served);
+            let is_taken = self.is_interrupted && self.interrupts.get();
+            self.kicked.set(!is_taken);
         }
 
         /// The CPU has done something; others may act before it goes on.
@@ -121,7 +113,7 @@ mod tests {
 
         fn turn_interrupts_on(&self) {
             self.interrupts.set(true);
-            if self.host == Host::HyperV {
+            if self.is_interrupted {
                 self.kicked.set(false);
             }
         }
@@ -133,9 +125,7 @@ mod tests {
                 self.change();
             }
             assert!(self.kicked.get(), "sleeps for ever: the kick has come before it slept, and is lost");
-            if self.host == Host::Kvm {
-                self.kicked.set(false);
-            }
+            self.kicked.set(false);
             if interrupts_were_on {
                 self.turn_interrupts_on();
             }
@@ -144,12 +134,12 @@ mod tests {
 
     #[test]
     fn a_kick_ends_the_wait_whenever_it_comes() {
-        for host in [Host::Kvm, Host::HyperV] {
+        for is_interrupted in [false, true] {
             for interrupts in [false, true] {
                 for until_change in 1..8 {
-                    let cpu = Fake::new(host, interrupts, until_change);
+                    let cpu = Fake::new(is_interrupted, interrupts, until_change);
                     cpu.until_changed();
-                    assert_eq!(cpu.interrupts.get(), interrupts, "{host:?}: interrupts are as they were");
+                    assert_eq!(cpu.interrupts.get(), interrupts, "interrupts are as they were");
                 }
             }
         }
@@ -157,21 +147,19 @@ mod tests {
 
     #[test]
     fn a_kick_before_the_wait_is_latched_and_does_no_harm() {
-        for host in [Host::Kvm, Host::HyperV] {
-            let cpu = Fake::new(host, false, 8);
-            cpu.kick();
-            wait(&cpu, || true);
-            assert_eq!(cpu.sleeps.get(), 1, "{host:?}: it returns from the sleep at once, for nothing");
-            assert!(!cpu.changed.get());
-            cpu.until_changed();
-            assert!(cpu.changed.get(), "{host:?}: it has looked again, and waited");
-        }
+        let cpu = Fake::new(false, false, 8);
+        cpu.kick();
+        wait(&cpu, || true);
+        assert_eq!(cpu.sleeps.get(), 1, "it returns from the sleep at once, for nothing");
+        assert!(!cpu.changed.get());
+        cpu.until_changed();
+        assert!(cpu.changed.get(), "it has looked again, and waited");
     }
 
     #[test]
     fn who_finds_the_word_changed_does_not_sleep() {
         for interrupts in [false, true] {
-            let cpu = Fake::new(Host::Kvm, interrupts, 0);
+            let cpu = Fake::new(false, interrupts, 0);
             wait(&cpu, || false);
             assert_eq!((cpu.sleeps.get(), cpu.interrupts.get()), (0, interrupts));
         }

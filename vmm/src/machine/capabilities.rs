@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kvm_bindings::{
-    KVM_CAP_HALT_POLL, KVM_CAP_X86_DISABLE_EXITS, KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_INVAL,
-    KVM_MSR_EXIT_REASON_UNKNOWN, KVM_X86_DISABLE_EXITS_HLT, KVM_X86_DISABLE_EXITS_PAUSE, kvm_enable_cap,
+    KVM_CAP_HALT_POLL, KVM_CAP_X86_DISABLE_EXITS, KVM_X86_DISABLE_EXITS_HLT, KVM_X86_DISABLE_EXITS_PAUSE,
+    kvm_enable_cap,
 };
 use kvm_ioctls::VmFd;
 
@@ -53,12 +53,6 @@ pub(crate) fn configure(vm: &VmFd, halts: KernelHalts) -> Result<(), RunError> {
         enable(vm, KVM_CAP_X86_DISABLE_EXITS, mask).map_err(system("switch exits off"))?;
     }
     Ok(())
-}
-
-/// The VMM serves model-specific registers that KVM does not know.
-pub(crate) fn serve_unknown_registers(vm: &VmFd) -> Result<(), RunError> {
-    let unknown = u64::from(KVM_MSR_EXIT_REASON_UNKNOWN | KVM_MSR_EXIT_REASON_INVAL);
-    enable(vm, KVM_CAP_X86_USER_SPACE_MSR, unknown).map_err(system("serve another hypervisor's registers"))
 }
 
 pub(crate) fn enable(vm: &VmFd, cap: u32, argument: u64) -> Result<(), kvm_ioctls::Error> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, LinuxHost, Needs, RunConfig, printable};
+use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, RunConfig, printable};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -40,7 +40,6 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         memory_bytes: linux::memory_bytes(&settings),
         marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
         limit: settings.given("window").map(Value::time),
-        host: LinuxHost::Kvm,
     };
     let reads = std::iter::once(&guest.kernel).chain(&guest.initrd).cloned().collect();
     haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;

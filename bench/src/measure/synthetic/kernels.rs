@@ -24,8 +24,6 @@ pub(crate) fn seen(end: LinuxEnd, lines: &[String]) -> Seen {
         command_line: "console=ttyS0".into(),
         obstacle: None,
         pv_features: vec![],
-        idle_sleeps: 0,
-        events_sent: 0,
         tsc_khz: 1_000_000,
         vm_exits: vec![],
         kvm_stats: Ok(vec![]),

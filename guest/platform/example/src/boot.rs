@@ -156,7 +156,6 @@ pub(crate) fn cpus() -> usize {
 
 /// Starts the other CPUs, by the local APIC: INIT, and a start-up interrupt twice. Their numbers are as they come.
 pub(crate) fn start_the_others() {
-    const TO_ALL_OTHERS: u32 = 0b11 << 18;
     const ASSERT: u32 = 1 << 14;
     const INIT: u32 = 5 << 8;
     const START_UP: u32 = 6 << 8;
@@ -166,10 +165,10 @@ pub(crate) fn start_the_others() {
         let page = ptr::with_exposed_provenance_mut::<u8>(TRAMPOLINE);
         ptr::copy_nonoverlapping((&raw const example_trampoline).cast::<u8>(), page, bytes);
     }
-    interrupts::command(0, TO_ALL_OTHERS | ASSERT | INIT);
+    interrupts::command_others(ASSERT | INIT);
     crate::ports::delay(1_000);
     for _ in 0..2 {
-        interrupts::command(0, TO_ALL_OTHERS | ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
+        interrupts::command_others(ASSERT | START_UP | (TRAMPOLINE >> 12) as u32);
         crate::ports::delay(200);
     }
 }

@@ -1,4 +1,4 @@
-//! The interrupt by which one CPU wakes another on Hyper-V, and the local APIC that sends it. Its handler ends it, and does nothing else.
+//! The local APIC, by which CPUs are started, and interrupts that are on: none is sent here, and a spurious one is left alone.
 
 use core::{
     arch::{asm, global_asm},
@@ -8,32 +8,24 @@ use core::{
 
 use crate::ports::write_port;
 
-const WAKE: u32 = 0x40;
 /// What the local APIC delivers when there is nothing: not to be ended.
 const SPURIOUS: usize = 0xff;
 
 const APIC: usize = 0xfee0_0000;
 const SPURIOUS_VECTOR: usize = 0xf0;
 const COMMAND: usize = 0x300;
-const COMMAND_TARGET: usize = 0x310;
 
-/// 256 gates of two words each: the first one's handlers are unknown to all but the linker.
+/// 256 gates of two words each: the handler is unknown to all but the linker.
 static GATES: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 
 global_asm!(
     ".pushsection .text.example_interrupts, \"ax\"",
-    "example_wake:",
-    "push rax",
-    "mov eax, 0xfee000b0", // end of interrupt
-    "mov dword ptr [rax], 0",
-    "pop rax",
     "example_spurious:",
     "iretq",
     ".popsection",
 );
 
 unsafe extern "C" {
-    static example_wake: [u8; 0];
     static example_spurious: [u8; 0];
 }
 
@@ -43,17 +35,10 @@ pub(crate) fn write_apic(register: usize, value: u32) {
     unsafe { ptr::with_exposed_provenance_mut::<u32>(APIC + register).write_volatile(value) };
 }
 
-/// Sends a command to another CPU, or to all others.
-pub(crate) fn command(apic_id: u32, command: u32) {
-    write_apic(COMMAND_TARGET, apic_id << 24);
-    write_apic(COMMAND, command);
-}
-
-/// Wakes the CPU with this APIC id.
-pub(crate) fn wake(apic_id: u32) {
-    const FIXED_ASSERT: u32 = 1 << 14;
-    // Two writes, between which a handler that wakes somebody would change the target: there is none.
-    command(apic_id, FIXED_ASSERT | WAKE);
+/// Sends a command to all other CPUs.
+pub(crate) fn command_others(command: u32) {
+    const TO_ALL_OTHERS: u32 = 0b11 << 18;
+    write_apic(COMMAND, TO_ALL_OTHERS | command);
 }
 
 /// What all CPUs share. By the boot CPU, before the others start.
@@ -61,17 +46,10 @@ pub(crate) fn prepare() {
     // Firmware may have left the old interrupt controllers open, for a timer that nobody here wants.
     [0x21, 0xa1].into_iter().for_each(|mask| write_port(mask, 0xff));
     // Code segment 8, 64-bit interrupt gate, present.
-    let gate = |address: usize| {
-        let address = address as u64;
-        let low = address & 0xffff | 8 << 16 | 0x8e00 << 32 | (address >> 16 & 0xffff) << 48;
-        [low, address >> 32]
-    };
-    for (vector, handler) in
-        [(WAKE as usize, (&raw const example_wake).addr()), (SPURIOUS, (&raw const example_spurious).addr())]
-    {
-        // Relaxed: starting the CPUs publishes it.
-        GATES[vector].iter().zip(gate(handler)).for_each(|(word, value)| word.store(value, Relaxed));
-    }
+    let address = (&raw const example_spurious).addr() as u64;
+    let low = address & 0xffff | 8 << 16 | 0x8e00 << 32 | (address >> 16 & 0xffff) << 48;
+    // Relaxed: starting the CPUs publishes it.
+    GATES[SPURIOUS].iter().zip([low, address >> 32]).for_each(|(word, value)| word.store(value, Relaxed));
 }
 
 /// The calling CPU takes interrupts from here on.
@@ -84,6 +62,6 @@ pub(crate) fn start_cpu() {
     const ENABLED: u32 = 1 << 8;
     let table = Table { last: size_of_val(&GATES) as u16 - 1, base: (&raw const GATES).addr() };
     write_apic(SPURIOUS_VECTOR, ENABLED | SPURIOUS as u32);
-    // SAFETY: both gates lead to handlers that keep all registers. The stack has room, and no red zone.
+    // SAFETY: the gate leads to a handler that keeps all registers. The stack has room, and no red zone.
     unsafe { asm!("lidt [{}]", "sti", in(reg) &raw const table, options(readonly)) };
 }

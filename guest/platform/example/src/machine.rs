@@ -7,9 +7,9 @@ use core::{
 };
 
 use haltkick_locks::Event;
-use haltkick_platform::{Kernel, hyperv, kvm, xen};
+use haltkick_platform::{Kernel, kvm};
 
-use crate::{CPUS, interrupts, ports::write_port};
+use crate::{CPUS, ports::write_port};
 
 /// This kernel, as its locks see it.
 pub(crate) struct Example;
@@ -30,7 +30,7 @@ static APIC_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
-// SAFETY: it runs at CPL 0, where its one interrupt can be taken; each CPU has loaded GS with its own number before it takes a lock, and
+// SAFETY: it runs at CPL 0, where interrupts can be taken; each CPU has loaded GS with its own number before it takes a lock, and
 // there are no tasks that could move.
 unsafe impl Kernel for Example {
     #[inline(always)]
@@ -51,34 +51,6 @@ unsafe impl kvm::Guest for Example {
     fn apic_id(&self, cpu: usize) -> u32 {
         // Relaxed: who kicks a CPU has met it.
         APIC_IDS[cpu].load(Relaxed)
-    }
-
-    fn physical(&self, address: usize) -> u64 {
-        address as u64
-    }
-}
-
-// SAFETY: it has no hypercall page.
-unsafe impl hyperv::Guest for Example {
-    fn interrupt(&self, cpu: usize) {
-        // Relaxed: as above.
-        interrupts::wake(APIC_IDS[cpu].load(Relaxed));
-    }
-}
-
-/// By which Xen is called.
-static HYPERCALLS: xen::HypercallPage = xen::HypercallPage::new();
-/// Where Xen's page appears.
-static SHARED: xen::SharedInfo = xen::SharedInfo::new();
-
-// SAFETY: memory is identity-mapped, and all of it may be executed and written; both pages are for this alone.
-unsafe impl xen::Guest for Example {
-    fn hypercall_page(&self) -> &xen::HypercallPage {
-        &HYPERCALLS
-    }
-
-    fn shared_info(&self) -> &xen::SharedInfo {
-        &SHARED
     }
 
     fn physical(&self, address: usize) -> u64 {

@@ -4,7 +4,6 @@
 #![no_main]
 
 mod boot;
-mod host;
 mod interrupts;
 mod machine;
 mod ports;
@@ -22,19 +21,20 @@ use core::{
 use haltkick_locks::{
     Choice as _, Chosen, Event, Platform, QSpinDomain, QSpinLock, guarded::Mutex, home, patched_choice,
 };
+use haltkick_platform::kvm::Kvm;
 
-use crate::{
-    host::{HOST, Host},
-    machine::{Example, Serial},
-};
+use crate::machine::{Example, Serial};
 
 /// As many as there is room for.
 const CPUS: usize = 16;
 /// Few: on a busy host, each hand-over of a native lock may take a slice of the scheduler.
 const ROUNDS: u64 = 500;
 
+/// The platform: KVM's services where there are any. An impatient one, so that waiters sleep in an example that lasts a second.
+static KVM: Kvm<Example, CPUS> = Kvm::new(Example).with_spin_threshold(1_000);
+
 patched_choice! { Form; }
-home! { Queues: QSpinDomain<&'static Host<Example, CPUS>, CPUS> = QSpinDomain::new(&HOST); }
+home! { Queues: QSpinDomain<&'static Kvm<Example, CPUS>, CPUS> = QSpinDomain::new(&KVM); }
 
 /// What the CPUs count in: a plain integer, which the lock alone protects.
 static COUNT: Mutex<u64, QSpinLock<Chosen<Form>>, Queues> = Mutex::new(0);
@@ -48,9 +48,8 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 extern "C" fn main(cpu: usize) -> ! {
     machine::become_cpu(cpu);
     if cpu == 0 {
-        let features = HOST.detect();
-        let paravirtual = features.prefers_paravirtual() && host::prepare();
-        if paravirtual {
+        let features = KVM.detect();
+        if features.prefers_paravirtual() {
             // SAFETY: no lock has been taken yet, and no other CPU runs; all memory can be written.
             let places = unsafe {
                 Form::make_paravirtual(|place, jump| place.cast::<[u8; 5]>().write_unaligned(jump))
@@ -62,7 +61,7 @@ extern "C" fn main(cpu: usize) -> ! {
         interrupts::prepare();
     }
     interrupts::start_cpu();
-    host::start_cpu();
+    KVM.start_cpu();
     if cpu == 0 {
         boot::start_the_others();
     }
@@ -102,7 +101,7 @@ extern "C" fn main(cpu: usize) -> ! {
 /// What was seen, in lines of the form that haltkick takes figures from.
 fn show_figures(cpus: usize) {
     say(format_args!("haltkick: preempted-cpus={} count", preempted_cpus(cpus)));
-    say(format_args!("haltkick: preempted-self={} count", u8::from(HOST.is_preempted(0))));
+    say(format_args!("haltkick: preempted-self={} count", u8::from(KVM.is_preempted(0))));
     for event in
         [Event::LockSlowpath, Event::PvWaitNode, Event::PvWaitHead, Event::PvKickUnlock, Event::PvKickWake]
     {
@@ -115,10 +114,10 @@ fn show_figures(cpus: usize) {
 fn preempted_cpus(cpus: usize) -> usize {
     let mut seen = [false; CPUS];
     let mut look = || {
-        (1..cpus).for_each(|cpu| seen[cpu] |= HOST.is_preempted(cpu));
+        (1..cpus).for_each(|cpu| seen[cpu] |= KVM.is_preempted(cpu));
         seen.iter().filter(|seen| **seen).count()
     };
-    if host::tells_preempted() {
+    if KVM.features().tells_preempted() {
         wait_for(|| look() == cpus - 1);
     }
     SEEN.store(true, Relaxed);
@@ -133,8 +132,8 @@ fn sleeps() -> u64 {
 /// Spins until `come`, but for some seconds at most.
 fn wait_for(mut come: impl FnMut() -> bool) {
     const TICKS: u64 = 20_000_000_000;
-    let began = HOST.now();
-    until(|| come() || HOST.now() - began > TICKS);
+    let began = KVM.now();
+    until(|| come() || KVM.now() - began > TICKS);
 }
 
 fn until(mut come: impl FnMut() -> bool) {

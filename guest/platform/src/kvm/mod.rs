@@ -10,16 +10,18 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use haltkick_locks::Platform;
+use haltkick_locks::{Event, Interrupts, Platform, TrustedCpu};
 
 pub use self::features::Features;
 use self::steal::StealTime;
 use crate::{
     cpu::{halt, halt_with_interrupts, kvm_hypercall, turn_interrupts_on, write_msr},
-    kernel::{Kernel, SPIN_THRESHOLD, asks_the_host, kernels_promises, same_on_all_hosts},
+    kernel::Kernel,
     sleep::{Sleeper, turn_interrupts_off, wait},
 };
 
+/// How many ticks waiters spin before they sleep: about what two exits and a wake-up take, at 2 to 3 ticks in a nanosecond.
+const SPIN_THRESHOLD: u64 = 100_000;
 /// `KVM_HC_KICK_CPU`: flags (0), APIC id.
 const KICK_CPU: u64 = 5;
 /// `KVM_HC_SCHED_YIELD`: APIC id.
@@ -59,6 +61,27 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
         }
     }
 
+    /// Waiters spin for so many ticks of the TSC before they sleep.
+    #[must_use]
+    pub const fn with_spin_threshold(mut self, ticks: u64) -> Self {
+        self.spin_threshold = ticks;
+        self
+    }
+
+    /// Asks the hypervisor what it offers. For the boot CPU, before any other starts.
+    pub fn detect(&self) -> Features {
+        let features = Features::detect();
+        // Relaxed: starting a CPU publishes it; and each value that can be read is a good one.
+        self.features.store(features.to_bits(), Relaxed);
+        features
+    }
+
+    /// What [`detect`](Self::detect) has found; nothing before that.
+    #[inline(always)]
+    pub fn features(&self) -> Features {
+        Features::from_bits(self.features.load(Relaxed))
+    }
+
     /// Each CPU, once it runs: the host begins to tell whether it is preempted.
     pub fn start_cpu(&'static self) {
         if self.features().tells_preempted() {
@@ -79,7 +102,31 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
 }
 
 impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
-    same_on_all_hosts!();
+    #[inline(always)]
+    fn cpu(&self) -> usize {
+        self.kernel.cpu()
+    }
+
+    #[inline(always)]
+    fn pause(&self) {
+        spin_loop();
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        // SAFETY: every x86-64 CPU has the counter.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+
+    #[inline(always)]
+    fn spin_threshold(&self) -> u64 {
+        self.spin_threshold
+    }
+
+    #[inline(always)]
+    fn count(&self, event: Event, n: u64) {
+        self.kernel.count(event, n);
+    }
 
     /// A kick is latched by KVM until the next halt ends by it, so one that comes after `still` said yes is not missed; nor
     /// is one that an interrupt would send, for none is taken between the look and the halt.
@@ -126,8 +173,36 @@ impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
     }
 }
 
-asks_the_host!(Kvm of Guest);
-kernels_promises!(Kvm of Guest);
+// SAFETY: the kernel's promise.
+unsafe impl<K: Guest, const CPUS: usize> TrustedCpu for Kvm<K, CPUS> {
+    #[inline(always)]
+    fn pin(&self) {
+        self.kernel.pin();
+    }
+
+    #[inline(always)]
+    fn unpin(&self) {
+        self.kernel.unpin();
+    }
+}
+
+impl<K: Guest, const CPUS: usize> Interrupts for Kvm<K, CPUS> {
+    type Saved = bool;
+
+    #[inline(always)]
+    fn turn_off(&self) -> bool {
+        // SAFETY: `Kernel` promises CPL 0.
+        unsafe { turn_interrupts_off() }
+    }
+
+    #[inline(always)]
+    fn restore(&self, were_on: bool) {
+        if were_on {
+            // SAFETY: as above; they were on.
+            unsafe { turn_interrupts_on() };
+        }
+    }
+}
 
 /// The calling CPU, of a [`Kernel`] that promises CPL 0, on a host with `PV_UNHALT`: a kick ends a halt whether or not interrupts are on.
 struct Halting;

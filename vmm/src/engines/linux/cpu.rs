@@ -56,21 +56,6 @@ pub(super) fn offered(vm: &VmFd, mut cpuid: CpuId, config: &RunConfig) -> CpuId 
     cpuid
 }
 
-/// `cpuid` with another hypervisor's leaves, from 0x4000_0000 on, in the place of KVM's: EAX, EBX, ECX and EDX of each.
-pub(super) fn with_leaves(cpuid: &CpuId, leaves: &[[u32; 4]]) -> CpuId {
-    let others = cpuid.as_slice().iter().filter(|entry| entry.function >> 8 != 0x40_0000).copied();
-    let own = (0x4000_0000..).zip(leaves).map(|(function, &[eax, ebx, ecx, edx])| kvm_cpuid_entry2 {
-        function,
-        eax,
-        ebx,
-        ecx,
-        edx,
-        ..Default::default()
-    });
-    let entries: Vec<_> = others.chain(own).collect();
-    CpuId::from_entries(&entries).expect("fewer than KVM can have")
-}
-
 /// Names of the features that are offered.
 pub(super) fn feature_names(cpuid: &CpuId) -> Vec<&'static str> {
     let leaf = cpuid.as_slice().iter().find(|entry| entry.function == FEATURES_LEAF);

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kvm_ioctls::{VcpuFd, VmFd};
+use kvm_ioctls::VmFd;
 use vm_superio::{Serial, Trigger, serial::NoEvents};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -14,9 +14,7 @@ use super::acpi::{
     RESET_PORT, RESET_VALUE, SERIAL_INTERRUPT, SERIAL_PORT, SLEEP_CONTROL_PORT, SLEEP_ENABLE,
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
-use super::hyper_v::Idling;
 use super::spool::Spool;
-use super::xen::Xen;
 use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
@@ -37,9 +35,6 @@ pub(crate) struct Devices {
     serial: Mutex<Serial<Interrupt, NoEvents, Console>>,
     started: OnceLock<Instant>,
     end: OnceLock<Switched>,
-    idling: Idling,
-    /// The Xen that the guest calls, if it finds one.
-    xen: Option<Xen>,
 }
 
 /// What the power switch was used for.
@@ -107,19 +102,14 @@ impl Write for Console {
 
 impl Devices {
     /// Devices with their interrupts in `vm`; a line of the console that has `marker` in it says that user space is there.
-    pub(crate) fn new(
-        vm: &VmFd,
-        console: LinuxConsole,
-        marker: String,
-        xen: Option<Xen>,
-    ) -> Result<Self, RunError> {
+    pub(crate) fn new(vm: &VmFd, console: LinuxConsole, marker: String) -> Result<Self, RunError> {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
-        Ok(Self { xen, ..Self::with(interrupt, console, marker)? })
+        Self::with(interrupt, console, marker)
     }
 
-    /// The same with the serial port's interrupt, and without a Xen.
+    /// Devices whose serial port has this interrupt.
     fn with(
         interrupt: EventFd,
         LinuxConsole { hears, shows }: LinuxConsole,
@@ -131,8 +121,6 @@ impl Devices {
             serial: Mutex::new(Serial::new(Interrupt(interrupt), console)),
             started: OnceLock::new(),
             end: OnceLock::new(),
-            idling: Idling::default(),
-            xen: None,
         })
     }
 
@@ -147,16 +135,6 @@ impl Devices {
             Switched::Off => LinuxEnd::PowerOff,
             Switched::Reset => LinuxEnd::Reset,
         })
-    }
-
-    /// How often vCPUs have slept at Hyper-V's register, or in Xen's polls.
-    pub(crate) fn idle_sleeps(&self) -> u64 {
-        self.idling.sleeps() + self.xen.as_ref().map_or(0, Xen::sleeps)
-    }
-
-    /// How many events were sent by Xen.
-    pub(crate) fn events_sent(&self) -> u64 {
-        self.xen.as_ref().map_or(0, Xen::sends)
     }
 
     /// From the start to the marker.
@@ -209,18 +187,6 @@ impl Ports for Devices {
             KEYBOARD_PORT => *byte = KEYBOARD_STATE,
             _ => {}
         }
-    }
-
-    fn read_register(&self, register: u32, vcpu: &VcpuFd) -> bool {
-        self.idling.reads(register, vcpu)
-    }
-
-    fn write_register(&self, register: u32, value: u64) -> bool {
-        self.xen.as_ref().is_some_and(|xen| xen.writes(register, value))
-    }
-
-    fn call(&self, port: u16, id: u32, vcpu: &VcpuFd) -> Option<u32> {
-        self.xen.as_ref()?.call(port, id, vcpu)
     }
 
     fn are_off(&self) -> bool {

@@ -5,16 +5,13 @@
 //! nor waiting for one.
 //!
 //! One file per concept: `load` (kernel, initial RAM disk, command line), `acpi` (the tables that Linux finds its CPUs in),
-//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch),
-//! `hyper_v` and `xen` (other hosts than KVM, for kernels that know them).
+//! `cpu` (what CPUID says, and the state in which the first vCPU starts), `devices` (serial console, power switch).
 
 mod acpi;
 mod cpu;
 pub(crate) mod devices;
-pub(crate) mod hyper_v;
 pub(crate) mod load;
 mod spool;
-mod xen;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +43,6 @@ use crate::sched::{Finished, SchedStat, Scheduler};
 
 use devices::Devices;
 use load::LinuxMemory;
-use xen::Xen;
 
 /// Most vCPUs: one APIC id of eight bits each, less those for everybody and for the I/O APIC.
 pub const MAX_LINUX_VCPUS: u32 = 254;
@@ -68,19 +64,6 @@ pub struct LinuxConsole {
     pub shows: ConsoleSink,
 }
 
-/// The hypervisor that a guest finds by CPUID. Where it is not KVM, a vCPU that sleeps under the VMM's own scheduler keeps its pCPU until its slice ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinuxHost {
-    /// KVM, with what it offers.
-    #[default]
-    Kvm,
-    /// Hyper-V, of which there is no more than paravirtual spin locks need: vCPUs can sleep until an interrupt comes.
-    HyperV,
-    /// Xen with hardware virtualisation (HVM, PVH), of which there is no more than paravirtual spin locks need: the hypercall page, event
-    /// channels that are polled, and run states.
-    Xen,
-}
-
 /// What is to be booted.
 #[derive(Clone, Debug)]
 pub struct LinuxGuest {
@@ -96,8 +79,6 @@ pub struct LinuxGuest {
     pub marker: String,
     /// How long the guest may take until it has powered off.
     pub limit: Option<Duration>,
-    /// Whose services it finds.
-    pub host: LinuxHost,
 }
 
 /// How the guest came to its end.
@@ -149,10 +130,6 @@ pub struct LinuxOutcome {
     pub obstacle: Option<String>,
     /// KVM's paravirtual features that CPUID offered, by their names in KVM.
     pub pv_features: Vec<&'static str>,
-    /// How often vCPUs have slept until an interrupt came, on [`LinuxHost::HyperV`], or an event, on [`LinuxHost::Xen`].
-    pub idle_sleeps: u64,
-    /// How many events vCPUs have sent, on [`LinuxHost::Xen`].
-    pub events_sent: u64,
     /// Frequency of the time stamp counter.
     pub tsc_khz: u64,
     /// Exits of all vCPUs by reason.
@@ -234,8 +211,6 @@ pub fn run_linux(
         obstacle,
         command_line: machine.command_line,
         pv_features: machine.pv_features,
-        idle_sleeps: machine.devices.idle_sleeps(),
-        events_sent: machine.devices.events_sent(),
         tsc_khz: machine.tsc_khz,
         vm_exits: collect::vm_exits(&finished),
         kvm_stats: collect::kvm_stats(&finished),
@@ -362,29 +337,16 @@ impl LinuxMachine {
             capabilities::set_halt_poll(&vm, Duration::ZERO);
         }
         map_memory(&vm, &memory)?;
-        let xen = (linux.host == LinuxHost::Xen).then(|| Xen::new(memory.0.clone(), config.vcpus));
-        let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone(), xen)?);
+        let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
         allow_open_files(config.vcpus)?;
-        let of_kvm = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
-        let (offered, pv_features) = match linux.host {
-            LinuxHost::Kvm => (of_kvm.clone(), cpu::feature_names(&of_kvm)),
-            LinuxHost::HyperV => (hyper_v::offered(&of_kvm, config.pv), vec![]),
-            LinuxHost::Xen => (xen::offered(&of_kvm, config.pv), vec![]),
-        };
-        if linux.host != LinuxHost::Kvm {
-            capabilities::serve_unknown_registers(&vm)?;
-        }
+        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
         let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
         let mut tsc_khz = 0;
         let vcpus = (0..config.vcpus).map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
             tsc_khz = vm::tsc_khz(&fd)?;
-            let mut cpuid = cpu::of_vcpu(&offered, id, config.vcpus);
-            if linux.host == LinuxHost::Xen {
-                xen::number(&mut cpuid, id);
-            }
-            fd.set_cpuid2(&cpuid).map_err(system("set CPUID"))?;
+            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, config.vcpus)).map_err(system("set CPUID"))?;
             let mut vcpu = KvmVcpu::new(id, fd, run_bytes)?;
             cpu::set_memory_types(&vcpu.fd)?;
             if id == 0 {
@@ -400,7 +362,7 @@ impl LinuxMachine {
             _memory: memory,
             devices,
             command_line: loaded.command_line,
-            pv_features,
+            pv_features: cpu::feature_names(&offered),
             tsc_khz: u64::from(tsc_khz),
         })
     }

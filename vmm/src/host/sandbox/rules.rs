@@ -10,13 +10,10 @@ use seccompiler::{
 
 use crate::host::signal;
 
-/// KVM's requests to a vCPU (linux/kvm.h): _IO, _IOR(.., struct kvm_regs), _IOR(.., struct kvm_mp_state),
-/// _IOR(.., struct kvm_lapic_state), _IOWR(.., struct kvm_translation), _IO.
+/// KVM's requests to a vCPU (linux/kvm.h): _IO, _IOR(.., struct kvm_regs), _IOR(.., struct kvm_mp_state), _IO.
 const KVM_RUN: u64 = 0xae80;
 const KVM_GET_REGS: u64 = 0x8090_ae81;
 const KVM_GET_MP_STATE: u64 = 0x8004_ae98;
-const KVM_GET_LAPIC: u64 = 0x8400_ae8e;
-const KVM_TRANSLATE: u64 = 0xc018_ae85;
 const KVM_NMI: u64 = 0xae9a;
 /// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which come with any operation.
 const FUTEX_FLAGS: u64 = 128 | 256;
@@ -109,20 +106,8 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
     let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
     let mut rules = vec![
         rule(libc::SYS_ioctl, [is(1, KVM_RUN)], "runs a vCPU"),
-        rule(
-            libc::SYS_ioctl,
-            [is(1, KVM_GET_REGS)],
-            "looks where a vCPU stands, or what it says in a hypercall of Xen's",
-        ),
+        rule(libc::SYS_ioctl, [is(1, KVM_GET_REGS)], "looks where a vCPU stands"),
         rule(libc::SYS_ioctl, [is(1, KVM_GET_MP_STATE)], "looks whether a vCPU has halted"),
-        rule(
-            libc::SYS_ioctl,
-            [is(1, KVM_GET_LAPIC)],
-            "looks whether an interrupt has come for a vCPU that sleeps",
-        )
-        .elsewhere(),
-        rule(libc::SYS_ioctl, [is(1, KVM_TRANSLATE)], "finds what a guest of Xen says in a hypercall")
-            .elsewhere(),
         rule(libc::SYS_ioctl, [is(1, KVM_NMI)], "makes a vCPU drop its translations"),
         rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT_BITSET)], "mutexes and condition variables: waits"),
         rule(libc::SYS_futex, [futex(libc::FUTEX_WAIT)], "the C library's own locks").elsewhere(),

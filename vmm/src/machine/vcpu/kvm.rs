@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO, KVM_EXIT_IO_OUT,
-    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_X86_RDMSR, KVM_EXIT_X86_WRMSR, kvm_run,
+    KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, kvm_run,
 };
 use kvm_ioctls::VcpuFd;
 
@@ -36,15 +36,6 @@ pub(crate) trait Ports: Send + Sync {
 
     /// The guest reads from a port.
     fn read(&self, port: u16, bytes: &mut [u8]);
-
-    /// A vCPU reads a register that KVM does not know. `false`: there is none.
-    fn read_register(&self, register: u32, vcpu: &VcpuFd) -> bool;
-
-    /// A vCPU writes to such a register. `false`: there is none, or the value is wrong.
-    fn write_register(&self, register: u32, value: u64) -> bool;
-
-    /// vCPU `id` reads four bytes from `port`: what it gets if it calls a host there; `None`: it does not.
-    fn call(&self, port: u16, id: u32, vcpu: &VcpuFd) -> Option<u32>;
 
     /// Whether the guest has switched itself off, or asked for a reset.
     fn are_off(&self) -> bool;
@@ -135,22 +126,6 @@ impl KvmVcpu {
                     (&raw mut (*run).__bindgen_anon_1.mmio.data).write_volatile([0xff; 8]);
                     Exit::Device
                 }
-                reason @ (KVM_EXIT_X86_RDMSR | KVM_EXIT_X86_WRMSR) => {
-                    let told = &raw mut (*run).__bindgen_anon_1.msr;
-                    let register = (&raw const (*told).index).read_volatile();
-                    let value = (&raw const (*told).data).read_volatile();
-                    let is_read = reason == KVM_EXIT_X86_RDMSR;
-                    let mut devices = self.devices.iter();
-                    let is_served = if is_read {
-                        devices.any(|all| all.read_register(register, &self.fd))
-                    } else {
-                        devices.any(|all| all.write_register(register, value))
-                    };
-                    // Else a general protection fault. KVM takes both in the next KVM_RUN.
-                    (&raw mut (*told).data).write_volatile(0);
-                    (&raw mut (*told).error).write_volatile(u8::from(!is_served));
-                    Exit::Device
-                }
                 reason @ KVM_EXIT_MMIO => {
                     let mmio = (&raw const (*run).__bindgen_anon_1.mmio).read_volatile();
                     Exit::Unexpected { reason, detail: mmio.phys_addr }
@@ -180,16 +155,14 @@ impl KvmVcpu {
             return Exit::Unexpected { reason: KVM_EXIT_IO, detail: u64::from(io.port) };
         }
         let is_out = u32::from(io.direction) == KVM_EXIT_IO_OUT;
-        let called =
-            if is_out || (size, bytes) != (4, 4) { None } else { devices.call(io.port, self.id, &self.fd) };
         for at in (start..start + bytes).step_by(size) {
             // SAFETY: `size` bytes within the mapping, as just checked, which nobody else writes outside of KVM_RUN.
             let data =
                 unsafe { std::slice::from_raw_parts_mut(self.page.start::<u8>().as_ptr().add(at), size) };
-            match called {
-                _ if is_out => devices.write(io.port, data),
-                Some(answer) => data.copy_from_slice(&answer.to_le_bytes()),
-                None => devices.read(io.port, data),
+            if is_out {
+                devices.write(io.port, data);
+            } else {
+                devices.read(io.port, data);
             }
         }
         if devices.are_off() { Exit::Left } else { Exit::Device }
