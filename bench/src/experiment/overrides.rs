@@ -226,7 +226,7 @@ mod tests {
         let overrides = Overrides {
             quick: true,
             sets: vec![("hold".into(), "5us".into()), ("preempted-hint".into(), "off".into())],
-            ratios: Some(vec![1, 32]),
+            ratios: Some(vec!["1.5".parse().unwrap(), Ratio::whole(32)]),
             cpus: Some("0,2-3".parse().unwrap()),
             sched: Some(SchedChoice::Host),
             window: Some("50ms".parse().unwrap()),
@@ -255,7 +255,10 @@ mod tests {
 
     #[test]
     fn ratios_take_the_place_of_vcpus_and_are_refused_where_arms_have_their_own_or_twice() {
-        let with = |ratios: &[u32]| Overrides { ratios: Some(ratios.to_vec()), ..Overrides::default() };
+        let with = |ratios: &[u32]| {
+            let ratios = ratios.iter().map(|ratio| Ratio::whole(*ratio)).collect();
+            Overrides { ratios: Some(ratios), ..Overrides::default() }
+        };
         let text = |arm: &str| {
             let grid = "format = 1\nname = \"x\"\ntitle = \"x\"\nblocks = 2\n[grid]\nvcpus = [32, 60]\n";
             parse(&format!("{grid}[[arm]]\nname = \"a\"\nlock = \"tas\"\n{arm}")).unwrap()

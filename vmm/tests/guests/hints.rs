@@ -40,7 +40,9 @@ fn bpf_marks_the_preempted() -> Check {
     let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
     let outcome = start(&looking(Sched::Host).preempted_by(preempted_by).window(window))?;
     // The supervisor has seen a flag set, or it would not say so.
-    check(outcome.preempted_source == Ok(PreemptedSource::Bpf), || format!("{:?}", outcome.preempted_source))?;
+    check(outcome.preempted_source == Ok(PreemptedSource::Bpf), || {
+        format!("{:?}", outcome.preempted_source)
+    })?;
     let hint = outcome.hint.ok_or("nobody looked")?;
     // Of four or more vCPUs on each pCPU most do not run. Not all of them are marked: but few that are may move.
     check(hint.moved_while_marked * 20 <= hint.samples, || format!("{hint:?}"))?;
@@ -56,7 +58,9 @@ fn no_attribution() -> Check {
 
 fn marked_vcpus_do_not_run() -> Check {
     let outcome = start(&config().workload("selftest-preempted"))?;
-    check(outcome.preempted_source == Ok(PreemptedSource::Vmm), || format!("{:?}", outcome.preempted_source))?;
+    check(outcome.preempted_source == Ok(PreemptedSource::Vmm), || {
+        format!("{:?}", outcome.preempted_source)
+    })?;
     // At ratio 4, three of four vCPUs are off at any time: if the flag told nothing, no look would find it set.
     check(outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())?;
     let preemptions: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
