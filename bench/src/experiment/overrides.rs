@@ -278,6 +278,6 @@ mod tests {
         let mut experiment = parse(BUILT_IN[0].1).unwrap();
         let overrides = Overrides { sets: vec![("lock".into(), "mcs".into())], ..Overrides::default() };
         let failure = experiment.apply(&overrides).unwrap_err();
-        assert!(failure.message.contains("arm 'tas' sets it itself"), "{failure}");
+        assert!(failure.message.contains("arm 'virt-tas (no PV)' sets it itself"), "{failure}");
     }
 }

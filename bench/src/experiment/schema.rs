@@ -158,6 +158,7 @@ mod tests {
             DeValue::Boolean(flag) => (*flag).into(),
             DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
             DeValue::Table(table) => json_of_table(table),
+            DeValue::Float(float) => json!(float.as_str().parse::<f64>().unwrap()),
             other => panic!("no experiment file holds {other:?}"),
         }
     }
