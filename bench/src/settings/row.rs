@@ -8,6 +8,7 @@ use clap::builder::PossibleValue;
 use haltkick_vmm::RunConfig;
 use serde_json::Value as Json;
 
+use super::choices::Ratio;
 use super::value::Value;
 use crate::text::duration::Span;
 
@@ -209,6 +210,10 @@ impl Setting {
         match (&self.bounds, value) {
             (Bounds::Number(least, most), Value::Number(number)) => {
                 in_range(number, least, most, u64::to_string)
+            }
+            (Bounds::Number(least, most), Value::Ratio(ratio)) => {
+                let [least, most] = [least, most].map(|bound| Ratio::whole(*bound as u32));
+                in_range(ratio, &least, &most, Ratio::to_string)
             }
             (Bounds::Time(least, most), Value::Time(Span(time))) => {
                 in_range(time, least, most, |time| Span(*time).to_string())

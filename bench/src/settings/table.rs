@@ -67,6 +67,7 @@ const MACHINE: &[Setting] = &[
         .echo("vcpus", |config| config.vcpus.into()),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
         .default_told("8, or less if there would be more than 1024 vCPUs")
+        .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
