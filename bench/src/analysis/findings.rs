@@ -1,76 +1,58 @@
-//! What a report says in sentences: only differences that are shown, with their intervals, corrected for how many were
-//! looked at.
+//! Sentences of a report: differences that are shown, with their intervals, at how many settings.
 //!
-//! The largest of many ratios is large by luck as well. So a difference is told only if its own 95 % interval excludes 1
-//! *and* it withstands Holm's correction over all ratios of the experiment. That correction asks for p-values far below
-//! what a rank test of seven blocks can have at all (1/64), so here they are Student's, of the logarithms.
+//! A difference is told where the table marks one: both follow [`multiplicity`].
 
 use std::collections::BTreeMap;
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
-
+use crate::analysis::multiplicity;
 use crate::analysis::statistics::{Estimate, Interval, Verdict};
 use crate::analysis::summary::{Comparison, Row, Summary};
+use crate::analysis::trust;
 use crate::experiment::outline::OutlineComparison;
 use crate::experiment::place::Role;
 use crate::text::quantity::significant;
 
-/// Chance of telling any difference that is not there.
-const LEVEL: f64 = 0.05;
+/// A sentence.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) text: String,
+    /// Whether few enough of the runs behind it are invalid.
+    pub(crate) is_valid: bool,
+}
 
 /// The sentences.
-pub(crate) fn findings(summary: &Summary) -> Vec<String> {
-    let shown = shown(&summary.comparisons);
-    let of_comparisons = summary.outline.comparisons.iter().map(|asked| {
-        let of_it = |(comparison, _): &(&Comparison, bool)| comparison.name == asked.name;
-        sentence(summary, asked, &shown.iter().copied().filter(of_it).collect::<Vec<_>>())
+pub(crate) fn findings(summary: &Summary) -> Vec<Finding> {
+    let of_comparisons = summary.outline.comparisons.iter().filter_map(|asked| {
+        let of_it = summary.comparisons.iter().filter(|comparison| comparison.name == asked.name);
+        sentence(summary, asked, &of_it.collect::<Vec<_>>())
     });
-    of_comparisons.flatten().chain(most_efficient(summary)).chain(control(summary)).collect()
+    of_comparisons.chain(most_efficient(summary)).chain(control(summary)).chain(over_seeds(summary)).collect()
 }
 
-/// Each comparison, and whether it shows a difference that withstands the correction.
-fn shown(comparisons: &[Comparison]) -> Vec<(&Comparison, bool)> {
-    let mut order: Vec<(usize, f64)> = comparisons
-        .iter()
-        .enumerate()
-        .filter_map(|(i, comparison)| Some((i, p_value(&comparison.per_block)?)))
-        .collect();
-    order.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let looked_at = order.len();
-    let mut withstands = vec![false; comparisons.len()];
-    for (rank, (i, p)) in order.into_iter().enumerate() {
-        if p > LEVEL / (looked_at - rank) as f64 {
-            break;
-        }
-        withstands[i] = true;
-    }
-    let excludes_1 =
-        |comparison: &Comparison| matches!(comparison.verdict, Verdict::Faster | Verdict::Slower);
-    comparisons.iter().zip(withstands).map(|(it, withstands)| (it, withstands && excludes_1(it))).collect()
-}
-
-/// Two-sided p-value of ratios whose centre is 1, by Student's t of their logarithms.
-fn p_value(ratios: &[f64]) -> Option<f64> {
-    let n = ratios.len() as f64;
-    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let mean = logs.iter().sum::<f64>() / n;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let t = mean / (variance / n).sqrt();
-    let distribution = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
-    t.is_finite().then(|| 2.0 * distribution.sf(t.abs()))
-}
-
-/// The largest difference that is shown in each direction, or that none is.
-fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[(&Comparison, bool)]) -> Option<String> {
-    if of_it.is_empty() {
+/// The largest difference that is shown in each direction, or that none is; and where too few runs are valid.
+fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[&Comparison]) -> Option<Finding> {
+    let settings = of_it.len();
+    let invalid = of_it.iter().filter(|it| it.verdict == Verdict::NotValid).count();
+    let finding = |text: String| {
+        Some(Finding { text: format!("{}: {text}.", asked.name), is_valid: invalid < settings })
+    };
+    if settings == 0 {
         return None;
     }
-    let log =
-        |comparison: &Comparison| comparison.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
-    let shown = || of_it.iter().filter(|(_, shown)| *shown).map(|(comparison, _)| *comparison);
+    if invalid == settings {
+        return finding(format!(
+            "no finding, too many of the pairs at {} have an invalid run",
+            all_of(settings)
+        ));
+    }
+    let left_out =
+        if invalid == 0 { String::new() } else { format!("; not valid at {invalid}, which are left out") };
+    let log = |it: &Comparison| it.ratio.as_ref().map_or(0.0, |ratio| ratio.hodges_lehmann.ln());
+    let shown = || of_it.iter().copied().filter(|it| multiplicity::is_difference(it.verdict));
     let told = shown().count();
+    let corrected = if settings - invalid > 1 { ", by Holm's correction" } else { "" };
     if told == 0 {
-        return Some(format!("{}: no difference is shown at any of {} settings.", asked.name, of_it.len()));
+        return finding(format!("no difference is shown at any of {settings} settings{corrected}{left_out}"));
     }
     let best = shown().max_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) > 0.0);
     let worst = shown().min_by(|a, b| log(a).total_cmp(&log(b))).filter(|it| log(it) < 0.0);
@@ -82,16 +64,20 @@ fn sentence(summary: &Summary, asked: &OutlineComparison, of_it: &[(&Comparison,
     };
     let parts: Vec<String> =
         [told_of(better_word, best), told_of(worse_word, worst)].into_iter().flatten().collect();
-    let extent = if of_it.len() == 1 {
+    let extent = if settings == 1 {
         String::new()
     } else {
-        format!(" (a difference is shown at {told} of {} settings)", of_it.len())
+        format!(" (a difference is shown at {told} of {settings} settings{corrected}{left_out})")
     };
-    Some(format!("{}: {}{extent}.", asked.name, parts.join(", ")))
+    finding(format!("{}{extent}", parts.join(", ")))
+}
+
+fn all_of(settings: usize) -> String {
+    if settings == 1 { "its setting".into() } else { format!("each of its {settings} settings") }
 }
 
 /// The arm nearest to the ideal at the last setting, and those that cannot be told from it.
-fn most_efficient(summary: &Summary) -> Option<String> {
+fn most_efficient(summary: &Summary) -> Option<Finding> {
     let setting = &summary.rows.last()?.setting;
     let rows = summary.rows.iter().filter(|row| row.role == Role::Arm && row.setting == *setting);
     let mut known: Vec<(&Row, &Estimate, Interval)> = rows
@@ -115,23 +101,32 @@ fn most_efficient(summary: &Summary) -> Option<String> {
     } else {
         format!("; by these intervals it cannot be told from {}", alike.join(", "))
     };
-    Some(format!(
+    let is_valid = !known.iter().any(|(row, ..)| trust::are_too_many(row.invalid_runs, row.runs));
+    let text = format!(
         "At {} the arm {} has the highest efficiency, {} of the ideal ({} to {}){besides}.",
         setting_name(summary, setting),
         best.arm,
         significant(efficiency.hodges_lehmann),
         significant(interval.low),
         significant(interval.high)
-    ))
+    );
+    Some(Finding { text, is_valid })
 }
 
-fn control(summary: &Summary) -> Option<String> {
+fn control(summary: &Summary) -> Option<Finding> {
     let control = summary.control.as_ref()?;
     let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-    Some(format!(
-        "A/A pair, the same cell twice in every block: {ratio}, {}.",
-        control.verdict.word(&control.of)
-    ))
+    let word = control.verdict.word(&control.of);
+    Some(Finding {
+        text: format!("A/A pair, the same cell twice in every block: {ratio}, {word}."),
+        is_valid: control.verdict != Verdict::NotValid,
+    })
+}
+
+fn over_seeds(summary: &Summary) -> Option<Finding> {
+    const TEXT: &str =
+        "Simulated: intervals are over seeds only; the error of the machine's model is not in them.";
+    summary.simulated.then(|| Finding { text: TEXT.into(), is_valid: true })
 }
 
 /// "ratio 8, slice 1ms".
@@ -162,7 +157,10 @@ mod tests {
                 if is_slow { 1e5 * slower_at_12 } else { 1e5 }
             })
             .shape(Shape::LogNormal(0.05));
-        Summary::new(&plan.outline, &world.records(plan))
+        let mut records = world.records(plan);
+        // Those whose lock-free runs scatter too far are marked; this is about what is valid.
+        records.iter_mut().for_each(|record| record.trusted = true);
+        Summary::new(&plan.outline, &records)
     }
 
     /// Each takes an eighth of a second.
@@ -173,7 +171,7 @@ mod tests {
         let plan = plan();
         let told = (0..REPORTS).filter(|seed| {
             let findings = findings(&summary(&plan, *seed, 1.0));
-            !findings[0].contains("no difference is shown at any of 12 settings")
+            !findings[0].text.contains("no difference is shown at any of 12 settings")
         });
         // One in twenty or fewer is promised; told by the largest ratio alone it would be all of them.
         let told = told.count() as u64;
@@ -183,25 +181,67 @@ mod tests {
     #[test]
     fn a_real_difference_is_told_with_its_interval_and_where() {
         let findings = findings(&summary(&plan(), 1, 0.5));
-        assert!(findings[0].starts_with("b/a: slower by up to 0."), "{findings:?}");
-        assert!(findings[0].contains(" to ") && findings[0].contains("at ratio 12"), "{findings:?}");
-        assert!(findings[0].contains("at 1 of 12 settings"), "{findings:?}");
+        assert!(findings[0].text.starts_with("b/a: slower by up to 0."), "{findings:?}");
+        assert!(
+            findings[0].text.contains(" to ") && findings[0].text.contains("at ratio 12"),
+            "{findings:?}"
+        );
+        assert!(findings[0].text.contains("at 1 of 12 settings"), "{findings:?}");
     }
 
     #[test]
     fn the_most_efficient_arm_is_told_with_those_that_it_cannot_be_told_from() {
         let findings = findings(&summary(&plan(), 1, 1.0));
-        let sentence = findings.iter().find(|sentence| sentence.contains("highest efficiency")).unwrap();
+        let sentence =
+            findings.iter().find(|it| it.text.contains("highest efficiency")).unwrap().text.as_str();
         assert!(sentence.contains("cannot be told from") && sentence.contains(" to "), "{sentence}");
         let findings = super::findings(&summary(&plan(), 1, 0.5));
-        let sentence = findings.iter().find(|sentence| sentence.contains("highest efficiency")).unwrap();
+        let sentence =
+            findings.iter().find(|it| it.text.contains("highest efficiency")).unwrap().text.as_str();
         assert!(sentence.contains("arm a has") && !sentence.contains("cannot be told"), "{sentence}");
     }
 
     #[test]
-    fn p_values_are_those_of_another_implementation() {
-        // scipy.stats.ttest_1samp(numpy.log(x), 0)
-        let p = p_value(&[1.1, 1.2, 0.95, 1.3, 1.05]).unwrap();
-        assert!((p - 0.117_519_5).abs() < 1e-6, "{p}");
+    fn a_table_marks_a_difference_exactly_where_a_finding_tells_one() {
+        let plan = plan();
+        let mut taken_back = 0;
+        for seed in 0..REPORTS {
+            let summary = summary(&plan, seed, 1.0);
+            let by_interval = |it: &&Comparison| {
+                it.ratio.as_ref().is_some_and(|ratio| multiplicity::is_difference(ratio.verdict()))
+            };
+            let marked =
+                summary.comparisons.iter().filter(|it| multiplicity::is_difference(it.verdict)).count();
+            taken_back += summary.comparisons.iter().filter(by_interval).count() - marked;
+            let told = findings(&summary)[0].text.contains("faster by up to")
+                || findings(&summary)[0].text.contains("slower by up to");
+            assert_eq!(marked > 0, told, "{:?}", findings(&summary));
+        }
+        assert!(taken_back > 10, "{taken_back} intervals exclude 1 by luck");
+    }
+
+    #[test]
+    fn a_finding_of_mostly_invalid_runs_is_none() {
+        let plan = plan();
+        let world = World::new(1).truth(|config| if config.lock == "tas" { 1e5 } else { 2e5 });
+        let mut records = world.records(&plan);
+        let mut told = |invalid: u32, setting: &str| {
+            for record in &mut records {
+                let place = record.place.as_ref().unwrap();
+                record.trusted &= place.arm != "b"
+                    || place.block >= invalid
+                    || !(setting == "all" || place.setting["ratio"] == setting);
+            }
+            findings(&Summary::new(&plan.outline, &records)).remove(0)
+        };
+        let few = told(2, "all");
+        assert!(few.is_valid && few.text.contains("at 12 of 12 settings"), "{few:?}");
+        let one = told(3, "12");
+        assert!(
+            one.is_valid && one.text.contains("at 11 of 12 settings") && one.text.contains("not valid at 1"),
+            "{one:?}"
+        );
+        let all = told(7, "all");
+        assert!(!all.is_valid && all.text.starts_with("b/a: no finding, "), "{all:?}");
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod drift;
 pub(crate) mod findings;
 pub(crate) mod holm;
 pub(crate) mod likeness;
+pub(crate) mod multiplicity;
 pub(crate) mod noise;
 pub(crate) mod prediction;
 pub(crate) mod rate;

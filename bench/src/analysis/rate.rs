@@ -4,8 +4,14 @@
 //! logarithm, and leaving it out would flatter the lock. It counts as half a section, which is less than the least
 //! that could have been seen; estimates are by rank, so that a few such runs do not move them. Where they are half
 //! of all or more, there is no figure.
+//!
+//! A window cuts the section at either end, so a run tells its rate to one section. `k` runs that all count `n` sections fit
+//! every rate of `n - d` to `n + d` sections a window for which such luck has a chance of 2.5 % or more: with `f` sections more
+//! or less than `n`, a window that begins anywhere counts `n` with the chance `1 - f`, so `d = 1 - 0.025^(1/k)`. No interval is
+//! narrower than that. (Counts of independent events would scatter by their square root. Those of a lock need not: under a strict
+//! queue one follows upon the other at the pace of the slices, which is more regular.)
 
-use crate::analysis::statistics::Estimate;
+use crate::analysis::statistics::{Estimate, Interval};
 use crate::experiment::measure::Measure;
 use crate::record::Record;
 
@@ -15,6 +21,8 @@ pub(crate) struct Rate {
     pub(crate) per_second: f64,
     /// No section was completed: the rate stands for half of one.
     pub(crate) is_floor: bool,
+    /// One section as a share of those that were counted; 0 where an amount of work was timed instead.
+    pub(crate) resolution: f64,
 }
 
 impl Rate {
@@ -26,7 +34,8 @@ impl Rate {
                 let seconds = record.totals.lock_cpu_ns.filter(|ns| *ns > 0)? as f64 / 1e9;
                 let acquisitions = record.totals.acquisitions;
                 let is_floor = acquisitions == 0;
-                Some(Self { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor })
+                let resolution = resolution(record);
+                Some(Self { per_second: (acquisitions as f64).max(0.5) / seconds, is_floor, resolution })
             }
             // Only Linux guests print any.
             Measure::Figure(_) => None,
@@ -35,16 +44,45 @@ impl Rate {
 
     pub(crate) fn of(record: &Record) -> Self {
         let window_s = record.timing.window_ns as f64 / 1e9;
+        let resolution = resolution(record);
         match record.totals.acquisitions {
-            0 => Self { per_second: 0.5 / window_s, is_floor: true },
-            _ => Self { per_second: record.totals.acquisitions_per_second, is_floor: false },
+            0 => Self { per_second: 0.5 / window_s, is_floor: true, resolution },
+            _ => Self { per_second: record.totals.acquisitions_per_second, is_floor: false, resolution },
         }
     }
 
     /// `self` over `below`.
     pub(crate) fn over(self, below: Self) -> Self {
-        Self { per_second: self.per_second / below.per_second, is_floor: self.is_floor || below.is_floor }
+        Self {
+            per_second: self.per_second / below.per_second,
+            is_floor: self.is_floor || below.is_floor,
+            resolution: self.resolution.hypot(below.resolution),
+        }
     }
+}
+
+fn resolution(record: &Record) -> f64 {
+    match record.timing.completion_ns {
+        Some(_) => 0.0,
+        None => 1.0 / (record.totals.acquisitions as f64).max(0.5),
+    }
+}
+
+/// The least half of an interval of so many runs, on a logarithmic scale: what counting whole sections can tell.
+pub(crate) fn least_half_width(rates: &[Rate]) -> f64 {
+    /// Chance on either side of a 95 % interval.
+    const TAIL: f64 = 0.025;
+    let runs = rates.len().max(1) as f64;
+    let mean_square = rates.iter().map(|rate| rate.resolution.powi(2)).sum::<f64>() / runs;
+    (1.0 - TAIL.powf(1.0 / runs)) * mean_square.sqrt()
+}
+
+/// With an interval that is at least so wide, if there is one.
+fn widened(estimate: Estimate, least_half: f64) -> Estimate {
+    let (low, high) =
+        (estimate.hodges_lehmann * (-least_half).exp(), estimate.hodges_lehmann * least_half.exp());
+    let wide = |it: Interval| Interval { low: it.low.min(low), high: it.high.max(high), ..it };
+    Estimate { interval: estimate.interval.map(wide), ..estimate }
 }
 
 /// Whether there are enough rates that were seen to go by.
@@ -58,20 +96,27 @@ fn values(rates: &[Rate]) -> Vec<f64> {
 
 /// The centre of rates, or of ratios of rates.
 pub(crate) fn estimate(rates: &[Rate]) -> Option<Estimate> {
-    if are_seen(rates) { Estimate::of_positive(&values(rates)) } else { None }
+    let estimate = if are_seen(rates) { Estimate::of_positive(&values(rates)) } else { None };
+    estimate.map(|it| widened(it, least_half_width(rates)))
 }
 
 /// The ratio of two groups of rates that are not paired.
 pub(crate) fn estimate_ratio(above: &[Rate], below: &[Rate]) -> Option<Estimate> {
-    if are_seen(above) && are_seen(below) { Estimate::of_ratio(&values(above), &values(below)) } else { None }
+    if !are_seen(above) || !are_seen(below) {
+        return None;
+    }
+    let least_half = least_half_width(above).hypot(least_half_width(below));
+    Estimate::of_ratio(&values(above), &values(below)).map(|it| widened(it, least_half))
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::ChaCha8Rng};
+
     use super::*;
 
     fn rate(per_second: f64) -> Rate {
-        Rate { per_second, is_floor: per_second < 1.0 }
+        Rate { per_second, is_floor: per_second < 1.0, resolution: 0.0 }
     }
 
     #[test]
@@ -87,6 +132,47 @@ mod tests {
         assert_eq!(estimate(&[100.0, 0.5].map(rate)), None);
         assert_eq!(estimate(&[]), None);
         assert_eq!(estimate_ratio(&[100.0; 4].map(rate), &[0.5; 4].map(rate)), None);
+    }
+
+    /// The interval in sections, of so many runs that all count eight.
+    fn interval_of_eights(runs: usize) -> (f64, f64) {
+        let eight = Rate { per_second: 133.0, is_floor: false, resolution: 1.0 / 8.0 };
+        let interval = estimate(&vec![eight; runs]).unwrap().interval.unwrap();
+        (interval.low * 8.0 / 133.0, interval.high * 8.0 / 133.0)
+    }
+
+    #[test]
+    fn counts_that_are_all_alike_leave_room_for_the_sections_that_the_window_cuts() {
+        for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
+            let (low, high) = interval_of_eights(runs);
+            assert!(
+                (8.0 - low - sections).abs() < 0.04 && (high - 8.0 - sections).abs() < 0.04,
+                "{low} {high}"
+            );
+        }
+        let many = Rate { resolution: 1e-6, ..rate(133.0) };
+        let low = |rate| estimate(&[rate; 3]).unwrap().interval.unwrap().low;
+        assert!(low(many) > 132.99 && low(rate(133.0)) > low(many), "{}", low(many));
+        let ratio =
+            Rate { resolution: 1.0 / 8.0, ..rate(8.0) }.over(Rate { resolution: 1.0 / 8.0, ..rate(8.0) });
+        assert!((ratio.resolution - 2f64.sqrt() / 8.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn regular_sections_have_their_true_rate_within_the_interval() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        for runs in [3, 4, 7, 20] {
+            let missed = (0..4000).filter(|_| {
+                let sections: f64 = rng.random_range(4.0..12.0);
+                let mut count = || (sections + rng.random_range(0.0..1.0)).floor();
+                let of_run = |n: f64| Rate { per_second: n, is_floor: false, resolution: 1.0 / n };
+                let rates: Vec<Rate> = (0..runs).map(|_| of_run(count())).collect();
+                let it = estimate(&rates).unwrap().interval.unwrap();
+                sections < it.low || it.high < sections
+            });
+            let missed = missed.count() as f64 / 4000.0;
+            assert!(missed <= 0.065, "{runs} runs: {:.1} % of the intervals miss", missed * 100.0);
+        }
     }
 
     #[test]

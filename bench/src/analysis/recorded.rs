@@ -26,6 +26,8 @@ pub(crate) trait Recorded: Clone + DeserializeOwned + Serialize {
     fn warnings(&self) -> &[Warning];
     /// Why the field at `path` is null.
     fn why(&self, path: &str) -> Option<&str>;
+    /// What ran the guest, where there is a choice.
+    fn engine(&self) -> Option<&str>;
     /// What was asked, as JSON.
     fn asked(&self) -> Value;
     /// The host CPUs that it ran on.
@@ -85,6 +87,10 @@ impl Recorded for Record {
 
     common!();
 
+    fn engine(&self) -> Option<&str> {
+        Some(&self.config.engine)
+    }
+
     fn rate(&self, measure: &Measure) -> Option<Rate> {
         Rate::by(measure, self)
     }
@@ -96,10 +102,14 @@ impl Recorded for LinuxRecord {
 
     common!();
 
+    fn engine(&self) -> Option<&str> {
+        None
+    }
+
     /// A figure that is not positive has no ratio to another.
     fn rate(&self, measure: &Measure) -> Option<Rate> {
         let Measure::Figure(name) = measure else { return None };
         let per_second = self.figure(name).filter(|value| *value > 0.0)?;
-        Some(Rate { per_second, is_floor: false })
+        Some(Rate { per_second, is_floor: false, resolution: 0.0 })
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Estimate {
     pub(crate) interval: Option<Interval>,
 }
 
-/// A 95 % interval.
+/// A 95 % interval; of rates never narrower than counting sections allows.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct Interval {
     /// Lower end.
@@ -63,6 +63,8 @@ pub(crate) enum Verdict {
     NoDifferenceShown,
     /// No interval.
     TooFewBlocks,
+    /// More than 29 % of the pairs have an invalid run: whatever the interval says is no finding.
+    NotValid,
 }
 
 impl Verdict {
@@ -73,6 +75,7 @@ impl Verdict {
             Self::Slower => of.words().1,
             Self::NoDifferenceShown => "no difference shown",
             Self::TooFewBlocks => "too few blocks",
+            Self::NotValid => "not valid",
         }
     }
 
@@ -83,6 +86,7 @@ impl Verdict {
             Self::Slower => "-",
             Self::NoDifferenceShown => "~",
             Self::TooFewBlocks => "?",
+            Self::NotValid => "!",
         }
     }
 }

@@ -14,6 +14,11 @@ use crate::experiment::place::Role;
 /// anything at all.
 const BORNE: f64 = 0.29;
 
+/// Whether too many are invalid for an estimate of all of them to be valid.
+pub(crate) fn are_too_many(invalid: usize, of: usize) -> bool {
+    invalid as f64 > BORNE * of as f64
+}
+
 /// A warning for each headline that lost its trust.
 pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> {
     if let Some(headline) = outline.comparisons.first() {
@@ -65,7 +70,7 @@ fn warning(
         let spoiled = pairs.iter().filter(|trusted| !**trusted).count();
         let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
-        (spoiled as f64 > BORNE * pairs.len() as f64).then(|| format!("{spoiled} of {}{at}", pairs.len()))
+        are_too_many(spoiled, pairs.len()).then(|| format!("{spoiled} of {}{at}", pairs.len()))
     });
     let lost: Vec<String> = lost.collect();
     let named = lost.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; ");

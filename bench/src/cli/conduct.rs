@@ -27,7 +27,7 @@ pub(crate) struct Conduct {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
           help_heading = "Trust")]
     pub(crate) retry_disturbed: Option<u32>,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long, help_heading = "Trust")]
     pub(crate) strict: bool,
     /// Directory for the results, created if need be [default: named by experiment and time]
@@ -36,6 +36,9 @@ pub(crate) struct Conduct {
     /// What to print at the end
     #[arg(long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) format: Format,
+    /// Print all that stands below the table, not only six lines
+    #[arg(long, help_heading = "Output")]
+    pub(crate) verbose: bool,
     /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]

@@ -244,7 +244,8 @@ Exit code 7:
   If it stays disturbed it is kept, marked, and counted in a warning. The command ends with 7 only
   if the headline, which is the file's first [[compare]], lost its trust: if at one of its settings
   more than 29 % of its pairs have a run that is not to be trusted. (Without a [[compare]]: more
-  than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.";
+  than 29 % of the runs of an arm at a setting.) With --strict one such run suffices.
+  After --quick, validity is a note and the code is 0; scripts add --strict.";
 
 /// Options of `haltkick bench`.
 #[derive(Args, Debug)]

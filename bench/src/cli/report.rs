@@ -16,9 +16,12 @@ pub(crate) struct ReportArgs {
     /// Show the report in the browser afterwards (with xdg-open)
     #[arg(long)]
     pub(crate) open: bool,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Print all that stands below the table, not only six lines
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
@@ -46,9 +49,12 @@ pub(crate) struct MergeArgs {
     /// Directory for all of their records, created if need be
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: PathBuf,
-    /// End with 7 if any run is not to be trusted, not only where the headline comparison lost its trust
+    /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Print all that stands below the table, not only six lines
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]

@@ -120,6 +120,11 @@ pub(crate) struct ManifestSource {
 }
 
 impl Manifest {
+    /// Whether it was a first look, with the experiment's `[quick]` part.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.source.overrides.iter().any(|option| option == "--quick")
+    }
+
     pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|json| json + "\n")

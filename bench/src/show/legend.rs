@@ -1,13 +1,77 @@
 //! What rows and rare columns mean whose names do not say.
 
-use crate::analysis::summary::Summary;
+use crate::analysis::statistics::Verdict;
+use crate::analysis::summary::{Row, Summary};
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
+use crate::show::table::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
 
-/// A line for each kind of row or column that needs one.
-pub(crate) fn lines(summary: &Summary) -> Vec<String> {
+/// What the marks after ratios mean, those that occur.
+fn marks(summary: &Summary) -> Option<String> {
+    let first = summary.outline.comparisons.first()?;
+    let of_it = || summary.comparisons.iter().filter(|it| it.name == first.name);
+    let settings = of_it().filter(|it| it.verdict != Verdict::NotValid).count();
+    let corrected = if settings > 1 { format!(" (Holm over {settings} settings)") } else { String::new() };
+    let (better, worse) = first.of.words();
+    let mut text = format!("after a ratio: + {better}, - {worse}{corrected}");
+    if of_it().any(|it| it.verdict == Verdict::NoDifferenceShown) {
+        text += ", ~6% no difference shown and none below 6 % could be";
+    }
+    for (verdict, meaning) in [
+        (Verdict::TooFewBlocks, "too few blocks"),
+        (Verdict::NotValid, "not valid, more than 29 % of its pairs have an invalid run"),
+    ] {
+        if summary.comparisons.iter().any(|it| it.verdict == verdict) {
+            text += &format!(", {} {meaning}", verdict.mark());
+        }
+    }
+    Some(text)
+}
+
+/// What the signs, columns and rows mean whose names do not say: of those columns that are shown.
+pub(crate) fn lines(summary: &Summary, columns: &[String]) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(marks(summary));
+    lines.extend(of_columns(summary, columns));
+    lines.extend(of_rows(summary));
+    lines
+}
+
+/// A line for each sign and column that needs one.
+fn of_columns(summary: &Summary, columns: &[String]) -> Vec<String> {
+    let rows = || summary.rows.iter().filter(|row| row.role != Role::Control);
+    let is_shown = |name: &str| columns.iter().any(|column| column == name);
+    let mut lines: Vec<&str> = vec![];
+    if is_shown(LONG_WAITS) && rows().any(|row| row.wait_half_of_time_ns.is_some()) {
+        lines.push("long waits: half of all time spent waiting went into waits at least this long");
+    }
+    if is_shown(LONG_WAITS) && rows().any(|row| row.at_least.iter().any(|name| name == HALF_OF_TIME)) {
+        lines.push(">: at least, since waits decide it that had not ended when the window closed");
+    }
+    if is_shown(STARVED) {
+        lines.push("starved: vCPUs that completed nothing in the window, median over the runs");
+    }
+    if is_shown(FAIRNESS) && rows().any(|row| row.jain.is_none()) {
+        lines.push("fairness -: too few sections per vCPU to tell");
+    }
+    if summary.counts_overtaking() {
+        lines.push("overtaken: sections that others began in the worst wait of all runs");
+    }
+    lines.into_iter().map(String::from).collect()
+}
+
+/// A line for each kind of row that needs one.
+fn of_rows(summary: &Summary) -> Vec<String> {
+    /// What the table shows as 1.00 or just above is noise.
+    const NOISE: f64 = 1.05;
     let mut lines = Vec::new();
     let rows = || summary.rows.iter();
+    let overlapping = |row: &Row| row.efficiency.as_ref().is_some_and(|it| it.hodges_lehmann > NOISE);
+    if rows().any(|row| row.role == Role::Ideal && overlapping(row)) {
+        lines.push(format!(
+            "{LOCK_FREE} above 1: sections without a lock overlap; the ideal is one after the other, 1 / hold"
+        ));
+    }
     let numbered = rows().find(|row| {
         row.role == Role::Ideal && row.arm.strip_prefix(LOCK_FREE).is_some_and(|rest| rest.starts_with(' '))
     });
@@ -21,22 +85,19 @@ pub(crate) fn lines(summary: &Summary) -> Vec<String> {
     if let Some((arm, guest)) = beside {
         lines.push(format!("{arm}{BESIDE}{guest}: guest {guest}, which ran beside the first guest of {arm}"));
     }
-    if summary.counts_overtaking() {
-        lines.push("overtaken: sections that others began in the worst wait of all runs".into());
-    }
     lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::synthetic::{Sketch, World};
+    use crate::measure::synthetic::{Shape, Sketch, World};
     use crate::record::Record;
-    use crate::show::table;
+    use crate::show::table::{self, Detail};
 
     fn shown(sketch: &Sketch) -> String {
         let plan = sketch.plan(2);
-        table::summary(&Summary::new(&plan.outline, &World::new(1).records(&plan)))
+        table::summary(&Summary::new(&plan.outline, &World::new(1).records(&plan)), Detail::Verbose)
     }
 
     #[test]
@@ -55,16 +116,48 @@ mod tests {
     }
 
     #[test]
+    fn an_ideal_that_is_below_the_lock_free_rate_is_explained_where_it_is() {
+        let plain = shown(&Sketch::new().arm("a", "tas"));
+        assert!(!plain.contains("lock-free above 1"), "{plain}");
+        // Two pCPUs at once, which no lock allows.
+        let overlapping = shown(&Sketch::new().arm_with("a", "lock = \"tas\"\nthink = \"0ns\""));
+        assert!(overlapping.contains("lock-free above 1: sections without a lock overlap"), "{overlapping}");
+        let of_arm = overlapping.lines().find(|line| line.trim_start().starts_with("a ")).expect("its line");
+        assert_eq!(of_arm.matches(" +- ").count(), 2, "throughput and efficiency have intervals: {of_arm}");
+    }
+
+    #[test]
+    fn marks_are_explained_where_they_occur() {
+        let sketch =
+            Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "tas").compare("b/a", "b", "a");
+        let shown = shown(&sketch.clone());
+        assert!(
+            shown.contains(
+                "after a ratio: + faster, - slower (Holm over 2 settings), ~6% no difference shown"
+            ),
+            "{shown}"
+        );
+        let plan = sketch.plan(3);
+        let records = World::new(1)
+            .shape(Shape::LogNormal(0.02))
+            .disturbed(|config, _| config.vcpus > 2)
+            .records(&plan);
+        let shown = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
+        assert!(shown.contains(", ! not valid, more than 29 % of its pairs have an invalid run"), "{shown}");
+        assert!(shown.contains(" !") && !shown.contains("Holm"), "only one setting is looked at: {shown}");
+    }
+
+    #[test]
     fn the_worst_overtaking_of_all_runs_is_a_column_where_it_is_counted() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(3);
         let mut records = World::new(1).records(&plan);
-        let none = table::summary(&Summary::new(&plan.outline, &records));
+        let none = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
         assert!(!none.contains("overtaken"), "{none}");
         let of_a = |record: &&mut Record| record.place.as_ref().is_some_and(|place| place.arm == "a");
         for (record, most) in records.iter_mut().filter(of_a).zip([5, 17385, 12]) {
             record.lock_events.insert("overtaken_most".into(), most);
         }
-        let shown = table::summary(&Summary::new(&plan.outline, &records));
+        let shown = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
         let line_of = |arm: &str| {
             shown
                 .lines()

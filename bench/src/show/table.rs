@@ -1,8 +1,10 @@
 //! Figures as a table of at most 100 columns.
 
 mod below;
+mod columns;
 mod grid;
 mod kernels;
+mod notes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,17 +14,22 @@ use anstyle::{AnsiColor, Style};
 use crate::analysis::holm;
 use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::{Estimate, Verdict};
-use crate::analysis::summary::{CheckOutcome, Comparison, Row, Summary};
+use crate::analysis::summary::{Comparison, Summary};
 use crate::experiment::place::Role;
-use crate::text::pages::READING_A_TABLE;
-use crate::text::quantity::{si, significant, time_ns};
+use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
+pub(crate) use columns::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
+use columns::{header, line, names_at};
 pub(crate) use grid::{grid, signs};
+pub(crate) use notes::Detail;
 
 const HEADING: Style = Style::new().bold();
 const FAINT: Style = Style::new().dimmed();
+
+/// Between two columns.
+const GAP: &str = "  ";
 
 /// One cell of the table.
 struct Field {
@@ -36,41 +43,39 @@ impl Field {
     }
 }
 
-/// The whole summary: rows, comparisons, the A/A pair, warnings.
-pub(crate) fn summary(summary: &Summary) -> String {
+/// The whole summary: rows, comparisons, and as much below them as `detail` says.
+pub(crate) fn summary(summary: &Summary, detail: Detail) -> String {
     let mut text = format!("{HEADING}{}{HEADING:#}\n", summary.outline.title);
-    let _ = writeln!(text, "{}\n", extent_line(summary));
-    text += &figures(summary);
-    signs(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
+    wrap(&extent_line(summary), 0).iter().for_each(|line| _ = writeln!(text, "{line}"));
+    text.push('\n');
+    let (columns, lines) = figures(summary, detail);
+    text += &layout(&columns, &lines, names_at(summary));
     further_comparisons(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
     if !summary.lock_costs.is_empty() {
         _ = write!(text, "\n{}", lock_costs(summary));
     }
     trials(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
-    control(summary).iter().for_each(|line| _ = writeln!(text, "{line}"));
-    text += &checks(summary);
-    for warning in &summary.warnings {
-        let yellow = AnsiColor::Yellow.on_default();
-        for line in wrap(&format!("warning: {warning}"), 2) {
-            let _ = writeln!(text, "{yellow}{line}{yellow:#}");
-        }
-    }
-    let _ = writeln!(text, "{FAINT}how to read this table: {READING_A_TABLE}{FAINT:#}");
+    notes::notes(summary, &columns, detail).iter().for_each(|line| _ = writeln!(text, "{line}"));
     text
 }
 
 /// How much was measured, and how to read it.
 pub(crate) fn extent_line(summary: &Summary) -> String {
-    let extent = extent(summary);
-    format!("{extent}; estimates are Hodges-Lehmann's, +- and (low to high) their 95 % intervals")
+    let (extent, seeds) = (extent(summary), over_seeds(summary));
+    format!("{extent}; estimates are Hodges-Lehmann's, +- and (low to high) their 95 % intervals{seeds}")
 }
 
-/// The A/A pair, where there is one.
-fn control(summary: &Summary) -> Option<String> {
+/// Limit of the intervals of simulated runs.
+pub(crate) fn over_seeds(summary: &Summary) -> &'static str {
+    if summary.simulated { " over seeds only, without the model's own error" } else { "" }
+}
+
+/// The A/A pair, where there is one: its figures, and what they say.
+fn control(summary: &Summary) -> Option<[String; 2]> {
     let control = summary.control.as_ref()?;
     let ratio = control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     let (setting, word) = (of_setting(&control.setting), control.verdict.word(&control.of));
-    Some(format!("A/A pair ({}{setting}): {ratio}, {word}", control.arm))
+    Some([format!("A/A pair ({}{setting}): {ratio} {}", control.arm, mark(control)), word.into()])
 }
 
 /// How much was measured, and where.
@@ -79,50 +84,8 @@ pub(crate) fn extent(summary: &Summary) -> String {
     format!("{} on {} pCPUs", summary.extent(), pcpus.join(" or "))
 }
 
-/// What the columns and signs mean that occur in this table.
-fn legend_lines(summary: &Summary) -> Vec<String> {
-    let rows = || summary.rows.iter().filter(|row| row.role != Role::Control);
-    let fixed = has_fixed_work(summary);
-    let mut lines = Vec::new();
-    if !fixed && rows().any(|row| row.wait_half_of_time_ns.is_some()) {
-        lines
-            .push("long waits: half of all time spent waiting went into waits at least this long".to_owned());
-    }
-    if rows().any(|row| row.at_least.iter().any(|name| name == HALF_OF_TIME)) && !fixed {
-        lines.push(
-            ">: at least, since it is decided by waits that had not ended when the window closed".into(),
-        );
-    }
-    if has_starved(summary) {
-        lines.push("starved: vCPUs that completed nothing in the window, median over the runs".into());
-    }
-    if rows().any(|row| row.jain.is_none()) {
-        lines.push("fairness -: too few sections per vCPU to tell".into());
-    }
-    if let Some(first) = summary.outline.comparisons.first() {
-        let (better, worse) = first.of.words();
-        lines.push(format!("after a ratio: + {better}, - {worse}, ~ no difference shown, ? too few blocks"));
-    }
-    lines
-}
-
-/// What the host was checked for, and what it could not be checked for.
-fn checks(summary: &Summary) -> String {
-    let mut text = String::new();
-    for (outcome, title) in [(CheckOutcome::Passed, "checked"), (CheckOutcome::NotChecked, "not checked")] {
-        let of = summary.checks.iter().filter(|check| check.outcome == outcome && check.name != "control");
-        let found: Vec<&str> = of.map(|check| check.text.as_str()).collect();
-        if !found.is_empty() {
-            for line in wrap(&format!("{title}: {}", found.join("; ")), 2) {
-                let _ = writeln!(text, "{FAINT}{line}{FAINT:#}");
-            }
-        }
-    }
-    text
-}
-
-/// The table proper: per setting and arm.
-fn figures(summary: &Summary) -> String {
+/// The table proper, per setting and arm: its columns and its lines.
+fn figures(summary: &Summary, detail: Detail) -> (Vec<String>, Vec<Vec<Field>>) {
     let groups = groups(summary);
     // A line between settings, unless each is a single line.
     let separated = summary.outline.arms.len() > 1;
@@ -133,34 +96,10 @@ fn figures(summary: &Summary) -> String {
         }
         lines.extend(group);
     }
-    layout(&header(summary), &lines, names_at(summary))
-}
-
-/// Columns that say the setting stand before the arm's name.
-fn names_at(summary: &Summary) -> usize {
-    summary.outline.axes.len() + usize::from(shows_vcpus(summary))
-}
-
-fn header(summary: &Summary) -> Vec<String> {
-    let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    if shows_vcpus(summary) {
-        header.push("vCPUs".into());
+    match detail {
+        Detail::Verbose => (header(summary), lines),
+        Detail::Brief | Detail::Quick => columns::fitting(header(summary), lines),
     }
-    if summary.is_of_kernels() {
-        header.extend(kernels::HEADER.map(String::from));
-        header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
-        return header;
-    }
-    header.push("lock".into());
-    header.extend(if has_fixed_work(summary) { FIXED_WORK } else { WINDOW }.map(String::from));
-    if has_starved(summary) {
-        header.insert(header.len() - 1, "starved".into());
-    }
-    if summary.counts_overtaking() {
-        header.push("overtaken".into());
-    }
-    header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
-    header
 }
 
 /// The lines of each setting.
@@ -187,113 +126,19 @@ fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
     groups
 }
 
-/// Columns of an experiment that counts what fits into a window.
-const WINDOW: [&str; 4] = ["throughput", "efficiency", "fairness", "long waits"];
-/// Columns of one that waits until a fixed amount of work is done.
-const FIXED_WORK: [&str; 4] = ["completion", "efficiency", "fairness", "in locks"];
-
-/// The figure of the column "long waits".
-const HALF_OF_TIME: &str = "wait_half_of_time_ns";
-
-/// Whether the number of vCPUs is not told by the ratio beside it.
-fn shows_vcpus(summary: &Summary) -> bool {
-    summary.outline.axes.iter().all(|axis| axis.key != "ratio" && axis.key != "vcpus")
-}
-
-fn has_starved(summary: &Summary) -> bool {
-    summary.rows.iter().any(|row| row.starved_vcpus.is_some_and(|starved| starved > 0.0))
-}
-
-fn has_fixed_work(summary: &Summary) -> bool {
-    summary.rows.iter().any(|row| row.completion_ns.is_some())
-}
-
-fn line(
-    summary: &Summary,
-    row: &Row,
-    new_setting: bool,
-    comparison: Option<Option<&Comparison>>,
-) -> Vec<Field> {
-    let shown = |text: String| if new_setting { text } else { String::new() };
-    let mut fields: Vec<Field> = summary
-        .outline
-        .axes
-        .iter()
-        .map(|axis| Field::new(shown(row.setting.get(&axis.key).cloned().unwrap_or_default())))
-        .collect();
-    if shows_vcpus(summary) {
-        fields.push(Field::new(shown(row.vcpus.to_string())));
-    }
-    let named = fields.len();
-    fields.push(Field::new(row.arm.as_str()));
-    let throughput = |it: &Estimate| format!("{}/s{}", si(it.hodges_lehmann), plus_minus(it));
-    let without_interval = || format!("{}/s        ", si(row.mean_per_second));
-    let plain = |estimate: &Option<Estimate>, show: fn(f64) -> String| {
-        Field::new(estimate.as_ref().map_or("-".into(), |it| show(it.hodges_lehmann)))
-    };
-    if has_fixed_work(summary) {
-        let completion = |it: &Estimate| format!("{}{}", time_ns(it.hodges_lehmann), plus_minus(it));
-        let completion = row.completion_ns.as_ref().map_or("not done".into(), completion);
-        fields.push(Field::new(completion));
-    } else {
-        let throughput = row.acquisitions_per_second.as_ref().map_or_else(without_interval, throughput);
-        fields.push(Field::new(throughput));
-    }
-    fields.push(plain(&row.efficiency, significant));
-    fields.push(plain(&row.jain, significant));
-    if has_starved(summary) {
-        fields.push(Field::new(starved(row)));
-    }
-    fields.push(if has_fixed_work(summary) {
-        plain(&row.lock_cpu_share, |share| format!("{} %", significant(share * 100.0)))
-    } else {
-        Field::new(long_waits(row))
-    });
-    if summary.counts_overtaking() {
-        fields.push(Field::new(overtaken(row)));
-    }
-    if row.role == Role::Ideal {
-        for field in &mut fields[named..] {
-            field.style = FAINT;
-        }
-    }
-    fields.extend(comparison.map(|comparison| comparison.map_or(Field::new(""), of_comparison)));
-    fields
-}
-
-/// `23/46`: vCPUs that completed nothing.
-pub(crate) fn starved(row: &Row) -> String {
-    row.starved_vcpus.map_or("-".into(), |starved| match starved {
-        0.0 => "0".into(),
-        starved => format!("{}/{}", significant_count(starved), row.vcpus),
-    })
-}
-
-/// Sections that others began in the worst wait.
-pub(crate) fn overtaken(row: &Row) -> String {
-    row.overtaken_most.map_or("-".into(), |most| most.to_string())
-}
-
-/// A median of counts: whole, or a half.
-fn significant_count(count: f64) -> String {
-    if count.fract() == 0.0 { format!("{count:.0}") } else { format!("{count:.1}") }
-}
-
-/// Half of all time spent waiting went into waits at least this long.
-pub(crate) fn long_waits(row: &Row) -> String {
-    if row.role == Role::Ideal {
-        // Nobody waits: what looks like it is a slice that ends between two stamps.
-        return "-".into();
-    }
-    let at_least = if row.at_least.iter().any(|name| name == HALF_OF_TIME) { "> " } else { "" };
-    row.wait_half_of_time_ns
-        .as_ref()
-        .map_or("-".into(), |it| format!("{at_least}{}", time_ns(it.hodges_lehmann)))
-}
-
 fn of_comparison(comparison: &Comparison) -> Field {
     let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
-    Field { text: format!("{text} {}", comparison.verdict.mark()), style: verdict_style(comparison.verdict) }
+    Field { text: format!("{text} {}", mark(comparison)), style: verdict_style(comparison.verdict) }
+}
+
+/// The sign of its verdict; where no difference is shown, with the least that could have been.
+pub(crate) fn mark(comparison: &Comparison) -> String {
+    let sign = comparison.verdict.mark();
+    let half = comparison.ratio.as_ref().and_then(Estimate::half_width);
+    match half.filter(|_| comparison.verdict == Verdict::NoDifferenceShown) {
+        Some(half) => format!("{sign}{}%", short_percent(half)),
+        None => sign.into(),
+    }
 }
 
 fn verdict_style(verdict: Verdict) -> Style {
@@ -301,6 +146,7 @@ fn verdict_style(verdict: Verdict) -> Style {
         Verdict::Faster => AnsiColor::Green.on_default(),
         Verdict::Slower => AnsiColor::Red.on_default(),
         Verdict::NoDifferenceShown | Verdict::TooFewBlocks => Style::new(),
+        Verdict::NotValid => FAINT,
     }
 }
 
@@ -311,7 +157,12 @@ fn further_comparisons(summary: &Summary) -> Vec<String> {
     let line = |comparison: &Comparison| {
         let ratio = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
         let word = comparison.verdict.word(&comparison.of);
-        format!("{}{}: {ratio}, {word}", comparison.name, of_setting(&comparison.setting))
+        format!(
+            "{}{}: {ratio} {}, {word}",
+            comparison.name,
+            of_setting(&comparison.setting),
+            mark(comparison)
+        )
     };
     further.map(line).collect()
 }
@@ -478,7 +329,7 @@ fn layout(header: &[String], lines: &[Vec<Field>], names_at: usize) -> String {
             };
             columns.push(format!("{style}{padded}{style:#}", style = field.style));
         }
-        let _ = writeln!(text, "{}", columns.join("  ").trim_end());
+        let _ = writeln!(text, "{}", columns.join(GAP).trim_end());
     }
     text.push('\n');
     text

@@ -10,7 +10,7 @@ use super::Summary;
 use crate::analysis::drift;
 use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{Estimate, Method, Verdict};
-use crate::host::noise::Noise;
+use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::text::quantity::significant;
@@ -25,6 +25,17 @@ pub(crate) struct Check {
     /// What was found, or why nothing could be.
     pub(crate) text: String,
 }
+
+impl Check {
+    /// Whether other warnings have what it found: the codes that the check of the runs counts, and the shares that others took.
+    pub(super) fn is_told(&self) -> bool {
+        [NEIGHBOURS, STEAL, WORK].contains(&self.name.as_str())
+    }
+}
+
+const NEIGHBOURS: &str = "neighbours";
+const STEAL: &str = "steal";
+const WORK: &str = "work";
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -55,13 +66,11 @@ fn not_checked(text: impl Into<String>) -> Finding {
 
 /// All of them.
 pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
-    let others = |noise: &Noise| noise.others_share;
-    let steal = |noise: &Noise| noise.steal_share;
     let findings = [
         ("runs", runs(records)),
-        ("neighbours", noise(records, "other processes on the pCPUs", "noise.others_share", others)),
-        ("steal", noise(records, "CPU time taken by the machine below", "noise.steal_share", steal)),
-        ("work", work(records)),
+        (NEIGHBOURS, noise(records, &others(summary))),
+        (STEAL, noise(records, &steal(summary))),
+        (WORK, work(records)),
         ("control", control(summary)),
         ("drift", of_host(records, "drift", || drift(&summary.calibration))),
         ("jumps", of_host(records, "sudden changes of the host's speed", || jumps(&summary.calibration))),
@@ -72,12 +81,10 @@ pub(super) fn checks(summary: &Summary, records: &[Record]) -> Vec<Check> {
 
 /// Those that can be made where arms are kernels.
 pub(super) fn of_kernels(summary: &Summary, records: &[LinuxRecord]) -> Vec<Check> {
-    let others = |noise: &Noise| noise.others_share;
-    let steal = |noise: &Noise| noise.steal_share;
     let findings = [
         ("runs", runs(records)),
-        ("neighbours", noise(records, "other processes on the pCPUs", "noise.others_share", others)),
-        ("steal", noise(records, "CPU time taken by the machine below", "noise.steal_share", steal)),
+        (NEIGHBOURS, noise(records, &others(summary))),
+        (STEAL, noise(records, &steal(summary))),
         ("control", control(summary)),
         ("drift", not_checked("drift: kernels have no lock-free runs between them")),
     ];
@@ -109,14 +116,56 @@ fn runs(records: &[impl Recorded]) -> Finding {
     ))
 }
 
-/// Whether a kind of noise could be watched. What was seen of it is in the runs' own warnings.
-fn noise<R: Recorded>(records: &[R], what: &str, path: &str, of: fn(&Noise) -> Option<f64>) -> Finding {
+/// A kind of noise.
+struct Kind {
+    /// Who takes time.
+    who: &'static str,
+    /// The code of runs that lost too much to it.
+    code: &'static str,
+    path: &'static str,
+    of: fn(&Noise) -> Option<f64>,
+    /// Shares over all runs together, where some run tells.
+    shares: Vec<f64>,
+    limit: f64,
+}
+
+fn others(summary: &Summary) -> Kind {
+    Kind {
+        who: "other processes",
+        code: "busy-neighbour",
+        path: "noise.others_share",
+        of: |noise| noise.others_share,
+        shares: [summary.noise.others_share, summary.noise.run_delay_share].into_iter().flatten().collect(),
+        limit: OTHERS_SHARE_LIMIT,
+    }
+}
+
+fn steal(summary: &Summary) -> Kind {
+    Kind {
+        who: "the machine below",
+        code: "host-steal",
+        path: "noise.steal_share",
+        of: |noise| noise.steal_share,
+        shares: summary.noise.steal_share.into_iter().collect(),
+        limit: STEAL_SHARE_LIMIT,
+    }
+}
+
+/// Whether a kind of noise took more than it may, in a run or in all together, and whether it could be watched.
+fn noise<R: Recorded>(records: &[R], kind: &Kind) -> Finding {
+    let Kind { who, code, path, of, shares, limit } = kind;
+    let share = shares.iter().copied().fold(0.0, f64::max);
+    let took = format!("{who} took {} % of the pCPUs' time", significant(share * 100.0));
+    let disturbed = warned(records, &[code]);
+    if disturbed > 0 || share > *limit {
+        return failed(format!("{took}; too much in {disturbed} of {} runs", records.len()));
+    }
     let blind: Vec<&R> = records.iter().filter(|record| of(record.noise()).is_none()).collect();
     match blind.first() {
-        None if records.is_empty() => not_checked(format!("{what}: there are no runs")),
-        None => passed(format!("{what} was watched in every run")),
+        None if records.is_empty() => not_checked(format!("time that {who} took: there are no runs")),
+        None => passed(format!("{took} (limit {} %)", significant(limit * 100.0))),
         Some(first) => not_checked(format!(
-            "{what}: {} of {} runs could not be watched ({})",
+            "time that {who} took: {} of {} runs could not be watched ({})",
             blind.len(),
             records.len(),
             first.why(path).unwrap_or("no reason given")
@@ -124,12 +173,24 @@ fn noise<R: Recorded>(records: &[R], what: &str, path: &str, of: fn(&Noise) -> O
     }
 }
 
+/// Runs with a warning of one of these codes.
+fn warned(records: &[impl Recorded], codes: &[&str]) -> usize {
+    let is_warned = |record: &&_| {
+        Recorded::warnings(*record).iter().any(|warning| codes.contains(&warning.code.as_str()))
+    };
+    records.iter().filter(is_warned).count()
+}
+
 /// Whether the work went as fast as the calibration says.
 fn work(records: &[Record]) -> Finding {
+    let off = warned(records, &["work-off", "work-uneven"]);
+    if off > 0 {
+        return failed(format!("the work went at another speed in {off} of {} runs", records.len()));
+    }
     let timed = records.iter().filter(|record| record.timing.work_speed.is_some()).count();
     match records.len() - timed {
         _ if records.is_empty() => not_checked("speed of the work: there are no runs"),
-        0 => passed("the speed of the work was measured in every run"),
+        0 => passed("the work went at the calibrated speed in every run"),
         blind => not_checked(format!(
             "speed of the work: too little of it was timed in {blind} of {} runs",
             records.len()
@@ -152,6 +213,11 @@ fn control(summary: &Summary) -> Finding {
         Verdict::NoDifferenceShown if control.ratio.as_ref().is_some_and(exact) => {
             passed(format!("the A/A pair shows no difference ({shown})"))
         }
+        Verdict::NotValid => not_checked(format!(
+            "A/A pair: {} of {} pairs have an invalid run",
+            control.invalid_pairs,
+            control.per_block.len()
+        )),
         _ => not_checked(format!("A/A pair: six blocks are the fewest that tell ({shown})")),
     }
 }
@@ -282,6 +348,26 @@ mod tests {
         records.iter_mut().for_each(|record| record.config.engine = "sim".into());
         let (outcome, text) = found(&Summary::new(&plan.outline, &records), "jumps");
         assert!(outcome == CheckOutcome::NotChecked && text.contains("simulated machine"), "{text}");
+    }
+
+    #[test]
+    fn what_disturbed_a_run_is_no_all_clear() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(6);
+        let mut records = World::new(1).disturbed(|_, run| run % 2 == 0).records(&plan);
+        records[1].warn("work-off", "too slow".into());
+        let summary = Summary::new(&plan.outline, &records);
+        for (name, expected) in [
+            (NEIGHBOURS, "other processes took 20.0 % of the pCPUs' time; too much in 9 of 18 runs"),
+            (WORK, "the work went at another speed in 1 of 18 runs"),
+        ] {
+            assert_eq!(found(&summary, name), (CheckOutcome::Failed, expected.into()));
+        }
+        let none = "the machine below took 0 % of the pCPUs' time (limit 2.00 %)";
+        assert_eq!(found(&summary, STEAL), (CheckOutcome::Passed, none.into()));
+        // A little in each run, which only their sum shows.
+        let mut records = World::new(1).records(&plan);
+        records.iter_mut().for_each(|record| record.noise.others_share = Some(0.06));
+        assert_eq!(found(&Summary::new(&plan.outline, &records), NEIGHBOURS).0, CheckOutcome::Failed);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From records to figures: one row per setting and arm, ratios within blocks, and what speaks against them.
 
 mod checks;
+mod compared;
 mod kernels;
 mod placed;
 mod rows;
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::attempts;
 use crate::analysis::consistency;
 use crate::analysis::noise::Overall;
-use crate::analysis::rate::{self, Rate};
 use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{self, Estimate, Verdict};
 use crate::analysis::trust;
@@ -25,6 +25,8 @@ use crate::record::linux::LinuxRecord;
 use crate::record::{LockCost, Record};
 
 pub(crate) use checks::{Check, CheckOutcome};
+pub(crate) use compared::{comparison, comparison_of};
+use compared::{comparisons, control};
 pub(crate) use kernels::{FigureRow, KernelRow};
 use placed::{Placed, settings};
 
@@ -44,6 +46,12 @@ pub(crate) struct Summary {
     pub(crate) outline: Outline,
     /// Runs that went in.
     pub(crate) runs: usize,
+    /// Those of them that something spoiled: see their warnings.
+    #[serde(default)]
+    pub(crate) invalid_runs: usize,
+    /// Whether any of them was simulated: intervals are over seeds then, and the model's own error is not in them.
+    #[serde(default)]
+    pub(crate) simulated: bool,
     /// Runs that did not, since they were disturbed and made again.
     #[serde(default)]
     pub(crate) replaced: usize,
@@ -90,6 +98,9 @@ pub(crate) struct Row {
     pub(crate) pcpus: usize,
     /// Runs.
     pub(crate) runs: usize,
+    /// Those of them that are invalid.
+    #[serde(default)]
+    pub(crate) invalid_runs: usize,
     /// Acquisitions per second of all runs together.
     pub(crate) mean_per_second: f64,
     /// Acquisitions per second; null if half of the runs or more had none.
@@ -162,6 +173,9 @@ pub(crate) struct Comparison {
     pub(crate) ratio: Option<Estimate>,
     /// The plain word.
     pub(crate) verdict: Verdict,
+    /// Pairs of which a run is invalid.
+    #[serde(default)]
+    pub(crate) invalid_pairs: usize,
     /// The ratio of each block; a run that completed no section counts as half of one.
     pub(crate) per_block: Vec<f64>,
 }
@@ -229,6 +243,8 @@ impl Summary {
             schema_version: SCHEMA_VERSION,
             outline: outline.clone(),
             runs: records.len(),
+            invalid_runs: records.iter().filter(|record| !record.is_trusted()).count(),
+            simulated: records.iter().any(|record| record.engine() == Some("sim")),
             replaced: attempts::replaced(records),
             blocks: placed.cells.keys().map(|(.., block)| block + 1).max().unwrap_or(0),
             rows: vec![],
@@ -299,57 +315,6 @@ fn throughput(record: &Record) -> f64 {
     record.totals.acquisitions_per_second
 }
 
-fn comparisons<R: Recorded>(
-    outline: &Outline,
-    settings: &[Setting],
-    placed: &Placed<'_, R>,
-) -> Vec<Comparison> {
-    let mut comparisons = Vec::new();
-    for asked in &outline.comparisons {
-        for setting in settings {
-            let per_block = placed.ratios(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
-            if !per_block.is_empty() {
-                let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &per_block);
-                comparisons.push(Comparison { of: asked.of.clone(), ..found });
-            }
-        }
-    }
-    comparisons
-}
-
-/// A comparison within blocks.
-pub(crate) fn comparison(
-    name: &str,
-    setting: &Setting,
-    arm: &str,
-    baseline: &str,
-    ratios: &[Rate],
-) -> Comparison {
-    let ratio = rate::estimate(ratios);
-    let per_block = ratios.iter().map(|ratio| ratio.per_second).collect();
-    Comparison { per_block, ..comparison_of(name, setting, arm, baseline, ratio) }
-}
-
-/// A comparison that was not made within blocks.
-pub(crate) fn comparison_of(
-    name: &str,
-    setting: &Setting,
-    arm: &str,
-    baseline: &str,
-    ratio: Option<Estimate>,
-) -> Comparison {
-    Comparison {
-        name: name.into(),
-        setting: setting.clone(),
-        of: Measure::Throughput,
-        arm: arm.into(),
-        baseline: baseline.into(),
-        verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
-        ratio,
-        per_block: vec![],
-    }
-}
-
 fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
     if !outline.lock_costs {
         return vec![];
@@ -375,18 +340,6 @@ fn lock_costs(outline: &Outline, records: &[Record]) -> Vec<ArmCost> {
         })
     };
     std::iter::once(&LOCK_FREE.to_owned()).chain(&outline.arms).filter_map(of_arm).collect()
-}
-
-fn control<R: Recorded>(outline: &Outline, placed: &Placed<'_, R>) -> Option<Comparison> {
-    let control = outline.control.as_ref()?;
-    // Kernels have no throughput: the headline says what they are compared by.
-    let headline = outline.comparisons.first().map(|it| &it.of).filter(|of| of.figure().is_some());
-    let of = headline.cloned().unwrap_or_default();
-    let per_block = placed.ratios(&of, &control.setting, (&control.arm, true), (&control.arm, false));
-    (!per_block.is_empty()).then(|| {
-        let found = comparison("A/A", &control.setting, &control.arm, &control.arm, &per_block);
-        Comparison { of, ..found }
-    })
 }
 
 /// Cuts the blocks of each comparison into trials and counts the verdicts.
@@ -439,7 +392,8 @@ fn warnings(summary: &Summary, records: &[impl Recorded], idle: Option<String>) 
     let mut warnings = trust::lost(&summary.outline, records);
     warnings.extend(summary.noise.warnings());
     warnings.extend(consistency::warnings(&summary.outline, records));
-    let failed = summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed);
+    let failed =
+        summary.checks.iter().filter(|check| check.outcome == CheckOutcome::Failed && !check.is_told());
     warnings.extend(failed.map(|check| check.text.clone()));
     warnings.extend(idle);
     if summary.fewest_runs() == 1 {

@@ -9,6 +9,14 @@ use crate::experiment::measure::Measure;
 use crate::experiment::outline::Outline;
 use crate::experiment::place::Role;
 
+/// Two runs of a block that are compared.
+pub(super) struct Pair {
+    /// Of the arm over the baseline.
+    pub(super) ratio: Rate,
+    /// Whether nothing spoiled either.
+    pub(super) is_valid: bool,
+}
+
 /// Records by setting, arm, role and block.
 pub(super) struct Placed<'a, R> {
     pub(super) cells: BTreeMap<(&'a Setting, &'a str, bool, u32), &'a R>,
@@ -36,21 +44,26 @@ impl<'a, R: Recorded> Placed<'a, R> {
             .map(|((.., block), record)| (*block, *record))
     }
 
-    /// Throughput of `arm` over `baseline` in each block that has both, on one host.
-    pub(super) fn ratios(
+    /// `arm` over `baseline` in each block that has both, on one host.
+    pub(super) fn pairs(
         &self,
         measure: &Measure,
         setting: &Setting,
         arm: (&str, bool),
         baseline: (&str, bool),
-    ) -> Vec<Rate> {
-        let rates = |(arm, control)| {
+    ) -> Vec<Pair> {
+        let runs = |(arm, control)| {
             let records = self.of(setting, arm, control);
             let pass = |block, record: &R| (block, record.host().identity());
-            records.filter_map(move |(block, record)| Some((pass(block, record), record.rate(measure)?)))
+            let run = move |record: &R| Some((record.rate(measure)?, record.is_trusted()));
+            records.filter_map(move |(block, record)| Some((pass(block, record), run(record)?)))
         };
-        let below: BTreeMap<(u32, String), Rate> = rates(baseline).collect();
-        rates(arm).filter_map(|(pass, above)| Some(above.over(*below.get(&pass)?))).collect()
+        let below: BTreeMap<(u32, String), (Rate, bool)> = runs(baseline).collect();
+        let pair = |(pass, (above, is_valid)): (_, (Rate, bool))| {
+            let (baseline, is_baseline_valid) = *below.get(&pass)?;
+            Some(Pair { ratio: above.over(baseline), is_valid: is_valid && is_baseline_valid })
+        };
+        runs(arm).filter_map(pair).collect()
     }
 }
 

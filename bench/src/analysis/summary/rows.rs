@@ -41,7 +41,8 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         .iter()
         .zip(&rates)
         .map(|((_, record), rate)| {
-            let ideal = Rate { per_second: record.totals.ideal_per_second?, is_floor: false };
+            let ideal =
+                Rate { per_second: record.totals.ideal_per_second?, is_floor: false, resolution: 0.0 };
             Some(rate.over(ideal))
         })
         .collect();
@@ -58,6 +59,7 @@ fn row(setting: &Setting, arm: &str, records: &[(u32, &Record)]) -> Option<Row> 
         vcpus: first.config.vcpus,
         pcpus: first.config.cpus.len(),
         runs: records.len(),
+        invalid_runs: records.iter().filter(|(_, record)| !record.trusted).count(),
         mean_per_second: throughputs.iter().sum::<f64>() / throughputs.len() as f64,
         acquisitions_per_second: rate::estimate(&rates),
         efficiency: rate::estimate(&efficiencies.unwrap_or_default()),

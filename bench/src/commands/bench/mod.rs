@@ -101,7 +101,8 @@ fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, reco
     let live = job.live(directory.path())?;
     haltkick_vmm::confine_process(&job.needs(directory.path()))?;
     let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
-    let show = Show { format: conduct.format, strict: conduct.strict, exports: &exports };
+    let show =
+        Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
     let concluded = report::conclude(directory.path(), &manifest, &records, show);
     // What ended it early is the reason for whatever went wrong then.
     ending.and(concluded)
@@ -160,7 +161,7 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     if args.overrides != Overrides::default() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --jobs, --strict, --guest and --format go with it",
+             --max-time, --retry-disturbed, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
     let job = job_of(path, guest(&args.conduct))?;

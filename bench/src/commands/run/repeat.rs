@@ -16,7 +16,7 @@ use crate::host::identity::Host;
 use crate::host::noise;
 use crate::measure::engine::{self, Engine};
 use crate::record::Record;
-use crate::show::table;
+use crate::show::table::{self, Detail};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::quantity::si;
@@ -47,7 +47,7 @@ pub(super) fn run(
     }
     let outline = outline(args, config);
     if args.format == Format::Table && !records.is_empty() {
-        output::data(&table::summary(&Summary::new(&outline, &records)))?;
+        output::data(&table::summary(&Summary::new(&outline, &records), Detail::Verbose))?;
     }
     // What ended it early is the reason for whatever went wrong then.
     ending.map(|()| if trust::lost(&outline, &records).is_empty() { Exit::Done } else { Exit::Untrusted })

@@ -14,8 +14,12 @@ pub(super) fn method() -> Markup {
             }
             li {
                 "The estimate is that of Hodges and Lehmann; its 95 % interval inverts the signed-rank test (Student's t below \
-                 six blocks). A difference is called one only if the interval excludes 1. In the table, intervals are not \
-                 corrected for their number: of twenty comparisons without a difference, one will show one. The findings are."
+                 six blocks). A difference is called one, by marks and findings alike, only if the interval excludes 1 and \
+                 withstands Holm's correction over all settings of its comparison. The intervals themselves are not corrected."
+            }
+            li {
+                "A ratio is not valid if more than 29 % of its pairs have an invalid run, and counts in no finding. Every record \
+                 has the warnings that make a run invalid."
             }
             li {
                 "The ideal is the lesser of the same cell's throughput without any lock, measured just before it, and locks / \

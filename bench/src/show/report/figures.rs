@@ -17,7 +17,8 @@ const MOST_OPEN: usize = 24;
 pub(super) fn figures(summary: &Summary) -> Markup {
     html! {
         p {
-            "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals. How to read this table: "
+            "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary))
+            ". How to read this table: "
             (READING_A_TABLE) " in Haltkick's source."
         }
         (scrolled("Figures", &table_of_figures(summary)))
@@ -53,7 +54,7 @@ pub(super) fn of_kernels(summary: &Summary) -> Markup {
         }
     };
     html! {
-        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals. What the guests print is their own word." }
+        p { "Estimates are Hodges-Lehmann's, \u{b1} and (low to high) their 95 % intervals" (table::over_seeds(summary)) ". What the guests print is their own word." }
         (scrolled("Figures", &table))
         ul.signs { @for line in table::signs(summary) { li { (line) } } }
     }
@@ -195,13 +196,14 @@ fn class(verdict: Verdict) -> Option<&'static str> {
         Verdict::Faster => Some("faster"),
         Verdict::Slower => Some("slower"),
         Verdict::NoDifferenceShown | Verdict::TooFewBlocks => None,
+        Verdict::NotValid => Some("invalid"),
     }
 }
 
 fn as_ratio(comparison: &Comparison) -> Markup {
     let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
     let (figure, interval) = text.split_once(' ').unwrap_or((&text, ""));
-    html! { (figure) " " (comparison.verdict.mark()) " " small { (interval) } }
+    html! { (figure) " " (table::mark(comparison)) " " small { (interval) } }
 }
 
 /// Every ratio of the experiment in words: what the pictures of ratios show.
@@ -224,7 +226,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Markup> {
         @if let Some(control) = &summary.control {
             p {
                 "A/A pair (" (control.arm) @for (key, value) in &control.setting { ", " (key) " " (value) } "): "
-                (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) ", "
+                (control.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)) " " (table::mark(control)) ", "
                 (control.verdict.word(&control.of))
             }
         }

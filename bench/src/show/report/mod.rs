@@ -170,12 +170,12 @@ fn warnings(summary: &Summary) -> Markup {
                 ul { @for warning in &summary.warnings { li { (warning) } } }
             }
         }
-        @for (outcome, title) in [
-            (CheckOutcome::Passed, "Checked, and nothing found"),
-            (CheckOutcome::NotChecked, "Could not be checked"),
+        @for (class, outcome, title) in [
+            ("quiet", CheckOutcome::Passed, "Checked, and within limits"),
+            ("open", CheckOutcome::NotChecked, "Could not be checked"),
         ] {
             @if of(outcome).next().is_some() {
-                section.quiet { h2 { (title) } ul { @for check in of(outcome) { li { (check.text) } } } }
+                section class=(class) { h2 { (title) } ul { @for check in of(outcome) { li { (check.text) } } } }
             }
         }
     }
@@ -183,7 +183,11 @@ fn warnings(summary: &Summary) -> Markup {
 
 fn findings(summary: &Summary) -> Markup {
     html! {
-        ul { @for sentence in findings::findings(summary) { li { (sentence) } } }
+        ul {
+            @for finding in findings::findings(summary) {
+                li.invalid[!finding.is_valid] { @if !finding.is_valid { b { "Not valid: " } } (finding.text) }
+            }
+        }
     }
 }
 
@@ -206,6 +210,50 @@ mod tests {
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;") && page.contains("b &amp; c"));
         let (opened, closed) = (page.matches("<td").count(), page.matches("</td>").count());
         assert!(opened == closed && opened > 40, "{opened} cells are opened and {closed} closed");
+    }
+
+    #[test]
+    fn only_what_was_checked_and_found_well_is_green_and_invalid_figures_are_grey() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
+        let world = World::new(1).truth(|config| if config.lock == "tas" { 1e5 } else { 2e5 });
+        let mut records = world.records(&plan);
+        let page = |records: &[Record]| {
+            super::page(&world.manifest(&plan), &Summary::new(&plan.outline, records), records)
+        };
+        let valid = page(&records);
+        assert!(valid.contains("<td class=\"faster\">") && !valid.contains("<b>Not valid: </b>"), "{valid}");
+        for record in &mut records {
+            record.warn("busy-neighbour", "somebody".into());
+            record.noise.others_share = Some(0.477);
+        }
+        let page = page(&records);
+        let section = |class: &str| {
+            let (_, rest) = page.split_once(&format!("<section class=\"{class}\">")).expect(class);
+            rest.split_once("</section>").expect("its end").0.to_owned()
+        };
+        assert!(section("quiet").contains("the machine below took 0 %"), "{}", section("quiet"));
+        assert!(!section("quiet").contains("other processes"), "{}", section("quiet"));
+        assert!(section("open").contains("this experiment has none"), "{}", section("open"));
+        assert!(
+            page.contains("<td class=\"invalid\">2.00x !") && !page.contains("class=\"faster\""),
+            "{page}"
+        );
+        assert!(page.contains("<li class=\"invalid\"><b>Not valid: </b>b/a: no finding, "), "{page}");
+    }
+
+    #[test]
+    fn a_simulated_comparison_says_that_its_interval_is_over_seeds() {
+        let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
+        let (world, mut records) = (World::new(1), World::new(1).records(&plan));
+        let shown = |records: &[Record]| {
+            let summary = Summary::new(&plan.outline, records);
+            let table = table::summary(&summary, table::Detail::Brief);
+            [table, page(&world.manifest(&plan), &summary, records)]
+                .map(|text| text.contains("over seeds only"))
+        };
+        assert_eq!(shown(&records), [false, false]);
+        records.iter_mut().for_each(|record| record.config.engine = "sim".into());
+        assert_eq!(shown(&records), [true, true]);
     }
 
     /// What a page says, without its elements.
@@ -232,7 +280,8 @@ mod tests {
             let plan = sketch.plan(8);
             let (world, records) = (World::new(1), World::new(1).records(&plan));
             let summary = Summary::new(&plan.outline, &records);
-            let shown = anstream::adapter::strip_str(&table::summary(&summary)).to_string();
+            let shown =
+                anstream::adapter::strip_str(&table::summary(&summary, table::Detail::Verbose)).to_string();
             let told = words(&text_of(&page(&world.manifest(&plan), &summary, &records)));
             // The page has a heading instead.
             let missing: Vec<String> =

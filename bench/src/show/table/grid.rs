@@ -1,6 +1,6 @@
 //! The table as other programs take it: fields, and what is said below them.
 
-use super::{Field, control, further_comparisons, groups, header, legend_lines, names_at};
+use super::{Field, control, further_comparisons, groups, header, names_at};
 use crate::analysis::summary::Summary;
 use crate::show::legend;
 
@@ -21,7 +21,7 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
     let plain = |field: &Field| field.text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut notes = signs(summary);
     notes.extend(further_comparisons(summary));
-    notes.extend(control(summary));
+    notes.extend(control(summary).map(|words| words.join(", ")));
     notes.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
     Grid {
         header,
@@ -34,7 +34,5 @@ pub(crate) fn grid(summary: &Summary) -> Grid {
 
 /// What the columns, rows and signs mean whose names do not say.
 pub(crate) fn signs(summary: &Summary) -> Vec<String> {
-    let mut lines = legend_lines(summary);
-    lines.extend(legend::lines(summary));
-    lines
+    legend::lines(summary, &header(summary))
 }

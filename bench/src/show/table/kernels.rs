@@ -1,6 +1,7 @@
 //! The table where arms are kernels: a line for each figure by which they are compared.
 
-use super::{Field, of_comparison, plus_minus, shows_vcpus};
+use super::columns::shows_vcpus;
+use super::{Field, of_comparison, plus_minus};
 use crate::analysis::summary::{FigureRow, KernelRow, Summary};
 use crate::experiment::place::Role;
 use crate::text::quantity::si;
