@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 /// see few colours. What vCPUs do has shades of its own (`--a`), so that a colour means the same in all pictures.
 pub(crate) const STYLE: &str = "\
 .hk{--ink:#1b1f24;--held:#d0342c;--soft:#6b7380;--grid:#e3e6ea;--paper:#fff;--c0:#8a8f98;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
---c4:#b8860b;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
+--c4:#b8860b;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--up:#4a9fd8;--down:#ef8a4c;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
 @media (prefers-color-scheme:dark){.hk{--ink:#e6e8eb;--held:#ff6f61;--soft:#9aa3af;--grid:#2c3138;--paper:#14171b;--c0:#9aa3af;\
---c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb;--a0:#f2f5f7;--a1:#b9c6d0;--a2:#80919f;--a3:#4d5b67;--a4:#262e36}}\
+--c1:#ff8c42;--c2:#56b4e9;--c3:#2fcf9f;--c4:#f0c64a;--c5:#e583c6;--c6:#7fd1f5;--c7:#b39ddb;--up:#1b6498;--down:#9c4a18;--a0:#f2f5f7;--a1:#b9c6d0;--a2:#80919f;--a3:#4d5b67;--a4:#262e36}}\
 @media print{.hk{--ink:#000;--soft:#444;--grid:#ccc;--paper:#fff;--c0:#777;--c1:#d55e00;--c2:#0072b2;--c3:#009e73;\
---c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0}}\
+--c4:#8f6a00;--c5:#a3478c;--c6:#2b8fbf;--c7:#6a51a3;--up:#4a9fd8;--down:#ef8a4c;--a0:#1d2b36;--a1:#4d6273;--a2:#8ea0af;--a3:#c3ced7;--a4:#e9edf0}}\
 .hk text{fill:var(--ink)}.hk .soft{fill:var(--soft)}.hk .title{font-weight:600;font-size:13px}\
 .hk .grid{stroke:var(--grid);stroke-width:1}.hk .axis{stroke:var(--soft);stroke-width:1}\
 .hk .line{fill:none;stroke-width:2;stroke-linejoin:round}.hk .bar{stroke-width:1.5}\

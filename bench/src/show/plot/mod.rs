@@ -9,6 +9,7 @@ mod distribution;
 mod fairness;
 mod heat;
 mod key;
+mod phases;
 mod rows;
 mod timeline;
 
@@ -109,7 +110,7 @@ fn of_one_width(data: &Data<'_>) -> Vec<Picture> {
         heat::map(data),
         calibration::speed(data),
     ];
-    curves::pictures(data).into_iter().chain(others.into_iter().flatten()).collect()
+    phases::maps(data).into_iter().chain(curves::pictures(data)).chain(others.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]

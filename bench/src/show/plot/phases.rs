@@ -1,0 +1,329 @@
+//! Maps of the headline ratio over two axes, one for each value of the others: from where on the arm is better, and by how much.
+//!
+//! All maps share one logarithmic scale of colours, so that they can be compared. A colour is never the only sign: each field
+//! has its number, hatching says that no difference is shown, and grey with a mark that the field is not valid.
+
+use super::key::{self, Key};
+use super::{Data, Picture, Setting};
+use crate::analysis::multiplicity;
+use crate::analysis::statistics::{Estimate, Verdict};
+use crate::analysis::summary::Comparison;
+use crate::experiment::names::slug;
+use crate::experiment::outline::{OutlineAxis, OutlineComparison};
+use crate::show::svg::{Anchor, Svg, text_width};
+use crate::show::table::over_seeds;
+use crate::text::quantity::{factor, short, significant};
+
+/// Fewest values of either axis: less is better read in a table.
+const FEWEST: usize = 3;
+/// The scale of colours has at least this ratio at its end, so that noise never has the strongest colour.
+const LEAST_END: f64 = 2.0;
+/// The titles and values of the columns.
+const TOP: f64 = 46.0;
+/// Between the diagonal lines of a field that shows no difference.
+const HATCH: f64 = 7.0;
+/// Strength of the colour of a difference, however small.
+const PALEST: f64 = 0.12;
+
+/// What all maps of an experiment have in common.
+struct Frame<'a> {
+    asked: &'a OutlineComparison,
+    x: &'a OutlineAxis,
+    y: &'a OutlineAxis,
+    /// The strongest colour stands for this ratio, and for one over it.
+    end: f64,
+}
+
+pub(super) fn maps(data: &Data<'_>) -> Vec<Picture> {
+    let Some(frame) = frame(data) else { return vec![] };
+    let mut fixed: Vec<Setting> = vec![];
+    for setting in data.settings() {
+        let mut setting = setting.clone();
+        [&frame.x.key, &frame.y.key].into_iter().for_each(|key| _ = setting.remove(key));
+        if !fixed.contains(&setting) {
+            fixed.push(setting);
+        }
+    }
+    fixed.iter().map(|fixed| picture(data, &frame, fixed)).collect()
+}
+
+/// The ratio, if it varies, over the other axis with most values; none where two axes have too few.
+fn frame<'a>(data: &Data<'a>) -> Option<Frame<'a>> {
+    let outline = &data.summary.outline;
+    let asked = outline.comparisons.first()?;
+    let mut axes: Vec<&OutlineAxis> =
+        outline.axes.iter().filter(|axis| axis.values.len() >= FEWEST).collect();
+    axes.sort_by_key(|axis| (axis.key != "ratio", std::cmp::Reverse(axis.values.len())));
+    let [x, y, ..] = axes[..] else { return None };
+    let of_it =
+        data.summary.comparisons.iter().filter(|it| it.name == asked.name && it.verdict != Verdict::NotValid);
+    let farthest = of_it.filter_map(|it| Some(it.ratio.as_ref()?.hodges_lehmann.ln().abs()));
+    Some(Frame { asked, x, y, end: rounded_up(farthest.fold(LEAST_END.ln(), f64::max).exp()) })
+}
+
+/// The next of 1, 2 and 5 times a power of ten.
+fn rounded_up(end: f64) -> f64 {
+    let power = 10f64.powf(end.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= end).unwrap_or(end)
+}
+
+fn picture(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Picture {
+    let Frame { asked, x, y, end } = frame;
+    let (mut name, mut title) = ("map".to_owned(), format!("{} by {} and {}", asked.name, x.key, y.key));
+    if !fixed.is_empty() {
+        let of = data.name(fixed);
+        (name, title) = (format!("{name}-{}", slug(&of)), format!("{title}: {of}"));
+    }
+    let (better, worse) = asked.of.words();
+    let caption = format!(
+        "{} over {}, within blocks: each field is the Hodges-Lehmann estimate, in wide windows with its 95 % interval{}. Blue: {better}; orange: {worse}; the colour is \
+         logarithmic, with 1 as no colour and {} as the strongest. Hatched: no difference is shown (95 % interval, corrected by \
+         Holm for all settings). Grey with !: not valid, more than 29 % of its pairs have an invalid run.",
+        asked.arm,
+        asked.baseline,
+        over_seeds(data.summary),
+        ratio(*end),
+    );
+    Picture { name, title, caption, svg: Some(draw(data, frame, fixed)), narrow: None }
+}
+
+fn draw(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting) -> Svg {
+    let Frame { asked, x, y, end } = frame;
+    let names: Vec<String> = y.values.iter().map(|value| row_name(data, frame, fixed, value)).collect();
+    let widest = names.iter().chain([&y.key]).map(|name| text_width(name)).fold(0.0, f64::max);
+    let left = widest + 14.0;
+    let (width, height) =
+        ((data.width - left - 8.0) / x.values.len() as f64, if data.is_narrow() { 30.0 } else { 44.0 });
+    let stops = [1.0 / end, end.sqrt().recip(), 1.0, end.sqrt(), *end];
+    let mut samples: Vec<String> = stops.iter().map(|stop| of_key(*stop)).collect();
+    samples.extend(["no difference shown".into(), "! not valid".into()]);
+    let key = Key::new(samples.iter().map(String::as_str), (8.0, data.width - 8.0));
+    let top = key.height() + TOP;
+    let bottom = top + y.values.len() as f64 * height;
+    let label = format!("{} over {} by {} and {}", asked.arm, asked.baseline, x.key, y.key);
+    let mut svg = Svg::new(data.width, bottom + 4.0, &label);
+    key.draw(&mut svg, 2.0, |svg, sample, (x, y)| match stops.get(sample) {
+        Some(stop) => key::of_shade(svg, &fill(*stop, *end), (x, y)),
+        None if sample == stops.len() => hatched(svg, (x + 8.0, y - 6.0), (14.0, 12.0), ""),
+        None => key::of_shade(svg, GREY, (x, y)),
+    });
+    svg.text("soft", (left - 8.0, top - 8.0), Anchor::End, &y.key);
+    for (row, name) in names.iter().enumerate() {
+        let middle = top + (row as f64 + 0.5) * height + 4.0;
+        svg.text("", (left - 8.0, middle), Anchor::End, name);
+    }
+    for (column, at_x) in x.values.iter().enumerate() {
+        let left = left + column as f64 * width;
+        svg.text("", (left + width / 2.0, top - 8.0), Anchor::Middle, at_x);
+        for (row, at_y) in y.values.iter().enumerate() {
+            let mut setting = fixed.clone();
+            setting.extend([(x.key.clone(), at_x.clone()), (y.key.clone(), at_y.clone())]);
+            let is_it = |it: &&Comparison| it.name == asked.name && it.setting == setting;
+            let found = data.summary.comparisons.iter().find(is_it);
+            field(&mut svg, found, *end, (left, top + row as f64 * height), (width - 2.0, height - 2.0));
+        }
+    }
+    let of_x = if x.key == "ratio" { "vCPUs per pCPU" } else { x.key.as_str() };
+    svg.text("soft", (left + 2.0, top - 26.0), Anchor::Start, of_x);
+    svg
+}
+
+/// The value of the row; of a think time also which share of the time is spent inside the lock, where that is one.
+fn row_name(data: &Data<'_>, frame: &Frame<'_>, fixed: &Setting, value: &String) -> String {
+    if frame.y.key != "think" {
+        return value.clone();
+    }
+    let is_of_row = |setting: &&Setting| {
+        setting.get(&frame.y.key) == Some(value) && fixed.iter().all(|(key, of)| setting.get(key) == Some(of))
+    };
+    let settings = data.settings();
+    let runs =
+        settings.into_iter().filter(is_of_row).flat_map(|setting| data.runs(setting, &frame.asked.arm));
+    let mut shares: Vec<String> = runs
+        .map(|run| run.config.hold_ns as f64 / (run.config.hold_ns + run.config.think_ns).max(1) as f64)
+        .map(|share| format!("{} %", short(&significant(share * 100.0))))
+        .collect();
+    shares.dedup();
+    match &shares[..] {
+        [share] if data.is_narrow() => format!("{value}, {share}"),
+        [share] => format!("{value} ({share} in the lock)"),
+        _ => value.clone(),
+    }
+}
+
+/// No colour of the scale.
+const GREY: &str = "var(--grid)";
+
+fn field(
+    svg: &mut Svg,
+    found: Option<&Comparison>,
+    end: f64,
+    corner: (f64, f64),
+    (width, height): (f64, f64),
+) {
+    let middle = (corner.0 + width / 2.0, corner.1 + height / 2.0 + 4.0);
+    let Some((found, estimate)) = found.and_then(|it| Some((it, it.ratio.as_ref()?))) else {
+        svg.rectangle(corner, width, height, "none", "no figure");
+        return svg.text("soft", middle, Anchor::Middle, "-");
+    };
+    let tip = format!("{}, {}", estimate.as_ratio(), found.verdict.word(&found.of));
+    match found.verdict {
+        Verdict::NotValid => svg.rectangle(corner, width, height, GREY, &tip),
+        verdict if multiplicity::is_difference(verdict) => {
+            svg.rectangle(corner, width, height, &fill(estimate.hodges_lehmann, end), &tip);
+        }
+        _ => hatched(svg, corner, (width, height), &tip),
+    }
+    let mark = if found.verdict == Verdict::NotValid { " !" } else { "" };
+    match interval(estimate).filter(|text| text_width(text) * SMALL / 12.0 < width - 4.0 && height > 38.0) {
+        Some(interval) => {
+            let number = format!("{}{mark}", ratio(estimate.hodges_lehmann));
+            svg.text("", (middle.0, middle.1 - 7.0), Anchor::Middle, &number);
+            svg.styled_text("", (middle.0, middle.1 + 8.0), Anchor::Middle, "font-size:10px", &interval);
+        }
+        None => {
+            svg.text("", middle, Anchor::Middle, &format!("{}{mark}", short_ratio(estimate.hodges_lehmann)))
+        }
+    }
+}
+
+/// Size of the intervals' texts.
+const SMALL: f64 = 10.0;
+
+fn interval(estimate: &Estimate) -> Option<String> {
+    estimate.interval.map(|it| format!("{} to {}", factor(it.low), factor(it.high)))
+}
+
+fn ratio(value: f64) -> String {
+    format!("{}x", short(&factor(value)))
+}
+
+/// As short as a narrow field.
+fn short_ratio(value: f64) -> String {
+    if (0.001..999.5).contains(&value) { format!("{}x", short(&significant(value))) } else { ratio(value) }
+}
+
+/// `1/50x`, `50x`.
+fn of_key(value: f64) -> String {
+    let whole = |value: f64| short(&significant((value * 10.0).round() / 10.0));
+    if value < 1.0 { format!("1/{}x", whole(1.0 / value)) } else { format!("{}x", whole(value)) }
+}
+
+/// Colour that is the stronger the farther the ratio is from 1, on a logarithmic scale.
+fn fill(ratio: f64, end: f64) -> String {
+    let strength = (ratio.ln().abs() / end.ln()).min(1.0);
+    let strength = if strength < 1e-9 { 0.0 } else { PALEST + (1.0 - PALEST) * strength };
+    let colour = if ratio > 1.0 { "var(--up)" } else { "var(--down)" };
+    format!("{colour};fill-opacity:{strength:.2}")
+}
+
+fn hatched(svg: &mut Svg, (x, y): (f64, f64), (width, height): (f64, f64), tip: &str) {
+    svg.rectangle((x, y), width, height, "none;pointer-events:all", tip);
+    let lines = (1..).map(|i| f64::from(i) * HATCH).take_while(|along| *along < width + height);
+    for along in lines {
+        let from = (x + along.min(width), y + (along - width).max(0.0));
+        let to = (x + (along - height).max(0.0), y + along.min(height));
+        svg.line("grid", from, to, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analysis::summary::Summary;
+    use crate::measure::synthetic::{Shape, Sketch, World};
+    use crate::record::Record;
+    use crate::show::plot::{self, Data, Picture};
+
+    const RATIOS: [&str; 8] = ["1", "2", "3", "4", "6", "8", "16", "32"];
+    const THINKS: [&str; 5] = ["0ns", "1us", "4us", "19us", "99us"];
+
+    /// A lock that gains with the ratio and with the share of time inside it; at ratio 1 it loses a little.
+    fn made_up(spoil: impl Fn(&Record) -> bool) -> (crate::experiment::plan::Plan, Vec<Record>) {
+        let sketch =
+            Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS).axis("sched", &["vmm", "host"]);
+        let sketch = sketch.arm("virt-tas", "tas").arm("pv", "qspinlock pv");
+        let plan = sketch.compare("PV/test-and-set", "pv", "virt-tas").plan(7);
+        let truth = |config: &haltkick_vmm::RunConfig| {
+            let ratio = f64::from(config.vcpus) / config.cpus.len() as f64;
+            let hold = config.hold.as_secs_f64();
+            let inside = hold / (hold + config.think.as_secs_f64());
+            let gain = (ratio.ln() * inside.powf(0.7) * 1.1 - 0.05 * inside).exp();
+            if config.lock == "tas" { 2e5 } else { 2e5 * gain }
+        };
+        let mut records = World::new(4).truth(truth).shape(Shape::LogNormal(0.04)).records(&plan);
+        records.iter_mut().for_each(|record| record.trusted = !spoil(record));
+        (plan, records)
+    }
+
+    fn maps(spoil: impl Fn(&Record) -> bool) -> Vec<Picture> {
+        let (plan, records) = made_up(spoil);
+        let pictures = plot::pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+        pictures.into_iter().filter(|it| it.name.starts_with("map")).collect()
+    }
+
+    fn file(picture: &Picture) -> String {
+        picture.svg.as_ref().expect("it can be drawn").file()
+    }
+
+    #[test]
+    fn two_axes_have_a_map_of_the_headline_ratio_for_each_value_of_the_third() {
+        let maps = maps(|_| false);
+        let names: Vec<&str> = maps.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["map-sched-vmm", "map-sched-host"]);
+        for map in &maps {
+            let file = file(map);
+            assert_eq!(
+                file.matches("x (").count(),
+                RATIOS.len() * THINKS.len(),
+                "a tip for each field: {file}"
+            );
+            assert!(file.contains(">vCPUs per pCPU<") && file.contains(">4us (20 % in the lock)<"), "{file}");
+            assert!(
+                file.contains("var(--up);fill-opacity:0.9") && file.contains(", no difference shown<"),
+                "{file}"
+            );
+            assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
+            assert!(map.narrow.is_some() && map.caption.contains("pv over virt-tas"), "{}", map.caption);
+        }
+        if let Some(path) = std::env::var_os("HALTKICK_PICTURES") {
+            write(path.as_ref());
+        }
+    }
+
+    /// The pictures, to be looked at.
+    fn write(path: &std::path::Path) {
+        let spoiled = |record: &Record| record.place.as_ref().is_some_and(|it| it.setting["ratio"] == "3");
+        for map in maps(spoiled) {
+            for (svg, width) in [(map.svg, "wide"), (map.narrow, "narrow")] {
+                let svg = svg.expect("it can be drawn").file();
+                std::fs::write(path.join(format!("{}-{width}.svg", map.name)), svg)
+                    .expect("a directory for pictures");
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_of_mostly_invalid_pairs_has_no_colour_and_a_mark() {
+        let is_spoiled = |record: &Record| {
+            let place = record.place.as_ref().unwrap();
+            place.setting["ratio"] == "32" && place.setting["think"] == "0ns" && place.block < 3
+        };
+        let maps = maps(is_spoiled);
+        let file = file(&maps[0]);
+        assert_eq!(file.matches(", not valid<").count(), 1, "{file}");
+        assert_eq!(file.matches(" !</text>").count(), 1, "{file}");
+    }
+
+    #[test]
+    fn one_axis_or_short_ones_have_no_map() {
+        for sketch in [
+            Sketch::new().axis("ratio", &RATIOS),
+            Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS[..2]),
+        ] {
+            let plan = sketch.arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(2);
+            let records = World::new(1).records(&plan);
+            let pictures = plot::pictures(Data::new(&Summary::new(&plan.outline, &records), &records));
+            assert!(!pictures.iter().any(|it| it.name.starts_with("map")));
+        }
+    }
+}
