@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
-use haltkick_vmm::{Engine, Image, Instruments, Readings, RunConfig, VirtualTime, run_with_readings};
+use haltkick_vmm::{Engine, Found, Image, Instruments, RunConfig, VirtualTime, run};
 
 /// A machine, so many of its CPUs, and the most that a millisecond may take.
 const SIZES: [(&str, u32, f64); 2] = [("ivybridge-ex-4s", 80, 0.3), ("numaconnect-512", 512, 2.0)];
@@ -69,7 +69,8 @@ fn measure(machine: &str, cpus: u32, load: &Load, image: &Image) -> Figures {
     let virtual_time = Arc::new(VirtualTime::default());
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..Instruments::default() };
     let began = cpu_time();
-    run_with_readings(&config, image, &AtomicBool::new(false), &instruments, &mut Readings::default())
+    run(&config, image, &instruments, &AtomicBool::new(false))
+        .and_then(Found::all)
         .unwrap_or_else(|error| panic!("{}: {error}", load.name));
     Figures {
         virtual_ms: virtual_time.passed().as_secs_f64() * 1e3,

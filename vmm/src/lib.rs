@@ -1,6 +1,6 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
-//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives an [`Outcome`]; [`run_linux`] boots an unmodified Linux kernel
+//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives what it [`Found`]; [`run_linux`] boots an unmodified Linux kernel
 //! instead. The rooms, from the ground up; each may import from those before it:
 //! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
 //! `image/`: what a guest's file holds: tables, call sites, symbols;
@@ -29,7 +29,7 @@ pub use engines::linux::{
     MAX_LINUX_VCPUS, run_linux,
 };
 pub use engines::qemu::find_qemu;
-pub use engines::{Ended, run, run_guests, run_with_readings};
+pub use engines::run;
 pub use explain::{
     Cause, Census, Explanation, Group, Location, LockState, Queue, Registered, VcpuState, Verdict, Word,
 };
@@ -67,10 +67,10 @@ pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
 pub use run::check::check_guests;
 pub use run::config::{Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, RunConfig, Shape};
+pub use run::found::{Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
-pub use run::readings::Readings;
 pub use sched::books::Graces;
 pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haltkick_vmm::{Engine, HowOften, Image, Instruments, RunConfig, RunError, Sched, Target, check_guests};
-use support::{Settings, deschedule, start_with, with_readings};
+use support::{Settings, deschedule, start_with, watched};
 
 fn base() -> RunConfig {
     support::on(Engine::Threads)
@@ -45,7 +45,7 @@ fn settings_that_cannot_be_are_refused_before_anything_runs() {
 fn a_profile_without_a_period_is_refused() {
     for period in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600)] {
         let instruments = Instruments { profile: Some(period), ..Instruments::default() };
-        assert!(refused(with_readings(&base(), &instruments).0).contains("apart"));
+        assert!(refused(watched(&base(), &instruments)).contains("apart"));
     }
 }
 

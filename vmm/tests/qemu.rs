@@ -7,10 +7,10 @@ use std::time::Duration;
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
     Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, RunConfig, RunError, Sched, Shape,
-    Target, find_qemu, probe, run,
+    Target, find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{Check, Settings, deschedule, event, start, with_readings};
+use support::{Check, Settings, deschedule, event, start, start_stoppable, watched};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -236,7 +236,7 @@ fn exclusion_is_checked() -> Check {
 
 fn stop_request() -> Check {
     let window = Duration::from_secs(600);
-    match run(&config().window(window), &Image::embedded(), &AtomicBool::new(true)) {
+    match start_stoppable(&config().window(window), &AtomicBool::new(true)) {
         Err(RunError::Interrupted) => Ok(()),
         other => panic!("{other:?}"),
     }
@@ -260,7 +260,7 @@ fn refusals() -> Check {
         }
     }
     let instruments = Instruments { trace: true, ..Instruments::default() };
-    match with_readings(&config(), &instruments).0 {
+    match watched(&config(), &instruments) {
         Err(RunError::Usage(text)) => assert!(text.contains("--trace"), "{text}"),
         other => panic!("{other:?}"),
     }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, RunConfig, RunError, Sched, run};
+use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, RunConfig, RunError, Sched};
 use libtest_mimic::{Arguments, Trial};
-use support::{PATIENCE, Settings, exits, start};
+use support::{PATIENCE, Settings, exits, start, start_stoppable};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -129,7 +129,7 @@ fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
     // A run that lasts until it is told to stop, and another one beside it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| run(&config().window(PATIENCE), &Image::embedded(), &stop));
+        let first = scope.spawn(|| start_stoppable(&config().window(PATIENCE), &stop));
         let mapped = || {
             std::fs::read_to_string("/proc/self/maps")
                 .unwrap()

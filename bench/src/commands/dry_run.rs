@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::experiment::place::Role;
 use crate::experiment::plan::{Cell, Plan};
-use crate::measure::engine::guests;
 use crate::measure::progress::{self, Planned};
+use crate::measure::records::guests;
 use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
 use crate::text::duration::Span;
 use crate::text::quantity::patience;

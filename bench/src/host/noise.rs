@@ -67,7 +67,7 @@ struct Ticks {
 pub(crate) const NO_STEAL: &str = "this is a virtual machine, and the one below has reported no stolen time since boot: it does not count, or took none";
 
 /// Why nothing else is known to have run on a simulated machine.
-pub(crate) const SIMULATED: &str = "nothing else runs on a simulated machine";
+pub(crate) use haltkick_vmm::NOTHING_ELSE_RUNS as SIMULATED;
 
 /// Whether the machine below can be believed when it reports no stolen time: if it ever reported some, or if there is none.
 fn steal_is_known(ticks: Ticks) -> bool {

@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{Outcome, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Found, RunConfig, RunError, VirtualTime};
 
 use super::progress::LOOKS_EVERY;
 
@@ -24,7 +24,7 @@ pub(crate) type Key = (u32, String);
 
 /// What makes a run, and shows how far it is.
 pub(crate) type Simulate<'a> =
-    &'a (dyn Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) + Sync);
+    &'a (dyn Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
 
 /// So many runs may be done and not taken, beside one for each thread.
 const MOST_SPARE: usize = 16;
@@ -34,7 +34,7 @@ const MOST_SPARE: usize = 16;
 pub(crate) struct Run {
     pub(crate) started: SystemTime,
     pub(crate) took: Duration,
-    pub(crate) result: Result<Outcome, RunError>,
+    pub(crate) result: Result<Found, RunError>,
     /// What there is to tell of a failure.
     pub(crate) story: String,
 }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// A run that fails with its seed.
-    fn failing(config: &RunConfig, _: Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) {
+    fn failing(config: &RunConfig, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
         (Err(RunError::Usage(config.seed.to_string())), String::new())
     }
 

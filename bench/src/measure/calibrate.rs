@@ -56,7 +56,7 @@ impl Calibration {
             ..config.clone()
         };
         let config = lock_free(&plain, image).unwrap_or(plain);
-        let boots = (0..boots).map(|_| engine(&config)).map(|outcome| Ok(Self::of_outcome(&outcome?)));
+        let boots = (0..boots).map(|_| Ok(Self::of_outcome(&engine(&config)?.outcome()?)));
         let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
         boots.sort_by_key(|calibration| calibration.work_rate);
         let middle = boots.len() / 2;

@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Image, Instruments, Known, Live, Outcome, Readings, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Found, Image, Instruments, Known, Live, RunConfig, RunError, VirtualTime};
 
-use super::judge::judge;
 use super::origin::Origin;
+use super::records::{guests, record};
 use crate::experiment::ideal::lock_free;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
-use crate::host::noise::{self, Found, Watcher};
+use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::show::failure;
 use crate::text::output;
 
-/// What turns a configuration into an outcome: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Outcome, RunError>;
+/// What runs guests, all of which come to their end: the VMM, or in tests a model of it.
+pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Found, RunError>;
 
 /// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + 'a {
+) -> impl Fn(&RunConfig) -> Result<Found, RunError> + 'a {
     let instruments = Instruments { live, ..Instruments::default() };
     move |config| {
         let (result, story) = run_and_tell(config, image, stop, &instruments);
@@ -40,7 +40,7 @@ pub(crate) fn simulator<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Outcome, RunError>, String) + Sync + 'a {
+) -> impl Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync + 'a {
     move |config, virtual_time| {
         let live = live.clone();
         let instruments = Instruments { virtual_time: Some(virtual_time), live, ..Instruments::default() };
@@ -48,17 +48,19 @@ pub(crate) fn simulator<'a>(
     }
 }
 
-/// What came of a run, and the story of its guest if that failed.
+/// What came of a run, and the story of the guest that failed, if one did.
 fn run_and_tell(
     config: &RunConfig,
     image: &Image,
     stop: &AtomicBool,
     instruments: &Instruments,
-) -> (Result<Outcome, RunError>, String) {
-    let mut readings = Readings::default();
-    let result = haltkick_vmm::run_with_readings(config, image, stop, instruments, &mut readings);
-    let story = if result.is_err() { failure::story(&readings) } else { String::new() };
-    (result, story)
+) -> (Result<Found, RunError>, String) {
+    let found = match haltkick_vmm::run(config, image, instruments, stop) {
+        Ok(found) => found,
+        Err(error) => return (Err(error), String::new()),
+    };
+    let story = found.failed().map(|guest| failure::story(&guest.console, guest.explanation.as_ref()));
+    (found.all(), story.unwrap_or_default())
 }
 
 /// Longest window of the lock-free companion of a single run.
@@ -68,9 +70,9 @@ const COMPANION_WINDOW: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) started: SystemTime,
-    pub(crate) outcome: Outcome,
+    pub(crate) found: Found,
     /// What else ran meanwhile.
-    pub(crate) noise: Found,
+    pub(crate) noise: noise::Found,
 }
 
 /// Runs one cell.
@@ -80,40 +82,31 @@ pub(crate) fn run_cell(
     config: &RunConfig,
 ) -> Result<Ran, RunError> {
     let started = SystemTime::now();
-    let mut outcome = None;
+    let mut found = None;
     let noise = if config.simulated.is_some() {
-        outcome = Some(engine(config));
+        found = Some(engine(config));
         Err(noise::SIMULATED.into())
     } else {
-        watcher(&config.cpus, &mut || outcome = Some(engine(config)))
+        watcher(&config.cpus, &mut || found = Some(engine(config)))
     };
-    Ok(Ran { started, outcome: outcome.expect("a watcher runs what it watches")?, noise })
+    Ok(Ran { started, found: found.expect("a watcher runs what it watches")?, noise })
 }
 
 /// The record of a run's guest, and of each that ran beside it. `lock_free_per_second` is asked of each.
 pub(crate) fn records(
-    Ran { started, outcome, noise }: Ran,
+    Ran { started, found, noise }: Ran,
     config: &RunConfig,
     host: &Host,
     place: Option<&Place>,
-    lock_free_per_second: impl FnOnce(&Outcome) -> Known<Vec<f64>>,
+    lock_free_per_second: impl FnOnce(&Found) -> Known<Vec<f64>>,
 ) -> Vec<Record> {
     let origin = Origin::new(started, host.clone(), noise);
-    let lock_free = lock_free_per_second(&outcome);
-    let outcomes = std::iter::once(&outcome).chain(&outcome.beside);
-    let records = guests(config).zip(outcomes).enumerate().map(|(index, (config, outcome))| {
+    let lock_free = lock_free_per_second(&found);
+    let records = guests(config).zip(found.outcomes()).enumerate().map(|(index, (config, outcome))| {
         let place = place.map(|place| if index == 0 { place.clone() } else { place.beside(&config.name) });
-        let lock_free = lock_free.as_ref().map(|each| each[index]).map_err(Clone::clone);
-        let mut record = Record::new(config, outcome, origin.context(place, lock_free));
-        judge(&mut record, config, outcome, origin.tick_resolution());
-        record
+        record((config, index), outcome, &found, &origin, place, &lock_free)
     });
     records.collect()
-}
-
-/// The guests of a run.
-pub(crate) fn guests(config: &RunConfig) -> impl Iterator<Item = &RunConfig> {
-    std::iter::once(config).chain(&config.beside)
 }
 
 /// Lock-free throughput of each guest of the cell per second, from a short run without lock.
@@ -135,7 +128,6 @@ pub(crate) fn companion(
 }
 
 /// Sections completed per second of window, by each guest.
-pub(crate) fn per_second(outcome: &Outcome) -> Vec<f64> {
-    let of = |outcome: &Outcome| outcome.acquisitions() as f64 / outcome.window.as_secs_f64();
-    std::iter::once(outcome).chain(&outcome.beside).map(of).collect()
+pub(crate) fn per_second(found: &Found) -> Vec<f64> {
+    found.outcomes().map(|outcome| outcome.acquisitions() as f64 / outcome.window.as_secs_f64()).collect()
 }

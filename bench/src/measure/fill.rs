@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, Ring, RunConfig, RunDelay, Sched,
-    SwitchReports, Unknown, VcpuOutcome,
+    ByActivity, Found, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, Ring, RunConfig, RunDelay,
+    Sched, SwitchReports, Unknown, VcpuOutcome,
 };
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use super::origin::Context;
 use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::host::noise::{self, NO_STEAL, Noise};
+use crate::host::noise::{NO_STEAL, Noise};
 use crate::record::why::Why;
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
@@ -22,10 +22,10 @@ use crate::record::{
 use crate::settings::{Echo, table};
 
 impl Record {
-    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, context: Context) -> Self {
+    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, found: &Found, context: Context) -> Self {
         let mut why = Why::default();
-        let totals = totals(config, outcome, context.lock_free_per_second, &mut why);
-        let noise = noise(config, outcome, context.noise, &mut why);
+        let totals = totals(config, (outcome, found), context.lock_free_per_second, &mut why);
+        let noise = noise(config, found, context.noise, &mut why);
         let (unattributed, not_injected) = if config.attribution {
             let unseen = outcome.switches.as_ref().err().map_or("", |reason| &*reason.0);
             let unattributed = format!(
@@ -57,7 +57,7 @@ impl Record {
             lock_events: outcome.lock_events.iter().cloned().collect(),
             vm_exits: outcome.vm_exits.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             kvm_stats: why.known("kvm_stats", outcome.kvm_stats.clone()).map(BTreeMap::from_iter),
-            pmu: pmu(outcome, &mut why),
+            pmu: pmu(found, &mut why),
             preemptions: why.given("preemptions", outcome.preemptions.map(activities), &*unattributed),
             preempted_ns: why.given("preempted_ns", outcome.preempted_ns.map(activities), &*unattributed),
             lost_ns: why.given("lost_ns", outcome.lost_ns.map(activities), &*unattributed),
@@ -186,7 +186,12 @@ fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
         .collect()
 }
 
-fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Known<f64>, why: &mut Why) -> Totals {
+fn totals(
+    config: &RunConfig,
+    (outcome, found): (&Outcome, &Found),
+    lock_free: Known<f64>,
+    why: &mut Why,
+) -> Totals {
     let acquisitions = outcome.acquisitions();
     let acquisitions_per_second = acquisitions as f64 / outcome.window.as_secs_f64();
     let lock_free = lock_free.and_then(|per_second| {
@@ -227,7 +232,7 @@ fn totals(config: &RunConfig, outcome: &Outcome, lock_free: Known<f64>, why: &mu
         lock_free_per_second,
         ideal_per_second,
         efficiency: ideal_per_second.map(|ideal| acquisitions_per_second / ideal),
-        cpu_ns: ns(outcome.cpu_time),
+        cpu_ns: ns(found.cpu_time),
         run_ns,
         lock_cpu_ns,
         lock_cpu_share,
@@ -253,8 +258,8 @@ fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Kn
     }
 }
 
-fn pmu(outcome: &Outcome, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>> {
-    let counted = why.known("pmu", outcome.pmu.clone())?;
+fn pmu(found: &Found, why: &mut Why) -> Option<BTreeMap<String, Option<u64>>> {
+    let counted = why.known("pmu", found.pmu.clone())?;
     let count = |(name, count): (&str, _)| (name.to_owned(), why.known(format!("pmu.{name}"), count));
     Some(counted.into_iter().map(count).collect())
 }
@@ -332,7 +337,7 @@ fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
 }
 
 /// What else ran, by the kernel's ticks and by what the run's own threads noticed.
-fn noise(config: &RunConfig, outcome: &Outcome, seen: Known<Noise>, why: &mut Why) -> Noise {
+fn noise(config: &RunConfig, found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
     if let Err(Unknown(reason)) = &seen {
         why.explain("noise.others_share", reason.clone());
         why.explain("noise.steal_share", reason.clone());
@@ -341,16 +346,8 @@ fn noise(config: &RunConfig, outcome: &Outcome, seen: Known<Noise>, why: &mut Wh
         why.explain("noise.steal_share", NO_STEAL);
     }
     let noise = seen.unwrap_or_default();
-    if outcome.run_delay.is_none() {
-        let reason = match config.sched {
-            Sched::Vmm if config.simulated.is_some() => noise::SIMULATED,
-            Sched::Vmm => "/proc/thread-self/schedstat does not tell",
-            Sched::Host => "every vCPU is a thread of its own, and they wait for each other",
-        };
-        why.explain("noise.run_delay_share", reason);
-    }
     let share = |delay: RunDelay| delay.delayed.as_secs_f64() / delay.alive.as_secs_f64();
-    Noise { run_delay_share: outcome.run_delay.map(share), ..noise }
+    Noise { run_delay_share: why.known("noise.run_delay_share", found.run_delay.clone().map(share)), ..noise }
 }
 
 fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {

@@ -1,6 +1,6 @@
 //! What speaks against a run: what the host did to it, and what it did not do as it was asked.
 
-use haltkick_vmm::{Accelerator, ByActivity, Engine, Outcome, RunConfig, SwitchReports};
+use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, Outcome, RunConfig, SwitchReports};
 
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::config::Config;
@@ -95,7 +95,13 @@ fn judge_work(record: &mut Record) {
 }
 
 /// Writes down what speaks against the run.
-pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, tick_resolution: f64) {
+pub(crate) fn judge(
+    record: &mut Record,
+    config: &RunConfig,
+    outcome: &Outcome,
+    found: &Found,
+    tick_resolution: f64,
+) {
     if config.engine == Engine::Qemu(Accelerator::Tcg) {
         let message =
             "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
@@ -109,7 +115,7 @@ pub(crate) fn judge(record: &mut Record, config: &RunConfig, outcome: &Outcome, 
     if config.simulated.is_none() {
         judge_work(record);
     }
-    let asked = config.window * outcome.windows;
+    let asked = config.window * found.windows;
     let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
     if outcome.completion.is_none() && off.abs() > WINDOW_TOLERANCE {
         let message =

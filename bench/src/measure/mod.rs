@@ -13,6 +13,7 @@ pub(crate) mod kernels;
 pub(crate) mod linux;
 pub(crate) mod origin;
 pub(crate) mod progress;
+pub(crate) mod records;
 pub(crate) mod rule;
 pub(crate) mod session;
 #[cfg(any(test, fuzzing))]

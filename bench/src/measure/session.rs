@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Outcome, Ring, RunConfig, RunError};
+use haltkick_vmm::{Found, Ring, RunConfig, RunError};
 
 use super::ahead::{Ahead, Run, Simulate};
 use super::calibrate::Calibration;
@@ -347,7 +347,7 @@ impl Session<'_> {
             progress.finish();
             output::talk(&story);
         }
-        (result.map(|outcome| Ran { started, outcome, noise: Err(noise::SIMULATED.into()) }), took)
+        (result.map(|found| Ran { started, found, noise: Err(noise::SIMULATED.into()) }), took)
     }
 }
 
@@ -372,10 +372,10 @@ impl Runs for Record {
             in_cell(&cell.id, place.block, error.into())
         })?;
         let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
-        let lock_free = |outcome: &Outcome| match ideal {
+        let lock_free = |found: &Found| match ideal {
             Some((_, Some(lock_free))) => Ok(lock_free),
             Some((id, None)) => Err(format!("cell {id} was not run in this block").into()),
-            None if cell.role == Role::Ideal => Ok(engine::per_second(outcome)),
+            None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
         let mut records = engine::records(ran, &config, &session.host, Some(place), lock_free);

@@ -1,6 +1,6 @@
 //! What programs are told of a guest that failed.
 
-use haltkick_vmm::{Readings, RunConfig, Sched};
+use haltkick_vmm::{Explanation, RunConfig, Sched};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -53,9 +53,14 @@ pub(crate) struct Asked {
 }
 
 impl FailureRecord {
-    /// The record of a run of `config` that ended in `failure`; `None` when it is not the guest that failed.
-    pub(crate) fn new(config: &RunConfig, failure: &Failure, readings: Readings) -> Option<Self> {
-        Some(Self {
+    /// The record of a run of `config` that ended in `failure`.
+    pub(crate) fn new(
+        config: &RunConfig,
+        failure: &Failure,
+        console: String,
+        explanation: Explanation,
+    ) -> Self {
+        Self {
             schema: "haltkick.failure",
             schema_version: 1,
             exit_code: failure.exit as u8,
@@ -75,8 +80,8 @@ impl FailureRecord {
                 locks: config.lock_count,
                 seed: config.seed,
             },
-            console: readings.console,
-            explanation: readings.explanation?,
-        })
+            console,
+            explanation,
+        }
     }
 }

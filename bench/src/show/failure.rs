@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use haltkick_vmm::{Readings, printable};
+use haltkick_vmm::{Explanation, printable};
 
 /// What the guest wrote last, and what every vCPU was doing.
-pub(crate) fn story(readings: &Readings) -> String {
+pub(crate) fn story(console: &str, explanation: Option<&Explanation>) -> String {
     const LAST_LINES: usize = 20;
     let mut story = String::new();
-    let lines: Vec<_> = readings.console.lines().collect();
+    let lines: Vec<_> = console.lines().collect();
     if !lines.is_empty() {
         let from = lines.len().saturating_sub(LAST_LINES);
         let _ = match from {
@@ -18,7 +18,7 @@ pub(crate) fn story(readings: &Readings) -> String {
         lines[from..].iter().for_each(|line| _ = writeln!(story, "  {}", printable(line)));
         story.push('\n');
     }
-    if let Some(explanation) = &readings.explanation {
+    if let Some(explanation) = explanation {
         let _ = write!(story, "{explanation}");
     }
     story
@@ -30,14 +30,13 @@ mod tests {
 
     #[test]
     fn a_guest_cannot_speak_to_the_terminal() {
-        let readings = Readings { console: "one\n\u{1b}[2Jtwo\n".into(), ..Readings::default() };
-        assert_eq!(story(&readings), "console of the guest:\n  one\n  \u{fffd}[2Jtwo\n\n");
+        assert_eq!(story("one\n\u{1b}[2Jtwo\n", None), "console of the guest:\n  one\n  \u{fffd}[2Jtwo\n\n");
     }
 
     #[test]
     fn of_a_long_console_the_end_is_shown() {
         let console: String = (0..100).map(|i| format!("line {i}\n")).collect();
-        let told = story(&Readings { console, ..Readings::default() });
+        let told = story(&console, None);
         assert!(told.contains("last 20 lines") && told.contains("line 99") && !told.contains("line 79\n"));
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use haltkick_vmm::{Ended, Image, Instruments, Outcome, RunConfig, RunError, Sched, run_guests};
+use haltkick_vmm::{Ended, Found, Image, Instruments, Outcome, RunConfig, RunError, Sched};
 
 use crate::case::{Case, Kind};
 
@@ -79,7 +79,7 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     let report = run(number, &case, &image, |ended| {
         for guest in ended {
             println!("{}: {}", guest.name, how_it_ended(&guest.result));
-            guest.readings.explanation.iter().for_each(|explanation| println!("{explanation}"));
+            guest.explanation.iter().for_each(|explanation| println!("{explanation}"));
         }
     });
     println!("{report:#?}");
@@ -105,12 +105,12 @@ fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Repor
 fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> (Report, bool) {
     let mut had_time = true;
     let mut report = Report { number, group: case.group.clone(), ..Report::default() };
-    match run_guests(&case.config, image, &AtomicBool::new(false), &Instruments::default()) {
+    match haltkick_vmm::run(&case.config, image, &Instruments::default(), &AtomicBool::new(false)) {
         Err(error) => report.wrong = format!("no run: {error}"),
-        Ok(ended) => {
-            see(&ended);
-            had_time = !case.is_always_busy || has_had_time(&case.config, &ended);
-            look(&case.config, ended, &mut report);
+        Ok(found) => {
+            see(&found.guests);
+            had_time = !case.is_always_busy || has_had_time(&case.config, &found);
+            look(&case.config, found.guests, &mut report);
         }
     }
     (report.rss_kib, report.descriptors) = (rss_kib(), descriptors());
@@ -119,9 +119,9 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
 
 /// Whether the host gave this process a quarter of the window on its pCPUs at least: with next to nothing an honest guest may
 /// well complete no section. A guest that failed is taken as one that had time.
-fn has_had_time(config: &RunConfig, ended: &[Ended]) -> bool {
-    let Some(Ok(outcome)) = ended.first().map(|honest| &honest.result) else { return true };
-    outcome.cpu_time >= outcome.window * config.cpus.len() as u32 / 4
+fn has_had_time(config: &RunConfig, found: &Found) -> bool {
+    let Some(Ok(outcome)) = found.guests.first().map(|honest| &honest.result) else { return true };
+    found.cpu_time >= outcome.window * config.cpus.len() as u32 / 4
 }
 
 fn look(config: &RunConfig, ended: Vec<Ended>, report: &mut Report) {

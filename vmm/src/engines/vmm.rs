@@ -2,8 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crate::engines::Ended;
-use crate::explain::{self, Scene};
+use crate::explain::{self, Explanation, Scene};
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, Moment, SimulatedClock};
 use crate::host::error::RunError;
@@ -21,13 +20,14 @@ use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;
 use crate::run::collect::{self, Facts};
 use crate::run::config::{Engine, RunConfig};
-use crate::run::readings::Readings;
+use crate::run::found::{Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::shown::Shown;
 use crate::run::supervise::{Observed, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::{PreemptedSource, Watcher};
+use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 use crate::sched::shared::Shared;
 use crate::sched::{Finished, Sched, Scheduler};
 
@@ -39,7 +39,6 @@ struct Ran<'a> {
     machines: &'a [Machine],
     hinted: &'a [(Watcher, Known<PreemptedSource>)],
     guests: &'a [GuestRun<'a>],
-    pmu: &'a Pmu,
     start_tsc: u64,
     /// A thread failed that all guests need.
     is_broken: bool,
@@ -58,7 +57,7 @@ pub(super) fn run(
     stop: &AtomicBool,
     instruments: &Instruments,
     start_tsc: u64,
-) -> Result<Vec<Ended>, RunError> {
+) -> Result<Found, RunError> {
     let config = configs[0];
     let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
@@ -110,12 +109,12 @@ pub(super) fn run(
         machines: &machines,
         hinted: &hinted,
         guests: &guests,
-        pmu: &pmu,
         start_tsc,
         is_broken,
         verdict,
         stopped,
     };
+    let (cpu_time, windows) = observed.first().map_or_else(Default::default, |of| (of.cpu_time, of.windows));
     let mut ended = Vec::new();
     for (index, observed) in observed.into_iter().enumerate() {
         let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
@@ -125,11 +124,15 @@ pub(super) fn run(
     let about =
         About::new(about_guests(configs), &config.cpus, image, guests[0].window.times(), switches.as_ref());
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
+    let run_delay = match config.sched {
+        Sched::Vmm if config.engine == Engine::Sim => Err(NOTHING_ELSE_RUNS.into()),
+        Sched::Vmm => guests[0].run_delays.sum(),
+        Sched::Host => Err(ONE_THREAD_PER_VCPU.into()),
+    };
     drop(ran);
     drop(guests);
     let (profile, trace) = notes.finish(image, &memories, &tsc_offsets, about, clock.moment());
-    (ended[0].readings.profile, ended[0].readings.trace) = (profile, trace);
-    Ok(ended)
+    Ok(Found { cpu_time, windows, run_delay, pmu: pmu.read(), profile, trace, guests: ended })
 }
 
 impl Ran<'_> {
@@ -156,7 +159,6 @@ impl Ran<'_> {
             workload: self.chosen[index].workload,
             observed,
             finished: &finished,
-            pmu: self.pmu,
             start_tsc: self.start_tsc,
         };
         // A failure inside a vCPU's thread explains what the supervisor saw only the end of.
@@ -166,9 +168,9 @@ impl Ran<'_> {
             (None, Err(_)) => return Err(RunError::Interrupted),
             (None, Ok(())) => collect::outcome(&facts),
         };
-        let readings = readings_of(&facts, result.as_ref().err(), self.stopped);
+        let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, self.stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));
-        Ok(Ended { name: config.name.clone(), result, readings })
+        Ok(Ended { name: config.name.clone(), result, explanation, console: guest.console() })
     }
 }
 
@@ -280,15 +282,12 @@ fn switches_of(hinted: &[(Watcher, Known<PreemptedSource>)]) -> Known<u64> {
     hinted.iter().map(|(watcher, _)| watcher.reports().map(|probe| probe.dropped())).sum()
 }
 
-fn readings_of(
+fn explanation(
     facts: &Facts<'_>,
-    error: Option<&RunError>,
+    error: &RunError,
     (stopped_ns, stopped_tsc): (u64, u64),
-) -> Readings {
+) -> Option<Explanation> {
     let (image, machine, finished) = (facts.image, facts.machine, facts.finished);
     let locks = facts.config.lock_count;
-    let explanation = error.and_then(|error| {
-        explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
-    });
-    Readings { explanation, console: facts.guest.console(), ..Readings::default() }
+    explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
 }

@@ -26,6 +26,7 @@ use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
+use crate::observe::instruments::Instruments;
 use crate::run::config::RunConfig;
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
@@ -63,7 +64,7 @@ impl RoundTrip {
             preempted_hint: false,
             ..config.clone()
         };
-        let outcome = run(&config, image, &AtomicBool::new(false))?;
+        let outcome = run(&config, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()?;
         // Each way counts as one.
         let ways: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
         let through = duration_of_one(outcome.window, ways / 2)?;

@@ -12,7 +12,6 @@ use crate::guest::activity::ByActivity;
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::host::known::Known;
-use crate::host::pmu::Pmu;
 use crate::host::time::{Ticks, TscRate};
 use crate::image::file::Image;
 use crate::machine::build::Machine;
@@ -43,7 +42,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) workload: u32,
     pub(crate) observed: Observed,
     pub(crate) finished: &'a [Finished],
-    pub(crate) pmu: &'a Pmu,
     /// The host's TSC at the start of the run.
     pub(crate) start_tsc: u64,
 }
@@ -103,7 +101,6 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         window: facts.guest.window.length(),
         completion: completion(facts, &seen),
         lock_cpu: lock_cpu(facts, &seen),
-        cpu_time: facts.observed.cpu_time,
         lost_updates,
         costs: costs(&seen),
         ideal: ideal(&seen),
@@ -119,7 +116,6 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         lock_events: lock_events(&seen, facts.machine.tsc_khz),
         vm_exits: vm_exits(facts.finished),
         kvm_stats: kvm_stats(facts.finished),
-        pmu: facts.pmu.read(),
         preemptions: exact.then(|| {
             with_switched(sum(|vcpu| &vcpu.account.books.preemptions_by), |switched| &switched.preemptions)
         }),
@@ -140,12 +136,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
             (reports, _) => Err(reports.err().unwrap_or_else(|| "".into())),
         },
         preempted_source: preempted_source(facts),
-        windows: facts.observed.windows,
         pinning_lost: facts.guest.pinning_lost.get().cloned(),
-        run_delay: facts.guest.run_delays.sum(),
-        beside: Vec::new(),
         vcpus: facts.finished.iter().map(|vcpu| vcpu_outcome(facts, vcpu)).collect(),
-        console: facts.guest.console(),
     })
 }
 

@@ -4,11 +4,11 @@ pub(crate) mod beside;
 pub(crate) mod check;
 pub(crate) mod collect;
 pub(crate) mod config;
+pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 mod needs;
 pub(crate) mod outcome;
-pub(crate) mod readings;
 pub(crate) mod shown;
 pub(crate) mod supervise;
 pub(crate) mod told;

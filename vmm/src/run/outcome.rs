@@ -1,16 +1,14 @@
-//! What a run found out: raw facts, no judgement. `bench` makes records of them.
+//! The outcome of one guest: raw facts, no judgement. `bench` makes records of them.
 
 use std::time::Duration;
 
 use crate::guest::activity::ByActivity;
 use crate::host::known::Known;
-use crate::host::pmu::CacheEvents;
 use crate::image::sites::Calls;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::sched::books::Graces;
 use crate::sched::hints::PreemptedSource;
-use crate::sched::run_delay::RunDelay;
 use crate::sched::timeline::Timeline;
 
 /// Is the `preempted` flag true? From the workload that checks it.
@@ -118,7 +116,7 @@ pub struct Costs {
     pub counting: Option<u64>,
 }
 
-/// What a finished run found out.
+/// What a guest that came to its end found out.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The ring that was used.
@@ -149,8 +147,6 @@ pub struct Outcome {
     pub completion: Option<Duration>,
     /// Time of all vCPUs on pCPUs spent in acquiring and releasing locks, inside the window; `None` where it is not known.
     pub lock_cpu: Option<Duration>,
-    /// CPU time of the whole process inside the window.
-    pub cpu_time: Duration,
     /// Sections whose update of the plain counter was lost; `None` for a lock-free run.
     pub lost_updates: Option<u64>,
     /// What the instrument costs.
@@ -181,8 +177,6 @@ pub struct Outcome {
     pub vm_exits: Vec<(&'static str, u64)>,
     /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
     pub kvm_stats: Known<Vec<(String, u64)>>,
-    /// Cache events that the host's PMU counted in the guest, inside the window, by name; or why it did not.
-    pub pmu: Known<CacheEvents>,
     /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
     pub preemptions: Option<ByActivity<u64>>,
     /// Time those vCPUs were off for, in nanoseconds.
@@ -201,19 +195,10 @@ pub struct Outcome {
     pub switches: Known<SwitchReports>,
     /// Writer of the `preempted` flag.
     pub preempted_source: Known<PreemptedSource>,
-    /// How many times the length asked for the window took: more than once where too few sections were done in it.
-    pub windows: u32,
     /// What became of a thread that was pinned and found itself elsewhere at its end.
     pub pinning_lost: Option<String>,
-    /// How long the run's threads, one per pCPU, were ready and had no pCPU because others used it, whole run; `None` where
-    /// vCPUs have a thread each, which wait for each other, or where the kernel does not tell.
-    pub run_delay: Option<RunDelay>,
-    /// Of the guests that ran beside this one, in order.
-    pub beside: Vec<Outcome>,
     /// Per vCPU, in order.
     pub vcpus: Vec<VcpuOutcome>,
-    /// What the guest wrote to its console.
-    pub console: String,
 }
 
 impl Outcome {

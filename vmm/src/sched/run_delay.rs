@@ -4,6 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::SchedStat;
+use crate::host::known::Known;
+
+/// Why there is no delay of runners where vCPUs have threads of their own.
+pub(crate) const ONE_THREAD_PER_VCPU: &str =
+    "every vCPU is a thread of its own, and they wait for each other";
 
 /// Of all runners together, from their start to their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +40,14 @@ impl RunDelays {
         self.delay_ns.fetch_add(stat.delay_ns, Ordering::Relaxed);
     }
 
-    /// The sum; `None` without runners, or where the kernel does not tell.
-    pub(crate) fn sum(&self) -> Option<RunDelay> {
+    /// The sum, unless the kernel does not tell.
+    pub(crate) fn sum(&self) -> Known<RunDelay> {
         let alive = Duration::from_nanos(self.alive_ns.load(Ordering::Relaxed));
         let delayed = Duration::from_nanos(self.delay_ns.load(Ordering::Relaxed));
-        (!self.unknown.load(Ordering::Relaxed) && !alive.is_zero()).then_some(RunDelay { alive, delayed })
+        if self.unknown.load(Ordering::Relaxed) || alive.is_zero() {
+            return Err("/proc/thread-self/schedstat does not tell".into());
+        }
+        Ok(RunDelay { alive, delayed })
     }
 }
 
@@ -55,12 +63,12 @@ mod tests {
     #[test]
     fn delays_are_summed_and_unknown_ones_are_not_taken_for_none() {
         let (delays, born) = (RunDelays::default(), Instant::now());
-        assert_eq!(delays.sum(), None);
+        assert!(delays.sum().is_err());
         for delay_ns in [1000, 2000] {
             delays.add(born, Some(SchedStat { run_ns: 1, delay_ns }));
         }
         assert_eq!(delays.sum().unwrap().delayed, Duration::from_micros(3));
         delays.add(born, Some(SchedStat { run_ns: 0, delay_ns: 0 }));
-        assert_eq!(delays.sum(), None);
+        assert!(delays.sum().is_err());
     }
 }

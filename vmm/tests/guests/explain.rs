@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, RunConfig, RunError, Sched};
 use libtest_mimic::{Failed, Trial};
-use support::{Check, PATIENCE, Settings, check, config, nested, start, unexpected, with_readings};
+use support::{Check, PATIENCE, Settings, check, config, nested, start, unexpected, watched};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -49,16 +49,16 @@ fn exception_is_reported() -> Check {
 
 /// Runs what must fail, and gives what is told of it.
 pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
-    let (result, readings) = with_readings(config, &Instruments::default());
-    let error = result.err().ok_or("the run came to its end")?;
-    let explanation = readings.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
+    let (guest, _) = watched(config, &Instruments::default())?;
+    let error = guest.result.err().ok_or("the run came to its end")?;
+    let explanation = guest.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
     check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
     let grouped: usize = explanation.groups.iter().map(|group| group.vcpus.len()).sum();
     check(grouped == config.vcpus as usize, || format!("{grouped} vCPUs in groups"))?;
     let text = explanation.to_string();
     let long = text.lines().count();
     check(long <= 20 * explanation.groups.len() + 20, || format!("{long} lines:\n{text}"))?;
-    Ok((error, explanation, readings.console))
+    Ok((error, explanation, guest.console))
 }
 
 fn explain_a_panic() -> Check {
@@ -171,17 +171,16 @@ fn nonsense_changes_figures_at_most() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let instruments =
             Instruments { profile: Some(Duration::from_millis(1)), trace: true, ..Instruments::default() };
-        let (result, readings) =
-            with_readings(&config().workload("selftest-nonsense").sched(sched), &instruments);
-        match result {
+        let (guest, found) = watched(&config().workload("selftest-nonsense").sched(sched), &instruments)?;
+        match guest.result {
             Ok(outcome) => _ = outcome.acquisitions(),
             Err(RunError::ExclusionViolated(_)) => {
-                let explanation = readings.explanation.as_ref().ok_or("no explanation")?;
+                let explanation = guest.explanation.as_ref().ok_or("no explanation")?;
                 check(!explanation.to_string().is_empty(), String::new)?;
             }
             other => return unexpected(other),
         }
-        let trace = readings.trace.ok_or("no trace")?;
+        let trace = found.trace.ok_or("no trace")?;
         check(trace.implausible_sections() > 0, || "the guest wrote no nonsense".into())?;
         trace.write(std::io::sink())?;
     }
@@ -204,9 +203,9 @@ fn profile_is_fair() -> Check {
             .hold(Duration::from_micros(3))
             .think(Duration::from_micros(9))
             .window(Duration::from_millis(300));
-        let (result, readings) = with_readings(&config, &instruments);
-        result?;
-        let profile = readings.profile.ok_or("no profile")?;
+        let (guest, found) = watched(&config, &instruments)?;
+        guest.result?;
+        let profile = found.profile.ok_or("no profile")?;
         let sum = |those: &dyn Fn(&ProfileRow) -> bool| -> u64 {
             profile.rows.iter().filter(|row| those(row)).map(|row| row.samples).sum()
         };
@@ -226,9 +225,9 @@ fn trace_agrees_with_the_guest() -> Check {
         let instruments = Instruments { trace: true, ..Instruments::default() };
         let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };
         let config = config().sched(sched).workload(workload);
-        let (result, readings) = with_readings(&config, &instruments);
-        let outcome = result?;
-        let trace = readings.trace.ok_or("no trace")?;
+        let (guest, found) = watched(&config, &instruments)?;
+        let outcome = guest.result?;
+        let trace = found.trace.ok_or("no trace")?;
         let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
         let lacks_pcpus = trace.missing().iter().any(|missing| missing.contains("pCPU"));
         let unseen = sched == Sched::Host && outcome.switches.is_err();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ended, Image, RunConfig, RunError, Sched, Share, run};
+use haltkick_vmm::{Ended, RunConfig, RunError, Sched, Share};
 use libtest_mimic::{Failed, Trial};
 use support::within;
-use support::{Check, PATIENCE, Settings, check, config, nested, start_guests, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, nested, start_guests, start_stoppable, unexpected};
 
 /// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
 const SLACK: f64 = 0.12;
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn unborn() -> Check {
     let never_starts = |sched| {
         let config = config().workload("selftest-unborn").sched(sched).watchdog(Duration::from_millis(300));
-        match within(PATIENCE, |stop| run(&config, &Image::embedded(), stop))? {
+        match within(PATIENCE, |stop| start_stoppable(&config, stop))? {
             Err(RunError::NoProgress(said)) if said.contains("have begun to work") => Ok(()),
             other => unexpected(other),
         }

@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{
-    HowOften, Image, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunError, Sched, Target, allowed_cpus, run,
-};
+use haltkick_vmm::{HowOften, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunError, Sched, Target, allowed_cpus};
 use libtest_mimic::{Failed, Trial};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
-    Check, PATIENCE, Settings, check, config, deschedule, event, exits, nested, start, unexpected,
+    Check, PATIENCE, Settings, check, config, deschedule, event, exits, found, nested, start,
+    start_stoppable, unexpected,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -43,7 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
 fn cache_events() -> Check {
-    match start(&config().pmu(true))?.pmu {
+    match found(&config().pmu(true))?.pmu {
         Ok(counted) => check(counted.len() == 3, || format!("{counted:?}")),
         Err(reason) => check(reason.0.contains("perf_event_open"), || reason.to_string()),
     }
@@ -101,7 +100,7 @@ fn books_balance() -> Check {
 fn stop_request() -> Check {
     let stop = AtomicBool::new(true);
     let start = Instant::now();
-    let result = run(&config().window(Duration::from_secs(60)), &Image::embedded(), &stop);
+    let result = start_stoppable(&config().window(Duration::from_secs(60)), &stop);
     if !matches!(result, Err(RunError::Interrupted)) {
         return unexpected(result);
     }
@@ -259,13 +258,15 @@ fn doubling_window() -> Check {
     // Twelve sections and what lies between them take 48 ms at least, however fast the host.
     let (hold, window) = (Duration::from_millis(2), Duration::from_millis(20));
     let base = config().vcpus(1).hold(hold).think(hold).window(window);
-    let once = start(&base)?;
+    let once = found(&base)?;
     check(once.windows == 1, || format!("{} windows without need", once.windows))?;
-    let enough = start(&base.clone().min_sections(12))?;
+    let enough = found(&base.clone().min_sections(12))?;
+    let windows = enough.windows;
+    let enough = enough.outcome()?;
     check(enough.acquisitions() >= 12, || format!("{} sections", enough.acquisitions()))?;
-    check(enough.windows > 1 && enough.windows.is_power_of_two(), || format!("{} windows", enough.windows))?;
-    check(enough.window >= window * enough.windows, || format!("{:?}", enough.window))?;
-    let never = start(&base.min_sections(u64::MAX))?;
+    check(windows > 1 && windows.is_power_of_two(), || format!("{windows} windows"))?;
+    check(enough.window >= window * windows, || format!("{:?}", enough.window))?;
+    let never = found(&base.min_sections(u64::MAX))?;
     check(never.windows == MAX_WINDOWS, || format!("{} windows in vain", never.windows))
 }
 

@@ -50,7 +50,7 @@ fn a_guest_dies() -> Check {
         let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;
         check(a.result?.acquisitions() > 0, || "the other guest did not go on".into())?;
         check(matches!(b.result, Err(RunError::GuestPanic { .. })), || format!("{:?}", b.result))?;
-        check(b.readings.explanation.is_some(), || "nobody says why it died".into())?;
+        check(b.explanation.is_some(), || "nobody says why it died".into())?;
     }
     Ok(())
 }

@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Accelerator, Engine, Instruments, PvBackend, Readings, Ring, RunConfig, Sched, find_qemu, probe,
-    run_with_readings,
+    Accelerator, Engine, Instruments, PvBackend, Ring, RunConfig, Sched, find_qemu, probe, run,
 };
 use libtest_mimic::Trial;
 use support::{Check, Settings, event, start_with};
@@ -107,12 +106,12 @@ fn on_something() -> Engine {
 fn failed(object: &Path, change: impl FnOnce(RunConfig) -> RunConfig) -> (String, String) {
     let image = link(object).expect("it can be linked");
     let base = config(on_something()).lock(lock_of(object)).pv(false);
-    let mut readings = Readings::default();
     let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
-    match run_with_readings(&change(base), &image, &stop, &instruments, &mut readings) {
+    let guest = run(&change(base), &image, &instruments, &stop).expect("a run").guests.swap_remove(0);
+    match guest.result {
         Ok(_) => panic!("{} came to its end", object.display()),
         Err(error) => {
-            let story = readings.explanation.map_or(String::new(), |explanation| explanation.to_string());
+            let story = guest.explanation.map_or(String::new(), |explanation| explanation.to_string());
             (error.to_string(), story)
         }
     }

@@ -12,10 +12,9 @@ use std::time::Duration;
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix, Outcome,
-    PvBackend, Readings, RunConfig, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime,
-    Where, run, run_with_readings,
+    PvBackend, RunConfig, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
-use support::{Settings, event, exits, simulated, start, sum, with_readings, within};
+use support::{Settings, event, exits, simulated, start, start_stoppable, sum, watched, within};
 
 const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
@@ -222,15 +221,16 @@ fn sections_without_a_lock_and_short_stacks_are_found() {
 
 #[test]
 fn a_panic_and_an_exception_are_reported_with_their_place() {
-    let (panicked, readings) = with_readings(&small().workload("selftest-panic"), &Instruments::default());
-    match panicked {
+    let panics = small().workload("selftest-panic");
+    let (guest, _) = watched(&panics, &Instruments::default()).expect("a run");
+    match guest.result {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
             assert!(file.ends_with("selftest.rs"), "{file}");
         }
         other => panic!("{other:?}"),
     }
-    assert!(readings.console.contains("about to panic"), "{}", readings.console);
+    assert!(guest.console.contains("about to panic"), "{}", guest.console);
     match start(&small().workload("selftest-exception")) {
         Err(RunError::GuestException { vcpu: 7, vector: 14, location, detail, .. }) => {
             assert!(
@@ -251,9 +251,9 @@ fn a_hang_and_a_lost_kick_are_explained() {
     ] {
         let config =
             small().workload(workload).lock(lock).pv(true).window(long).watchdog(Duration::from_millis(50));
-        let (result, readings) = with_readings(&config, &Instruments::default());
-        assert!(matches!(result, Err(RunError::NoProgress(_))), "{workload}: {result:?}");
-        let story = readings.explanation.expect("it is explained");
+        let (guest, _) = watched(&config, &Instruments::default()).expect("a run");
+        assert!(matches!(guest.result, Err(RunError::NoProgress(_))), "{workload}: {:?}", guest.result);
+        let story = guest.explanation.expect("it is explained");
         assert_eq!(story.verdict.cause, cause, "{workload}: {story}");
         assert_eq!(story.vcpus.len(), 8);
         if cause == Cause::HolderRuns {
@@ -279,7 +279,7 @@ fn a_guest_that_stands_still_because_it_gets_nowhere_near_a_cpu_fails_after_a_ma
         .pv(false)
         .deschedule(starving)
         .window(Duration::from_secs(2));
-    let ended = within(Duration::from_secs(120), |stop| run(&config, &Image::embedded(), stop));
+    let ended = within(Duration::from_secs(120), |stop| start_stoppable(&config, stop));
     match ended.unwrap_or_else(|hung| panic!("{hung}")) {
         Err(RunError::NoProgress(said)) => assert!(said.contains("too busy to tell"), "{said}"),
         other => panic!("{other:?}"),
@@ -292,21 +292,21 @@ fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     let hold = us(2);
     let config = small().lock("tas").pv(false).hold(hold).think(us(6)).window(us(4000));
     let config = config.vcpus(4);
-    let (result, readings) = with_readings(&config, &instruments);
-    let outcome = result.expect("it comes to its end");
-    let trace = readings.trace.expect("it was asked for");
+    let (guest, found) = watched(&config, &instruments).expect("a run");
+    let outcome = guest.result.expect("it comes to its end");
+    let trace = found.trace.expect("it was asked for");
     let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
     assert!(events > 4, "{events} host events");
     assert!(sections + dropped >= outcome.acquisitions(), "{sections} of {}", outcome.acquisitions());
     assert_eq!(trace.implausible_sections(), 0);
-    let profile = readings.profile.expect("it was asked for");
+    let profile = found.profile.expect("it was asked for");
     let at_work = profile
         .rows
         .iter()
         .filter(|row| row.symbol.as_deref().is_some_and(|name| name.contains("time::work")));
     let at_work: u64 = at_work.map(|row| row.samples).sum();
     assert!(at_work * 2 > profile.samples, "{at_work} of {} ns in the work loop", profile.samples);
-    let again = with_readings(&config, &instruments).1.profile.expect("it was asked for");
+    let again = watched(&config, &instruments).expect("a run").1.profile.expect("it was asked for");
     assert_eq!(format!("{:?}", again.rows), format!("{:?}", profile.rows), "the same profile twice");
 }
 
@@ -319,8 +319,7 @@ fn a_run_shows_how_far_it_is_and_stops_at_once_when_it_is_told_to() {
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..Instruments::default() };
     let asked_at = us(1500);
     let result = std::thread::scope(|scope| {
-        let run =
-            scope.spawn(|| run_with_readings(&config, &image, &stop, &instruments, &mut Readings::default()));
+        let run = scope.spawn(|| run(&config, &image, &instruments, &stop));
         while virtual_time.passed() < asked_at && !run.is_finished() {
             std::thread::yield_now();
         }

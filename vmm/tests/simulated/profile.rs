@@ -1,7 +1,7 @@
 //! Where the time of simulated vCPUs goes: all of it is counted, and the run is the same as without.
 
 use haltkick_vmm::Instruments;
-use support::{Settings, with_readings};
+use support::{Settings, watched};
 
 use super::{small, us};
 
@@ -14,12 +14,13 @@ const CHANGE_NS: u64 = 10_000;
 fn a_profile_counts_all_time_and_changes_nothing() {
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("mutex/packed", true)] {
         let config = small().lock(lock).pv(pv).window(us(3000));
-        let [(with, readings), (without, _)] = [Some(us(1000)), None]
-            .map(|profile| with_readings(&config, &Instruments { profile, ..Instruments::default() }));
-        let (with, without) = (with.expect("a run"), without.expect("a run"));
+        let [(with, found), (without, _)] = [Some(us(1000)), None].map(|profile| {
+            watched(&config, &Instruments { profile, ..Instruments::default() }).expect("a run")
+        });
+        let [with, without] = [with, without].map(|guest| guest.result.expect("it comes to its end"));
         assert_eq!(format!("{with:#?}"), format!("{without:#?}"), "{lock}");
 
-        let profile = readings.profile.expect("it was asked for");
+        let profile = found.profile.expect("it was asked for");
         assert_eq!((profile.period_ns, profile.late), (1, 0), "every nanosecond is a sample");
         let of_rows: u64 = profile.rows.iter().map(|row| row.samples).sum();
         assert_eq!(of_rows, profile.samples);
@@ -38,8 +39,9 @@ fn a_profile_counts_all_time_and_changes_nothing() {
 fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
     let config = small().lock("qspinlock").pv(true).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
-    let (outcome, readings) = with_readings(&config, &instruments);
-    let (outcome, profile) = (outcome.expect("a run"), readings.profile.expect("it was asked for"));
+    let (guest, found) = watched(&config, &instruments).expect("a run");
+    let outcome = guest.result.expect("it comes to its end");
+    let profile = found.profile.expect("it was asked for");
     let of = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
         profile.rows.iter().filter(|row| matches(row)).map(|row| row.samples).sum::<u64>()
     };
@@ -62,9 +64,9 @@ fn a_profile_counts_the_time_of_exits_after_which_the_same_vcpu_goes_on() {
     // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
     let config = small().lock("ticket").pv(false).vcpus(4).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
-    let (outcome, readings) = with_readings(&config, &instruments);
-    outcome.expect("a run");
-    let rows = readings.profile.expect("it was asked for").rows;
+    let (guest, found) = watched(&config, &instruments).expect("a run");
+    guest.result.expect("it comes to its end");
+    let rows = found.profile.expect("it was asked for").rows;
     let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();
     let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
     // Each pCPU's slice ends every 200 us, which is an exit; it takes at least four fifths of what it costs.

@@ -3,21 +3,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Image, RunError, run};
-use support::{Settings, simulated};
+use haltkick_vmm::{Found, Image, Instruments, RunError, run};
+use support::{Settings, found, simulated};
 
-use super::{done, us};
+use super::us;
 
 #[test]
 fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     // Two vCPUs that never sleep share a pCPU, so that it goes from one turn straight to the next.
     let config = simulated("ivybridge-ex-4s", 1, 2).lock("tas").pv(false).window(us(40_000));
-    let outcome = done(&config);
+    let found = found(&config).expect("a run");
+    let cpu_ns = found.cpu_time.as_nanos() as u64;
+    let outcome = found.outcome().expect("it comes to its end");
     let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
     let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     assert!(changes > 100, "{changes}");
     let run_ns = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>();
-    let cpu_ns = outcome.cpu_time.as_nanos() as u64;
     // Where the window opens and closes, a change may be under way.
     let edges_ns = 2 * (costs.switch_ps + costs.exit_ps) / 1000;
     assert!(
@@ -36,7 +37,8 @@ fn a_run_that_is_to_stop_does_although_its_time_is_virtual() {
     // Nobody has the time to simulate this.
     let config = simulated("ivybridge-ex-4s", 4, 2).window(Duration::from_secs(100_000));
     std::thread::scope(|scope| {
-        let under_way = scope.spawn(|| run(&config, &image, &stop));
+        let under_way =
+            scope.spawn(|| run(&config, &image, &Instruments::default(), &stop).and_then(Found::all));
         // By now it is most likely being simulated; if not, it has even less to do.
         std::thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::Relaxed);

@@ -16,8 +16,8 @@ use crate::experiment::{Experiment, Source};
 use crate::host::cpulist;
 use crate::host::facts;
 use crate::host::identity::Host;
-use crate::measure::engine;
 use crate::measure::kernels;
+use crate::measure::records;
 use crate::measure::rule::Rule;
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
@@ -67,7 +67,7 @@ impl Job {
 
     /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
     pub(super) fn needs(&self, output: &Path) -> Needs {
-        let needs = Needs::of(self.plan.cells().flat_map(|cell| engine::guests(&cell.config)));
+        let needs = Needs::of(self.plan.cells().flat_map(|cell| records::guests(&cell.config)));
         Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
     }
 

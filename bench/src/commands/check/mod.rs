@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{FILE_PREFIX, Image, LockFlags, Needs, Outcome, RunConfig, RunError};
+use haltkick_vmm::{FILE_PREFIX, Found, Image, LockFlags, Needs, RunConfig, RunError};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -18,6 +18,7 @@ use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
+use crate::measure::records;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -95,7 +96,7 @@ impl Job<'_> {
         &self,
         trials: &[Trial],
         rate: u64,
-        engine: &impl Fn(&RunConfig) -> std::result::Result<Outcome, RunError>,
+        engine: &impl Fn(&RunConfig) -> std::result::Result<Found, RunError>,
         tried: &mut Tried,
         end: Instant,
     ) -> Result<()> {
@@ -116,7 +117,7 @@ impl Job<'_> {
                     }
                 };
                 match engine(&config) {
-                    Ok(outcome) => tried.add(trial, &config, &outcome),
+                    Ok(found) => found.outcomes().for_each(|outcome| tried.add(trial, &config, outcome)),
                     Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
                         tried.left_out(trial, &error.to_string());
                     }
@@ -134,7 +135,7 @@ impl Job<'_> {
     fn needs(&self, trials: &[Trial]) -> Needs {
         let configs: Vec<RunConfig> =
             trials.iter().filter_map(|trial| self.config(trial, 1, None).ok()).collect();
-        Needs::of(configs.iter().flat_map(engine::guests))
+        Needs::of(configs.iter().flat_map(records::guests))
     }
 
     /// What a trial runs.

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{CpuCosts, Engine, Image, Outcome, RunConfig, transfer_ns};
+use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Outcome, RunConfig, transfer_ns};
 
 use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
@@ -195,7 +195,8 @@ impl Guests {
     }
 
     fn run(&self, config: &RunConfig) -> Result<Outcome> {
-        haltkick_vmm::run(config, &self.image, &self.stop).map_err(Failure::from)
+        let found = haltkick_vmm::run(config, &self.image, &Instruments::default(), &self.stop);
+        found.and_then(Found::outcome).map_err(Failure::from)
     }
 
     /// What leaving a guest costs on pCPU `first`, and waking one up there and on `other`.

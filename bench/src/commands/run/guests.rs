@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Ended, Image, Instruments, Known, Outcome, Profile, Readings, RunConfig, RunError, VirtualTime,
+    Explanation, Found, Image, Instruments, Known, Profile, RunConfig, RunError, VirtualTime,
 };
 
 use super::trace::{self, TraceFile};
@@ -14,9 +14,10 @@ use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
 use crate::host::identity::Host;
 use crate::host::noise::{self, Watch};
+use crate::measure::engine;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
-use crate::measure::{engine, judge};
+use crate::measure::records::{self, record};
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
@@ -48,29 +49,28 @@ pub(super) fn run(
         ));
     }
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
-    let ended = run_guests(config, image, &stop, instruments)?;
+    let mut found = run_guests(config, image, &stop, instruments)?;
     let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
     let origin = Origin::new(started, Host::probe(), noise);
-    // Profile and trace are of all guests, and come with the first.
-    let (traced, written) = trace::write(files.trace, ended[0].readings.trace.as_ref());
-    let lock_free = lock_free(args, config, image, &ended, &stop);
+    let (traced, written) = trace::write(files.trace, found.trace.as_ref());
+    let lock_free = lock_free(args, config, image, &found, &stop);
     let dead: Vec<String> =
-        ended.iter().filter(|ended| ended.result.is_err()).map(|ended| ended.name.clone()).collect();
-    let is_alone = ended.len() == 1;
+        found.guests.iter().filter(|guest| guest.result.is_err()).map(|guest| guest.name.clone()).collect();
+    let is_alone = found.guests.len() == 1;
     let (mut failed, mut trusted) = (None, true);
-    for (index, (ended, config)) in ended.into_iter().zip(engine::guests(config)).enumerate() {
-        let Ended { name: _, result, readings } = ended;
-        let outcome = match result {
+    let ended = std::mem::take(&mut found.guests);
+    for (index, (guest, config)) in ended.into_iter().zip(records::guests(config)).enumerate() {
+        let outcome = match guest.result {
             Ok(outcome) => outcome,
             Err(error) => {
-                let failure = tell_failure(args, config, is_alone, error, readings)?;
+                let failure = Failure::from(error);
+                let failure =
+                    tell_failure(args, (config, is_alone), failure, guest.console, guest.explanation)?;
                 failed.get_or_insert(failure);
                 continue;
             }
         };
-        let lock_free = lock_free.as_ref().map(|each| each[index]).map_err(Clone::clone);
-        let mut record = Record::new(config, &outcome, origin.context(None, lock_free));
-        judge::judge(&mut record, config, &outcome, origin.tick_resolution());
+        let mut record = record((config, index), &outcome, &found, &origin, None, &lock_free);
         if !dead.is_empty() {
             let message = format!("guest {} died meanwhile: this one had more of the pCPUs", dead.join(", "));
             record.warn("guest-died", message);
@@ -80,10 +80,12 @@ pub(super) fn run(
             output::data("\n")?;
         }
         trusted &= record.trusted;
-        if let (Some(file), Some(profile)) = (&files.folded, &readings.profile) {
+        // A profile and a trace are of all guests, and come with the first.
+        let profile = found.profile.as_ref().filter(|_| index == 0);
+        if let (Some(file), Some(profile)) = (&files.folded, profile) {
             file.write(show::profile::folded(profile, &config.lock).as_bytes())?;
         }
-        tell(record, readings.profile.as_ref(), args.format)?;
+        tell(record, profile, args.format)?;
     }
     match failed {
         Some(failure) => Err(failure),
@@ -97,14 +99,14 @@ fn run_guests(
     image: &Image,
     stop: &AtomicBool,
     instruments: &Instruments,
-) -> std::result::Result<Vec<Ended>, RunError> {
+) -> std::result::Result<Found, RunError> {
     if config.simulated.is_none() {
-        return haltkick_vmm::run_guests(config, image, stop, instruments);
+        return haltkick_vmm::run(config, image, instruments, stop);
     }
     let virtual_time = Arc::new(VirtualTime::default());
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..instruments.clone() };
     shown(&virtual_time, config.warmup + config.window, || {
-        haltkick_vmm::run_guests(config, image, stop, &instruments)
+        haltkick_vmm::run(config, image, &instruments, stop)
     })
 }
 
@@ -113,17 +115,16 @@ fn lock_free(
     args: &RunArgs,
     config: &RunConfig,
     image: &Image,
-    ended: &[Ended],
+    found: &Found,
     stop: &AtomicBool,
 ) -> Known<Vec<f64>> {
-    let outcomes: Vec<&Outcome> = ended.iter().filter_map(|ended| ended.result.as_ref().ok()).collect();
-    let [first, ..] = outcomes[..] else { return Err("no guest lived".into()) };
-    if outcomes.len() < ended.len() {
+    let Some(first) = found.outcomes().next() else { return Err("no guest lived".into()) };
+    if found.failed().is_some() {
         return Err("a guest died, so that there is nothing to compare with".into());
     }
     let is_lock_free = |name: &str| image.locks.iter().any(|lock| lock.name == name && lock.is_lock_free());
     if config.beside.is_empty() && is_lock_free(&config.lock) {
-        return Ok(engine::per_second(first));
+        return Ok(engine::per_second(found));
     }
     if args.no_ideal {
         return Err("not asked for (--no-ideal)".into());
@@ -163,22 +164,22 @@ fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result
 /// Tells of a guest that failed: a page for people, and where it was the only one a record for programs.
 fn tell_failure(
     args: &RunArgs,
-    config: &RunConfig,
-    is_alone: bool,
-    error: RunError,
-    readings: Readings,
+    (config, is_alone): (&RunConfig, bool),
+    failure: Failure,
+    console: String,
+    explanation: Option<Explanation>,
 ) -> Result<Failure> {
-    let story = show::failure::story(&readings);
+    let story = show::failure::story(&console, explanation.as_ref());
     if !story.is_empty() {
         output::talk(&story);
     }
-    let failure = Failure::from(error);
     if !is_alone {
         return Ok(Failure { message: format!("guest `{}`: {failure}", config.name), ..failure });
     }
     if args.format == Format::Json
-        && let Some(record) = FailureRecord::new(config, &failure, readings)
+        && let Some(explanation) = explanation
     {
+        let record = FailureRecord::new(config, &failure, console, explanation);
         output::data(&format!("{}\n", output::to_json(&record)?))?;
     }
     Ok(failure)

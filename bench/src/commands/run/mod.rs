@@ -17,7 +17,7 @@ use crate::experiment::guest_set;
 use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::measure::calibrate::Calibration;
-use crate::measure::engine;
+use crate::measure::records;
 use crate::results::live::LiveFile;
 use crate::results::opened::OpenedFile;
 use crate::settings::{Settings, Supply};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
     let live = config.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
-    let needs = Needs { looked_into: args.perf_map, ..Needs::of(engine::guests(&config)) };
+    let needs = Needs { looked_into: args.perf_map, ..Needs::of(records::guests(&config)) };
     haltkick_vmm::confine_process(&needs)?;
     let config = calibrated(config, &image)?;
     if args.repeat > 1 {
@@ -101,11 +101,12 @@ fn instruments(args: &RunArgs, engine: Engine) -> Result<Instruments> {
 
 /// The same with the work rate of this host, unless one was given.
 fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
-    if engine::guests(&config).all(|guest| guest.work_rate.is_some()) {
+    if records::guests(&config).all(|guest| guest.work_rate.is_some()) {
         return Ok(config);
     }
     let stop = interrupt::catch()?;
-    let engine = |config: &RunConfig| haltkick_vmm::run(config, image, &stop);
+    let instruments = Instruments::default();
+    let engine = |config: &RunConfig| haltkick_vmm::run(config, image, &instruments, &stop)?.all();
     let rate = Calibration::measure(&engine, &config, image, 1)?.work_rate;
     let with_rate = |guest: RunConfig| RunConfig { work_rate: guest.work_rate.or(Some(rate)), ..guest };
     let beside = config.beside.iter().cloned().map(with_rate).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, Instruments, Outcome, RunConfig};
+use haltkick_vmm::{Found, Image, Instruments, RunConfig};
 
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
@@ -75,11 +75,12 @@ fn once(
         let failure = Failure::from(error);
         Failure { message: format!("run {} of {}: {failure}", repetition + 1, args.repeat), ..failure }
     })?;
-    let lock_free = |outcome: &Outcome| {
+    let lock_free = |found: &Found| {
         if args.no_ideal {
             return Err("not asked for (--no-ideal)".into());
         }
-        engine::companion(engine, &config, image, outcome.work_rate)
+        let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
+        engine::companion(engine, &config, image, work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
     Ok(engine::records(ran, &config, host, Some(&place), lock_free))

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use haltkick_vmm::{Known, Outcome, RunConfig};
 
 use super::origin::Origin;
-use super::synthetic::outcome_of;
+use super::synthetic::{found, outcome_of};
 use crate::host::identity::Host;
 use crate::record::Record;
 
@@ -39,5 +39,6 @@ fn good() -> Outcome {
 
 /// The record of an outcome.
 fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
-    Record::new(&config(), outcome, ORIGIN.context(None, lock_free))
+    let found = found(&config(), vec![outcome.clone()]);
+    Record::new(&config(), outcome, &found, ORIGIN.context(None, lock_free))
 }

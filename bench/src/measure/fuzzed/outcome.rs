@@ -60,7 +60,6 @@ fn hostile(script: &mut Script<'_>) -> Outcome {
     let [samples, moved_while_marked, still_while_unmarked] = [0; 3].map(|_: u64| script.number());
     let hint = HintCheck { samples, moved_while_marked, still_while_unmarked, ..HintCheck::default() };
     outcome.hint = Some(hint);
-    outcome.console = String::from_utf8_lossy(script.rest()).into_owned();
     outcome
 }
 

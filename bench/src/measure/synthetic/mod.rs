@@ -23,21 +23,22 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use haltkick_vmm::{Image, Known, Outcome, RunConfig, RunError};
+use haltkick_vmm::{Found, Image, Known, Outcome, RunConfig, RunError};
 
 use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
 use crate::host::identity::Host;
-use crate::host::noise::{Found, Noise, Watcher};
+use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
+use crate::measure::records;
 use crate::measure::session::Session;
 use crate::record::Record;
 use crate::results::directory::Directory;
 use crate::results::manifest::{self, Manifest, ManifestSource};
 
-pub(crate) use outcome::of as outcome_of;
+pub(crate) use outcome::{found, of as outcome_of};
 pub(crate) use scratch::Scratch;
 pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;
@@ -132,12 +133,12 @@ impl World {
     }
 
     /// What [`Session`] and [`engine::run_cell`] run cells with.
-    pub(crate) fn engine(&self) -> impl Fn(&RunConfig) -> Result<Outcome, RunError> + '_ {
+    pub(crate) fn engine(&self) -> impl Fn(&RunConfig) -> Result<Found, RunError> + '_ {
         |config| Ok(self.run(config))
     }
 
     /// What tells them what else ran meanwhile.
-    pub(crate) fn watcher(&self) -> impl Fn(&[u32], &mut dyn FnMut()) -> Found + '_ {
+    pub(crate) fn watcher(&self) -> impl Fn(&[u32], &mut dyn FnMut()) -> noise::Found + '_ {
         |_, run| {
             run();
             self.noise.clone()?;
@@ -157,16 +158,14 @@ impl World {
         self.state.lock().expect("nobody panics with it")
     }
 
-    fn run(&self, config: &RunConfig) -> Outcome {
+    fn run(&self, config: &RunConfig) -> Found {
         let disturbed = (self.disturbed)(config, self.runs());
         let mut state = self.state();
         state.runs += 1;
         state.disturbed = disturbed;
         let slowed = if disturbed { 1.0 - DISTURBERS_SHARE } else { 1.0 };
         let factor = state.scatter.next(self.shape) * slowed;
-        let mut outcome = self.outcome(config, factor);
-        outcome.beside = config.beside.iter().map(|guest| self.outcome(guest, factor)).collect();
-        outcome
+        outcome::found(config, records::guests(config).map(|guest| self.outcome(guest, factor)).collect())
     }
 
     fn outcome(&self, config: &RunConfig, factor: f64) -> Outcome {
@@ -185,7 +184,7 @@ impl World {
             for cell in plan.block(block) {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
-                let lock_free = |outcome: &Outcome| Ok(ideal.unwrap_or_else(|| engine::per_second(outcome)));
+                let lock_free = |found: &Found| Ok(ideal.unwrap_or_else(|| engine::per_second(found)));
                 let ran = engine::run_cell(&engine, &watcher, &cell.config);
                 let ran = ran.expect("a world runs whatever it is asked to");
                 let of_cell = engine::records(ran, &cell.config, &self.host, Some(&place), lock_free);

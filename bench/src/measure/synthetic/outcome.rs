@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Costs, Ideal, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig, RunDelay,
-    TicksHistogram, VcpuOutcome, WorkSpeed,
+    ByActivity, Costs, Ended, Found, Ideal, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig,
+    RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
+
+use crate::measure::records::guests;
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
@@ -55,7 +57,6 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         window,
         completion,
         lock_cpu: None,
-        cpu_time: window * config.cpus.len() as u32,
         lost_updates: (config.lock != "none").then_some(0),
         wait: waits(sections),
         costs: Costs::default(),
@@ -71,7 +72,6 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         lock_events: vec![],
         vm_exits: vec![],
         kvm_stats: Err("no KVM in a test".into()),
-        pmu: Err("no PMU in a test".into()),
         preemptions: Some(ByActivity { other: 10 * vcpus, ..ByActivity::default() }),
         preempted_ns: Some(ByActivity { other: 1_000_000 * vcpus, ..ByActivity::default() }),
         lost_ns: Some(ByActivity::default()),
@@ -81,12 +81,28 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         injected: None,
         switches: Err("no switches in a test".into()),
         preempted_source: Ok(PreemptedSource::Vmm),
-        windows: 1,
         pinning_lost: None,
-        run_delay: Some(RunDelay { alive: window * config.cpus.len() as u32, delayed: Duration::ZERO }),
-        beside: vec![],
         vcpus: (0..vcpus).map(vcpu).collect(),
+    }
+}
+
+/// What a run of `config` found whose guests came to these outcomes.
+pub(crate) fn found(config: &RunConfig, outcomes: Vec<Outcome>) -> Found {
+    let cpu_time = outcomes[0].window * config.cpus.len() as u32;
+    let guest = |(config, outcome): (&RunConfig, Outcome)| Ended {
+        name: config.name.clone(),
+        result: Ok(outcome),
+        explanation: None,
         console: String::new(),
+    };
+    Found {
+        cpu_time,
+        windows: 1,
+        run_delay: Ok(RunDelay { alive: cpu_time, delayed: Duration::ZERO }),
+        pmu: Err("no PMU in a test".into()),
+        profile: None,
+        trace: None,
+        guests: guests(config).zip(outcomes).map(guest).collect(),
     }
 }
 

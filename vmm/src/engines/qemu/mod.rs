@@ -24,11 +24,12 @@ use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
 use crate::run::collect;
 use crate::run::config::{Accelerator, Mix, RunConfig};
+use crate::run::found::{Ended, Found};
 use crate::run::outcome::{Outcome, VcpuOutcome};
-use crate::run::readings::Readings;
 use crate::run::told::Chosen;
 use crate::sched::Sched;
 use crate::sched::hints::{PreemptedBy, PreemptedSource};
+use crate::sched::run_delay::ONE_THREAD_PER_VCPU;
 
 pub use launch::find_qemu;
 use launch::{Cpu, kernel_file, spawn};
@@ -45,7 +46,7 @@ pub(crate) fn run(
     accelerator: Accelerator,
     stop: &AtomicBool,
     instruments: &Instruments,
-) -> Result<(Outcome, Readings), RunError> {
+) -> Result<Found, RunError> {
     check(config, image, chosen, instruments)?;
     let program = find_qemu()?;
     let memory = Memory::new(image.end, config.vcpus, 0, 0)?;
@@ -65,7 +66,17 @@ pub(crate) fn run(
         });
     }
     let outcome = outcome(config, image, chosen, &cpu, &memory, &said)?;
-    Ok((outcome, Readings { console: said.console, ..Readings::default() }))
+    let guest =
+        Ended { name: config.name.clone(), result: Ok(outcome), explanation: None, console: said.console };
+    Ok(Found {
+        cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
+        windows: 1,
+        run_delay: Err(ONE_THREAD_PER_VCPU.into()),
+        pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),
+        profile: None,
+        trace: None,
+        guests: vec![guest],
+    })
 }
 
 /// Why nothing is known of the vCPUs' threads.
@@ -165,7 +176,6 @@ fn outcome(
         window,
         completion: None,
         lock_cpu: None,
-        cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
         lost_updates: collect::check_exclusion(&seen)?,
         costs: collect::costs(&seen),
         ideal: collect::ideal(&seen),
@@ -181,7 +191,6 @@ fn outcome(
         lock_events: collect::lock_events(&seen, said.tsc_khz),
         vm_exits: Vec::new(),
         kvm_stats: Err("QEMU keeps KVM to itself".into()),
-        pmu: Err("QEMU's threads are not this program's to count in: use --engine kvm".into()),
         preemptions: None,
         preempted_ns: None,
         lost_ns: None,
@@ -195,11 +204,7 @@ fn outcome(
             (Accelerator::Tcg, false) => Err("QEMU's emulator has no such flag".into()),
             (Accelerator::Kvm, false) => Err("the flag was never seen set in this run".into()),
         },
-        windows: 1,
         pinning_lost: None,
-        run_delay: None,
-        beside: Vec::new(),
         vcpus: (0..config.vcpus).map(vcpu).collect(),
-        console: said.console.clone(),
     })
 }

@@ -12,8 +12,8 @@ pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
 pub use deadline::within;
 pub use ran_on::note;
 pub use runs::{
-    Check, PATIENCE, check, event, exits, start, start_guests, start_until, start_with, sum, unexpected,
-    waits, with_readings,
+    Check, PATIENCE, check, event, exits, found, start, start_guests, start_stoppable, start_until,
+    start_with, sum, unexpected, waits, watched,
 };
 pub use stalls::watch;
 

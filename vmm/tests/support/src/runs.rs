@@ -1,12 +1,9 @@
-//! Guests to start, and readings of their outcomes.
+//! Guests to start, and figures of their outcomes.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{
-    ByActivity, Ended, Image, Instruments, Outcome, Readings, RunConfig, RunError, run, run_guests,
-    run_with_readings,
-};
+use haltkick_vmm::{ByActivity, Ended, Found, Image, Instruments, Outcome, RunConfig, RunError, run};
 use libtest_mimic::Failed;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -22,19 +19,29 @@ pub fn start(config: &RunConfig) -> Result<Outcome, RunError> {
 
 /// Runs a guest of `image` until its end.
 pub fn start_with(config: &RunConfig, image: &Image) -> Result<Outcome, RunError> {
-    run(config, image, &AtomicBool::new(false))
+    run(config, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()
 }
 
-/// Runs a guest under `instruments`, whose readings are there however it ends.
-pub fn with_readings(config: &RunConfig, instruments: &Instruments) -> (Result<Outcome, RunError>, Readings) {
-    let (image, stop, mut readings) = (Image::embedded(), AtomicBool::new(false), Readings::default());
-    let result = run_with_readings(config, &image, &stop, instruments, &mut readings);
-    (result, readings)
+/// Runs a guest of the embedded image until its end, or until `stop` is set.
+pub fn start_stoppable(config: &RunConfig, stop: &AtomicBool) -> Result<Outcome, RunError> {
+    run(config, &Image::embedded(), &Instruments::default(), stop)?.outcome()
+}
+
+/// Runs a guest under `instruments`: how it ended, and what else the run found.
+pub fn watched(config: &RunConfig, instruments: &Instruments) -> Result<(Ended, Found), RunError> {
+    let mut found = run(config, &Image::embedded(), instruments, &AtomicBool::new(false))?;
+    let guest = found.guests.remove(0);
+    Ok((guest, found))
 }
 
 /// Runs a guest and those beside it until their end.
 pub fn start_guests(config: &RunConfig) -> Result<Vec<Ended>, RunError> {
-    run_guests(config, &Image::embedded(), &AtomicBool::new(false), &Instruments::default())
+    Ok(found(config)?.guests)
+}
+
+/// Runs a guest and those beside it, and says what the run found.
+pub fn found(config: &RunConfig) -> Result<Found, RunError> {
+    run(config, &Image::embedded(), &Instruments::default(), &AtomicBool::new(false))
 }
 
 /// Runs until something was `seen`. A window may pass without the vCPU that is looked at, whose turn is for the scheduler and

@@ -1,0 +1,82 @@
+//! What a run found: of all its guests together, and how each of them ended.
+
+use std::time::Duration;
+
+use crate::explain::Explanation;
+use crate::host::error::RunError;
+use crate::host::known::Known;
+use crate::host::pmu::CacheEvents;
+use crate::observe::profile::Profile;
+use crate::observe::trace::Trace;
+use crate::run::outcome::Outcome;
+use crate::sched::run_delay::RunDelay;
+
+/// Why nothing else is known to have run on a simulated machine.
+pub const NOTHING_ELSE_RUNS: &str = "nothing else runs on a simulated machine";
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Found {
+    /// CPU time of the process inside the window.
+    pub cpu_time: Duration,
+    /// How many times the length asked for the window took: more than once where too few sections were done in it.
+    pub windows: u32,
+    /// How long the run's threads, one per pCPU, were ready and had no pCPU because others used it, whole run.
+    pub run_delay: Known<RunDelay>,
+    /// Cache events that the host's PMU counted in the guest, inside the window, by name.
+    pub pmu: Known<CacheEvents>,
+    /// Where the vCPUs spent their time, if that was asked for.
+    pub profile: Option<Profile>,
+    /// What happened when, if that was asked for.
+    pub trace: Option<Trace>,
+    /// How each guest ended, in order.
+    pub guests: Vec<Ended>,
+}
+
+/// How a guest of a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its name.
+    pub name: String,
+    /// What it found out; a failure of one leaves the others' outcomes.
+    pub result: Result<Outcome, RunError>,
+    /// Which vCPU is at fault, when it failed by itself.
+    pub explanation: Option<Explanation>,
+    /// What it wrote to its console.
+    pub console: String,
+}
+
+impl Found {
+    /// Outcomes of the guests that came to their end, in order.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.guests.iter().filter_map(|guest| guest.result.as_ref().ok())
+    }
+
+    /// The first guest that failed.
+    #[must_use]
+    pub fn failed(&self) -> Option<&Ended> {
+        self.guests.iter().find(|guest| guest.result.is_err())
+    }
+
+    /// The run, if all its guests came to their end.
+    ///
+    /// # Errors
+    /// The first failure of a guest, which is named where there are several.
+    pub fn all(mut self) -> Result<Self, RunError> {
+        let Some(index) = self.guests.iter().position(|guest| guest.result.is_err()) else { return Ok(self) };
+        let several = self.guests.len() > 1;
+        let Ended { name, result, .. } = self.guests.swap_remove(index);
+        result.map(|_| self).map_err(|error| match several {
+            true => RunError::Guest { name, source: Box::new(error) },
+            false => error,
+        })
+    }
+
+    /// The outcome of the first guest, if all came to their end.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub fn outcome(self) -> Result<Outcome, RunError> {
+        self.all()?.guests.swap_remove(0).result
+    }
+}
