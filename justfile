@@ -138,6 +138,10 @@ bench-unfair *ARGS: setup
 reproduce *ARGS: setup
     @{{ haltkick }} reproduce {{ ARGS }}
 
+# Keep the figures of a results directory that pages quote, in docs/results/NAME (needs jq); `cargo test --test claims` compares the pages with them.
+keep-results DIR NAME: setup
+    @bench/scripts/keep-results.sh {{ DIR }} {{ NAME }} {{ haltkick }}
+
 # Say what this host can do, and what will spoil a measurement.
 doctor: setup
     @{{ haltkick }} doctor

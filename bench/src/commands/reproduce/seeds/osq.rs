@@ -33,7 +33,7 @@ const SPLIT_1024: Row = Row {
     alike: Alike { lock: Other, arrangement: Other, workload: Same },
     why: "The line that the layouts take apart is read by the waiter behind and written by the one in front while a third \
           CPU owns the lock: it takes three CPUs that run at once, and gains with every waiter. Two pCPUs cannot show \
-          it. A simulation of the lines of 80 CPUs (docs/osq.md) puts the queue's gain at 1.17. No hypervisor there.",
+          it. No hypervisor there.",
     page: "docs/osq.md",
 };
 
@@ -92,8 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         figure: "cached over packed layout, over what Dhrystone lost: UnixBench file copy, 1024 bytes, 80 at a time",
         published: 1.214,
         control: Some(Control { ours: Point { comparison: CACHED, setting: COMPUTE }, published: None }),
-        why: "This is 1.186 over 0.977: the gain of split, and that of the simulation, in which the two layouts are \
-              alike.",
+        why: "This is 1.186 over 0.977: the gain of split.",
         ..CACHED_1024
     },
     Row {
