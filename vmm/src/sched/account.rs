@@ -6,7 +6,7 @@
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::sched::books::{Books, Spell};
 use crate::sched::guest_run::GuestRun;
-use crate::sched::steal_record::StealRecord;
+use crate::sched::steal_record::{GuestSide, StealRecord};
 use crate::sched::timeline::Timeline;
 use crate::sched::turns::Turns;
 
@@ -62,15 +62,21 @@ impl Account {
     pub(crate) fn goes(&mut self, guest: &GuestRun<'_>, vcpu: u32, to: Where, now_ns: u64) {
         let spell = Spell { at: self.at, from_ns: self.since_ns, to_ns: now_ns };
         let ran = self.at == Where::Running;
+        let side = guest.shared.as_ref().map(|shared| GuestSide {
+            area: shared.area(vcpu),
+            told: &shared.told,
+            vcpu,
+            clock: guest.clock,
+        });
         if ran {
             self.turns.ran(spell.length_ns());
-            self.record.stop(guest, vcpu);
+            side.iter().for_each(|side| self.record.stop(side));
         }
         self.books.enter(guest, vcpu, spell, to);
-        match to {
-            Where::Running => self.record.resume(guest, vcpu, self.books.steal_ns),
-            Where::Preempted(_) | Where::KeptOut(_) | Where::Ready if ran => {
-                StealRecord::mark_off(guest, vcpu)
+        match (to, &side) {
+            (Where::Running, Some(side)) => self.record.resume(side, self.books.steal_ns),
+            (Where::Preempted(_) | Where::KeptOut(_) | Where::Ready, Some(side)) if ran => {
+                StealRecord::mark_off(side);
             }
             _ => {}
         }

@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use haltkick_hypercalls::VcpuArea;
+
 use crate::host::clock::Clock;
-use crate::sched::guest_run::GuestRun;
 
 /// What the VMM has told by a vCPU's flag, for comparison with what others have read.
 #[derive(Debug, Default)]
@@ -33,6 +34,22 @@ impl ToldFlag {
     }
 }
 
+/// The guest's side of a vCPU's record.
+#[derive(Clone, Copy)]
+pub(super) struct GuestSide<'a> {
+    pub(super) area: &'a VcpuArea,
+    /// What the VMM has told by the flag of each vCPU; empty where it is not the one that writes them.
+    pub(super) told: &'a [ToldFlag],
+    pub(super) vcpu: u32,
+    pub(super) clock: &'a Clock,
+}
+
+impl GuestSide<'_> {
+    fn own(&self) -> Option<&ToldFlag> {
+        self.told.get(self.vcpu as usize)
+    }
+}
+
 /// One vCPU's record, on the VMM's side.
 #[derive(Debug, Default)]
 pub(crate) struct StealRecord {
@@ -48,16 +65,15 @@ pub(crate) struct StealRecord {
 impl StealRecord {
     /// The vCPU gets a pCPU, having been ready without one for `steal_ns` in all: writes its record and clears the flag, before
     /// the vCPU runs.
-    pub(super) fn resume(&mut self, guest: &GuestRun<'_>, vcpu: u32, steal_ns: u64) {
-        let Some(shared) = &guest.shared else { return };
-        let area = shared.area(vcpu);
+    pub(super) fn resume(&mut self, side: &GuestSide<'_>, steal_ns: u64) {
+        let (area, clock) = (side.area, side.clock);
         let steal = &area.steal;
-        let Some(told) = shared.told.get(vcpu as usize) else {
+        let Some(told) = side.own() else {
             // Under the host's scheduler KVM keeps the record; the VMM only marks a vCPU while it keeps it out on purpose.
             steal.preempted.store(0, Ordering::Release);
             return;
         };
-        self.off_ticks = self.off_ticks.wrapping_add(guest.clock.tsc().wrapping_sub(self.off_since_tsc));
+        self.off_ticks = self.off_ticks.wrapping_add(clock.tsc().wrapping_sub(self.off_since_tsc));
         // Release pairs with the guest's acquire in `on_cpu`; the vCPU itself reads it, on whichever pCPU it is then.
         area.host.off_ticks.store(self.off_ticks, Ordering::Release);
         // KVM's protocol: an odd version while the record changes. Release pairs with a reader's loads of the
@@ -66,43 +82,41 @@ impl StealRecord {
         steal.version.store(version | 1, Ordering::Release);
         steal.steal_ns.store(steal_ns, Ordering::Release);
         steal.version.store((version | 1).wrapping_add(1), Ordering::Release);
-        told.change(guest.clock, false, || steal.preempted.store(0, Ordering::Release));
+        told.change(clock, false, || steal.preempted.store(0, Ordering::Release));
     }
 
     /// The vCPU is off its pCPU from now on.
-    pub(super) fn stop(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
-        self.off_since_tsc = guest.clock.tsc();
-        self.check_hint(guest, vcpu);
+    pub(super) fn stop(&mut self, side: &GuestSide<'_>) {
+        self.off_since_tsc = side.clock.tsc();
+        self.check_hint(side);
     }
 
     /// Sets the flag of a vCPU that is off and could run, and moves its generation. The generation first: a reader that sees the
     /// flag sees it counted.
-    pub(super) fn mark_off(guest: &GuestRun<'_>, vcpu: u32) {
-        let Some(shared) = &guest.shared else { return };
-        let area = shared.area(vcpu);
+    pub(super) fn mark_off(side: &GuestSide<'_>) {
+        let area = side.area;
         let write = || {
             let generation = area.host.generation.load(Ordering::Relaxed);
             area.host.generation.store(generation.wrapping_add(1), Ordering::Release);
             area.steal.preempted.store(1, Ordering::Release);
         };
         // Under the host's scheduler a vCPU is marked only while it is kept out on purpose, and nothing is compared.
-        match shared.told.get(vcpu as usize) {
-            Some(told) => told.change(guest.clock, true, write),
+        match side.own() {
+            Some(told) => told.change(side.clock, true, write),
             None => write(),
         }
     }
 
     /// Compares the last look of this vCPU at another one's flag with what the VMM had told by it.
-    fn check_hint(&mut self, guest: &GuestRun<'_>, vcpu: u32) {
-        let Some(shared) = &guest.shared else { return };
-        let hint = &shared.area(vcpu).hint;
+    fn check_hint(&mut self, side: &GuestSide<'_>) {
+        let hint = &side.area.hint;
         let tsc = hint.last_tsc.load(Ordering::Relaxed);
         if tsc == 0 || tsc == self.last_hint_tsc {
             return;
         }
         self.last_hint_tsc = tsc;
         let target = hint.last_vcpu.load(Ordering::Relaxed) as usize;
-        if let Some(told) = shared.told.get(target).and_then(|told| told.at(tsc)) {
+        if let Some(told) = side.told.get(target).and_then(|told| told.at(tsc)) {
             self.hints_compared += 1;
             self.hints_contradicted += u64::from((hint.last_marked.load(Ordering::Relaxed) != 0) != told);
         }
