@@ -5,7 +5,7 @@
 #   guest/mutants.sh [--list | --check] [name...]
 #
 # A fault of one word stands in the source (`mutant!`); one that takes out or moves a statement is a patch in guest/mutants.
-# --check sees that each name of the table is one of the two, and that every patch applies.
+# --check sees that each name of the table is one of the two, that every patch applies, and that every filter names a test.
 #
 # One line for each mutant: caught (the test failed), hung (it did not come to an end in ten times what it takes without a
 # fault: also caught), or SURVIVED. Exits 1 if one survived, if a listed test fails without a fault, or if a patch does not
@@ -156,7 +156,7 @@ spf-ignore-pmd              mm-host  a_page_table_that_goes
 spf-wait-for-ptl            mm-host  a_page_table_lock_is_never_waited_for
 spf-no-last-look            mm-host  a_page_that_is_unmapped_at_any_step
 spf-no-last-look            mm-shuttle speculative::nothing_is_mapped_where_everything
-spf-ignore-pte              mm-host  a_page_that_somebody_else_installs
+spf-ignore-pte              mm-host  a_page_that_another_cpu_installs
 spf-trust-held              mm-host  a_change_is_noticed_at_the_next_look
 spf-no-mark                 mm-host  a_change_is_noticed_at_the_next_look
 spf-no-mark                 mm-shuttle speculative::nothing_is_mapped_where_everything
@@ -168,7 +168,7 @@ vma-ignore-access           mm-host  protection_is_that_of_each_page
 vma-ignore-anon             mm-host  an_area_without_a_page_table
 vma-no-first-look           mm-host  an_area_that_is_locked_is_not_even_referred_to
 vma-ignore-detached         mm-host  an_area_that_is_gone_before_it_is_locked
-vma-ignore-writer           mm-host  an_area_that_a_writer_is_about_to_lock
+vma-ignore-writer           mm-host  an_area_that_a_writer_will_lock
 vma-no-second-look          mm-host  an_area_that_a_writer_locks
 vma-ignore-owner            mm-host  an_area_whose_slot_another_address_space
 vma-ignore-bounds           mm-host  an_area_whose_slot_is_used_anew
@@ -264,6 +264,9 @@ for name in $(cut -d ' ' -f 1 <<<"$table" | sort -u); do
         bad+=("$name is neither in the source nor a patch")
     fi
 done
+while read -r name _ filter; do
+    grep -rqF "${filter##*::}" {locks,mm,grants}/{src,tests} || bad+=("no test for $name is called like $filter")
+done <<<"$table"
 for file in mutants/*.patch; do
     name=$(basename "$file" .patch)
     grep -q "^$name " <<<"$table" || bad+=("no test is listed for the patch $name")

@@ -6,8 +6,7 @@ use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
-
-type Check = Result<(), Failed>;
+use support::{Check, trials};
 
 /// vCPUs for each of the machine's two pCPUs.
 const RATIO: u64 = 4;
@@ -28,28 +27,18 @@ fn main() -> ExitCode {
             "Linux guests are skipped, not tested: HALTKICK_LINUX names no directory with vmlinuz and initrd"
         );
     }
-    let trials = vec![
-        Trial::test("random_descheduling_under_the_hosts_scheduler_with_pv_on", || {
-            survives("host", "on", stress_seconds())
-        }),
-        Trial::test("random_descheduling_under_the_hosts_scheduler_with_pv_off", || {
-            survives("host", "off", stress_seconds())
-        }),
-        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_on", || {
-            survives("vmm", "on", stress_seconds())
-        }),
-        Trial::test("random_descheduling_under_the_vmms_scheduler_with_pv_off", || {
-            survives("vmm", "off", stress_seconds())
-        }),
-        Trial::test(
-            "pv_on_pv_off_and_nopvspin_are_compared_by_what_their_guests_print",
-            command_lines_compared,
-        ),
-        Trial::test("a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm", example_sleeps),
-        Trial::test("a_kernel_of_these_crates_spins_where_kvm_offers_nothing", example_spins),
-        Trial::test("a_panic_is_a_failure_of_the_guest", panic_is_told),
-        Trial::test("a_guest_that_stays_is_stopped_when_its_time_is_over", time_limit),
-    ];
+    let mut trials = vec![];
+    for (sched, pv) in [("host", "on"), ("host", "off"), ("vmm", "on"), ("vmm", "off")] {
+        let title = format!("random_descheduling_under_the_{sched}s_scheduler_with_pv_{pv}");
+        trials.push(Trial::test(title, move || survives(sched, pv, stress_seconds())));
+    }
+    trials.extend(trials![
+        pv_on_pv_off_and_nopvspin_are_compared_by_guest_output,
+        a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm,
+        a_kernel_of_these_crates_spins_where_kvm_offers_nothing,
+        a_panic_is_a_failure_of_the_guest,
+        a_guest_that_stays_is_stopped_when_its_time_is_over,
+    ]);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing)).collect();
     support::watch();
     libtest_mimic::run(&arguments, support::chosen(trials)).exit_code()
@@ -160,7 +149,7 @@ fn haltkick(arguments: &[&str]) -> Result<String, Failed> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn command_lines_compared() -> Check {
+fn pv_on_pv_off_and_nopvspin_are_compared_by_guest_output() -> Check {
     let (file, results) = (example()?, "/tmp/linux-pv/results");
     let whole = ["bench", &file, "--blocks", "1", "--set", "ratio=1", "--output", results];
     let cells = haltkick(&[&whole[..], &["--list-cells"]].concat())?;
@@ -199,7 +188,7 @@ fn command_lines_compared() -> Check {
     check(manifest["kernels"].as_array().map(Vec::len) == Some(3), || format!("{}", manifest["kernels"]))
 }
 
-fn panic_is_told() -> Check {
+fn a_panic_is_a_failure_of_the_guest() -> Check {
     let (code, record, console) =
         told(&boot("rdinit=/there/is/none root=none", RATIO, &["--sched", "host", "--duration", "120s"]))?;
     check(code == 5 && record["end"] == "panic" && record["clean"] == false, || {
@@ -208,7 +197,7 @@ fn panic_is_told() -> Check {
     check(console.contains("Kernel panic") && console.contains("kernel panicked after"), || console)
 }
 
-fn time_limit() -> Check {
+fn a_guest_that_stays_is_stopped_when_its_time_is_over() -> Check {
     let (code, record, console) = told(&boot("", RATIO, &["--sched", "host", "--duration", "2s"]))?;
     check(code == 6 && record["end"] == "time-limit", || {
         format!("exit code {code}, {}: {console}", record["end"])
@@ -241,7 +230,7 @@ fn run_example(pv: &str, cpus: &str, vcpus: u64) -> Result<(Value, String), Fail
 
 /// Four vCPUs on one pCPU; the first section of one lasts until another one sleeps. What the guest has counted is held against
 /// what KVM has: neither can make up the other's.
-fn example_sleeps() -> Check {
+fn a_kernel_of_these_crates_sleeps_and_is_kicked_by_kvm() -> Check {
     const OTHERS: f64 = 3.0;
     let (record, console) = run_example("on", "0", 4)?;
     check(console.contains("locks are paravirtual"), || console.clone())?;
@@ -263,7 +252,7 @@ fn example_sleeps() -> Check {
     })
 }
 
-fn example_spins() -> Check {
+fn a_kernel_of_these_crates_spins_where_kvm_offers_nothing() -> Check {
     let (record, console) = run_example("off", "0-1", 2)?;
     check(console.contains("locks are native"), || console.clone())?;
     for event in ["pv_wait_head", "pv_wait_node", "pv_kick_unlock"] {

@@ -92,7 +92,7 @@ fn note(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn an_image_from_another_state_of_the_abi_is_refused_though_it_has_the_same_version() {
+fn an_image_with_another_abi_of_the_same_version_is_refused() {
     let other = edited(|bytes| {
         let at = note(bytes) + 16;
         bytes[at] ^= 1;
@@ -144,7 +144,7 @@ fn segments_and_entry_points_outside_the_images_place_are_refused() {
 }
 
 #[test]
-fn any_flipped_byte_of_the_headers_is_refused_or_harmless_but_never_a_crash() {
+fn a_flipped_byte_of_the_headers_is_refused_or_harmless() {
     let whole = Image::embedded_elf();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("flipped");
     for at in 0..64 + 4 * 56 {

@@ -10,7 +10,7 @@ use haltkick_vmm::{
     Target, find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::{Check, Settings, deschedule, event, start, start_stoppable, watched};
+use support::{Check, Settings, deschedule, event, start, start_stoppable, trials, watched};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -42,42 +42,48 @@ fn main() -> ExitCode {
 }
 
 fn trials_with_tcg(is_lacking: bool) -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("every_vcpu_is_there_and_the_record_says_what_ran_it", || whole_record(Tcg)),
-        Trial::test("a_token_goes_round_by_kick_and_wait", || hand_off(Tcg)),
-        Trial::test("a_panic_and_an_exception_are_reported_with_their_place", || failures_are_reported(Tcg)),
-        Trial::test("many_more_vcpus_than_pcpus_halt_and_are_woken", many_vcpus),
-        Trial::test("a_kick_before_the_wait_is_latched", latch),
-        Trial::test("slow_paths_nest_and_several_locks_exclude", nested_and_several),
-        Trial::test("copied_blocks_are_whole_under_a_readers_lock", copies_are_whole),
-        Trial::test("workloads_that_are_checked_at_rest_come_to_rest", come_to_rest),
-        Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
-        Trial::test("a_request_to_stop_ends_the_run", stop_request),
-    ];
-    for (lock, pv) in forms() {
-        let title = format!("{lock}_{}_excludes", if pv { "pv" } else { "native" });
-        trials.push(Trial::test(title, move || excludes(Tcg, &lock, pv)));
-    }
+    let mut trials = on_either(Tcg, "", forms());
+    trials.extend(trials![
+        many_more_vcpus_than_pcpus_halt_and_are_woken,
+        a_kick_before_the_wait_is_latched,
+        slow_paths_nest_and_several_locks_exclude,
+        copied_blocks_are_whole_under_a_readers_lock,
+        workloads_that_are_checked_at_rest_come_to_rest,
+        a_section_without_a_lock_violates_exclusion,
+        a_request_to_stop_ends_the_run,
+    ]);
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(is_lacking));
-    trials.chain([Trial::test("what_qemu_cannot_serve_is_refused_with_a_reason", refusals)]).collect()
+    trials.chain(trials![what_qemu_cannot_serve_is_refused_with_a_reason]).collect()
 }
 
 /// Few, where KVM itself may be emulated, or interprets ring 0.
 fn trials_with_kvm(is_lacking: bool) -> Vec<Trial> {
-    let trials = [
-        Trial::test("with_kvm_every_vcpu_is_there_and_the_record_says_what_ran_it", || whole_record(Kvm)),
-        Trial::test("with_kvm_a_token_goes_round_by_kick_and_wait", || hand_off(Kvm)),
-        Trial::test("with_kvm_a_panic_and_an_exception_are_reported_with_their_place", || {
-            failures_are_reported(Kvm)
-        }),
-        Trial::test("with_kvm_qspinlock_native_excludes", || excludes(Kvm, "qspinlock", false)),
-        Trial::test("with_kvm_qspinlock_pv_excludes", || excludes(Kvm, "qspinlock", true)),
-        Trial::test(
-            "with_kvm_a_kick_that_does_not_work_is_refused_with_a_reason",
-            kicks_are_believed_when_seen,
-        ),
-    ];
+    let forms = [("qspinlock".into(), false), ("qspinlock".into(), true)];
+    let mut trials = on_either(Kvm, "with_kvm_", forms);
+    trials.extend(trials![with_kvm_a_kick_that_fails_is_refused_with_a_reason]);
     trials.into_iter().map(|trial| trial.with_ignored_flag(is_lacking)).collect()
+}
+
+fn on_either(
+    accelerator: Accelerator,
+    prefix: &str,
+    forms: impl IntoIterator<Item = (String, bool)>,
+) -> Vec<Trial> {
+    macro_rules! trials {
+        [$($test:ident,)+] => {
+            vec![$(Trial::test(format!("{prefix}{}", stringify!($test)), move || $test(accelerator))),+]
+        };
+    }
+    let mut trials = trials![
+        every_vcpu_is_there_and_the_engine_recorded,
+        a_token_goes_round_by_kick_and_wait,
+        a_panic_and_an_exception_are_reported_with_their_place,
+    ];
+    for (lock, pv) in forms {
+        let title = format!("{prefix}{lock}_{}_excludes", if pv { "pv" } else { "native" });
+        trials.push(Trial::test(title, move || excludes(accelerator, &lock, pv)));
+    }
+    trials
 }
 
 /// Short runs: every engine here is slow.
@@ -129,7 +135,7 @@ fn excludes(accelerator: Accelerator, lock: &str, pv: bool) -> Check {
     Ok(())
 }
 
-fn whole_record(accelerator: Accelerator) -> Check {
+fn every_vcpu_is_there_and_the_engine_recorded(accelerator: Accelerator) -> Check {
     let config = with(accelerator);
     let outcome = until(&config, taken)?;
     assert_eq!(outcome.vcpus.len(), 4);
@@ -146,7 +152,7 @@ fn whole_record(accelerator: Accelerator) -> Check {
     Ok(())
 }
 
-fn kicks_are_believed_when_seen() -> Check {
+fn with_kvm_a_kick_that_fails_is_refused_with_a_reason() -> Check {
     let asked = with(Kvm).pv_backend(PvBackend::Kvm);
     match (probe()?.kick_by_hypercall, start(&asked)) {
         (Ok(()), Ok(outcome)) => assert_eq!(outcome.pv_backend, PvBackend::Kvm),
@@ -158,33 +164,33 @@ fn kicks_are_believed_when_seen() -> Check {
     Ok(())
 }
 
-fn hand_off(accelerator: Accelerator) -> Check {
+fn a_token_goes_round_by_kick_and_wait(accelerator: Accelerator) -> Check {
     until(&with(accelerator).workload("hand-off"), taken)?;
     Ok(())
 }
 
-fn many_vcpus() -> Check {
+fn many_more_vcpus_than_pcpus_halt_and_are_woken() -> Check {
     let config = config().vcpus(24);
     let outcome = until(&config, |outcome| event(outcome, "pv_kick_wake") > 0)?;
     assert_eq!((outcome.vcpus.len(), outcome.lost_updates), (24, Some(0)));
     Ok(())
 }
 
-fn nested_and_several() -> Check {
+fn slow_paths_nest_and_several_locks_exclude() -> Check {
     let nesting = config().workload("selftest-nesting").lock_count(5);
     assert_eq!(until(&nesting, taken)?.lost_updates, Some(0));
     assert_eq!(until(&config().lock_count(3), taken)?.lost_updates, Some(0));
     Ok(())
 }
 
-fn copies_are_whole() -> Check {
+fn copied_blocks_are_whole_under_a_readers_lock() -> Check {
     let copies = config().lock("rwsem/packed").workload("copy-1024");
     assert_eq!(until(&copies, taken)?.lost_updates, Some(0));
     Ok(())
 }
 
 /// The check itself is that of the guest: it panics if keys or nodes are not whole, or something is still mapped.
-fn come_to_rest() -> Check {
+fn workloads_that_are_checked_at_rest_come_to_rest() -> Check {
     for workload in ["list", "hash-table", "rwlock-fair", "grant-split"] {
         let shape = Shape { read_percent: 50, ..Shape::default() };
         let shape = if ["list", "hash-table"].contains(&workload) { shape } else { Shape::default() };
@@ -196,12 +202,12 @@ fn come_to_rest() -> Check {
     Ok(())
 }
 
-fn latch() -> Check {
+fn a_kick_before_the_wait_is_latched() -> Check {
     until(&config().workload("selftest-latch"), taken)?;
     Ok(())
 }
 
-fn failures_are_reported(accelerator: Accelerator) -> Check {
+fn a_panic_and_an_exception_are_reported_with_their_place(accelerator: Accelerator) -> Check {
     // Over at once, however long it is.
     let window = Duration::from_secs(60);
     match start(&with(accelerator).workload("selftest-panic").window(window)) {
@@ -221,7 +227,7 @@ fn failures_are_reported(accelerator: Accelerator) -> Check {
     Ok(())
 }
 
-fn exclusion_is_checked() -> Check {
+fn a_section_without_a_lock_violates_exclusion() -> Check {
     // How long it takes until two meet in a section depends on the host.
     for factor in [1, 10, 100] {
         let window = config().window * factor;
@@ -234,7 +240,7 @@ fn exclusion_is_checked() -> Check {
     Err("nobody ever met".into())
 }
 
-fn stop_request() -> Check {
+fn a_request_to_stop_ends_the_run() -> Check {
     let window = Duration::from_secs(600);
     match start_stoppable(&config().window(window), &AtomicBool::new(true)) {
         Err(RunError::Interrupted) => Ok(()),
@@ -242,7 +248,7 @@ fn stop_request() -> Check {
     }
 }
 
-fn refusals() -> Check {
+fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
     let on_purpose = deschedule(Target::Random, HowOften::PerSecond(10.0), Duration::from_millis(1), None);
     for (wrong, reason) in [
         (config().sched(Sched::Vmm), "--sched host"),

@@ -5,22 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, RunConfig, RunError, Sched};
-use libtest_mimic::{Arguments, Trial};
-use support::{PATIENCE, Settings, exits, start, start_stoppable};
+use libtest_mimic::Arguments;
+use support::{Check, PATIENCE, Settings, exits, start, start_stoppable, trials};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The image's addresses are there once in a process.
     arguments.test_threads = Some(1);
-    macro_rules! trials {
-        ($($test:ident,)*) => { vec![$(Trial::test(stringify!($test), || { $test(); Ok(()) }),)*] };
-    }
     let trials = trials![
         every_form_of_every_lock_excludes_under_either_scheduler,
         a_kick_before_the_wait_is_latched,
         slices_end_by_the_timer_and_mark_the_vcpu_as_preempted,
         a_panic_and_an_exception_are_reported_with_their_place,
-        a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found,
+        a_hang_ends_and_a_section_without_a_lock_is_found,
         a_guest_of_1024_vcpus_runs_every_one_of_them,
         two_guests_at_once_ring_0_and_page_tables_are_refused,
     ];
@@ -38,7 +35,7 @@ fn config() -> RunConfig {
     base.vcpus(vcpus).window(Duration::from_millis(60))
 }
 
-fn every_form_of_every_lock_excludes_under_either_scheduler() {
+fn every_form_of_every_lock_excludes_under_either_scheduler() -> Check {
     let mut scheds = [Sched::Vmm, Sched::Host].into_iter().cycle();
     // Schemes of page faults guard no sections.
     for lock in
@@ -54,27 +51,30 @@ fn every_form_of_every_lock_excludes_under_either_scheduler() {
             assert_eq!(outcome.ring, Ring::Ring3);
         }
     }
+    Ok(())
 }
 
-fn a_kick_before_the_wait_is_latched() {
+fn a_kick_before_the_wait_is_latched() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("selftest-latch").sched(sched)).unwrap();
         let rounds = outcome.acquisitions();
         assert!(rounds > 0, "no round was completed under {sched:?}");
         assert!(exits(&outcome, "pv_wait") >= rounds && exits(&outcome, "pv_kick") >= 2 * rounds);
     }
+    Ok(())
 }
 
-fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() {
+fn slices_end_by_the_timer_and_mark_the_vcpu_as_preempted() -> Check {
     let outcome = start(&config().workload("selftest-preempted").window(LONG)).unwrap();
     assert_eq!(outcome.preempted_source, Ok(PreemptedSource::Vmm));
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), "nobody was preempted");
     assert!(outcome.vcpus.iter().any(|vcpu| vcpu.acquisitions > 0), "no vCPU was ever seen marked");
     let unavailable = start(&config().sched(Sched::Host)).unwrap().preempted_source;
     assert!(unavailable.is_err(), "{unavailable:?}");
+    Ok(())
 }
 
-fn a_panic_and_an_exception_are_reported_with_their_place() {
+fn a_panic_and_an_exception_are_reported_with_their_place() -> Check {
     match start(&config().workload("selftest-panic").window(PATIENCE)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, .. }) => {
             assert_eq!(message, "this is what a panic looks like");
@@ -91,9 +91,10 @@ fn a_panic_and_an_exception_are_reported_with_their_place() {
         }
         other => panic!("{other:?}"),
     }
+    Ok(())
 }
 
-fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
+fn a_hang_ends_and_a_section_without_a_lock_is_found() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         match start(
             &config()
@@ -110,14 +111,16 @@ fn a_hang_ends_under_the_watchdog_and_a_section_without_a_lock_is_found() {
         Err(RunError::ExclusionViolated(_)) => {}
         other => panic!("{other:?}"),
     }
+    Ok(())
 }
 
-fn a_guest_of_1024_vcpus_runs_every_one_of_them() {
+fn a_guest_of_1024_vcpus_runs_every_one_of_them() -> Check {
     let config = config().vcpus(1024).lock("none").pv(false).watchdog(PATIENCE);
     assert_eq!(start(&config).unwrap().vcpus.len(), 1024);
+    Ok(())
 }
 
-fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
+fn two_guests_at_once_ring_0_and_page_tables_are_refused() -> Check {
     match start(&config().ring(Ring::Ring0)) {
         Err(RunError::Usage(text)) => assert!(text.contains("ring 3"), "{text}"),
         other => panic!("{other:?}"),
@@ -147,4 +150,5 @@ fn two_guests_at_once_ring_0_and_page_tables_are_refused() {
         }
         assert!(matches!(first.join().unwrap(), Err(RunError::Interrupted)));
     });
+    Ok(())
 }

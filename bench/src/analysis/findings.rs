@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_efficient_arm_is_told_with_those_that_it_cannot_be_told_from() {
+    fn the_most_efficient_arm_is_named_with_its_equals() {
         let findings = findings(&summary(&plan(), 1, 1.0));
         let sentence =
             findings.iter().find(|it| it.text.contains("highest efficiency")).unwrap().text.as_str();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn holm_asks_less_of_each_cell_that_follows_and_stops_at_the_first_that_fails() {
+    fn holm_asks_less_of_each_next_cell_and_stops_at_a_failure() {
         assert_eq!(rejected(&[Some(0.03), Some(0.001), None, Some(0.012)]), [1, 3]);
         assert_eq!(rejected(&[Some(0.02), Some(0.02)]), [0; 0]);
         assert_eq!(rejected(&[Some(0.024)]), [0]);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_the_same_plan_are_alike_and_each_difference_is_named_once() {
+    fn records_of_one_plan_are_alike_and_each_difference_is_named_once() {
         let plan = sketch().plan(2);
         let (a, b) = (World::new(1).records(&plan), World::new(2).records(&plan));
         assert_eq!(differences(&a, &b), [""; 0]);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_events_lies_within_its_interval_and_that_between_none_and_all() {
+    fn a_share_lies_within_its_interval_and_that_between_none_and_all() {
         for (events, occasions) in [(0, 20_000), (1, 20_000), (19_940, 20_000), (20_000, 20_000)] {
             let estimate = Estimate::of_count(events, occasions, 6).unwrap();
             let Interval { low, high, .. } = estimate.interval.unwrap();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_do_not_overlap_differ_and_groups_of_the_same_kind_do_not() {
+    fn separate_groups_differ_and_groups_of_one_kind_do_not() {
         let low = [1.0, 1.1, 1.05, 0.95, 1.02];
         let high = low.map(|value| value * 2.0);
         let ratio = Estimate::of_ratio(&high, &low).unwrap();

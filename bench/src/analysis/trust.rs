@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_comparison_loses_its_trust_at_more_than_29_percent_of_its_pairs_and_no_other_does() {
+    fn only_the_first_comparison_becomes_invalid_above_29_percent_of_its_pairs() {
         let compared = sketch().compare("b/a", "b", "a").compare("c/a", "c", "a");
         for arm in ["a", "b"] {
             assert_eq!(with_spoiled(&compared, arm, 2), [""; 0]);

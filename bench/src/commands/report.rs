@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_spoiled_run_of_many_ends_well_unless_strictness_is_asked_for_and_a_spoiled_headline_never_does() {
+    fn one_invalid_run_fails_if_strict_and_an_invalid_headline_always() {
         for (blocks, strict, expected) in [
             (0, true, Exit::Done),
             (1, false, Exit::Done),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_has_what_it_says_over_what_all_have_and_the_words_of_both() {
+    fn an_arm_overrides_the_common_settings_and_adds_its_words() {
         let directory = directory("boot-over");
         let plan = plan(
             &directory,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_with_kernels_that_vary_is_refused_before_anything_runs() {
+    fn settings_that_clash_with_varied_kernels_are_refused_before_a_run() {
         let directory = directory("boot-grid-refused");
         for (rest, complaint) in [
             (format!("[grid]\nkernel = [\"none\"]\n{ARMS}"), "k.toml:5:11: "),
@@ -310,7 +310,7 @@ mod tests {
     const ARMS: &str = "[[arm]]\nname = \"a\"\n[[arm]]\nname = \"b\"\npv = \"off\"\n";
 
     #[test]
-    fn kernels_command_lines_and_vcpus_vary_in_the_grid_and_words_of_all_three_places_are_joined() {
+    fn kernels_command_lines_and_vcpus_vary_and_their_words_are_joined() {
         let directory = directory("boot-grid");
         let plan = plan(
             &directory,
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_changes_kernels_and_their_words_and_is_blamed_for_what_it_gives() {
+    fn the_command_line_changes_kernels_and_is_blamed_for_its_errors() {
         let directory = directory("boot-set");
         let parse = |rest: &str| {
             let origin = directory.path().join("k.toml").display().to_string();

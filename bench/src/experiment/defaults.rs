@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_speaks_is_heard_also_of_two_that_say_the_same_thing() {
+    fn the_first_default_wins_even_if_two_are_the_same() {
         let each =
             vec![one("vcpus", "4", "first"), one("slice", "2ms", "second"), one("ratio", "8", "third")];
         let defaults = Defaults::new(each).unwrap();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_machine_leaves_out_the_ratios_that_it_is_too_large_for() {
+    fn a_large_machine_leaves_out_ratios_that_do_not_fit() {
         let mut experiment = built_in("overcommit");
         assert_eq!(experiment.fit(2, 1024).unwrap(), None);
         let said = experiment.fit(100, 1024).unwrap().unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_or_points_of_which_nothing_is_left_are_an_error_that_says_what_to_do() {
+    fn an_axis_without_remaining_points_is_an_error_with_advice() {
         for text in ["[grid]\nratio = [16, 32]", "[[point]]\nratio = 16\n[[point]]\nratio = 32"] {
             let failure = of_text(text).fit(100, 1024).unwrap_err();
             assert!(
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_built_in_experiment_at_one_ratio_has_the_largest_that_fits_and_a_file_of_ones_own_does_not() {
+    fn only_built_in_experiments_lower_a_single_ratio_until_it_fits() {
         let mut aa = built_in("aa");
         let said = aa.fit(256, 1024).unwrap().unwrap();
         assert!(said.starts_with("ratio 4 instead of 8 on 256 pCPUs"), "{said}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_experiment_can_be_planned_on_hosts_of_all_sizes_or_says_why_not() {
+    fn every_built_in_experiment_is_planned_or_refused_on_any_host() {
         let image = haltkick_vmm::Image::embedded();
         for (name, _) in BUILT_IN {
             for pcpus in [1, 2, 64, 128, 129, 256, 300, 512] {

@@ -49,13 +49,13 @@ fn execute(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn commands_to_a_terminal_in_a_file_are_not_passed_on_when_it_is_refused() {
+    fn a_refused_file_sends_no_commands_to_the_terminal() {
         let arm = "[[arm]]\nname = \"a\"\nvm = \"loc\u{96}s\"\n";
         super::execute(format!("format = 1\nname = \"n\"\ntitle = \"t\"\n{arm}").as_bytes());
     }
 
     #[test]
-    fn fuzz_experiment_any_text_is_refused_in_a_line_or_can_be_planned() {
+    fn fuzz_experiment_any_text_is_refused_in_a_line_or_planned() {
         super::TARGET.run();
     }
 }

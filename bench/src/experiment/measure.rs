@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_measure_is_written_as_it_was_read_and_a_wrong_one_is_refused() {
+    fn a_measure_is_written_as_read_and_a_wrong_one_refused() {
         for word in ["throughput", "lock-cpu", "figure:page-loop", "figure:lock_event.pv_kick_wake"] {
             assert_eq!(Measure::try_from(word.to_owned()).map(String::from).as_deref(), Ok(word));
         }

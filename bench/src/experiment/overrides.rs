@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_take_the_place_of_vcpus_and_are_refused_where_arms_have_their_own_or_twice() {
+    fn ratios_replace_vcpus_and_are_refused_twice_or_over_an_arms() {
         let with = |ratios: &[u32]| {
             let ratios = ratios.iter().map(|ratio| Ratio::whole(*ratio)).collect();
             Overrides { ratios: Some(ratios), ..Overrides::default() }

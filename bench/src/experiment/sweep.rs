@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_and_their_command_lines_are_compared_by_figures_and_all_others_make_the_grid() {
+    fn kernels_and_command_lines_are_compared_and_other_settings_make_the_grid() {
         let vary = ["kernel=old/vmlinux,new/vmlinux", "cmdline=;a=1,2", "ratio=2,4", "nopvspin=true"];
         let boot = [("initrd", "initrd.cpio"), ("cmdline", "quiet")];
         let figures = ["figure:page-loop", "figure:copy-loop"];
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_without_a_figure_and_what_is_said_twice_of_them_are_refused() {
+    fn kernels_without_a_figure_and_repeated_settings_are_refused() {
         for (vary, boot, of, expected) in [
             (&["kernel=a,b"][..], &[][..], &[][..], "--compare: kernels are compared by figures"),
             (&["kernel=a,b"], &[("kernel", "c")], &["figure:x"], "--vary kernel: --kernel says the same"),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_setting_of_the_lock_the_last_is_compared_and_several_give_every_combination() {
+    fn the_last_setting_is_compared_where_no_lock_setting_is_varied() {
         let it = experiment(&["ratio=2,8", "slice=100us,1ms"], &[], None);
         assert_eq!((it.arms[0].name.as_str(), it.axes[0].key.as_str()), ("slice 100us", "ratio"));
         assert!(it.comparisons.is_empty());

@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fact_is_a_value_or_a_reason_and_never_both_or_neither() {
+    fn every_fact_is_either_a_value_or_a_reason() {
         for (name, fact) in all(&Image::embedded()) {
             assert!(fact.value.is_some() != fact.why.is_some(), "{name}: {fact:?}");
             assert_ne!(fact.why.as_deref(), Some(""), "{name} has an empty reason");

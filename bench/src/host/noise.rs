@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_unknown_on_a_virtual_machine_whose_hypervisor_never_reported_any() {
+    fn stolen_time_is_unknown_where_the_hypervisor_never_reported_any() {
         let stolen = parse(STAT, &[0]).unwrap();
         assert!(steal_is_known(stolen), "nine ticks since boot");
         let never = parse(&STAT.replace(" 9 0 0", " 0 0 0").replace(" 5 7 0", " 0 7 0"), &[0]).unwrap();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_runs_are_made_ahead_than_there_are_threads_and_some_spare_ones() {
+    fn few_more_runs_are_made_ahead_than_there_are_threads() {
         let (ahead, begun) = (Ahead::new(FOUR), AtomicUsize::new(0));
         let counted = |config: &RunConfig, virtual_time| {
             begun.fetch_add(1, Ordering::Relaxed);

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_has_seen_more_than_there_are_numbers_has_a_record() {
+    fn a_guest_that_counted_beyond_all_numbers_has_a_record() {
         let mut outcome = crate::measure::synthetic::outcome_of(&RunConfig::default(), 1e6, 1 << 20);
         let most = u64::MAX;
         outcome.hint =
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_is_told_from_two_sections_per_vcpu_on_and_null_with_a_reason_below() {
+    fn fairness_needs_two_sections_per_vcpu_and_else_has_a_reason() {
         assert_eq!(jain(&[2, 2]).0, Some(1.0));
         assert_eq!(jain(&[4, 0]).0, Some(0.5));
         for too_few in [&[1, 2][..], &[0, 0]] {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_told_in_the_record_and_every_field_of_its_configuration_by_a_setting() {
+    fn every_setting_has_its_field_and_every_field_its_setting() {
         let schema = serde_json::to_value(schemars::schema_for!(Record)).unwrap();
         let fields_of = |pointer: &str| -> BTreeSet<String> {
             schema.pointer(pointer).unwrap()["properties"].as_object().unwrap().keys().cloned().collect()

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_too_short_to_be_timed_to_a_few_percent_are_not_judged_by_them() {
+    fn pieces_too_short_for_exact_timing_are_not_judged() {
         let codes = |hold: u64, speed: f64| {
             let world = World::new(1).adjust(move |_, outcome| {
                 outcome.work = vec![Some(WorkSpeed { over_promised: speed, pieces: 100 })];
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_ticks_cannot_tell_in_a_short_window_is_seen_in_nanoseconds() {
+    fn a_neighbour_too_short_for_ticks_is_seen_in_nanoseconds() {
         let noise = |others: f64, delay: Option<f64>| Noise {
             others_share: Some(others),
             run_delay_share: delay,

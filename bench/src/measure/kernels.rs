@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_two_command_lines_are_compared_within_blocks_and_a_run_without_one_is_not_trusted() {
+    fn command_lines_are_compared_within_blocks_and_need_a_figure() {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
         let engine =
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_fails_ends_the_session_with_its_cell_and_the_rest_is_made_later() {
+    fn a_failed_guest_ends_the_session_and_the_rest_runs_later() {
         let scratch = Scratch::new("kernels-resumed");
         let plan = plan(&scratch);
         let fails = |config: &RunConfig, guest: &LinuxGuest| {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_of_a_kernel_has_files_of_its_own_and_other_settings_have_none() {
+    fn only_varied_kernel_settings_have_files_of_their_own() {
         let scratch = Scratch::new("kernels-varying");
         for kernel in ["kernel", "other"] {
             std::fs::write(scratch.path().join(kernel), kernel).unwrap();

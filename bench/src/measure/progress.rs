@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_falls_while_a_cell_is_measured_until_it_should_be_done() {
+    fn the_time_left_falls_until_a_cell_should_be_done() {
         let second = Duration::from_secs(1);
         let cell_id = "ticket".into();
         let drawn = Drawn { done: 185, cells: 370, block: 4, blocks: 10, cell_id, left: 45 * second };
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_costs_what_it_cost_so_far_and_its_window_before_that() {
+    fn a_cell_costs_its_window_first_and_then_its_mean() {
         let second = Duration::from_secs(1);
         let planned = |id, is_limit| Planned { id, length: 60 * second, is_limit, is_simulated: false };
         let mut progress = Progress::start();
@@ -415,7 +415,7 @@ mod tests {
 
     /// Guests that boot for as long as their windows last, and every third run is made again.
     #[test]
-    fn from_the_first_quarter_of_a_block_on_the_time_left_is_true_within_20_percent() {
+    fn after_a_quarter_block_the_time_left_is_within_20_percent() {
         const CELLS: u32 = 24;
         const BLOCKS: u32 = 3;
         let ms = Duration::from_millis;
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_cell_is_guessed_by_how_far_the_guesses_for_others_were_off() {
+    fn the_guess_for_a_simulated_cell_uses_the_errors_of_others() {
         let second = Duration::from_secs(1);
         let planned =
             |id, seconds| Planned { id, length: seconds * second, is_limit: false, is_simulated: true };

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_time_spent_waiting_tells_what_a_quantile_over_sections_hides() {
+    fn half_of_the_waiting_time_shows_what_a_quantile_hides() {
         // A thousand sections of 100 ns and ten waits of 1 ms: p90 sees the former, nearly all time goes into the latter.
         let (times, _) = waits(&[(100, 1000), (1_000_000, 10)], &[]);
         assert!(near(times.p90, 100.0), "{times:?}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_bucket_lie_evenly_in_it_and_none_beyond_the_largest() {
+    fn values_lie_evenly_in_their_bucket_and_below_the_largest() {
         // One bucket, 1024 to 1087 ticks: its lower bound would be 3 % less than the middle.
         let (times, _) = waits(&[(1060, 1000)], &[]);
         assert!((1040.0..=1045.0).contains(&times.p50.unwrap()), "{times:?}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_which_nobody_got_the_lock_tells_how_long_they_waited_at_least() {
+    fn a_window_without_an_acquisition_gives_lower_bounds_of_waits() {
         let (times, why) = waits(&[], &[5_000_000; 4]);
         assert_eq!((times.p50, times.mean, times.max), (Some(5e6), None, None));
         assert_eq!(times.at_least, ["p50", "longest", "half_of_time"]);

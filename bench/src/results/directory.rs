@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_process_writes_to_is_refused_and_free_when_that_has_ended() {
+    fn a_directory_is_refused_while_another_process_writes_to_it() {
         let scratch = Scratch::new("locked");
         let first = Directory::create(scratch.path()).unwrap();
         for second in [Directory::create, Directory::reopen, |path: &Path| Directory::join(path, "cell")] {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_run_a_cell_each_write_a_file_each_and_all_are_read() {
+    fn each_process_with_a_cell_writes_a_file_that_is_read() {
         let scratch = Scratch::new("parts");
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
         let mut records = World::new(1).records(&plan);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_no_experiment_writes_are_refused_and_what_is_read_is_text() {
+    fn records_of_no_experiment_are_refused_and_what_is_read_is_text() {
         let scratch = Scratch::new("untrusted");
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(1);
         let mut record = World::new(1).records(&plan).remove(0);

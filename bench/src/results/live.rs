@@ -190,7 +190,7 @@ mod tests {
     use crate::measure::synthetic::Scratch;
 
     #[test]
-    fn an_experiments_view_is_found_by_its_directory_and_gone_when_it_ends() {
+    fn a_view_is_found_by_its_directory_until_the_experiment_ends() {
         let scratch = Scratch::new("live");
         let directory = scratch.path().to_str().unwrap().to_owned();
         let none = FoundLive::find(&directory).unwrap_err().message;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_view_and_something_that_is_none_are_refused_in_a_line() {
+    fn a_damaged_view_and_another_file_are_refused_in_a_line() {
         let scratch = Scratch::new("no-live");
         let directory = scratch.path().to_str().unwrap().to_owned();
         let path = scratch.path().join("live-1");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_directory_nor_a_process_is_said_to_be_neither() {
+    fn a_name_that_is_neither_directory_nor_process_is_refused() {
         let message = FoundLive::find("no/such/place").unwrap_err().message;
         assert_eq!(message, "no/such/place: neither a directory nor the number of a process");
     }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_runs_of_two_hosts_follow_each_other_and_cells_of_one_block_on_two_hosts_are_not_paired() {
+    fn runs_of_two_hosts_are_merged_and_never_paired_across_hosts() {
         let second_host = World::new(2).host_id(Some("host-b"));
         let (first, second) = (part(&World::new(1), 3), part(&second_host, 3));
         let (manifest, records) = merge(&paths(), vec![first.clone(), second.clone()], false).unwrap();

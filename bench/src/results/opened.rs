@@ -53,7 +53,7 @@ mod tests {
     use crate::measure::synthetic::Scratch;
 
     #[test]
-    fn what_is_in_a_file_stays_until_something_shorter_or_longer_takes_its_place() {
+    fn a_file_keeps_its_content_until_a_shorter_or_longer_one() {
         let scratch = Scratch::new("opened");
         let path = scratch.path().join("table.md");
         fs::write(&path, "an old table").unwrap();

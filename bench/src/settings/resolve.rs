@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_ratio_there_are_eight_vcpus_for_each_pcpu_or_as_many_as_fit() {
+    fn the_default_is_eight_vcpus_per_pcpu_or_what_fits() {
         let sim = |more: &[(&str, &str)]| {
             resolve(&[&[("engine", "sim"), ("machine", "numaconnect-512")], more].concat())
         };
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_stands_above_what_is_below_and_a_ratio_above_a_number_of_vcpus() {
+    fn given_settings_override_lower_ones_and_a_ratio_overrides_vcpus() {
         let mut below = Settings::default();
         below.set("vcpus", "6").unwrap();
         below.set("hold", "5us").unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_for_a_second_ideal_and_for_a_guest_beside_are_explained_and_others_need_no_word() {
+    fn only_a_second_ideal_and_a_second_guest_are_explained() {
         let plain = Sketch::new().arm("a", "tas");
         assert!(!shown(&plain).contains("ideal each") && !shown(&plain).contains("beside"));
         let longer = plain.clone().arm_with("longer", "lock = \"tas\"\nhold = \"5us\"");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_overtaking_of_all_runs_is_a_column_where_it_is_counted() {
+    fn the_worst_overtaking_is_a_column_where_it_is_counted() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "tas").plan(3);
         let mut records = World::new(1).records(&plan);
         let none = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn factors_beside_1_have_a_digit_more_and_large_ones_are_written_out() {
+    fn factors_near_1_have_another_digit_and_large_ones_are_written_out() {
         for (value, text) in [(0.9996, "1.000"), (1.0449, "1.045"), (1.234, "1.23"), (0.0447, "0.0447")] {
             assert_eq!(factor(value), text);
         }

@@ -9,8 +9,8 @@ use crate::tiny::run_tiny;
 
 trials![
     a_browser_shows_all_of_the_report_without_complaint_and_prints_it,
-    no_text_of_the_report_is_faint_small_or_cut_off_in_any_colours_and_width,
-    the_report_is_opened_by_the_desktops_browser_and_it_is_said_if_there_is_none,
+    no_text_of_the_report_is_faint_small_or_cut_off,
+    the_desktops_browser_opens_the_report_or_its_absence_is_told,
 ];
 
 /// Of windows; chromium has no narrower ones.
@@ -64,7 +64,7 @@ fn a_browser_shows_all_of_the_report_without_complaint_and_prints_it() -> Tested
     Ok(())
 }
 
-fn no_text_of_the_report_is_faint_small_or_cut_off_in_any_colours_and_width() -> Tested {
+fn no_text_of_the_report_is_faint_small_or_cut_off() -> Tested {
     kvm()?;
     chromium()?;
     let report = run_tiny("looked-at").join("report.html");
@@ -96,7 +96,7 @@ fn no_text_of_the_report_is_faint_small_or_cut_off_in_any_colours_and_width() ->
     Ok(())
 }
 
-fn the_report_is_opened_by_the_desktops_browser_and_it_is_said_if_there_is_none() -> Tested {
+fn the_desktops_browser_opens_the_report_or_its_absence_is_told() -> Tested {
     use std::os::unix::fs::PermissionsExt as _;
     kvm()?;
     let (results, desktop) = (run_tiny("opened"), scratch("desktop"));

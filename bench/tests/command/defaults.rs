@@ -12,7 +12,7 @@ use crate::tiny::tiny;
 
 trials![
     the_environment_goes_before_the_file_and_a_flag_before_both,
-    an_experiment_goes_before_defaults_and_its_manifest_says_where_they_are_from,
+    an_experiment_overrides_defaults_whose_source_its_manifest_names,
     an_experiment_is_completed_with_the_defaults_that_it_was_begun_with,
     defaults_that_cannot_be_are_refused_with_their_place,
 ];
@@ -75,7 +75,7 @@ fn the_environment_goes_before_the_file_and_a_flag_before_both() {
     assert_eq!(config(&with(&[of_file, ("HALTKICK_DEFAULTS", "")], &RUN))["hold_ns"], 1_000, "none");
 }
 
-fn an_experiment_goes_before_defaults_and_its_manifest_says_where_they_are_from() {
+fn an_experiment_overrides_defaults_whose_source_its_manifest_names() {
     let (_, path) = tiny("defaults-bench");
     let results = path.join("results");
     let sweep =

@@ -17,9 +17,9 @@ trials![
     a_printed_experiment_can_be_run_from_the_copy,
     the_tutorials_experiment_can_be_run_as_it_stands,
     the_same_seed_gives_the_same_order_and_another_seed_another,
-    cells_that_are_run_one_by_one_are_as_patient_and_as_strict_as_was_asked,
+    cells_run_one_by_one_keep_the_given_patience_and_strictness,
     precision_and_time_decide_the_number_of_blocks,
-    blocks_beyond_the_planned_ones_hold_only_what_is_not_known_well_enough,
+    extra_blocks_hold_only_cells_that_are_not_precise_enough,
     guests_of_an_experiment_have_a_row_each_and_one_run_id,
 ];
 
@@ -100,7 +100,7 @@ fn the_same_seed_gives_the_same_order_and_another_seed_another() {
     assert!(one_block(0) != one_block(1) || one_block(1) != one_block(2), "every block has the same order");
 }
 
-fn cells_that_are_run_one_by_one_are_as_patient_and_as_strict_as_was_asked() {
+fn cells_run_one_by_one_keep_the_given_patience_and_strictness() {
     let (experiment, _) = tiny("patient");
     let list = |more: &[&str]| stdout(&haltkick(&[&["bench", &experiment, "--list-cells"], more].concat()));
     let asked = list(&["--retry-disturbed", "3", "--strict"]);
@@ -132,7 +132,7 @@ fn precision_and_time_decide_the_number_of_blocks() -> Tested {
     Ok(())
 }
 
-fn blocks_beyond_the_planned_ones_hold_only_what_is_not_known_well_enough() -> Tested {
+fn extra_blocks_hold_only_cells_that_are_not_precise_enough() -> Tested {
     kvm()?;
     let (experiment, path) = tiny("vague");
     // Nothing is known as well as that, but of the third arm nothing is asked.

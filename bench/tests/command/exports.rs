@@ -13,10 +13,10 @@ use crate::support::{
 
 trials![
     a_directory_is_exported_in_every_format_and_to_standard_output,
-    the_script_computes_the_headline_picture_again_and_notices_a_figure_that_differs,
+    the_script_recomputes_the_headline_picture_and_notices_a_difference,
     lists_and_the_doctor_answer_in_json_by_the_same_option,
     a_profile_is_written_as_folded_stacks,
-    the_first_run_of_each_arm_keeps_its_timeline_and_the_report_draws_it,
+    each_arms_first_run_keeps_its_timeline_for_the_report,
     counts_as_great_as_a_number_holds_are_reported_like_others,
 ];
 
@@ -86,7 +86,7 @@ fn a_directory_is_exported_in_every_format_and_to_standard_output() {
     assert!(message.contains("none/runs.csv: No such file or directory"), "{message}");
 }
 
-fn the_script_computes_the_headline_picture_again_and_notices_a_figure_that_differs() -> Tested {
+fn the_script_recomputes_the_headline_picture_and_notices_a_difference() -> Tested {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/headline.py");
     if let Err(error) = Command::new("python3").arg("--version").output() {
         return skip(format_args!("python3: {error}"));
@@ -138,7 +138,7 @@ fn lists_and_the_doctor_answer_in_json_by_the_same_option() {
     assert_valid("doctor", &doctor);
 }
 
-fn the_first_run_of_each_arm_keeps_its_timeline_and_the_report_draws_it() {
+fn each_arms_first_run_keeps_its_timeline_for_the_report() {
     let results = scratch("timeline").join("results");
     let sweep =
         ["sweep", "--vary", "lock=ticket,mcs", "--blocks", "2", "--output", results.to_str().unwrap()];

@@ -8,9 +8,9 @@ use crate::support::{Skipped, Tested, assert_valid, code, haltkick, kvm, skip, s
 use crate::tiny::tiny;
 
 trials![
-    an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many,
+    an_experiment_on_a_full_disk_keeps_and_counts_its_records,
     a_disk_without_room_for_the_manifest_is_left_as_it_was,
-    a_trace_that_does_not_fit_on_the_disk_does_not_cost_the_record,
+    a_trace_too_large_for_the_disk_leaves_the_record,
 ];
 
 /// Runs `haltkick bench` into a file system with so much room; at the end its standard output lists what is there.
@@ -36,7 +36,7 @@ fn bench_with_room(name: &str, room: &str) -> Result<Output, Skipped> {
     Ok(Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare can be started"))
 }
 
-fn an_experiment_on_a_disk_that_fills_up_keeps_its_records_and_says_how_many() -> Tested {
+fn an_experiment_on_a_full_disk_keeps_and_counts_its_records() -> Tested {
     kvm()?;
     let output = bench_with_room("full-disk", "96k")?;
     let (data, talk) = (stdout(&output), stderr(&output));
@@ -59,7 +59,7 @@ fn a_disk_without_room_for_the_manifest_is_left_as_it_was() -> Tested {
     Ok(())
 }
 
-fn a_trace_that_does_not_fit_on_the_disk_does_not_cost_the_record() -> Tested {
+fn a_trace_too_large_for_the_disk_leaves_the_record() -> Tested {
     kvm()?;
     let output =
         haltkick(&["run", "--no-ideal", "--duration", "50ms", "--format", "json", "--trace", "/dev/full"]);

@@ -12,7 +12,7 @@ trials![
     ctrl_c_keeps_what_was_measured_and_shows_its_table,
     a_directory_that_a_bench_writes_to_is_not_written_by_another,
     an_experiment_killed_again_and_again_is_completed_without_loss,
-    half_a_line_at_the_end_is_cut_off_and_its_cell_run_again,
+    half_a_last_line_is_cut_off_and_its_cell_runs_again,
 ];
 
 /// The records that are on disk, as text: all lines of `runs.jsonl` that have an end.
@@ -108,7 +108,7 @@ fn an_experiment_killed_again_and_again_is_completed_without_loss() -> Tested {
     Ok(())
 }
 
-fn half_a_line_at_the_end_is_cut_off_and_its_cell_run_again() -> Tested {
+fn half_a_last_line_is_cut_off_and_its_cell_runs_again() -> Tested {
     kvm()?;
     let results = run_tiny("half-a-line");
     let path = results.join("runs.jsonl");

@@ -11,7 +11,7 @@ use crate::support::{Tested, code, command, haltkick, kvm, refusal, scratch, std
 trials![
     what_cannot_be_booted_as_linux_is_refused_in_one_line,
     a_console_that_nobody_reads_keeps_neither_the_guest_nor_its_end,
-    two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place,
+    two_kernels_are_compared_by_output_and_cannot_be_replaced,
     kernels_vary_in_grids_and_sweeps_and_directories_of_them_are_compared,
     sweeps_of_kernels_are_planned_and_saved_like_those_of_locks,
 ];
@@ -244,7 +244,7 @@ fn sweeps_of_kernels_are_planned_and_saved_like_those_of_locks() {
     }
 }
 
-fn two_kernels_are_compared_by_what_they_print_and_no_other_takes_their_place() -> Tested {
+fn two_kernels_are_compared_by_output_and_cannot_be_replaced() -> Tested {
     kvm()?;
     let directory = scratch("two-kernels");
     for (name, turns) in [("old", 100), ("new", 200)] {

@@ -8,10 +8,10 @@ use crate::support::{
 };
 
 trials![
-    without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it,
-    a_qemu_with_more_to_say_than_a_pipe_holds_does_not_stall,
-    a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run,
-    the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing,
+    missing_or_too_old_qemu_ends_with_a_line_of_advice,
+    a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall,
+    a_silent_qemu_ends_with_its_time_limit_and_the_run,
+    an_emulated_record_keeps_the_schema_and_says_it_is_incomparable,
 ];
 
 /// A program that says it is QEMU and then does what `script` says.
@@ -31,7 +31,7 @@ pub(crate) fn with_qemu(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
+fn missing_or_too_old_qemu_ends_with_a_line_of_advice() {
     let old = pretended_qemu("old-qemu", "echo 'QEMU emulator version 4.2.1'");
     for (program, reason) in [(Path::new("/no/such/qemu"), "cannot be run"), (old.as_path(), "5.0 is needed")]
     {
@@ -45,7 +45,7 @@ fn without_qemu_or_with_one_that_is_too_old_a_line_says_how_to_get_it() {
     assert!(message.contains("use engine qemu"), "{message}");
 }
 
-fn a_qemu_with_more_to_say_than_a_pipe_holds_does_not_stall() {
+fn a_qemu_that_prints_more_than_a_pipe_holds_does_not_stall() {
     let talkative = pretended_qemu(
         "talkative-qemu",
         "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit\n\
@@ -57,7 +57,7 @@ fn a_qemu_with_more_to_say_than_a_pipe_holds_does_not_stall() {
     assert!(message.contains("its reason") && !message.contains('\u{1b}'), "{message:?}");
 }
 
-fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
+fn a_silent_qemu_ends_with_its_time_limit_and_the_run() {
     let directory = scratch("silent-qemu-pid");
     let pid_file = directory.join("pid");
     let silent = pretended_qemu(
@@ -95,7 +95,7 @@ fn a_qemu_that_says_nothing_ends_with_its_time_limit_and_with_the_run() {
     }
 }
 
-fn the_record_of_an_emulated_run_has_the_same_schema_and_says_that_it_compares_with_nothing() -> Tested {
+fn an_emulated_record_keeps_the_schema_and_says_it_is_incomparable() -> Tested {
     let program = haltkick_vmm::find_qemu().or_else(skip)?;
     let program = Path::new(&program);
     let arguments = ["--vcpus", "4", "--lock", "qspinlock", "--pv", "on", "--duration", "50ms"];

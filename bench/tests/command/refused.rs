@@ -7,14 +7,14 @@ use crate::support::{code, haltkick, refusal, scratch, stdout, trials};
 
 trials![
     impossible_runs_are_refused_in_one_line_that_says_what_to_do,
-    a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are,
+    a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones,
     values_that_cannot_be_read_are_refused_with_a_hint,
     an_unreadable_or_foreign_guest_is_refused,
-    the_code_of_a_file_runs_in_this_process_only_if_somebody_trusts_it,
-    a_lock_without_a_form_is_refused_and_those_that_have_it_are_named,
-    nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named,
-    what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_included,
-    a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts,
+    code_of_a_file_runs_in_this_process_only_if_trusted,
+    a_missing_form_is_refused_and_locks_with_it_are_named,
+    descheduling_in_a_lock_without_one_is_refused_with_other_workloads,
+    a_refusal_comes_before_any_guest_even_that_of_calibration,
+    unwritable_trace_files_and_senseless_periods_are_refused_before_the_guest_starts,
 ];
 
 /// Long: it is one table.
@@ -89,7 +89,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
     }
 }
 
-fn a_cpu_that_is_not_allowed_is_refused_with_the_list_of_those_that_are() {
+fn a_forbidden_cpu_is_refused_with_the_list_of_allowed_ones() {
     let message = refusal(&["run", "--cpus", "1000"]);
     assert!(
         message.contains("CPU 1000 does not exist or is not allowed here: this process may use "),
@@ -127,7 +127,7 @@ fn an_unreadable_or_foreign_guest_is_refused() {
     }
 }
 
-fn the_code_of_a_file_runs_in_this_process_only_if_somebody_trusts_it() {
+fn code_of_a_file_runs_in_this_process_only_if_trusted() {
     let path = scratch("trusted-guest").join("image");
     std::fs::write(&path, haltkick_vmm::Image::embedded_elf()).unwrap();
     let guest = ["--guest", path.to_str().unwrap()];
@@ -141,7 +141,7 @@ fn the_code_of_a_file_runs_in_this_process_only_if_somebody_trusts_it() {
     assert!([0, 7].contains(&code(&trusted)), "{}", crate::support::stderr(&trusted));
 }
 
-fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
+fn a_missing_form_is_refused_and_locks_with_it_are_named() {
     let message = refusal(&["run", "--lock", "tas", "--pv", "on"]);
     let start =
         "haltkick: --pv: lock 'tas' has no paravirtual form: use pv off, or one of ticket, qspinlock, ";
@@ -150,7 +150,7 @@ fn a_lock_without_a_form_is_refused_and_those_that_have_it_are_named() {
     assert!(message.contains("no native form: use pv on, or one of none, tas, "), "{message}");
 }
 
-fn nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_one_are_named() {
+fn descheduling_in_a_lock_without_one_is_refused_with_other_workloads() {
     let message = refusal(&["run", "--workload", "hand-off", "--pv", "on", "--deschedule", "holder"]);
     let start = "haltkick: --deschedule: nobody holds or awaits a lock in workload 'hand-off': deschedule random vCPUs, \
                  or use one of ";
@@ -164,7 +164,7 @@ fn nobody_is_descheduled_in_a_lock_where_there_is_none_and_workloads_that_have_o
     }
 }
 
-fn what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_included() {
+fn a_refusal_comes_before_any_guest_even_that_of_calibration() {
     let directory = scratch("refused-before");
     let started = directory.join("started");
     let says = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit";
@@ -184,7 +184,7 @@ fn what_is_refused_is_refused_before_any_guest_starts_that_of_the_calibration_in
     assert!(started.exists(), "one that is not refused does start");
 }
 
-fn a_trace_file_that_cannot_be_written_and_a_senseless_period_are_refused_before_the_guest_starts() {
+fn unwritable_trace_files_and_senseless_periods_are_refused_before_the_guest_starts() {
     let output = haltkick(&["run", "--trace", "/nonexistent/run.pftrace"]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");

@@ -11,13 +11,13 @@ use crate::support::{
 
 trials![
     threads_need_no_kvm_and_the_record_names_the_engine,
-    a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told,
+    a_window_lasts_as_many_turns_of_every_vcpu_as_given,
     a_record_without_a_value_says_why,
-    a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record,
+    a_failed_guest_gives_an_exit_code_a_story_and_a_record,
     the_record_says_whether_there_were_walls,
-    guests_that_have_files_enough_each_but_not_together_are_refused_or_get_more,
-    a_guest_that_dies_is_named_and_leaves_the_record_of_the_other,
-    a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much,
+    guests_with_too_few_files_together_are_refused_or_get_more,
+    a_guest_that_dies_is_named_beside_the_others_record,
+    the_record_says_how_long_a_neighbour_delayed_the_runs_threads,
 ];
 
 fn threads_need_no_kvm_and_the_record_names_the_engine() {
@@ -32,7 +32,7 @@ fn threads_need_no_kvm_and_the_record_names_the_engine() {
     assert!(message.contains("only --engine threads"), "{message}");
 }
 
-fn a_window_lasts_as_many_turns_of_every_vcpu_as_it_is_told() {
+fn a_window_lasts_as_many_turns_of_every_vcpu_as_given() {
     let cpu = an_allowed_cpu();
     let fixed =
         ["run", "--engine", "threads", "--vcpus", "4", "--cpus", &cpu, "--slice", "2ms", "--no-ideal"];
@@ -72,7 +72,7 @@ fn a_record_without_a_value_says_why() -> Tested {
     Ok(())
 }
 
-fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() -> Tested {
+fn a_failed_guest_gives_an_exit_code_a_story_and_a_record() -> Tested {
     kvm()?;
     for (workload, code, expected, cause, at_fault) in [
         ("selftest-panic", 5, "guest panicked on vCPU 0", "panic", Some(0)),
@@ -117,7 +117,7 @@ fn a_guest_that_fails_ends_the_run_with_its_exit_code_a_story_and_a_record() -> 
     Ok(())
 }
 
-fn a_guest_that_dies_is_named_and_leaves_the_record_of_the_other() -> Tested {
+fn a_guest_that_dies_is_named_beside_the_others_record() -> Tested {
     kvm()?;
     let arguments = ["run", "--vcpus=4", "--format=json", "--vm=name=doomed,workload=selftest-panic"];
     // In a short window of a busy host the vCPU that is to panic may have no turn, and then nobody has died.
@@ -146,7 +146,7 @@ impl Drop for Neighbour {
     }
 }
 
-fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_much() -> Tested {
+fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Tested {
     kvm()?;
     let cpu = an_allowed_cpu();
     let neighbour = Command::new("taskset").args(["-c", &cpu, "sh", "-c", "while :; do :; done"]).spawn();
@@ -171,7 +171,7 @@ fn a_neighbour_on_the_pcpu_delays_the_runs_threads_and_the_record_says_by_how_mu
     Ok(())
 }
 
-fn guests_that_have_files_enough_each_but_not_together_are_refused_or_get_more() -> Tested {
+fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {
     kvm()?;
     let arguments =
         "run --sched vmm --lock none --pv off --no-ideal --duration 20ms --vm vcpus=150 --vm vcpus=150";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::support::{code, haltkick, stderr, stdout, trials};
 
-trials![every_schema_is_as_it_was_when_somebody_last_meant_to_change_it];
+trials![every_schema_is_as_it_was_last_changed_on_purpose];
 
 /// Set, it writes the files anew.
 const WRITE: &str = "HALTKICK_WRITE_SCHEMAS";
@@ -22,7 +22,7 @@ fn formats() -> BTreeSet<String> {
     listed.map(|(format, _)| format.to_owned()).collect()
 }
 
-fn every_schema_is_as_it_was_when_somebody_last_meant_to_change_it() {
+fn every_schema_is_as_it_was_last_changed_on_purpose() {
     let mut changed = Vec::new();
     for format in formats() {
         let output = haltkick(&["schema", &format]);

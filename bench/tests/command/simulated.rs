@@ -14,10 +14,10 @@ use crate::tiny::records;
 
 trials![
     machines_are_listed_and_run_by_their_names,
-    a_record_of_a_simulated_run_holds_its_machine_and_is_to_be_trusted,
+    a_simulated_record_holds_its_machine_and_is_valid,
     two_runs_with_one_seed_write_one_record,
-    a_profile_of_a_simulated_run_adds_up_to_the_time_of_its_pcpus,
-    a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint,
+    a_simulated_profile_adds_up_to_the_time_of_its_pcpus,
+    an_unknown_missing_or_bad_machine_is_refused_with_a_hint,
     what_no_simulated_machine_can_do_is_refused,
     two_guests_on_one_machine_leave_a_record_each,
     an_experiment_on_a_simulated_machine_resumes_where_it_ended,
@@ -64,7 +64,7 @@ fn machines_are_listed_and_run_by_their_names() {
     }
 }
 
-fn a_record_of_a_simulated_run_holds_its_machine_and_is_to_be_trusted() {
+fn a_simulated_record_holds_its_machine_and_is_valid() {
     let record = record(&["--machine", "cascadelake-2s", "--lock", "qspinlock", "--pv", "on"]);
     assert_valid("run", &record);
     assert_eq!(record["config"]["engine"], "sim");
@@ -99,7 +99,7 @@ fn two_runs_with_one_seed_write_one_record() {
     assert_ne!(first["per_vcpu"], run("8")["per_vcpu"]);
 }
 
-fn a_profile_of_a_simulated_run_adds_up_to_the_time_of_its_pcpus() {
+fn a_simulated_profile_adds_up_to_the_time_of_its_pcpus() {
     let profiled = ["--machine", "skylake-8s", "--lock", "ticket", "--profile"];
     let record = record(&profiled);
     let profile = &record["profile"];
@@ -113,7 +113,7 @@ fn a_profile_of_a_simulated_run_adds_up_to_the_time_of_its_pcpus() {
     assert!(table.contains("that vCPUs had on simulated pCPUs"), "{table}");
 }
 
-fn a_machine_that_is_unknown_missing_or_bad_is_refused_with_a_hint() {
+fn an_unknown_missing_or_bad_machine_is_refused_with_a_hint() {
     let run = |more: &[&str]| refusal(&[&["run", "--engine", "sim"], more].concat());
     let unknown = run(&["--machine", "ivybridge-ex-4"]);
     assert!(

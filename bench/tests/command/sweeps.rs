@@ -12,7 +12,7 @@ use crate::tiny::{CELLS_PER_BLOCK, records, runs, tiny};
 trials![
     a_sweep_does_what_the_experiment_file_does_that_it_saves,
     a_sweep_that_cannot_be_is_refused_in_one_line,
-    a_dry_run_prints_every_cell_and_how_long_they_take_and_runs_nothing,
+    a_dry_run_prints_cells_and_their_time_and_runs_nothing,
     a_cell_that_is_repeated_has_as_many_records_and_one_table,
 ];
 
@@ -69,7 +69,7 @@ fn a_sweep_that_cannot_be_is_refused_in_one_line() {
     assert!(message.contains("unknown setting 'lokc': did you mean 'lock'?"), "{message}");
 }
 
-fn a_dry_run_prints_every_cell_and_how_long_they_take_and_runs_nothing() {
+fn a_dry_run_prints_cells_and_their_time_and_runs_nothing() {
     let (experiment, path) = tiny("dry");
     let results = path.join("results");
     let output = finished(&["bench", &experiment, "--dry-run", "--output", results.to_str().unwrap()]);

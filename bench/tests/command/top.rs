@@ -13,8 +13,8 @@ use crate::support::{
 use crate::tiny::{records, tiny};
 
 trials![
-    every_vcpu_of_a_run_on_threads_is_seen_and_the_view_ends_with_the_run,
-    every_vcpu_of_a_run_on_kvm_is_seen_and_the_view_ends_with_the_run,
+    every_vcpu_on_threads_is_seen_until_the_run_ends,
+    every_vcpu_on_kvm_is_seen_until_the_run_ends,
     the_host_s_scheduler_is_watched_too,
     a_simulated_run_is_seen_in_its_own_time,
     an_experiment_is_watched_by_its_directory_and_leaves_no_view,
@@ -138,11 +138,11 @@ fn watch(name: &str, engine: &str) {
     assert!(said.contains("runs nothing any more"), "{said}");
 }
 
-fn every_vcpu_of_a_run_on_threads_is_seen_and_the_view_ends_with_the_run() {
+fn every_vcpu_on_threads_is_seen_until_the_run_ends() {
     watch("top-threads", "threads");
 }
 
-fn every_vcpu_of_a_run_on_kvm_is_seen_and_the_view_ends_with_the_run() -> Tested {
+fn every_vcpu_on_kvm_is_seen_until_the_run_ends() -> Tested {
     kvm()?;
     watch("top-kvm", "kvm");
     Ok(())

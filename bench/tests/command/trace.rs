@@ -7,10 +7,10 @@ use crate::perfetto::{Shown, Trace, shown};
 use crate::support::{Tested, haltkick, in_some_window, kvm, scratch, skip, stdout, trials};
 
 trials![
-    a_trace_shows_who_ran_who_slept_who_held_and_who_kicked_whom,
-    under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_are_reported,
-    under_the_hosts_scheduler_nobody_is_shown_on_a_pcpu_where_switches_are_not_reported,
-    under_the_hosts_scheduler_each_of_two_guests_is_shown_by_its_own_vcpus,
+    a_trace_shows_runs_sleeps_holders_and_kicks,
+    reported_switches_show_in_a_trace_who_ran_on_which_pcpu,
+    without_reported_switches_no_vcpu_is_shown_on_a_pcpu,
+    under_the_hosts_scheduler_each_guest_shows_its_own_vcpus,
     every_injection_is_an_instant_in_the_trace,
     a_trace_of_a_hang_is_written_and_ends_with_it,
     a_profile_is_a_table_for_people_and_rows_for_programs,
@@ -35,7 +35,7 @@ fn traced(name: &str, arguments: &[&str]) -> (Value, Vec<Shown>) {
     (record, shown)
 }
 
-fn a_trace_shows_who_ran_who_slept_who_held_and_who_kicked_whom() -> Tested {
+fn a_trace_shows_runs_sleeps_holders_and_kicks() -> Tested {
     kvm()?;
     let arguments = ["--lock", "qspinlock", "--pv", "on", "--ratio", "8", "--hold", "5us", "--duration"];
     let happened = |shown: &[Shown]| {
@@ -91,7 +91,7 @@ fn counted_preemptions(record: &Value) -> u64 {
     by.values().map(|count| count.as_u64().expect("a count")).sum()
 }
 
-fn under_the_hosts_scheduler_nobody_is_shown_on_a_pcpu_where_switches_are_not_reported() -> Tested {
+fn without_reported_switches_no_vcpu_is_shown_on_a_pcpu() -> Tested {
     kvm()?;
     let (record, shown) = under_the_host("host-unreported", "100ms");
     if record["why"]["switches"].is_null() {
@@ -102,7 +102,7 @@ fn under_the_hosts_scheduler_nobody_is_shown_on_a_pcpu_where_switches_are_not_re
     Ok(())
 }
 
-fn under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_are_reported() -> Tested {
+fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Tested {
     kvm()?;
     let (record, _) = under_the_host("host-probe", "10ms");
     if let Some(reason) = record["why"]["switches"].as_str() {
@@ -137,7 +137,7 @@ fn under_the_hosts_scheduler_a_trace_shows_who_ran_on_which_pcpu_where_switches_
     Ok(())
 }
 
-fn under_the_hosts_scheduler_each_of_two_guests_is_shown_by_its_own_vcpus() -> Tested {
+fn under_the_hosts_scheduler_each_guest_shows_its_own_vcpus() -> Tested {
     kvm()?;
     let guest = "lock=ticket,vcpus=2";
     // Without attribution nobody asks the kernel for its switches, so that the threads say which vCPU is awake.

@@ -73,7 +73,7 @@ pub(crate) mod testing {
     }
 
     #[test]
-    fn a_hypervisor_is_found_where_its_leaves_begin_and_not_on_a_bare_machine() {
+    fn a_hypervisor_is_found_by_its_leaves_except_on_bare_machines() {
         let both = [(0x4000_0000, HYPER_V, &[][..]), (0x4000_0200, KVM, &[])];
         assert_eq!(base_of(machine(INTEL, &both), HYPER_V), Some(0x4000_0000));
         assert_eq!(base_of(machine(INTEL, &both), KVM), Some(0x4000_0200));

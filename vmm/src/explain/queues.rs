@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clh_node_is_found_wherever_it_is_and_its_vcpu_by_the_number() {
+    fn a_clh_node_is_found_anywhere_and_its_vcpu_by_number() {
         let memory = memory();
         let queues = &memory.control().queues;
         memory.control().lock_word.store(WORD_CLH, Ordering::Relaxed);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn how_often_a_lock_was_entered_is_not_said_of_the_vcpu_inside() {
+    fn the_count_of_entries_is_not_given_for_the_vcpu_inside() {
         let lock = LockState {
             lock: 0,
             owner: Some(3),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_had_turns_while_others_waited_is_not_excused_by_the_last_one_it_lacks() {
+    fn a_holder_with_earlier_turns_is_not_excused_by_a_missing_one() {
         let mut vcpus = [
             vcpu(0, Where::Asleep, "head", Some(SECOND)),
             vcpu(1, Where::Preempted(Activity::Holder), "holder", Some(SECOND / 4)),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_runs_and_does_not_take_a_free_lock_is_at_fault_itself() {
+    fn a_running_head_that_leaves_a_free_lock_is_at_fault() {
         let vcpus = [vcpu(0, Where::Asleep, "waiter", Some(SECOND)), vcpu(1, Where::Running, "head", None)];
         assert_eq!(judge(&vcpus, &[lock(None, &[1], &[0])]), (Cause::HeadRuns, Some(1)));
         let vcpus = [vcpu(0, Where::Preempted(Activity::Holder), "head", Some(SECOND))];

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_an_image_has_for_objects_are_no_commands_to_a_terminal() {
+    fn names_of_objects_are_no_commands_to_a_terminal() {
         let name = small_image().windows(7).position(|bytes| bytes == b"hk_now\0").expect("it has one");
         let said = said(&[(name, b"\x1b")]);
         assert!(said.contains("hk_now") && said == printable(&said), "{said:?}");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_more_segments_than_its_header_can_count_takes_no_objects() {
+    fn an_image_with_too_many_segments_takes_no_objects() {
         // ELF: 0xffff of them are so many as the first section's header says.
         let said = said(&[(Headers::NUMBER, &[0xff, 0xff]), (header(0) + 44, &[3, 0, 0, 0])]);
         assert!(said.contains("has too many segments"), "{said}");

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_every_lock_that_is_called_at_sites_can_be_patched() {
+    fn every_form_of_every_lock_called_at_sites_can_be_patched() {
         let image = Image::embedded();
         for (index, entry) in image.locks.iter().enumerate() {
             for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_branches_or_uses_the_stack_or_its_own_place_is_not_moved() {
+    fn code_that_branches_or_needs_stack_or_place_is_not_moved() {
         let straight = |code: &[u8]| {
             let mut image = Image::embedded();
             image.segments[0].address = 0x1000;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uncontended_paravirtual_pair_has_one_locked_operation_more_than_the_native_one() {
+    fn an_uncontended_paravirtual_pair_has_one_more_locked_operation() {
         let image = Image::embedded();
         let pair = |name, pv| {
             let calls = image.calls(lock(&image, name), pv).expect("the image tells of its locks");

@@ -105,7 +105,7 @@ fn assert_refused(result: Result<Image, String>, words: &str) {
 }
 
 #[test]
-fn an_object_whose_headers_name_one_table_of_relocations_many_times_is_refused() {
+fn an_object_that_names_one_relocation_table_many_times_is_refused() {
     let mut object = object();
     let header = object.header(RELOCATIONS);
     // Of kind 0, which does nothing.
@@ -138,7 +138,7 @@ fn an_object_whose_functions_overlap_without_end_is_refused() {
 }
 
 #[test]
-fn the_names_of_an_image_whose_symbols_share_a_long_one_take_little() {
+fn symbols_that_share_a_long_name_take_little_memory() {
     let mut image = image();
     image.add_symbols(20_000, 100_000, 1, 16, 1 << 40);
     let image = image.parsed().expect("its symbols are not looked at");

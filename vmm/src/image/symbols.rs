@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_symbol_of_the_image_is_found_at_its_first_and_last_byte() {
+    fn every_symbol_is_found_at_its_first_and_last_byte() {
         let image = Image::embedded();
         for symbol in image.symbols().iter().filter(|symbol| symbol.size > 0) {
             let (first, at) = image.symbols().at(symbol.address).expect("its first byte");

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_does_not_say_its_version_is_not_called_too_old() {
+    fn a_kernel_without_a_version_is_not_called_too_old() {
         let said = |answer| {
             let why = || io::Error::from_raw_os_error(libc::ENOMEM);
             check_api_version(answer, why).map_err(|error| error.to_string())

@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_shown_in_nanoseconds_and_the_most_is_that_of_one_vcpu() {
+    fn latencies_are_in_nanoseconds_and_the_most_is_one_vcpus() {
         let of_vcpus = || [300, 2_700].into_iter();
         assert_eq!(shown("pv_kick_unlock", of_vcpus(), 3_000_000), 3_000);
         assert_eq!(shown("pv_latency_kick", of_vcpus(), 3_000_000), 1_000);

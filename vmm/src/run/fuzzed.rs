@@ -127,7 +127,7 @@ fn clocks(memory: &Memory, now: Moment) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn fuzz_shared_whatever_a_guest_writes_costs_no_more_than_the_time_that_passed() {
+    fn fuzz_shared_memory_never_costs_more_than_the_time_that_passed() {
         super::TARGET.run();
     }
 }

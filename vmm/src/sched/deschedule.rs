@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn each_passage_of_a_point_has_its_chance_and_other_points_have_none() {
+    fn each_passage_of_its_point_has_a_chance_and_others_none() {
         let mut injector = injector(HowOften::Probability(0.25), Some(3), 1);
         assert_eq!(injector.alarm(), None);
         let mut hits = |point| (0..10_000).filter(|_| injector.takes_at(point, Activity::Holder, MS)).count();

@@ -27,7 +27,7 @@ fn an_owner_whom_all_waiters_yield_to_has_their_turns() {
 }
 
 #[test]
-fn a_vcpu_that_nobody_yields_to_has_its_own_turns_beside_those_that_yield() {
+fn a_vcpu_without_yields_to_it_has_its_own_turns() {
     for share in [Share::Vcpu, Share::Guest] {
         for attack in [Attack::WaitForOne, Attack::PassAroundOne] {
             let each_ns = each_ns(share, attack);

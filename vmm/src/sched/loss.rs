@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_whose_clock_has_just_begun_costs_no_more_than_the_time_that_passed() {
+    fn a_guests_new_clock_costs_no_more_than_the_time_passed() {
         let memory = Memory::new(crate::guest::memory::LARGE_PAGE * 3, 2, 0, 0).unwrap();
         let losses = Losses::new(&memory, 2, 1, TscRate::of_khz(2_000_000));
         memory.area(1).activity.state.store(ACTIVITY_WAITER, Ordering::Relaxed);

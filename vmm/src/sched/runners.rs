@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_that_cannot_be_run_ends_its_own_guest_and_no_other() {
+    fn a_vcpu_that_cannot_run_ends_only_its_own_guest() {
         for sched in [Sched::Vmm, Sched::Host] {
             let (seen, failures) = beside_a_bad_one(
                 sched,

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_slept_comes_back_first_but_earns_at_most_its_credit() {
+    fn a_guest_that_slept_comes_first_within_its_credit() {
         let mut shares = Shares::new(Share::Guest, 2, 2, 10);
         shares.push(0, 0, 0, 0);
         for _ in 0..100 {

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_that_runs_counts_as_waiting_only_if_it_was_looked_at_just_then() {
+    fn a_running_vcpu_counts_as_waiting_only_if_just_looked_at() {
         let mut run = Run::new();
         run.see(3_000, 1, IN, ACTIVITY_WAITER, 2_000);
         run.see(10_000, 0, OUT_READY, ACTIVITY_HOLDER, 0);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_costs_the_others_the_time_that_the_lock_was_free_if_it_then_enters() {
+    fn a_waiter_that_enters_costs_the_time_the_lock_was_free() {
         for (entered, lost) in [(5, 7_000), (4, 0)] {
             let mut run = Run::new();
             run.see(2_000, 1, OUT_READY, ACTIVITY_WAITER, 1_500);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_window_or_has_no_beginning_is_not_counted() {
+    fn nothing_outside_of_the_window_or_without_beginning_is_counted() {
         let mut run = Run::new();
         run.see(400, 0, OUT_READY, ACTIVITY_HOLDER, 0);
         run.see(3_000, 0, IN, ACTIVITY_HOLDER, 0);

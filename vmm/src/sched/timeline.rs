@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_falls_into_its_bins_and_what_comes_after_the_last_is_not_kept() {
+    fn time_falls_into_its_bins_and_ends_with_the_last() {
         let mut timeline = Timeline::new(200);
         let holder = Where::KeptOut(Activity::Holder);
         timeline.add(Where::Running, 0, 150);

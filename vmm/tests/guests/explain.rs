@@ -4,27 +4,26 @@ use std::time::{Duration, Instant};
 
 use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, RunConfig, RunError, Sched};
 use libtest_mimic::{Failed, Trial};
-use support::{Check, PATIENCE, Settings, check, config, nested, start, unexpected, watched};
+use support::{Check, PATIENCE, Settings, check, config, nested, start, trials, unexpected, watched};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("a_panic_names_message_file_and_line", panic_is_reported),
-        Trial::test("an_exception_names_vector_address_and_place", exception_is_reported),
-        Trial::test("a_panic_is_explained_with_the_console", explain_a_panic),
-        Trial::test("an_exception_is_explained_by_its_instruction", explain_an_exception),
-        Trial::test("a_hang_names_the_holder_and_who_waits_for_how_long", explain_a_hang),
-        Trial::test("a_queue_is_told_in_order", explain_a_queue),
+    trials![
+        a_panic_names_message_file_and_line,
+        an_exception_names_vector_address_and_place,
+        a_panic_is_explained_with_the_console,
+        an_exception_is_explained_by_its_instruction,
+        a_hang_names_the_holder_and_who_waits_for_how_long,
+        a_queue_is_told_in_order,
         // An emulator takes minutes to give each of so many vCPUs its turns.
-        Trial::test("a_hang_of_1024_vcpus_is_explained_in_groups", explain_1024_vcpus)
-            .with_ignored_flag(nested()),
-        Trial::test("a_lost_kick_names_who_sleeps_for_it", explain_a_lost_kick),
-        Trial::test("a_guest_that_writes_nonsense_changes_figures_at_most", nonsense_changes_figures_at_most),
-        Trial::test("a_profile_has_its_samples_where_the_time_goes", profile_is_fair),
-        Trial::test("a_trace_holds_every_section_that_the_guest_counted", trace_agrees_with_the_guest),
+        a_hang_of_1024_vcpus_is_explained_in_groups if !nested(),
+        a_lost_kick_names_who_sleeps_for_it,
+        a_guest_that_writes_nonsense_changes_figures_at_most,
+        a_profile_has_its_samples_where_the_time_goes,
+        a_trace_holds_every_section_that_the_guest_counted,
     ]
 }
 
-fn panic_is_reported() -> Check {
+fn a_panic_names_message_file_and_line() -> Check {
     match start(&config().workload("selftest-panic").window(PATIENCE)) {
         Err(RunError::GuestPanic { vcpu: 0, message, file, line }) => {
             check(message == "this is what a panic looks like", || message)?;
@@ -34,7 +33,7 @@ fn panic_is_reported() -> Check {
     }
 }
 
-fn exception_is_reported() -> Check {
+fn an_exception_names_vector_address_and_place() -> Check {
     let base = config();
     let last = base.vcpus - 1;
     match start(&base.workload("selftest-exception").window(PATIENCE)) {
@@ -61,7 +60,7 @@ pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, St
     Ok((error, explanation, guest.console))
 }
 
-fn explain_a_panic() -> Check {
+fn a_panic_is_explained_with_the_console() -> Check {
     let (_, explanation, console) = explained(&config().workload("selftest-panic").window(PATIENCE))?;
     check(explanation.verdict.cause == Cause::Panic && explanation.verdict.vcpu == Some(0), || {
         format!("{:?}", explanation.verdict)
@@ -69,7 +68,7 @@ fn explain_a_panic() -> Check {
     check(console == "selftest-panic: vCPU 0 is about to panic\n", || console)
 }
 
-fn explain_an_exception() -> Check {
+fn an_exception_is_explained_by_its_instruction() -> Check {
     let config = config().workload("selftest-exception").window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
     check(explanation.verdict.vcpu == Some(config.vcpus - 1), || format!("{:?}", explanation.verdict))?;
@@ -83,7 +82,7 @@ fn explain_an_exception() -> Check {
     check(file == Some("guest/src/workloads/selftest.rs"), || format!("{:?}", at.frames))
 }
 
-fn explain_a_hang() -> Check {
+fn a_hang_names_the_holder_and_who_waits_for_how_long() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         for (lock, pv) in [("qspinlock", true), ("ticket", false)] {
             let config = config().workload("selftest-hang").sched(sched).lock(lock).pv(pv).window(PATIENCE);
@@ -121,7 +120,7 @@ fn explain_a_hang() -> Check {
 }
 
 /// MCS keeps its owner in the queue; nobody leaves it, so that all must be there, in the order in which they asked.
-fn explain_a_queue() -> Check {
+fn a_queue_is_told_in_order() -> Check {
     let config = config().workload("selftest-hang").lock("mcs").pv(false).window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
     let queue = explanation.locks.first().and_then(|lock| lock.queue.clone()).ok_or("no queue")?;
@@ -136,7 +135,7 @@ fn explain_a_queue() -> Check {
 }
 
 /// A large machine's explanation is no longer than a small one's.
-fn explain_1024_vcpus() -> Check {
+fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
     // Sixteen rounds of all of them: whoever is taken off between unlock and kick is back by then, on a busy host too.
     let (_, explanation, _) = explained(
         &config().workload("selftest-hang").vcpus(1024).window(PATIENCE).watchdog(Duration::from_secs(8)),
@@ -145,7 +144,7 @@ fn explain_1024_vcpus() -> Check {
     check(explanation.groups.len() < 60, || format!("{} groups", explanation.groups.len()))
 }
 
-fn explain_a_lost_kick() -> Check {
+fn a_lost_kick_names_who_sleeps_for_it() -> Check {
     for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
         // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
         let slice = if nested() { Duration::from_millis(10) } else { config().slice };
@@ -167,7 +166,7 @@ fn explain_a_lost_kick() -> Check {
 }
 
 /// Whatever the guest writes, the run ends like one of a guest, and everything that is made of it can be made.
-fn nonsense_changes_figures_at_most() -> Check {
+fn a_guest_that_writes_nonsense_changes_figures_at_most() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let instruments =
             Instruments { profile: Some(Duration::from_millis(1)), trace: true, ..Instruments::default() };
@@ -188,7 +187,7 @@ fn nonsense_changes_figures_at_most() -> Check {
 }
 
 /// Holding takes a quarter of the guest's time: so many samples must fall there, wherever slices and exits are.
-fn profile_is_fair() -> Check {
+fn a_profile_has_its_samples_where_the_time_goes() -> Check {
     let instruments = Instruments { profile: Some(Duration::from_micros(300)), ..Instruments::default() };
     let (mut samples, mut holder, mut work) = (0, 0, 0);
     let start = Instant::now();
@@ -220,7 +219,7 @@ fn profile_is_fair() -> Check {
     check(work * 10 > samples * 8, || format!("{work} of {samples} samples in the work loop"))
 }
 
-fn trace_agrees_with_the_guest() -> Check {
+fn a_trace_holds_every_section_that_the_guest_counted() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let instruments = Instruments { trace: true, ..Instruments::default() };
         let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };

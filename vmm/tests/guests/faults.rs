@@ -4,22 +4,24 @@ use std::time::Duration;
 
 use haltkick_vmm::{Ring, RunConfig, RunError, Sched};
 use libtest_mimic::Trial;
-use support::{Check, PATIENCE, Settings, check, config, event, exits, start, start_until, unexpected};
+use support::{
+    Check, PATIENCE, Settings, check, config, event, exits, start, start_until, trials, unexpected,
+};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("page_faults_are_served_refused_and_forgotten_in_either_ring", page_faults),
-        Trial::test("memory_is_mapped_shared_and_given_back_under_every_scheme", memory_selftest),
-        Trial::test("page_faults_are_counted_by_how_they_were_served", fault_workloads),
-        Trial::test("memory_that_runs_out_is_counted_by_name_and_the_run_goes_on", out_of_memory),
-        Trial::test("few_writers_and_many_readers_are_served_under_every_scheme", read_mostly),
-        Trial::test("a_mapping_that_is_forgotten_is_found_when_a_run_ends", leak),
-        Trial::test("cached_translations_are_dropped_under_either_scheduler", invalidations),
+    trials![
+        page_faults_are_served_refused_and_forgotten_in_either_ring,
+        memory_is_mapped_shared_and_given_back_under_every_scheme,
+        page_faults_are_counted_by_how_they_were_served,
+        exhausted_memory_is_counted_by_name_and_the_run_continues,
+        few_writers_and_many_readers_are_served_under_every_scheme,
+        a_mapping_that_is_forgotten_is_found_when_a_run_ends,
+        cached_translations_are_dropped_under_either_scheduler,
     ]
 }
 
 /// The guest checks itself: every wrong bit, lost store and unrefused access is a panic.
-fn page_faults() -> Check {
+fn page_faults_are_served_refused_and_forgotten_in_either_ring() -> Check {
     for ring in [Ring::Ring0, Ring::Ring3] {
         let outcome = start(&config().workload("selftest-page-fault").ring(ring).vcpus(1))?;
         check(outcome.acquisitions() > 0, || format!("no round in {ring:?}"))?;
@@ -35,7 +37,7 @@ fn with_faults(workload: &str, lock: &str) -> RunConfig {
 }
 
 /// The guest checks itself: a wrong page, a lost fault, a page or an area that leaks is a panic.
-fn memory_selftest() -> Check {
+fn memory_is_mapped_shared_and_given_back_under_every_scheme() -> Check {
     for lock in FAULT_SCHEMES {
         let (window, watchdog) = (Duration::from_millis(500), Some(PATIENCE));
         let config = with_faults("selftest-memory", lock).window(window).watchdog(watchdog);
@@ -47,7 +49,7 @@ fn memory_selftest() -> Check {
     Ok(())
 }
 
-fn fault_workloads() -> Check {
+fn page_faults_are_counted_by_how_they_were_served() -> Check {
     for (lock, counter) in FAULT_SCHEMES.into_iter().zip(["", "speculative_pgfault", "vma_lock_success"]) {
         let outcome = start(&with_faults("fault-many", lock))?;
         let faults = event(&outcome, "pgfault");
@@ -69,7 +71,7 @@ fn fault_workloads() -> Check {
 }
 
 /// A page and an area that are left are a panic, and so is a writable page that was protected.
-fn read_mostly() -> Check {
+fn few_writers_and_many_readers_are_served_under_every_scheme() -> Check {
     for lock in FAULT_SCHEMES {
         let refused = |outcome: &_| event(outcome, "segmentation_fault") > 0;
         // The window doubles where an emulated machine stands still in it.
@@ -82,7 +84,7 @@ fn read_mostly() -> Check {
     Ok(())
 }
 
-fn leak() -> Check {
+fn a_mapping_that_is_forgotten_is_found_when_a_run_ends() -> Check {
     match start(&with_faults("selftest-leak", "speculative")) {
         Err(RunError::GuestPanic { message, .. }) => {
             check(message.contains("1 areas leaked") && !message.starts_with('0'), || message)
@@ -91,7 +93,7 @@ fn leak() -> Check {
     }
 }
 
-fn out_of_memory() -> Check {
+fn exhausted_memory_is_counted_by_name_and_the_run_continues() -> Check {
     let outcome = start(&with_faults("fault-read-mostly", "speculative").memory_bytes(2 << 20))?;
     check(event(&outcome, "mm_out_of_memory") > 0, || "2 MiB were enough".into())?;
     check(event(&outcome, "pgfault") > 0, || "no page fault was counted".into())
@@ -99,7 +101,7 @@ fn out_of_memory() -> Check {
 
 /// Every round of every vCPU waits for all others to acknowledge, at ratio 4: without an answer for those that are off
 /// their pCPU it would take a round of slices, and a lost answer would end under the watchdog.
-fn invalidations() -> Check {
+fn cached_translations_are_dropped_under_either_scheduler() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("selftest-page-fault").sched(sched))?;
         check(outcome.acquisitions() > 0, || format!("no round under {sched:?}"))?;

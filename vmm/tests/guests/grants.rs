@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, event, start, start_until, waits};
+use support::{Check, Settings, check, config, event, start, start_until, trials, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let title = format!("a_table_grows_under_{}_while_others_map", scheme.replace('-', "_"));
         trials.push(Trial::test(title, move || writer_of_a_table_gets_in(scheme)));
     }
-    trials.push(Trial::test("a_bound_vcpu_without_a_disk_is_no_trouble", more_vcpus_than_disks));
+    trials.extend(trials![a_bound_vcpu_without_a_disk_is_no_trouble]);
     for lock in ["unfair", "fair", "per-cpu", "per-cpu-fair"] {
         let title = format!("a_writer_gets_past_the_readers_of_the_{}_rwlock", lock.replace('-', "_"));
         trials.push(Trial::test(title, move || writer_gets_in(lock)));
@@ -64,7 +64,7 @@ fn grant_tables_come_to_rest(scheme: &str) -> Check {
     Ok(())
 }
 
-fn more_vcpus_than_disks() -> Check {
+fn a_bound_vcpu_without_a_disk_is_no_trouble() -> Check {
     let outcome = start(
         &config()
             .workload("grant-split-bound")

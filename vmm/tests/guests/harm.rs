@@ -5,35 +5,29 @@ use std::time::Duration;
 use haltkick_vmm::{Ended, RunConfig, RunError, Sched, Share};
 use libtest_mimic::{Failed, Trial};
 use support::within;
-use support::{Check, PATIENCE, Settings, check, config, nested, start_guests, start_stoppable, unexpected};
+use support::{
+    Check, PATIENCE, Settings, check, config, nested, start_guests, start_stoppable, trials,
+    under_either_scheduler, unexpected,
+};
 
 /// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
 const SLACK: f64 = 0.12;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
-        let mut add = |title: &str, run: fn(Sched) -> Check| {
-            trials.push(Trial::test(format!("{title}_under_sched_{name}"), move || run(sched)));
-        };
-        add("an_honest_guest_goes_on_beside_one_that_rings_and_writes_anything", anything);
-        add("an_honest_guest_goes_on_beside_one_that_floods_the_vmm_with_invalidations", flood);
-    }
-    trials.push(Trial::test(
-        "a_guest_that_moves_and_never_starts_ends_after_a_margin_under_both_schedulers",
-        unborn,
-    ));
-    trials.push(Trial::test(
-        "an_honest_guest_that_is_done_waits_for_one_that_stands_still",
-        done_before_the_other,
-    ));
-    let title = "an_honest_guest_has_its_share_beside_one_that_hands_all_its_turns_to_one_vcpu";
-    trials.push(Trial::test(title, feeder));
+    let mut trials = under_either_scheduler![
+        an_honest_guest_survives_one_that_rings_and_writes_anything,
+        an_honest_guest_survives_a_flood_of_invalidations,
+    ];
+    trials.extend(trials![
+        a_guest_that_never_starts_ends_under_both_schedulers,
+        an_honest_guest_that_is_done_waits_for_one_that_stands_still,
+        an_honest_guest_has_its_share_beside_one_favoured_vcpu,
+    ]);
     trials
 }
 
 /// The margin is ten seconds and more: the two runs pass it at the same time.
-fn unborn() -> Check {
+fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
     let never_starts = |sched| {
         let config = config().workload("selftest-unborn").sched(sched).watchdog(Duration::from_millis(300));
         match within(PATIENCE, |stop| start_stoppable(&config, stop))? {
@@ -84,7 +78,7 @@ fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Che
     Err(format!("its parts of the CPU time: {parts:.2?}").into())
 }
 
-fn anything(sched: Sched) -> Check {
+fn an_honest_guest_survives_one_that_rings_and_writes_anything(sched: Sched) -> Check {
     unharmed_beside("selftest-harm", &config().sched(sched), |hostile| match hostile.result {
         Err(error @ (RunError::System { .. } | RunError::HostLacks(_))) => {
             Err(format!("a guest has brought about {error}").into())
@@ -97,11 +91,11 @@ fn did_something(hostile: Ended) -> Check {
     check(hostile.result?.acquisitions() > 0, || "it did nothing".into())
 }
 
-fn flood(sched: Sched) -> Check {
+fn an_honest_guest_survives_a_flood_of_invalidations(sched: Sched) -> Check {
     unharmed_beside("selftest-flood", &config().sched(sched), did_something)
 }
 
-fn feeder() -> Check {
+fn an_honest_guest_has_its_share_beside_one_favoured_vcpu() -> Check {
     for (share, pcpus) in [(Share::Vcpu, 1), (Share::Guest, 1), (Share::Vcpu, usize::MAX)] {
         let cpus: Vec<_> = config().cpus.into_iter().take(pcpus).collect();
         let base = config().share(share).vcpus(2 * cpus.len() as u32).cpus(cpus);
@@ -110,7 +104,7 @@ fn feeder() -> Check {
     Ok(())
 }
 
-fn done_before_the_other() -> Check {
+fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() -> Check {
     let honest = config().lock("tas").pv(false);
     // It stands still when the window closes, and is waited for.
     let hang = honest.clone().workload("selftest-hang").watchdog(Duration::from_secs(4));

@@ -4,39 +4,33 @@ use std::time::Duration;
 
 use haltkick_vmm::{PreemptedBy, PreemptedSource, RunConfig, Sched, bpf_can_write_flags};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, start};
+use support::{Check, Settings, check, config, start, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("a_vcpu_marked_as_preempted_does_not_run", marked_vcpus_do_not_run),
-        Trial::test(
-            "the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say",
-            hints_agree_with_books,
-        ),
-        Trial::test("without_attribution_nobody_guesses_what_a_vcpu_was_doing", no_attribution),
-    ];
     let no_bpf = bpf_can_write_flags().err();
     if let Some(reason) = &no_bpf {
         eprintln!("flags by BPF are skipped, not tested: {reason}");
     }
-    let by_bpf =
-        Trial::test("a_bpf_program_marks_the_vcpus_that_the_host_preempted", bpf_marks_the_preempted);
-    trials.push(by_bpf.with_ignored_flag(no_bpf.is_some()));
-    trials
+    trials![
+        a_vcpu_marked_as_preempted_does_not_run,
+        the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say,
+        without_attribution_nobody_guesses_what_a_vcpu_was_doing,
+        a_bpf_program_marks_the_vcpus_that_the_host_preempted if no_bpf.is_none(),
+    ]
 }
 
 fn looking(sched: Sched) -> RunConfig {
     config().sched(sched).workload("hint-check").lock("none").pv(false)
 }
 
-fn hints_agree_with_books() -> Check {
+fn the_preempted_hint_says_what_the_books_of_the_vmms_scheduler_say() -> Check {
     let window = Duration::from_millis(300);
     let hint = start(&looking(Sched::Vmm).window(window))?.hint.ok_or("nobody looked")?;
     check(hint.compared > 0 && hint.samples > hint.compared, || format!("{hint:?}"))?;
     check(hint.contradicted == 0 && hint.moved_while_marked == 0, || format!("{hint:?}"))
 }
 
-fn bpf_marks_the_preempted() -> Check {
+fn a_bpf_program_marks_the_vcpus_that_the_host_preempted() -> Check {
     let (preempted_by, window) = (PreemptedBy::Bpf, Duration::from_millis(500));
     let outcome = start(&looking(Sched::Host).preempted_by(preempted_by).window(window))?;
     // The supervisor has seen a flag set, or it would not say so.
@@ -49,14 +43,14 @@ fn bpf_marks_the_preempted() -> Check {
     check(hint.still_while_unmarked * 2 <= hint.samples, || format!("{hint:?}"))
 }
 
-fn no_attribution() -> Check {
+fn without_attribution_nobody_guesses_what_a_vcpu_was_doing() -> Check {
     let outcome = start(&config().attribution(false))?;
     let nothing = [outcome.preemptions, outcome.preempted_ns, outcome.lost_ns, outcome.injected];
     check(nothing.iter().all(Option::is_none), || format!("{nothing:?}"))?;
     check(outcome.vcpus.iter().any(|vcpu| vcpu.preemptions > 0), || "nobody was preempted".into())
 }
 
-fn marked_vcpus_do_not_run() -> Check {
+fn a_vcpu_marked_as_preempted_does_not_run() -> Check {
     let outcome = start(&config().workload("selftest-preempted"))?;
     check(outcome.preempted_source == Ok(PreemptedSource::Vmm), || {
         format!("{:?}", outcome.preempted_source)

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, RunConfig, Target};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, start, sum};
+use support::{Check, Settings, check, config, deschedule, start, sum, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials =
-        vec![Trial::test("a_preempted_waiter_that_holds_another_lock_is_a_holder", preempted_waiters)];
+    let mut trials = trials![a_preempted_waiter_that_holds_another_lock_is_a_holder];
     for (point, what) in [
         ("tail-published", "that_queues_for_a_second_lock"),
         ("head-spinning", "that_is_head_of_a_second_lock"),
@@ -31,7 +30,7 @@ fn holding() -> RunConfig {
 }
 
 /// Slices end wherever they do: in the inner queue most of the time.
-fn preempted_waiters() -> Check {
+fn a_preempted_waiter_that_holds_another_lock_is_a_holder() -> Check {
     for (lock, pv) in [("qspinlock", true), ("qspinlock", false), ("ticket", false), ("tas", false)] {
         let slice = Duration::from_micros(200);
         let outcome = start(&holding().lock(lock).pv(pv).slice(slice))?;

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Sched, Target};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, exits, mostly_holding, start, sum};
+use support::{
+    Check, Settings, check, config, deschedule, exits, mostly_holding, start, sum, trials,
+    under_either_scheduler,
+};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("heads_waiters_and_anyone_can_be_descheduled_on_purpose", other_targets),
-        Trial::test("a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run", injected_vcpus_do_not_run),
-        Trial::test("with_a_grace_no_slice_ends_in_a_section_that_the_grace_suffices_for", grace),
-        Trial::test("a_vcpu_that_always_claims_to_hold_a_lock_gets_no_more_than_its_share", liar),
-        Trial::test("a_directed_yield_runs_exactly_the_vcpu_that_it_names", directed_yields),
-        Trial::test("a_vcpu_that_is_always_yielded_to_starves_none_of_its_own_guest", feeders),
-        Trial::test("a_kick_hands_its_pcpu_to_the_vcpu_that_it_wakes_if_asked_to", kick_yields),
-        Trial::test("a_lock_that_minds_the_end_of_the_slice_gives_the_rest_of_it_back", minds_the_slice),
+    let mut trials = trials![
+        heads_waiters_and_anyone_can_be_descheduled_on_purpose,
+        a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run,
+        a_sufficient_grace_lets_no_slice_end_in_a_section,
+        a_vcpu_that_always_claims_a_lock_gets_only_its_share,
+        a_directed_yield_runs_exactly_the_vcpu_that_it_names,
+        a_vcpu_with_all_yields_starves_none_of_its_guest,
+        a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request,
+        a_lock_that_minds_its_slice_gives_the_rest_back,
     ];
-    for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
-        let title =
-            format!("every_injected_holder_preemption_is_attributed_to_the_holder_under_sched_{name}");
-        trials.push(Trial::test(title, move || injected_holders(sched)));
-    }
+    let injected = under_either_scheduler![every_injected_holder_preemption_is_attributed_to_the_holder];
+    trials.extend(injected);
     trials
 }
 
-fn injected_holders(sched: Sched) -> Check {
+fn every_injected_holder_preemption_is_attributed_to_the_holder(sched: Sched) -> Check {
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let outcome =
@@ -48,7 +48,7 @@ fn injected_holders(sched: Sched) -> Check {
     Ok(())
 }
 
-fn other_targets() -> Check {
+fn heads_waiters_and_anyone_can_be_descheduled_on_purpose() -> Check {
     for target in [Target::Head, Target::Waiter, Target::Random] {
         let deschedule = deschedule(target, HowOften::PerSecond(500.0), Duration::from_micros(500), None);
         // The ticket lock knows who is next, and nearly everybody waits.
@@ -64,7 +64,7 @@ fn other_targets() -> Check {
     Ok(())
 }
 
-fn injected_vcpus_do_not_run() -> Check {
+fn a_vcpu_descheduled_on_purpose_is_marked_and_does_not_run() -> Check {
     let deschedule = deschedule(Target::Random, HowOften::PerSecond(500.0), Duration::from_millis(2), None);
     // As many vCPUs as pCPUs: nobody is off but on purpose.
     let vcpus = config().cpus.len() as u32;
@@ -74,7 +74,7 @@ fn injected_vcpus_do_not_run() -> Check {
     check(vcpus == 1 || outcome.acquisitions() > 0, || "no vCPU was ever seen marked".into())
 }
 
-fn grace() -> Check {
+fn a_sufficient_grace_lets_no_slice_end_in_a_section() -> Check {
     let (slice, grace) = (Duration::from_micros(500), Duration::from_micros(500));
     // A section takes a tenth of the grace. Where the host takes the pCPU away meanwhile, the grace is in vain.
     for seed in 1..50 {
@@ -89,7 +89,7 @@ fn grace() -> Check {
     Err("no grace was ever given back".into())
 }
 
-fn liar() -> Check {
+fn a_vcpu_that_always_claims_a_lock_gets_only_its_share() -> Check {
     // If the grace were not charged, twice the share of the others would come of it.
     let (slice, grace) = (Duration::from_micros(200), Duration::from_micros(200));
     let window = Duration::from_millis(300);
@@ -105,7 +105,7 @@ fn liar() -> Check {
     })
 }
 
-fn directed_yields() -> Check {
+fn a_directed_yield_runs_exactly_the_vcpu_that_it_names() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     // Two, which take turns: one that is named although it has had more than others is not next.
     let outcome = start(&config().vcpus(2).cpus(cpus).lock("none").workload("selftest-yield").pv(false))?;
@@ -127,7 +127,7 @@ fn directed_yields() -> Check {
     check(handed + preemptions >= yields, || format!("{yields} yields, {handed} handed over"))
 }
 
-fn feeders() -> Check {
+fn a_vcpu_with_all_yields_starves_none_of_its_guest() -> Check {
     let cpus: Vec<_> = config().cpus.into_iter().take(1).collect();
     let outcome = start(&config().vcpus(4).cpus(cpus).lock("none").workload("selftest-feeder").pv(false))?;
     let run_ns: Vec<u64> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).collect();
@@ -136,7 +136,7 @@ fn feeders() -> Check {
     check(run_ns[2..].iter().all(|ns| *ns >= least), || format!("{run_ns:?} ns"))
 }
 
-fn kick_yields() -> Check {
+fn a_kick_hands_its_pcpu_to_the_woken_vcpu_on_request() -> Check {
     let outcome = start(&config().kick_yields(true).spin_threshold(Duration::from_micros(2)))?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
     let handed = outcome.handed.ok_or("the VMM knows whom it ran")?;
@@ -145,7 +145,7 @@ fn kick_yields() -> Check {
     check(handed <= kicks && handed > kicks / 2, || format!("{kicks} sleepers kicked, {handed} handed over"))
 }
 
-fn minds_the_slice() -> Check {
+fn a_lock_that_minds_its_slice_gives_the_rest_back() -> Check {
     let slice_margin = Duration::from_micros(500);
     let outcome = start(&mostly_holding().lock("slice-tas").slice_margin(slice_margin))?;
     check(exits(&outcome, "yield") > 0, || "no slice was given back".into())?;

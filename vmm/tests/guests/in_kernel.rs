@@ -12,13 +12,13 @@ use libtest_mimic::Trial;
 
 use crate::explain::explained;
 use crate::locks::forms;
-use support::{Check, PATIENCE, Settings, check, config, exits, nested, start, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, exits, nested, start, trials, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("a_back_end_in_the_kernel_is_refused_where_it_cannot_be", in_kernel_refused),
-        Trial::test("a_token_passed_by_doorbells_comes_back_under_both_schedulers", round_trips_by_doorbell),
-        Trial::test("what_is_tried_on_the_vm_of_a_run_leaves_no_trace_in_it", tried_on_its_own_vm),
+    let mut trials = trials![
+        a_back_end_in_the_kernel_is_refused_where_it_cannot_be,
+        a_token_passed_by_doorbells_comes_back_under_both_schedulers,
+        trials_on_the_vm_of_a_run_leave_no_trace,
     ];
     // Where there is no KVM, too: the suite that runs these elsewhere asks for their names here.
     let (kvm, ipi) = match probe() {
@@ -58,7 +58,7 @@ pub(crate) fn run_in_a_fresh_process() -> ExitCode {
 
 /// Ring and back end are tried once in a process, and this one has done so. So a new one, for either path: where what was
 /// asked for works, and where the VM has to be made again.
-fn tried_on_its_own_vm() -> Check {
+fn trials_on_the_vm_of_a_run_leave_no_trace() -> Check {
     let probe = probe()?;
     let myself = std::env::current_exe().map_err(|error| error.to_string())?;
     for (ring, halts) in [("auto", probe.ring0_native), ("0", true)] {
@@ -106,13 +106,11 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
     trials.push(Trial::test(knobs, move || knobs_in_kernel(backend)));
     if backend == PvBackend::Kvm {
         // Interpreted, as ring 0 is where interrupts are the best that works, it would take a minute.
-        let lost = "a_lost_kick_names_who_sleeps_in_the_kernel";
-        trials.push(Trial::test(lost, explain_lost_kick_in_kernel));
-        trials.push(Trial::test(
-            "kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands",
-            kvm_marks_preempted,
-        ));
-        trials.push(Trial::test("the_automatic_back_end_is_the_best_that_works", automatic_backend));
+        trials.extend(trials![
+            a_lost_kick_names_who_sleeps_in_the_kernel,
+            kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands,
+            the_automatic_back_end_is_the_best_that_works,
+        ]);
     }
     trials.into_iter().map(|trial| if skip { trial.with_ignored_flag(true) } else { trial }).collect()
 }
@@ -136,7 +134,7 @@ fn excludes_halting(lock: &str, backend: PvBackend) -> Check {
 
 /// KVM puts them to sleep and says so of each. Few vCPUs, since their number multiplies the sections before the end; those
 /// that wait sleep soon. When nobody happens to sleep once kicks are lost, all leave: again, then, with more.
-fn explain_lost_kick_in_kernel() -> Check {
+fn a_lost_kick_names_who_sleeps_in_the_kernel() -> Check {
     for vcpus in [3, 5, 8, 12] {
         let spin_threshold = Duration::from_micros(5);
         let config = halting(PvBackend::Kvm)
@@ -157,7 +155,7 @@ fn explain_lost_kick_in_kernel() -> Check {
     Err("nobody slept when kicks were lost, four times".into())
 }
 
-fn round_trips_by_doorbell() -> Check {
+fn a_token_passed_by_doorbells_comes_back_under_both_schedulers() -> Check {
     let by_doorbell = |sched| round_trip(&config().sched(sched).pv_backend(PvBackend::Vmm));
     by_doorbell(Sched::Vmm)?;
     by_doorbell(Sched::Host)
@@ -201,7 +199,7 @@ fn knobs_in_kernel(backend: PvBackend) -> Check {
     Ok(())
 }
 
-fn kvm_marks_preempted() -> Check {
+fn kvm_itself_marks_preempted_vcpus_that_halt_in_its_hands() -> Check {
     let base = halting(PvBackend::Kvm);
     let vcpus = 8 * base.cpus.len() as u32;
     let (hold, think) = (Duration::from_micros(20), Duration::from_micros(20));
@@ -210,12 +208,12 @@ fn kvm_marks_preempted() -> Check {
     check(outcome.preempted_source == Ok(PreemptedSource::Kvm), || format!("{:?}", outcome.preempted_source))
 }
 
-fn automatic_backend() -> Check {
+fn the_automatic_back_end_is_the_best_that_works() -> Check {
     let outcome = start(&halting(PvBackend::Auto))?;
     check(outcome.pv_backend == PvBackend::Kvm, || outcome.pv_backend_reason)
 }
 
-fn in_kernel_refused() -> Check {
+fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() -> Check {
     for backend in [PvBackend::Kvm, PvBackend::Ipi] {
         for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {
             match start(&wrong) {

@@ -5,22 +5,22 @@ use std::time::Duration;
 use haltkick_hypercalls::ABI_FINGERPRINT;
 use haltkick_vmm::{Ideal, Image, Outcome, RunError, Shape, TicksHistogram};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, start, start_with, unexpected};
+use support::{Check, Settings, check, config, start, start_with, trials, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("times_of_faults_are_those_of_the_window_alone", faults_of_the_window),
-        Trial::test("every_workload_that_holds_a_lock_gives_the_rest_of_its_grace_back", grace_is_given_back),
-        Trial::test("a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi", other_abi),
-        Trial::test("without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count", no_oracle),
-        Trial::test("a_section_has_a_wait_a_hold_and_an_unlock_with_either_kind_of_stamps", three_times),
-        Trial::test("every_section_of_every_lock_is_counted_on_both_sides", several_locks_are_watched),
-        Trial::test("only_workloads_of_known_work_have_an_ideal", ideals),
-        Trial::test("the_instruments_costs_are_told", costs),
-        Trial::test("sections_of_every_shape_exclude", shapes),
-        Trial::test("readers_have_times_of_their_own", readers),
-        Trial::test("a_stack_that_is_too_short_is_noticed", short_stack),
-        Trial::test("sections_by_the_clock_wait_from_when_they_were_to_begin", arrivals),
+    trials![
+        times_of_faults_are_those_of_the_window_alone,
+        every_workload_with_a_lock_gives_back_the_rest_of_its_grace,
+        a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi,
+        without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count,
+        sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps,
+        every_section_of_every_lock_is_counted_on_both_sides,
+        only_workloads_of_known_work_have_an_ideal,
+        the_instruments_costs_are_told,
+        sections_of_every_shape_exclude,
+        readers_have_times_of_their_own,
+        a_stack_that_is_too_short_is_noticed,
+        sections_by_the_clock_wait_from_when_they_were_to_begin,
     ]
 }
 
@@ -33,7 +33,7 @@ fn about_equal(one: u64, other: u64, outcome: &Outcome) -> bool {
     one.abs_diff(other) <= outcome.vcpus.len() as u64
 }
 
-fn faults_of_the_window() -> Check {
+fn times_of_faults_are_those_of_the_window_alone() -> Check {
     for (workload, pages) in [("fault-map-touch", 1), ("fault-private", 1)] {
         let outcome = start(
             &config()
@@ -56,7 +56,7 @@ fn faults_of_the_window() -> Check {
 }
 
 /// Evidence, not a rate: a slice must end within a section, which is a matter of chance.
-fn grace_is_given_back() -> Check {
+fn every_workload_with_a_lock_gives_back_the_rest_of_its_grace() -> Check {
     let slice = Duration::from_micros(500);
     for (workload, lock, pv) in [
         ("critical-section", "tas", false),
@@ -92,7 +92,7 @@ fn grace_is_given_back() -> Check {
 }
 
 /// The image, whose code has another fingerprint than its note says.
-fn other_abi() -> Check {
+fn a_guest_stops_where_the_vmm_speaks_another_state_of_the_abi() -> Check {
     let (mut elf, fingerprint) = (Image::embedded_elf().to_vec(), ABI_FINGERPRINT.to_le_bytes());
     let owner = elf.windows(9).position(|bytes| bytes == b"Haltkick\0").ok_or("no note")?;
     let note = owner + 12..owner + 12 + 32;
@@ -112,7 +112,7 @@ fn other_abi() -> Check {
     }
 }
 
-fn no_oracle() -> Check {
+fn without_the_oracle_nobody_speaks_of_lost_updates_and_sections_still_count() -> Check {
     let outcome = start(&config().oracle(false))?;
     check(outcome.lost_updates.is_none(), || format!("lost updates: {:?}", outcome.lost_updates))?;
     check(outcome.costs.oracle.is_none(), || "the oracle costs something, and is off".into())?;
@@ -122,7 +122,7 @@ fn no_oracle() -> Check {
     Ok(())
 }
 
-fn three_times() -> Check {
+fn sections_have_wait_hold_and_unlock_times_with_either_kind_of_stamps() -> Check {
     for ordered_stamps in [true, false] {
         let outcome = start(&config().ordered_stamps(ordered_stamps))?;
         let sections = outcome.acquisitions();
@@ -136,7 +136,7 @@ fn three_times() -> Check {
     Ok(())
 }
 
-fn several_locks_are_watched() -> Check {
+fn every_section_of_every_lock_is_counted_on_both_sides() -> Check {
     for (lock_count, zipf_hundredths) in [(3, 0), (256, 0), (256, 99)] {
         let shape = Shape { zipf_hundredths, ..Shape::default() };
         let outcome = start(&config().lock_count(lock_count).shape(shape))?;
@@ -145,7 +145,7 @@ fn several_locks_are_watched() -> Check {
     Ok(())
 }
 
-fn ideals() -> Check {
+fn only_workloads_of_known_work_have_an_ideal() -> Check {
     let copies = || Shape { footprint_lines: 4, ..Shape::default() };
     for (workload, shape, expected) in [
         ("critical-section", Shape::default(), Ideal::Serial),
@@ -161,13 +161,13 @@ fn ideals() -> Check {
     Ok(())
 }
 
-fn costs() -> Check {
+fn the_instruments_costs_are_told() -> Check {
     let costs = start(&config().vcpus(1))?.costs;
     let all = [costs.stamp, costs.ordered_stamp, costs.oracle, costs.section, costs.counting];
     check(all.iter().all(Option::is_some), || format!("{costs:?}"))
 }
 
-fn shapes() -> Check {
+fn sections_of_every_shape_exclude() -> Check {
     let plain = Shape::default;
     for shape in [
         Shape { exponential_think: true, ..plain() },
@@ -193,7 +193,7 @@ fn shapes() -> Check {
 /// Sections without which shares of them are chance.
 const ENOUGH_SECTIONS: u64 = 50;
 
-fn readers() -> Check {
+fn readers_have_times_of_their_own() -> Check {
     for (lock, pv) in [("rwsem/packed", true), ("qspinlock", true)] {
         let shape = Shape { read_percent: 90, read_hold: Duration::from_nanos(300), ..Shape::default() };
         let config = config().lock(lock).pv(pv).shape(shape);
@@ -219,7 +219,7 @@ fn readers() -> Check {
     Ok(())
 }
 
-fn short_stack() -> Check {
+fn a_stack_that_is_too_short_is_noticed() -> Check {
     match start(&config().workload("selftest-stack")) {
         Err(RunError::GuestFailed { vcpu: 0, reason }) => check(reason.contains("its stack"), || reason),
         other => unexpected(other),
@@ -228,7 +228,7 @@ fn short_stack() -> Check {
 
 /// Far more sections than there is time for: each waits from when it was to begin, so that the last ones have waited for
 /// most of the run, where no section by itself takes a hundredth of it.
-fn arrivals() -> Check {
+fn sections_by_the_clock_wait_from_when_they_were_to_begin() -> Check {
     let arrivals = Some(Duration::from_nanos(100));
     let shape = Shape { arrivals, exponential_think: true, ..Shape::default() };
     let outcome = start(&config().vcpus(1).shape(shape))?;

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use haltkick_vmm::{Image, MAX_LOCKS, Mix, RunError, Sched};
 use libtest_mimic::Trial;
-use support::{Check, PATIENCE, Settings, check, config, event, exits, start, unexpected};
+use support::{Check, PATIENCE, Settings, check, config, event, exits, start, trials, unexpected};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("a_section_without_a_lock_violates_exclusion", exclusion_is_checked),
-        Trial::test("nested_and_long_sections_exclude_too", nested_sections),
-        Trial::test("several_locks_share_the_sections", several_locks),
-        Trial::test("it_is_counted_how_often_a_vcpu_is_overtaken", overtaking),
-        Trial::test("slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts", nested_slow_paths),
-        Trial::test("a_token_goes_round_by_kick_and_wait", hand_off),
-        Trial::test("unpatched_sites_serve_every_form_as_patched_ones_do", unpatched_sites),
-        Trial::test("a_run_tells_what_an_uncontended_pair_costs_in_every_form", pair_costs),
-        Trial::test("copied_blocks_are_whole_under_locks_with_and_without_readers", copies_are_whole),
-        Trial::test("the_compute_control_takes_no_lock", compute_takes_no_lock),
+    let mut trials = trials![
+        a_section_without_a_lock_violates_exclusion,
+        nested_and_long_sections_exclude_too,
+        several_locks_share_the_sections,
+        it_is_counted_how_often_a_vcpu_is_overtaken,
+        slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts,
+        a_token_goes_round_by_kick_and_wait,
+        unpatched_sites_serve_every_form_as_patched_ones_do,
+        a_run_tells_what_an_uncontended_pair_costs_in_every_form,
+        copied_blocks_are_whole_under_locks_with_and_without_readers,
+        the_compute_control_takes_no_lock,
     ];
     for (lock, pv) in forms() {
         for (sched, name) in [(Sched::Vmm, "vmm"), (Sched::Host, "host")] {
@@ -72,7 +72,7 @@ fn excludes_at_ratio_8(lock: &str, pv: bool, sched: Sched) -> Check {
     })
 }
 
-fn overtaking() -> Check {
+fn it_is_counted_how_often_a_vcpu_is_overtaken() -> Check {
     // As long as it takes until somebody is overtaken: a slow host may need more than one window.
     let windows = [1, 10, 100].map(|times| config().window * times);
     let (mut all, mut most) = (0, 0);
@@ -87,7 +87,7 @@ fn overtaking() -> Check {
     check(most > 0 && most <= all, || format!("overtaken {all} times, {most} times in one wait"))
 }
 
-fn several_locks() -> Check {
+fn several_locks_share_the_sections() -> Check {
     for lock_count in [3, MAX_LOCKS] {
         // As long as it takes until every lock has had its turn: a slow host may need more than one window.
         let windows = [1, 10, 100].map(|times| config().window * times);
@@ -111,7 +111,7 @@ fn several_locks() -> Check {
 }
 
 /// T9, with a real hypervisor below: a vCPU that is preempted with all five locks makes the others wait at all levels.
-fn nested_slow_paths() -> Check {
+fn slow_paths_nest_and_the_fifth_level_falls_back_in_both_layouts() -> Check {
     let events = ["lock_slowpath", "lock_use_node2", "lock_use_node3", "lock_use_node4", "lock_no_node"];
     for workload in ["selftest-nesting", "selftest-nesting-whole"] {
         for pv in [false, true] {
@@ -136,7 +136,7 @@ fn nested_slow_paths() -> Check {
     }
 }
 
-fn nested_sections() -> Check {
+fn nested_and_long_sections_exclude_too() -> Check {
     let mix = Mix {
         work_sections: Some(3000),
         long_hold: Duration::from_micros(20),
@@ -160,7 +160,7 @@ fn nested_sections() -> Check {
     Ok(())
 }
 
-fn hand_off() -> Check {
+fn a_token_goes_round_by_kick_and_wait() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().workload("hand-off").lock("none").pv(false).sched(sched))?;
         let hops = outcome.acquisitions();
@@ -173,7 +173,7 @@ fn hand_off() -> Check {
     Ok(())
 }
 
-fn unpatched_sites() -> Check {
+fn unpatched_sites_serve_every_form_as_patched_ones_do() -> Check {
     for (lock, pv) in
         [("none", false), ("qspinlock", false), ("qspinlock", true), ("clh", false), ("mcs", false)]
     {
@@ -188,7 +188,7 @@ fn unpatched_sites() -> Check {
     Ok(())
 }
 
-fn pair_costs() -> Check {
+fn a_run_tells_what_an_uncontended_pair_costs_in_every_form() -> Check {
     let costs = |lock: &str, patch| {
         let config = config().vcpus(1).lock(lock).pv(false).patch(patch);
         start(&config).map(|outcome| (outcome.pair_ticks, outcome.calls))
@@ -205,7 +205,7 @@ fn pair_costs() -> Check {
     check(ticks.compiled_in.is_some() && ticks.through_table.is_none(), || format!("{ticks:?}"))
 }
 
-fn copies_are_whole() -> Check {
+fn copied_blocks_are_whole_under_locks_with_and_without_readers() -> Check {
     for (lock, workload) in
         [("rwsem/packed", "copy-256"), ("rwsem/prev-cpu", "copy-4096"), ("mutex/split", "copy-1024")]
     {
@@ -220,14 +220,14 @@ fn copies_are_whole() -> Check {
     Ok(())
 }
 
-fn compute_takes_no_lock() -> Check {
+fn the_compute_control_takes_no_lock() -> Check {
     let outcome = start(&config().lock("mutex/packed").workload("compute"))?;
     check(outcome.acquisitions() > 0, || "no round was completed".into())?;
     let events: u64 = outcome.lock_events.iter().map(|(_, count)| count).sum();
     check(events == 0, || format!("{:?}", outcome.lock_events))
 }
 
-fn exclusion_is_checked() -> Check {
+fn a_section_without_a_lock_violates_exclusion() -> Check {
     match start(&config().workload("selftest-exclusion")) {
         Err(RunError::ExclusionViolated(_)) => Ok(()),
         other => unexpected(other),

@@ -10,45 +10,40 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use support::{
     Check, PATIENCE, Settings, check, config, deschedule, event, exits, found, nested, start,
-    start_stoppable, unexpected,
+    start_stoppable, trials, under_either_scheduler, unexpected,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("cache_events_are_counted_or_it_is_said_why_not", cache_events),
-        Trial::test("a_single_vcpu_boots_in_either_ring", boots_in_either_ring),
+    let mut trials = under_either_scheduler![a_kick_before_the_wait_is_latched];
+    trials.extend(trials![
+        cache_events_are_counted_or_it_is_said_why_not,
+        a_single_vcpu_boots_in_either_ring,
         // As many threads stall the kernel of an emulated machine, which dies of it now and then.
-        Trial::test("a_guest_of_1024_vcpus_runs_every_one_of_them", runs_1024_vcpus)
-            .with_ignored_flag(nested()),
-        Trial::test("a_kick_before_the_wait_is_latched_under_the_vmms_scheduler", || latch(Sched::Vmm)),
-        Trial::test("a_kick_before_the_wait_is_latched_under_the_hosts_scheduler", || latch(Sched::Host)),
-        Trial::test("the_books_balance_under_the_vmms_scheduler", books_balance),
-        Trial::test("an_endless_loop_ends_under_the_watchdog_in_both_schedulers", watchdog_ends_a_hang),
-        Trial::test("a_request_to_stop_ends_the_run_at_once", stop_request),
-        Trial::test(
-            "a_given_work_rate_is_used_and_a_measured_one_is_that_of_the_cpu_whatever_the_slice",
-            work_rate,
-        ),
-        Trial::test("waits_that_have_not_ended_when_the_window_closes_are_known", pending_waits),
-        Trial::test("the_vcpu_that_boots_the_guest_has_its_turns_like_the_others", boot_is_no_debt),
-        Trial::test("work_is_timed_on_every_vcpu_that_runs_long_enough", work_speeds),
-        Trial::test("a_fixed_amount_of_work_is_done_to_the_last_section_and_no_further", fixed_work),
-        Trial::test("a_window_doubles_until_enough_sections_are_done_in_it", doubling_window),
-        Trial::test("threads_that_somebody_moves_off_their_cpus_are_noticed", lost_pinning)
-            .with_ignored_flag(allowed_cpus().len() < 2),
-        Trial::test("settings_that_make_no_sense_are_usage_errors", usage_errors),
-    ]
+        a_guest_of_1024_vcpus_runs_every_one_of_them if !nested(),
+        the_books_balance_under_the_vmms_scheduler,
+        an_endless_loop_ends_under_the_watchdog_in_both_schedulers,
+        a_request_to_stop_ends_the_run_at_once,
+        a_given_work_rate_is_used_and_a_measured_one_ignores_slices,
+        waits_that_have_not_ended_when_the_window_closes_are_known,
+        the_vcpu_that_boots_the_guest_has_its_turns_like_the_others,
+        work_is_timed_on_every_vcpu_that_runs_long_enough,
+        a_fixed_amount_of_work_is_done_to_the_last_section,
+        a_window_doubles_until_enough_sections_are_done_in_it,
+        threads_that_somebody_moves_off_their_cpus_are_noticed if allowed_cpus().len() >= 2,
+        settings_that_make_no_sense_are_usage_errors,
+    ]);
+    trials
 }
 
 /// Few machines of tests have a PMU: that all of it is null with a reason must do no harm.
-fn cache_events() -> Check {
+fn cache_events_are_counted_or_it_is_said_why_not() -> Check {
     match found(&config().pmu(true))?.pmu {
         Ok(counted) => check(counted.len() == 3, || format!("{counted:?}")),
         Err(reason) => check(reason.0.contains("perf_event_open"), || reason.to_string()),
     }
 }
 
-fn boots_in_either_ring() -> Check {
+fn a_single_vcpu_boots_in_either_ring() -> Check {
     for ring in [Ring::Ring0, Ring::Ring3] {
         // Ring 0 may be interpreted: little work, little time needed.
         let short = Duration::from_nanos(100);
@@ -59,7 +54,7 @@ fn boots_in_either_ring() -> Check {
     Ok(())
 }
 
-fn runs_1024_vcpus() -> Check {
+fn a_guest_of_1024_vcpus_runs_every_one_of_them() -> Check {
     // The window opens when every vCPU has reached its workload, so a finished run has run them all.
     let outcome = start(&config().vcpus(1024).lock("none").pv(false).watchdog(PATIENCE))?;
     check(outcome.vcpus.len() == 1024, || format!("{} vCPUs", outcome.vcpus.len()))?;
@@ -68,7 +63,7 @@ fn runs_1024_vcpus() -> Check {
     check(outcome.acquisitions() > 0, || "no operation in the window".into())
 }
 
-fn latch(sched: Sched) -> Check {
+fn a_kick_before_the_wait_is_latched(sched: Sched) -> Check {
     let outcome = start(&config().workload("selftest-latch").sched(sched))?;
     let rounds = outcome.acquisitions();
     check(rounds > 0, || "no round was completed".into())?;
@@ -76,7 +71,7 @@ fn latch(sched: Sched) -> Check {
     check(waits >= rounds && kicks >= 2 * rounds, || format!("{rounds} rounds, {waits} waits, {kicks} kicks"))
 }
 
-fn books_balance() -> Check {
+fn the_books_balance_under_the_vmms_scheduler() -> Check {
     let base = config();
     let pcpus = base.cpus.len() as f64;
     let outcome = start(&base.window(Duration::from_millis(300)))?;
@@ -97,7 +92,7 @@ fn books_balance() -> Check {
     })
 }
 
-fn stop_request() -> Check {
+fn a_request_to_stop_ends_the_run_at_once() -> Check {
     let stop = AtomicBool::new(true);
     let start = Instant::now();
     let result = start_stoppable(&config().window(Duration::from_secs(60)), &stop);
@@ -107,7 +102,7 @@ fn stop_request() -> Check {
     check(start.elapsed() < Duration::from_secs(30), || format!("took {:?}", start.elapsed()))
 }
 
-fn work_rate() -> Check {
+fn a_given_work_rate_is_used_and_a_measured_one_ignores_slices() -> Check {
     let given = start(&config().work_rate(12_345))?;
     check(given.work_rate == 12_345, || format!("{}", given.work_rate))?;
     let measured = start(&config())?;
@@ -129,7 +124,7 @@ fn work_rate() -> Check {
     })
 }
 
-fn pending_waits() -> Check {
+fn waits_that_have_not_ended_when_the_window_closes_are_known() -> Check {
     let vcpus = 16;
     let base = config().vcpus(vcpus).lock("ticket").pv(false);
     let outcome = start(&base)?;
@@ -146,7 +141,7 @@ fn pending_waits() -> Check {
 }
 
 /// A boot takes as long as many slices. A host may stand still for a window, but not for five in a row.
-fn boot_is_no_debt() -> Check {
+fn the_vcpu_that_boots_the_guest_has_its_turns_like_the_others() -> Check {
     let short = config()
         .cpus(config().cpus[..1].to_vec())
         .vcpus(8)
@@ -166,7 +161,7 @@ fn boot_is_no_debt() -> Check {
     Err(format!("sections of vCPU 0, and of all in the mean, in five short windows: {seen:?}").into())
 }
 
-fn work_speeds() -> Check {
+fn work_is_timed_on_every_vcpu_that_runs_long_enough() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let outcome = start(&config().sched(sched).lock("none").pv(false))?;
         let timed = outcome.work.iter().flatten().count();
@@ -182,7 +177,7 @@ fn work_speeds() -> Check {
     Ok(())
 }
 
-fn fixed_work() -> Check {
+fn a_fixed_amount_of_work_is_done_to_the_last_section() -> Check {
     let mix = |go_on| Mix { work_sections: Some(1003), go_on, ..Mix::default() };
     for (sched, go_on) in [(Sched::Vmm, false), (Sched::Vmm, true), (Sched::Host, false)] {
         let mix = mix(go_on);
@@ -206,7 +201,7 @@ fn fixed_work() -> Check {
     check(outcome.completion.is_none(), || format!("done in {:?}", outcome.completion))
 }
 
-fn usage_errors() -> Check {
+fn settings_that_make_no_sense_are_usage_errors() -> Check {
     let often = |target, at| deschedule(target, HowOften::PerSecond(100.0), Duration::from_millis(1), at);
     let nonsense = [
         config().vcpus(0),
@@ -238,7 +233,7 @@ fn usage_errors() -> Check {
     Ok(())
 }
 
-fn watchdog_ends_a_hang() -> Check {
+fn an_endless_loop_ends_under_the_watchdog_in_both_schedulers() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         match start(
             &config()
@@ -254,7 +249,7 @@ fn watchdog_ends_a_hang() -> Check {
     Ok(())
 }
 
-fn doubling_window() -> Check {
+fn a_window_doubles_until_enough_sections_are_done_in_it() -> Check {
     // Twelve sections and what lies between them take 48 ms at least, however fast the host.
     let (hold, window) = (Duration::from_millis(2), Duration::from_millis(20));
     let base = config().vcpus(1).hold(hold).think(hold).window(window);
@@ -270,7 +265,7 @@ fn doubling_window() -> Check {
     check(never.windows == MAX_WINDOWS, || format!("{} windows in vain", never.windows))
 }
 
-fn lost_pinning() -> Check {
+fn threads_that_somebody_moves_off_their_cpus_are_noticed() -> Check {
     let (first, second) = (allowed_cpus()[0], allowed_cpus()[1]);
     for sched in [Sched::Vmm, Sched::Host] {
         let config = config().cpus(vec![first]).vcpus(2).sched(sched);

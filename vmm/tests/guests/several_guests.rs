@@ -5,21 +5,20 @@ use std::time::Duration;
 use haltkick_vmm::{Ended, Mix, RunConfig, RunError, Sched, Share};
 use libtest_mimic::Trial;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{Check, PATIENCE, Settings, check, config, exits, nested, start_guests};
+use support::{Check, PATIENCE, Settings, check, config, exits, nested, start_guests, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("two_guests_run_at_once_each_with_its_own_lock_and_workload", two_guests),
-        Trial::test("a_guest_that_dies_leaves_the_others_outcome", a_guest_dies),
-        Trial::test("shares_are_equal_by_guest_or_by_vcpu", shares),
-        Trial::test("guests_that_do_not_go_together_are_usage_errors", guests_that_clash),
+    trials![
+        two_guests_run_at_once_each_with_its_own_lock_and_workload,
+        a_guest_that_dies_leaves_the_others_outcome,
+        shares_are_equal_by_guest_or_by_vcpu,
+        guests_that_do_not_go_together_are_usage_errors,
         // So many vCPUs take an emulator minutes, and need nothing of its KVM.
-        Trial::test("guests_that_fit_the_open_files_one_by_one_get_as_many_as_all_need", open_files)
-            .with_ignored_flag(nested()),
+        guests_get_the_open_files_that_all_of_them_need if !nested(),
     ]
 }
 
-fn two_guests() -> Check {
+fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         let mix = Mix { work_sections: Some(500), go_on: true, ..Mix::default() };
         let base = config().sched(sched).window(PATIENCE).workload("mixed").mix(mix);
@@ -41,7 +40,7 @@ fn two_guests() -> Check {
     Ok(())
 }
 
-fn a_guest_dies() -> Check {
+fn a_guest_that_dies_leaves_the_others_outcome() -> Check {
     for sched in [Sched::Vmm, Sched::Host] {
         // Long enough for the one to have said its last word.
         let base = config().sched(sched).window(config().window * 5);
@@ -55,7 +54,7 @@ fn a_guest_dies() -> Check {
     Ok(())
 }
 
-fn shares() -> Check {
+fn shares_are_equal_by_guest_or_by_vcpu() -> Check {
     for share in [Share::Guest, Share::Vcpu] {
         let cpus = config().cpus.len() as u32;
         let base = config().share(share).lock("none").pv(false).vcpus(2 * cpus);
@@ -75,7 +74,7 @@ fn shares() -> Check {
     Ok(())
 }
 
-fn guests_that_clash() -> Check {
+fn guests_that_do_not_go_together_are_usage_errors() -> Check {
     let base = config().name("a");
     let beside = |other: RunConfig| base.clone().beside([other]);
     for (config, expected) in [
@@ -101,7 +100,7 @@ impl Drop for Back {
     }
 }
 
-fn open_files() -> Check {
+fn guests_get_the_open_files_that_all_of_them_need() -> Check {
     // What the VMM keeps free beside a file for each vCPU.
     const SPARE: u64 = 128;
     const GUESTS: u64 = 8;

@@ -4,26 +4,20 @@ use std::time::Duration;
 
 use haltkick_vmm::{HowOften, Outcome, RunConfig, Sched, Target, bpf_can_report_switches};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, deschedule, mostly_holding, start, sum};
+use support::{Check, Settings, check, config, deschedule, mostly_holding, start, sum, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let no_bpf = bpf_can_report_switches().err();
     if let Some(reason) = &no_bpf {
         eprintln!("reports of switches are skipped, not tested: {reason}");
     }
-    let trials = [
-        Trial::test("every_preemption_by_the_host_is_counted_as_the_kernel_counts_it", as_the_kernel_counts),
-        Trial::test("the_time_off_by_activity_is_the_time_for_which_there_is_no_pcpu", time_off),
-        Trial::test(
-            "under_the_host_a_holder_descheduled_on_purpose_is_counted_once_and_costs_all_that_wait",
-            injected_holders,
-        ),
-    ];
-    let tested = trials.map(|trial| trial.with_ignored_flag(no_bpf.is_some()));
-    tested
-        .into_iter()
-        .chain([Trial::test("without_attribution_no_switch_is_reported", not_asked_for)])
-        .collect()
+    let reported = no_bpf.is_none();
+    trials![
+        every_preemption_by_the_host_is_counted_as_the_kernel_counts_it if reported,
+        the_time_off_by_activity_is_the_time_without_a_pcpu if reported,
+        under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters if reported,
+        without_attribution_no_switch_is_reported,
+    ]
 }
 
 fn host() -> RunConfig {
@@ -41,7 +35,7 @@ fn reported(config: &RunConfig) -> Result<Outcome, Box<dyn std::error::Error>> {
     Err("reports got lost in each of ten runs".into())
 }
 
-fn as_the_kernel_counts() -> Check {
+fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
     // Spinning, sleeping and yielding vCPUs.
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
         let vcpus = config().vcpus * 2;
@@ -78,7 +72,7 @@ fn reports_agree(outcome: &Outcome) -> Check {
     check(by.halted <= waits + vcpus, || format!("{by:?}, {waits} sleeps"))
 }
 
-fn time_off() -> Check {
+fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
     // Everybody always wants to run: whoever has no pCPU is off, and as many as there are pCPUs are not.
     let window = config().window * 4;
     let config = host().workload("compute").lock("none").pv(false).window(window);
@@ -92,7 +86,7 @@ fn time_off() -> Check {
     check(sum(&off) == off.other, || format!("nobody takes a lock: {off:?}"))
 }
 
-fn injected_holders() -> Check {
+fn under_the_host_an_injected_holder_preemption_counts_once_for_all_waiters() -> Check {
     let length = Duration::from_millis(2);
     let deschedule = deschedule(Target::Holder, HowOften::PerSecond(200.0), length, None);
     let window = config().window * 5;
@@ -114,7 +108,7 @@ fn injected_holders() -> Check {
     })
 }
 
-fn not_asked_for() -> Check {
+fn without_attribution_no_switch_is_reported() -> Check {
     let outcome = start(&host().attribution(false))?;
     check(outcome.switches.is_err() && outcome.preemptions.is_none(), || format!("{:?}", outcome.switches))?;
     check(outcome.vcpus.iter().all(|vcpu| vcpu.switched_out_ready.is_none()), || {

@@ -4,23 +4,20 @@ use std::time::Duration;
 
 use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, RunConfig, RunError, Sched, Shape, Target};
 use libtest_mimic::Trial;
-use support::{Check, Settings, check, config, event, start, start_until, unexpected, waits};
+use support::{Check, Settings, check, config, event, start, start_until, trials, unexpected, waits};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("keys_of_a_hash_table_are_whole_under_locks_with_and_without_readers", hash_table),
-        Trial::test("every_node_of_a_list_is_walked", list),
-        Trial::test("what_is_pushed_into_a_bounded_queue_is_popped", bounded_queue),
-        Trial::test("nobody_passes_a_barrier_before_all_have_come", barrier),
-        Trial::test("no_reader_sees_a_version_after_its_grace_period", grace_period),
-        Trial::test("a_call_to_all_waits_for_all", call_all),
-        Trial::test("slow_paths_are_interrupted_by_handlers_that_take_a_lock", interrupted),
-        Trial::test("a_lock_that_may_not_be_interrupted_is_not", not_interrupted),
-        Trial::test(
-            "an_interrupt_comes_at_once_but_not_between_the_look_and_the_sleep",
-            interrupts_of_oneself,
-        ),
-        Trial::test("a_page_that_was_protected_is_protected_on_every_vcpu", shootdown),
+    trials![
+        keys_of_a_hash_table_are_whole_under_every_kind_of_lock,
+        every_node_of_a_list_is_walked,
+        what_is_pushed_into_a_bounded_queue_is_popped,
+        nobody_passes_a_barrier_before_all_have_come,
+        no_reader_sees_a_version_after_its_grace_period,
+        a_call_to_all_waits_for_all,
+        slow_paths_are_interrupted_by_handlers_that_take_a_lock,
+        a_lock_that_may_not_be_interrupted_is_not,
+        an_interrupt_comes_at_once_but_not_between_look_and_sleep,
+        a_page_that_was_protected_is_protected_on_every_vcpu,
     ]
 }
 
@@ -57,17 +54,17 @@ fn under_locks(workload: &str, shape: Shape) -> Check {
     Ok(())
 }
 
-fn hash_table() -> Check {
+fn keys_of_a_hash_table_are_whole_under_every_kind_of_lock() -> Check {
     under_locks("hash-table", Shape { zipf_hundredths: 99, read_percent: 50, ..Shape::default() })
 }
 
-fn list() -> Check {
+fn every_node_of_a_list_is_walked() -> Check {
     under_locks("list", Shape { footprint_lines: 40, dirty_lines: 4, read_percent: 50, ..Shape::default() })?;
     // As many nodes as there are without being asked.
     under_locks("list", Shape::default())
 }
 
-fn bounded_queue() -> Check {
+fn what_is_pushed_into_a_bounded_queue_is_popped() -> Check {
     for (lock, pv) in [("qspinlock", true), ("tas", false), ("none", false)] {
         for vcpus in [1, 2, 7] {
             let outcome = start(&config().workload("bounded-queue").lock(lock).pv(pv).vcpus(vcpus))?;
@@ -84,7 +81,7 @@ fn bounded_queue() -> Check {
     Ok(())
 }
 
-fn barrier() -> Check {
+fn nobody_passes_a_barrier_before_all_have_come() -> Check {
     let outcome = start(&config().workload("barrier").lock("none").pv(false))?;
     let counts = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions);
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
@@ -95,7 +92,7 @@ fn barrier() -> Check {
 
 /// Readers that are taken off while they read are what stalls the writer, and what a grace period that does not wait for
 /// them would betray.
-fn grace_period() -> Check {
+fn no_reader_sees_a_version_after_its_grace_period() -> Check {
     let readers_off = Deschedule {
         target: Target::Holder,
         how_often: HowOften::PerSecond(200.0),
@@ -119,7 +116,7 @@ fn grace_period() -> Check {
     Ok(())
 }
 
-fn call_all() -> Check {
+fn a_call_to_all_waits_for_all() -> Check {
     let outcome = start(&config().workload("call-all").lock("none").pv(false))?;
     check(reported(&outcome, "call") == outcome.acquisitions(), || "a call without its time".into())?;
     check(outcome.acquisitions() > 0, || "no call came to its end".into())
@@ -128,7 +125,7 @@ fn call_all() -> Check {
 /// Evidence for each lock that a slow path was interrupted; whether one lock then excludes and all come out again, the guest
 /// looks itself. The queue of the handlers' lock is entered at a second level only from within another slow path, which takes
 /// many sections: a strict queue of spinning vCPUs has too few of them in a window.
-fn interrupted() -> Check {
+fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() -> Check {
     for (lock, pv) in [
         ("tas", false),
         ("virt-tas", false),
@@ -167,7 +164,7 @@ fn with_interrupts(lock: &str, pv: bool) -> RunConfig {
 }
 
 /// The guest checks itself.
-fn interrupts_of_oneself() -> Check {
+fn an_interrupt_comes_at_once_but_not_between_look_and_sleep() -> Check {
     for (sched, ring) in [(Sched::Vmm, Ring::Ring0), (Sched::Vmm, Ring::Ring3), (Sched::Host, Ring::Auto)] {
         let outcome = start(&config().workload("selftest-interrupt").sched(sched).ring(ring).lock_count(2))?;
         check(outcome.acquisitions() > 0, || format!("no round under {sched:?} in {ring:?}"))?;
@@ -175,7 +172,7 @@ fn interrupts_of_oneself() -> Check {
     Ok(())
 }
 
-fn not_interrupted() -> Check {
+fn a_lock_that_may_not_be_interrupted_is_not() -> Check {
     let qspinlock = with_interrupts("qspinlock", true);
     for (config, why) in [
         (with_interrupts("clh", false), "these go with it"),
@@ -190,7 +187,7 @@ fn not_interrupted() -> Check {
     Ok(())
 }
 
-fn shootdown() -> Check {
+fn a_page_that_was_protected_is_protected_on_every_vcpu() -> Check {
     let shootdown =
         config().workload("selftest-shootdown").lock("none").pv(false).window(Duration::from_millis(400));
     // Both ways in which a vCPU may learn of it: on its pCPU, by an NMI, and off it.

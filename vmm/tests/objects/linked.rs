@@ -4,24 +4,24 @@ use std::process::Command;
 
 use haltkick_vmm::{Form, Image, Operation};
 use libtest_mimic::Trial;
-use support::Check;
+use support::{Check, trials};
 
 use crate::compile::{self, FLAGS, TAS, example, examples, link, lock_of, root, scratch, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("every_example_is_linked_and_has_its_forms", forms),
-        Trial::test("sites_are_rewritten_for_an_object_as_for_a_lock_of_ours", sites),
-        Trial::test("addresses_have_the_objects_names_and_lines", names),
-        Trial::test("a_waiter_pauses_on_a_line_of_the_objects_own", pauses),
-        Trial::test("events_of_an_object_are_counted_by_their_names", events),
-        Trial::test("several_objects_lie_behind_each_other", several),
-        Trial::test("position_independent_code_statics_and_constants_are_linked", models),
-        Trial::test("of_an_archive_what_is_needed_is_linked", archive),
+    trials![
+        every_example_is_linked_and_has_its_forms,
+        sites_are_rewritten_for_an_object_as_for_a_lock_of_ours,
+        addresses_have_the_objects_names_and_lines,
+        a_waiter_pauses_on_a_line_of_the_objects_own,
+        events_of_an_object_are_counted_by_their_names,
+        several_objects_lie_behind_each_other,
+        position_independent_code_statics_and_constants_are_linked,
+        of_an_archive_what_is_needed_is_linked,
     ]
 }
 
-fn forms() -> Check {
+fn every_example_is_linked_and_has_its_forms() -> Check {
     let examples = examples();
     assert!(examples.len() >= 4, "{examples:?}");
     for path in &examples {
@@ -39,7 +39,7 @@ fn forms() -> Check {
     Ok(())
 }
 
-fn sites() -> Check {
+fn sites_are_rewritten_for_an_object_as_for_a_lock_of_ours() -> Check {
     let image = link(&text("tas_sites", TAS, &FLAGS))?;
     let lock = image.locks.len() - 1;
     let edits = image.edits(lock, false)?;
@@ -64,7 +64,7 @@ fn sites() -> Check {
     Ok(())
 }
 
-fn names() -> Check {
+fn addresses_have_the_objects_names_and_lines() -> Check {
     let object = example(&root().join("examples/locks/mcs.c"));
     let image = link(&object)?;
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
@@ -85,7 +85,7 @@ fn names() -> Check {
     Ok(())
 }
 
-fn pauses() -> Check {
+fn a_waiter_pauses_on_a_line_of_the_objects_own() -> Check {
     let image = link(&text("pauses", TAS, &FLAGS))?;
     let calls = image.calls(image.locks.len() - 1, false).expect("it is called");
     let lock = calls.lock.expect("it has a lock");
@@ -100,7 +100,7 @@ fn pauses() -> Check {
     Ok(())
 }
 
-fn events() -> Check {
+fn events_of_an_object_are_counted_by_their_names() -> Check {
     let more = "int hk_try_lock(struct lock *lock) { hk_count(my_own_event); hk_count(lock_slowpath); return lock->held; }";
     let image = link(&text("events", &format!("{TAS}{more}"), &FLAGS))?;
     let own = Image::embedded().events;
@@ -110,7 +110,7 @@ fn events() -> Check {
     Ok(())
 }
 
-fn several() -> Check {
+fn several_objects_lie_behind_each_other() -> Check {
     let objects: Vec<_> = examples().iter().map(|path| example(path)).collect();
     let image = Image::embedded().with_objects(&objects)?;
     let own = Image::embedded().locks.len();
@@ -128,7 +128,7 @@ fn several() -> Check {
 }
 
 /// The same code with other ways to refer to things: what it reads must be what stands there.
-fn models() -> Check {
+fn position_independent_code_statics_and_constants_are_linked() -> Check {
     let more = r#"
 static const char *const names[] = { "one", "two" };
 static int counts[3] = { 7, 8, 9 };
@@ -170,7 +170,7 @@ int hk_try_lock(struct lock *lock)
     Ok(())
 }
 
-fn archive() -> Check {
+fn of_an_archive_what_is_needed_is_linked() -> Check {
     let lock = text(
         "archived",
         &format!(

@@ -5,24 +5,24 @@ use std::process::Command;
 
 use haltkick_vmm::RunError;
 use libtest_mimic::Trial;
-use support::Check;
+use support::{Check, trials};
 
 use crate::compile::{self, FLAGS, TAS, link, scratch, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("an_undefined_symbol_is_named_with_the_nearest_that_exists", undefined),
-        Trial::test("a_vector_instruction_is_named_with_its_place", vector),
-        Trial::test("privileged_instructions_and_system_calls_are_named_with_their_place", privileged),
-        Trial::test("memory_below_the_stack_pointer_is_refused", red_zone),
-        Trial::test("a_missing_export_is_named_with_what_resembles_it", exports),
-        Trial::test("another_architecture_is_refused", architecture),
-        Trial::test("intermediate_code_of_a_compiler_is_refused", intermediate),
-        Trial::test("relocations_that_are_not_supported_and_thread_locals_are_refused", relocations),
-        Trial::test("what_is_too_large_is_refused", sizes),
-        Trial::test("another_version_of_the_header_is_refused", version),
-        Trial::test("what_is_no_object_is_refused", files),
-        Trial::test("a_broken_object_is_refused_or_linked_and_never_worse", broken),
+    trials![
+        an_undefined_symbol_is_named_with_the_nearest_that_exists,
+        a_vector_instruction_is_named_with_its_place,
+        privileged_instructions_and_system_calls_are_named_with_their_place,
+        memory_below_the_stack_pointer_is_refused,
+        a_missing_export_is_named_with_what_resembles_it,
+        another_architecture_is_refused,
+        intermediate_code_of_a_compiler_is_refused,
+        relocations_that_are_not_supported_and_thread_locals_are_refused,
+        what_is_too_large_is_refused,
+        another_version_of_the_header_is_refused,
+        what_is_no_object_is_refused,
+        a_broken_object_is_refused_or_linked_and_never_worse,
     ]
 }
 
@@ -53,7 +53,7 @@ fn doing(what: &str) -> String {
     format!("int hk_try_lock(struct lock *lock) {{ {what}; return lock->held; }}")
 }
 
-fn undefined() -> Check {
+fn an_undefined_symbol_is_named_with_the_nearest_that_exists() -> Check {
     let more = format!("void hk_pauze(void);\n{}", doing("hk_pauze()"));
     says("undefined", &more, &FLAGS, &["refers to hk_pauze", "did you mean hk_pause?", "hk_try_lock+0x"]);
     let more = format!("int printf(const char *, ...);\n{}", doing("printf(\"locked\\n\")"));
@@ -66,7 +66,7 @@ fn undefined() -> Check {
     Ok(())
 }
 
-fn vector() -> Check {
+fn a_vector_instruction_is_named_with_its_place() -> Check {
     let more = doing("__asm__ volatile(\"movaps %xmm1, %xmm2\")");
     says(
         "vector",
@@ -81,7 +81,7 @@ fn vector() -> Check {
     Ok(())
 }
 
-fn privileged() -> Check {
+fn privileged_instructions_and_system_calls_are_named_with_their_place() -> Check {
     for (name, instruction, said) in [
         ("hlt", "hlt", "privileged"),
         ("cli", "cli", "privileged"),
@@ -103,13 +103,13 @@ fn privileged() -> Check {
     Ok(())
 }
 
-fn red_zone() -> Check {
+fn memory_below_the_stack_pointer_is_refused() -> Check {
     let more = doing("__asm__ volatile(\"movl $0, -8(%rsp)\")");
     says("red_zone", &more, &FLAGS, &["below the stack pointer at hk_try_lock+0x", "-mno-red-zone"]);
     Ok(())
 }
 
-fn exports() -> Check {
+fn a_missing_export_is_named_with_what_resembles_it() -> Check {
     let lock_alone = TAS.split("void hk_unlock").next().unwrap_or_default();
     let refused = refusal(&text("no_unlock", lock_alone, &FLAGS));
     assert!(refused.contains("does not define hk_unlock to its hk_lock"), "{refused}");
@@ -130,7 +130,7 @@ fn exports() -> Check {
     Ok(())
 }
 
-fn architecture() -> Check {
+fn another_architecture_is_refused() -> Check {
     let object = text("ours", TAS, &FLAGS);
     // The machine stands at byte 18 of an ELF header (183: AArch64).
     let mut bytes = std::fs::read(object)?;
@@ -142,7 +142,7 @@ fn architecture() -> Check {
     Ok(())
 }
 
-fn intermediate() -> Check {
+fn intermediate_code_of_a_compiler_is_refused() -> Check {
     let object = text("gcc_lto", TAS, &[&FLAGS[..], &["-flto", "-fno-fat-lto-objects"]].concat());
     let refused = refusal(&object);
     assert!(refused.contains("GCC's intermediate code") && refused.contains("without -flto"), "{refused}");
@@ -152,7 +152,7 @@ fn intermediate() -> Check {
     Ok(())
 }
 
-fn relocations() -> Check {
+fn relocations_that_are_not_supported_and_thread_locals_are_refused() -> Check {
     let more = format!("static __thread int mine;\n{}", doing("mine++"));
     says("thread_local", &more, &FLAGS, &["thread-local", "HK_PERCPU"]);
     let more = doing("__asm__ volatile(\"movw $hk_cpus, %ax\")");
@@ -163,7 +163,7 @@ fn relocations() -> Check {
     Ok(())
 }
 
-fn sizes() -> Check {
+fn what_is_too_large_is_refused() -> Check {
     let more =
         format!("static char much[2 << 20];\n{}", doing("__atomic_fetch_add(&much[lock->held], 1, 0)"));
     says("much", &more, &FLAGS, &["takes more than 1024 KiB"]);
@@ -180,7 +180,7 @@ fn sizes() -> Check {
     Ok(())
 }
 
-fn version() -> Check {
+fn another_version_of_the_header_is_refused() -> Check {
     let by_hand = "void hk_lock(struct lock *);\nvoid hk_unlock(struct lock *);\nextern const hk_u32 hk_version;\n\
                    const hk_u32 hk_version = 2;";
     let refused = refusal(&text("version", &TAS.replace("HK_LOCK(struct lock);", by_hand), &FLAGS));
@@ -191,7 +191,7 @@ fn version() -> Check {
     Ok(())
 }
 
-fn files() -> Check {
+fn what_is_no_object_is_refused() -> Check {
     let missing = Path::new("/no/such/lock.o");
     assert!(refusal(missing).contains("cannot be read"));
     for other in ["/dev/zero", "/"] {
@@ -215,7 +215,7 @@ fn files() -> Check {
 }
 
 /// Every word of the header and of what follows, spoiled in turn.
-fn broken() -> Check {
+fn a_broken_object_is_refused_or_linked_and_never_worse() -> Check {
     let object = compile::example(&compile::root().join("examples/locks/mcs.c"));
     let whole = std::fs::read(object)?;
     let spoiled = scratch("spoiled.o");

@@ -8,25 +8,23 @@ use haltkick_vmm::{
     Accelerator, Engine, Instruments, PvBackend, Ring, RunConfig, Sched, find_qemu, probe, run,
 };
 use libtest_mimic::Trial;
-use support::{Check, Settings, event, start_with};
+use support::{Check, Settings, event, start_with, trials};
 
 use crate::compile::{FLAGS, TAS, example, examples, link, lock_of, text};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let without_kvm = probe().is_err();
-    let without_qemu = find_qemu().is_err();
-    vec![
-        Trial::test("every_example_excludes_on_kvm_in_either_ring", on_kvm).with_ignored_flag(without_kvm),
-        Trial::test("every_example_excludes_on_threads", on_threads),
-        Trial::test("every_example_excludes_on_a_simulated_machine", on_sim),
-        Trial::test("every_example_excludes_under_qemu", on_qemu).with_ignored_flag(without_qemu),
-        Trial::test("a_lock_that_does_not_exclude_is_found", no_exclusion),
-        Trial::test("a_lock_that_is_never_released_is_blamed_by_its_own_names", never_released),
-        Trial::test("a_fault_in_an_object_is_reported_with_its_function", fault),
-        Trial::test("waiters_that_nobody_wakes_are_a_lost_wake_up", lost_wake_up),
-        Trial::test("an_object_that_uses_more_stack_than_there_is_is_found", stack),
-        Trial::test("locks_are_made_by_the_objects_init_and_its_events_are_counted", init),
-        Trial::test("readers_of_an_object_share_its_lock", readers),
+    trials![
+        every_example_excludes_on_kvm_in_either_ring if probe().is_ok(),
+        every_example_excludes_on_threads,
+        every_example_excludes_on_a_simulated_machine,
+        every_example_excludes_under_qemu if find_qemu().is_ok(),
+        a_lock_that_does_not_exclude_is_found,
+        a_lock_that_is_never_released_is_blamed_by_its_own_names,
+        a_fault_in_an_object_is_reported_with_its_function,
+        waiters_that_nobody_wakes_are_a_lost_wake_up,
+        an_object_that_uses_more_stack_than_there_is_is_found,
+        locks_are_made_by_the_objects_init_and_its_events_are_counted,
+        readers_of_an_object_share_its_lock,
     ]
 }
 
@@ -63,7 +61,7 @@ fn excludes(config: &RunConfig, object: &Path) -> Check {
     Ok(())
 }
 
-fn on_kvm() -> Check {
+fn every_example_excludes_on_kvm_in_either_ring() -> Check {
     for path in examples() {
         let object = example(&path);
         for ring in [Ring::Ring0, Ring::Ring3] {
@@ -73,7 +71,7 @@ fn on_kvm() -> Check {
     Ok(())
 }
 
-fn on_threads() -> Check {
+fn every_example_excludes_on_threads() -> Check {
     examples().iter().try_for_each(|path| excludes(&config(Engine::Threads), &example(path)))
 }
 
@@ -82,11 +80,11 @@ fn on_two_simulated_cpus() -> RunConfig {
     support::simulated("ivybridge-ex-4s", 2, 3)
 }
 
-fn on_sim() -> Check {
+fn every_example_excludes_on_a_simulated_machine() -> Check {
     examples().iter().try_for_each(|path| excludes(&on_two_simulated_cpus(), &example(path)))
 }
 
-fn on_qemu() -> Check {
+fn every_example_excludes_under_qemu() -> Check {
     let config = support::on(Engine::Qemu(Accelerator::Tcg))
         .sched(Sched::Host)
         .vcpus(3)
@@ -117,7 +115,7 @@ fn failed(object: &Path, change: impl FnOnce(RunConfig) -> RunConfig) -> (String
     }
 }
 
-fn no_exclusion() -> Check {
+fn a_lock_that_does_not_exclude_is_found() -> Check {
     let source =
         TAS.replace("while (__atomic_exchange_n(&lock->held, 1, __ATOMIC_ACQUIRE))", "if (lock->held > 1)");
     let object = text("no_exclusion", &source, &FLAGS);
@@ -127,7 +125,7 @@ fn no_exclusion() -> Check {
     Ok(())
 }
 
-fn never_released() -> Check {
+fn a_lock_that_is_never_released_is_blamed_by_its_own_names() -> Check {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
         "void hk_unlock(struct lock *lock) { static hk_u32 times; if (++times < 1000000)",
@@ -145,7 +143,7 @@ fn never_released() -> Check {
     Ok(())
 }
 
-fn fault() -> Check {
+fn a_fault_in_an_object_is_reported_with_its_function() -> Check {
     let source = TAS.replace(
         "void hk_unlock(struct lock *lock) {",
         "void hk_unlock(struct lock *lock) { __asm__ volatile(\"movl $1, 16\");",
@@ -156,7 +154,7 @@ fn fault() -> Check {
     Ok(())
 }
 
-fn lost_wake_up() -> Check {
+fn waiters_that_nobody_wakes_are_a_lost_wake_up() -> Check {
     // Tickets whose waiters sleep; whoever is done tells the next one, and does not kick it.
     let source = r#"
 #include "haltkick.h"
@@ -184,7 +182,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
     Ok(())
 }
 
-fn stack() -> Check {
+fn an_object_that_uses_more_stack_than_there_is_is_found() -> Check {
     // So deep that it runs into everything: the fault that comes of it is not what is wrong.
     let more = r#"
 hk_u32 hk_deep(hk_u32 times);
@@ -201,7 +199,7 @@ void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     Ok(())
 }
 
-fn init() -> Check {
+fn locks_are_made_by_the_objects_init_and_its_events_are_counted() -> Check {
     // Free is 5 here, and a lock that was not made would never be taken.
     let source = r#"
 #include "haltkick.h"
@@ -228,7 +226,7 @@ void hk_unlock(struct lock *lock) { __atomic_store_n(&lock->word, 5, __ATOMIC_RE
     Ok(())
 }
 
-fn readers() -> Check {
+fn readers_of_an_object_share_its_lock() -> Check {
     // As many readers as like, or one writer.
     let source = r#"
 #include "haltkick.h"

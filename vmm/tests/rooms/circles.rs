@@ -97,7 +97,7 @@ fn of(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn files_that_import_each_other_are_a_circle_and_those_that_only_import_are_not() {
+fn only_files_that_import_each_other_are_a_circle() {
     let circle = [("", ""), ("a", "use crate::b::B;"), ("b", "use crate::c::C;"), ("c", "use super::a::A;")];
     assert_eq!(of(&circle), ["a imports b::B", "b imports c::C", "c imports a::A"]);
     let mut hanging_on = circle.to_vec();
@@ -107,7 +107,7 @@ fn files_that_import_each_other_are_a_circle_and_those_that_only_import_are_not(
 }
 
 #[test]
-fn folders_are_in_a_circle_when_what_they_hold_imports_what_the_other_holds() {
+fn folders_whose_files_import_each_other_are_a_circle() {
     let files = [
         ("a", ""),
         ("a::one", "use crate::b::one::B;"),

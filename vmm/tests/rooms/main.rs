@@ -1,8 +1,8 @@
 //! The shape of the sources.
 //!
 //! What may import what: the sources of a crate lie in rooms, folders beside its `lib.rs`; a room imports from those before it in
-//! the table, and so none is in a circle with another. Within a room, files are in no circle either. And how long files and
-//! functions may be.
+//! the table, and so none is in a circle with another. Within a room, files are in no circle either. And how long files,
+//! functions and names may be.
 
 mod circles;
 mod embedded;
@@ -179,7 +179,7 @@ fn wrong(double: &'static [&'static str], text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_import_from_above_is_refused_and_so_is_one_from_the_root() {
+fn an_import_from_above_or_from_the_root_is_refused() {
     for fine in ["use crate::ground::a;", "use crate::middle::{a, b};", "use super::a;", "use other::top;"] {
         assert_eq!(wrong(&[], fine), [""; 0], "{fine}");
     }
@@ -195,7 +195,7 @@ fn an_import_from_above_is_refused_and_so_is_one_from_the_root() {
 }
 
 #[test]
-fn only_tests_may_use_what_stands_in_for_a_part_of_the_program() {
+fn only_tests_may_use_stand_ins_for_parts_of_the_program() {
     let text = "use crate::top::double;\n\n#[cfg(test)]\nmod tests {\n    use crate::top::double::a;\n}\n";
     assert_eq!(wrong(&["top", "double"], text), ["top::double"]);
     assert_eq!(wrong(&[], text).len(), 2);

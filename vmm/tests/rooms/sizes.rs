@@ -1,4 +1,4 @@
-//! How long files and functions may be.
+//! How long files, functions and names may be.
 
 use syn::visit::{self, Visit};
 
@@ -6,6 +6,7 @@ use crate::source::{Source, sources};
 
 const MOST_LINES_OF_A_FILE: usize = 500;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
+const MOST_WORDS_OF_A_NAME: usize = 12;
 /// Begins the reason of a longer function, in the comment above it.
 const REASON: &str = "Long: ";
 
@@ -18,6 +19,13 @@ fn long_functions(text: &str) -> Vec<(String, usize, usize)> {
     let mut reader = Reader { lines: text.lines().collect(), found: Vec::new() };
     reader.visit_file(&file);
     reader.found
+}
+
+/// The names in `text` that have too many words: those of tests, and titles that a test's parameters are filled into.
+fn long_names(text: &str) -> Vec<&str> {
+    let names = text.split(|c: char| !(c.is_ascii_alphanumeric() || "_{}".contains(c)));
+    let words = |name: &str| name.split('_').filter(|word| !word.is_empty()).count();
+    names.filter(|name| words(name) > MOST_WORDS_OF_A_NAME).collect()
 }
 
 struct Reader<'t> {
@@ -57,7 +65,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 }
 
 #[test]
-fn no_file_is_longer_than_500_lines_and_no_function_than_60_without_a_reason() {
+fn no_file_function_or_name_is_too_long() {
     let sources: Vec<Source> = FOLDERS.iter().flat_map(|folder| sources(folder)).collect();
     assert!(sources.len() > 300, "{} sources: where are the others?", sources.len());
     let mut long = Vec::new();
@@ -66,6 +74,10 @@ fn no_file_is_longer_than_500_lines_and_no_function_than_60_without_a_reason() {
         if lines > MOST_LINES_OF_A_FILE {
             long.push(format!("{path}: {lines} lines: give what is a concept of its own a file of its own"));
         }
+        let names = long_names(&source.text).into_iter();
+        long.extend(
+            names.map(|name| format!("{path}: {name}: a name has {MOST_WORDS_OF_A_NAME} words at most")),
+        );
         let functions = long_functions(&source.text).into_iter();
         long.extend(functions.map(|(name, line, length)| {
             format!(
@@ -77,7 +89,7 @@ fn no_file_is_longer_than_500_lines_and_no_function_than_60_without_a_reason() {
 }
 
 #[test]
-fn a_long_function_is_found_wherever_it_stands_unless_a_reason_is_given() {
+fn a_long_function_is_found_anywhere_unless_a_reason_is_given() {
     let body = "\n".repeat(MOST_LINES_OF_A_FUNCTION - 1);
     let function = |before: &str| format!("{before}fn f() {{{body}}}");
     assert_eq!(long_functions(&function("")), []);
@@ -89,4 +101,16 @@ fn a_long_function_is_found_wherever_it_stands_unless_a_reason_is_given() {
     assert_eq!(found(function("// Long: elsewhere.\nfn g() {}\n")), [3]);
     assert_eq!(found(format!("impl A {{\n{}\n}}", function("pub "))), [2]);
     assert_eq!(found(format!("mod a {{ trait A {{\n{}\n}} }}", function(""))), [2]);
+}
+
+#[test]
+fn a_name_of_13_words_is_found_in_functions_and_titles() {
+    let most = ["word"; MOST_WORDS_OF_A_NAME].join("_");
+    for text in [format!("fn {most}() {{}}"), format!("format!(\"{most}\")")] {
+        assert_eq!(long_names(&text), [""; 0]);
+    }
+    for long in [format!("{most}_more"), format!("{most}_{{lock}}")] {
+        assert_eq!(long_names(&format!("#[test]\nfn {long}() {{}}")), [&long]);
+        assert_eq!(long_names(&format!("format!(\"{long}\")")), [&long]);
+    }
 }

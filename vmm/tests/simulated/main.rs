@@ -127,7 +127,7 @@ fn what_vcpus_had_and_what_others_took_from_them_is_the_window() {
 }
 
 #[test]
-fn timelines_say_bin_by_bin_what_the_books_say_of_the_whole_window() {
+fn timelines_add_up_to_what_the_books_say_of_the_window() {
     for (lock, pv) in [("tas", false), ("qspinlock", true)] {
         let config = simulated("ivybridge-ex-4s", 4, 3).lock(lock).pv(pv).hold(us(20));
         let outcome = done(&config);
@@ -158,7 +158,7 @@ fn timelines_say_bin_by_bin_what_the_books_say_of_the_whole_window() {
 }
 
 #[test]
-fn a_holder_and_the_first_of_a_queue_are_taken_off_on_purpose() {
+fn a_holder_and_a_queues_head_are_taken_off_on_purpose() {
     for target in [Target::Holder, Target::Head] {
         let how_often = HowOften::PerSecond(20_000.0);
         let deschedule = Some(Deschedule { target, how_often, length: us(100), at: None });
@@ -264,7 +264,7 @@ fn a_hang_and_a_lost_kick_are_explained() {
 }
 
 #[test]
-fn a_guest_that_stands_still_because_it_gets_nowhere_near_a_cpu_fails_after_a_margin_and_says_so() {
+fn a_guest_without_cpu_time_fails_after_a_margin_with_the_reason() {
     // Some milliseconds after the start it is off for a second, and again as soon as it is back: in the margin it has too little
     // CPU time to be called stuck.
     let starving = Deschedule {
@@ -311,7 +311,7 @@ fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
 }
 
 #[test]
-fn a_run_shows_how_far_it_is_and_stops_at_once_when_it_is_told_to() {
+fn a_run_shows_its_progress_and_stops_at_once_on_request() {
     let busy = simulated("skylake-8s", 64, 1).pv(false).lock("tas").hold(us(0)).think(us(0));
     let config = busy.window(Duration::from_secs(60));
     let (image, stop, virtual_time) =
@@ -389,7 +389,7 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
 }
 
 #[test]
-fn vcpus_whose_ways_take_equally_long_each_time_do_not_keep_in_step() {
+fn vcpus_with_equally_long_ways_do_not_keep_in_step() {
     // One that maps and unmaps took the semaphore again before the one that it had woken came for it, for ever, and the others never
     // got so far as to be ready.
     let config = simulated("nehalem-2s", 16, 1)
@@ -404,7 +404,7 @@ fn vcpus_whose_ways_take_equally_long_each_time_do_not_keep_in_step() {
 }
 
 #[test]
-fn a_kicked_vcpu_is_on_its_way_before_the_one_that_kicked_it_is_back_in_its_guest() {
+fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     let config = simulated("nehalem-2s", 2, 1);
     let mut slow = Machine::clone(config.simulated.as_ref().expect("a machine"));
     let us_in_ps = 1_000_000;

@@ -36,7 +36,7 @@ fn a_profile_counts_all_time_and_changes_nothing() {
 }
 
 #[test]
-fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
+fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     let config = small().lock("qspinlock").pv(true).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (guest, found) = watched(&config, &instruments).expect("a run");
@@ -60,7 +60,7 @@ fn a_profile_says_what_vcpus_did_and_when_they_were_out_of_their_guest() {
 }
 
 #[test]
-fn a_profile_counts_the_time_of_exits_after_which_the_same_vcpu_goes_on() {
+fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
     // With a vCPU for each pCPU no turn ends, so this is all that the VMM does.
     let config = small().lock("ticket").pv(false).vcpus(4).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };

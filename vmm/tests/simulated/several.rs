@@ -62,7 +62,7 @@ fn shares_are_equal_by_guest_or_by_vcpu() {
 }
 
 #[test]
-fn each_guest_serves_its_own_page_faults_and_looks_at_what_it_leaves() {
+fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
     let memory = |workload: &str, lock: &str| {
         small().workload(workload).lock(lock).pv(true).memory_bytes(16 << 20).think(Duration::ZERO)
     };

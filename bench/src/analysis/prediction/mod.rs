@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_are_off_farthest_come_first_and_a_swapped_pair_lowers_tau() {
+    fn the_farthest_cells_come_first_and_a_swapped_pair_lowers_tau() {
         let real = side(1, |lock| match lock {
             "tas" => 1.0,
             "mcs" => 0.5,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_tell_locks_apart_does_not_agree_with_itself_either() {
+    fn a_host_that_cannot_tell_locks_apart_disagrees_with_itself() {
         let alike = |_: &str| 1.0;
         let found = Prediction::new(&side(1, alike), &side(2, alike));
         let of_host = found.orders.iter().map(|order| order.tau_of_measured_runs.unwrap()).sum::<f64>();

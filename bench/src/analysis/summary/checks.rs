@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_a_a_pair_of_few_blocks_gives_no_all_clear_and_one_of_many_does() {
+    fn an_aa_pair_gives_the_all_clear_only_with_many_blocks() {
         let outcome = |blocks| {
             let plan = Sketch::new().arm("a", "tas").control("a").plan(blocks);
             let world = World::new(1).shape(Shape::LogNormal(0.01));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_compared_figure_by_figure_and_the_unit_says_what_a_loss_is() {
+    fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
         let scratch = Scratch::new("compare-kernels");
         for file in ["kernel", "initrd"] {
             std::fs::write(scratch.path().join(file), file).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_with_other_settings_or_from_another_host_are_compared_only_if_that_is_insisted_on() {
+    fn other_settings_and_other_hosts_are_compared_only_on_request() {
         let world = || World::new(1);
         let before = side("before", &sketch(), 1, &world());
         let longer = sketch().arm_with("c", "lock = \"mcs\"").head("# longer");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_paired_within_a_block_only_where_they_ran_on_one_host() {
+    fn arms_are_paired_within_a_block_only_on_one_host() {
         let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
         for record in &mut both.records {
             let place = record.place.as_ref().unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn of_forty_cells_that_lost_just_the_threshold_hardly_ever_one_is_called_a_regression() {
+    fn forty_losses_of_just_the_threshold_hardly_ever_make_a_regression() {
         let sketch = sketch();
         let mut alarms = 0;
         for seed in 0..20 {

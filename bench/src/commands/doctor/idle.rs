@@ -51,14 +51,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_wakes_up_equally_fast_at_all_times_has_no_idle_states() {
+    fn a_host_with_equally_fast_wake_ups_has_no_idle_states() {
         let measured = hand_overs(&[(0.0, 5000.0), (20_000.0, 25_100.0), (500_000.0, 504_900.0)]);
         let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
         assert_eq!(wake_up, WakeUp { wake_ns: 3000.0, idle: vec![] });
     }
 
     #[test]
-    fn what_a_longer_sleep_adds_is_an_idle_state_that_begins_between_the_sleeps_that_were_tried() {
+    fn an_added_cost_is_an_idle_state_between_the_tried_sleeps() {
         let measured = hand_overs(&[(0.0, 5000.0), (20_000.0, 37_000.0), (500_000.0, 640_000.0)]);
         let wake_up = WakeUp::from_hand_overs(&measured, 1000.0, 1500.0);
         let [(first_after, first), (second_after, second)] = wake_up.idle[..] else { panic!("{wake_up:?}") };

@@ -103,7 +103,7 @@ fn rows_find_ratios_slow_downs_and_shares_and_say_what_is_alike() {
 }
 
 #[test]
-fn a_row_picks_the_seeds_own_ratio_where_the_host_has_the_cpus() {
+fn a_row_picks_its_study_ratio_where_the_host_has_the_cpus() {
     let world = World::new(2);
     for (pcpus, ratio) in [(2, "4"), (32, "1")] {
         let rows = rows_of("qspinlock", pcpus, &world);

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_to_a_terminal_in_a_line_are_not_passed_on_when_it_is_refused() {
+    fn a_refused_line_sends_no_commands_to_the_terminal() {
         execute("\u{2}{\"schema\": \"a\u{7f}\u{9b}b\", \"schema_version\": 1}".as_bytes());
     }
 

@@ -41,7 +41,7 @@ fn disturbed_runs_are_made_again_and_the_last_attempt_counts() {
 }
 
 #[test]
-fn on_a_host_that_is_always_disturbed_further_attempts_are_given_up_and_taken_up_again_when_it_is_not() {
+fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
     let plan = Sketch::new().arm("a", "tas").plan(40);
     let world = World::new(1).disturbed(|_, run| run < 60);
     let records = records("in-vain", &world, &plan, Rule { blocks: 40, retries: 2, ..ONCE });
@@ -78,7 +78,7 @@ fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, 
 }
 
 #[test]
-fn runs_that_threads_make_ahead_are_recorded_as_if_one_made_them_in_turn() {
+fn runs_made_ahead_are_recorded_as_if_made_in_turn() {
     let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").plan(8);
     for (name, rule) in [
         ("planned", Rule { blocks: 8, ..ONCE }),
@@ -95,7 +95,7 @@ fn runs_that_threads_make_ahead_are_recorded_as_if_one_made_them_in_turn() {
 }
 
 #[test]
-fn a_run_that_fails_ends_the_session_at_its_turn_and_stops_what_is_made_ahead() {
+fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
     let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(8);
     let (world, scratch, stop) = (World::new(1), Scratch::new("fails-ahead"), AtomicBool::new(false));
     let (engine, watcher) = (world.engine(), world.watcher());
@@ -133,7 +133,7 @@ fn nothing_is_made_again_without_leave_or_time() {
 }
 
 #[test]
-fn a_session_records_every_cell_of_every_block_once_and_goes_on_where_another_ended() {
+fn a_session_records_every_cell_once_and_resumes_another() {
     let plan =
         Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").control("a").plan(4);
     let (scratch, world) = (Scratch::new("session"), World::new(1));

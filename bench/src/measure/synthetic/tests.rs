@@ -52,7 +52,7 @@ fn shapes_differ_in_their_tails_and_in_their_memory() {
 }
 
 #[test]
-fn a_disturbed_run_is_slow_and_not_to_be_trusted_and_the_others_are() {
+fn only_a_disturbed_run_is_slow_and_invalid() {
     let plan = two_arms().plan(10);
     let world = World::new(3).disturbed(|config, run| config.lock == "tas" && run < 4);
     let records = world.records(&plan);

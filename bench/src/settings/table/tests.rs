@@ -9,7 +9,7 @@ fn named_where(is_one: impl Fn(&Setting) -> bool) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_a_guest_has_for_itself_is_what_says_how_it_takes_its_locks() {
+fn settings_of_one_guest_are_those_of_its_locks() {
     let of_guest = [
         "vcpus",
         "ratio",
@@ -32,7 +32,7 @@ fn what_a_guest_has_for_itself_is_what_says_how_it_takes_its_locks() {
 }
 
 #[test]
-fn a_linux_guest_is_given_what_the_vmm_does_without_knowing_its_inside() {
+fn a_linux_guest_has_the_settings_that_need_no_knowledge_inside() {
     let used = [
         "vcpus",
         "ratio",
@@ -52,7 +52,7 @@ fn a_linux_guest_is_given_what_the_vmm_does_without_knowing_its_inside() {
 }
 
 #[test]
-fn every_setting_has_one_name_and_a_default_that_it_can_read_itself() {
+fn every_setting_has_one_name_and_can_read_its_default() {
     let mut names = BTreeSet::new();
     for setting in all() {
         for name in std::iter::once(setting.name).chain(setting.flag) {

@@ -36,7 +36,7 @@ mod tests {
     use crate::show::long::COLUMNS;
 
     #[test]
-    fn every_value_is_an_object_with_all_columns_and_what_is_not_known_is_null() {
+    fn every_value_has_all_columns_and_null_for_the_unknown() {
         let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a \"b\"", "tas").plan(2);
         let records = World::new(1).records(&plan);
         let long = Long::new(&plan.outline, &records);

@@ -45,7 +45,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     #[test]
-    fn every_row_has_as_many_fields_as_the_header_whatever_the_names_are() {
+    fn every_row_has_the_headers_fields_whatever_the_names() {
         let sketch = Sketch::new()
             .axis("ratio", &["1", "8"])
             .arm("a|b", "tas")

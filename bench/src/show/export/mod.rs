@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_goes_to_its_file_in_the_directory_or_to_one_that_is_named() {
+    fn a_format_goes_to_its_own_file_or_to_a_given_one() {
         let export: Export = "markdown".parse().unwrap();
         assert_eq!(export.path(Path::new("results")), Path::new("results/table.md"));
         let export: Export = "latex=paper/table.tex".parse().unwrap();

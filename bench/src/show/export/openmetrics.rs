@@ -114,7 +114,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     #[test]
-    fn families_stand_together_names_end_in_their_units_and_the_end_is_marked() {
+    fn families_stand_together_with_units_in_names_and_an_end_mark() {
         let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a \"b\" \\", "tas").arm("c", "mcs");
         let plan = sketch.compare("c/a", "c", "a \"b\" \\").plan(8);
         let records = World::new(1).records(&plan);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_of_ratios_has_1_on_it_and_ends_near_its_curves() {
+    fn an_axis_of_ratios_includes_1_and_ends_near_its_curves() {
         let curve = |value: f64| Curve {
             name: "a".into(),
             series: 1,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_that_got_nothing_done_is_not_left_out_of_the_rows() {
+    fn an_arm_without_progress_still_has_its_row() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").plan(4);
         let mut records = World::new(1).records(&plan);
         let is_b = |record: &Record| record.place.as_ref().is_some_and(|place| place.arm == "b");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_that_has_not_run_at_a_setting_has_no_bar_and_no_strip_there() {
+    fn an_arm_has_neither_bar_nor_strip_where_it_did_not_run() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let rows = |records: &[Record], name: &str| {
             let pictures = pictures(Data::new(&Summary::new(&plan.outline, records), records));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_run_of_each_arm_is_a_map_of_what_its_vcpus_did_half_a_slice_by_half_a_slice() {
+    fn each_arms_first_run_maps_its_vcpus_by_half_a_slice() {
         let plan = Sketch::new().axis("ratio", &["1", "2"]).arm("a", "tas").arm("b", "ticket").plan(2);
         let mut records = World::new(1).records(&plan);
         let timeline = |records: &[Record]| {

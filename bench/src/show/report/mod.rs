@@ -199,7 +199,7 @@ mod tests {
     use crate::measure::synthetic::{Sketch, World};
 
     #[test]
-    fn a_page_has_all_its_sections_and_no_text_can_break_out_of_its_element() {
+    fn a_page_has_all_sections_and_no_text_leaves_its_element() {
         let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("<script>", "tas").arm("b & c", "ticket");
         let plan = plan.compare("\"b\"", "b & c", "<script>").control("b & c").plan(6);
         let (world, records) = (World::new(1), World::new(1).records(&plan));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_doing_nothing_with_a_lock_has_none_and_names_are_no_commands() {
+    fn a_vcpu_outside_locks_shows_none_and_names_are_no_commands() {
         let shown = view(None, &frame(3_000_000_000, 1, 5000), true);
         let guest = &shown.guests[0];
         assert_eq!(

@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_after_a_failure_is_a_flake_and_a_pass_after_a_death_is_a_pass() {
+    fn a_pass_is_a_flake_after_a_failure_but_not_after_death() {
         let flaky = history(&[failed(), Verdict::Passed], 0);
         assert_eq!(flaky.outcome(""), Outcome::Flaky { told: vec!["no".into()] });
         assert_eq!(history(&[Verdict::Passed], 1).outcome(""), Outcome::Passed);
     }
 
     #[test]
-    fn a_test_has_failed_once_it_has_failed_in_every_machine_that_it_gets() {
+    fn a_test_fails_if_it_fails_in_every_machine_it_gets() {
         let twice = history(&[failed(), failed()], 0);
         assert!(!twice.is_settled(), "a third machine is to run it");
         let thrice = history(&[failed(), failed(), failed()], 0);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_no_pass_and_no_death_when_there_are_no_further_machines() {
+    fn a_failure_stays_a_failure_without_further_machines() {
         let once = history(&[failed()], 2);
         assert_eq!(once.outcome("time was up"), Outcome::Failed { told: vec!["no".into()] });
     }

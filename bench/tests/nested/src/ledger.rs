@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flake_is_known_by_its_name_and_by_all_that_it_said() {
+    fn a_flake_is_known_by_its_name_and_its_whole_output() {
         let ledger = Ledger::parse(ENTRY).unwrap();
         let stalled = "no progress: nothing has moved for 3 s".to_string();
         assert!(ledger.flake("tas_excludes_here", std::slice::from_ref(&stalled)).is_some());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_repeat_others_are_left_out_and_counted_and_an_entry_must_name_some() {
+    fn repeating_tests_are_left_out_and_counted_and_no_entry_is_idle() {
         let repeats = "[[repeats]]\ntests = \"*_by_ipi\"\nbut = [\"tas_*\"]\nreason = \"the same\"";
         let ledger = Ledger::parse(&format!("{ENTRY}{repeats}")).unwrap();
         let tests = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();

@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn a_main_thread_that_runs_now_and_then_is_alive_however_much_the_others_run() {
+    fn a_main_thread_that_runs_now_and_then_is_alive() {
         let mut pulse = Pulse::default();
         assert!((0..100).all(|i| !pulse.has_stopped(ran(0.3 + 1e-6 * f64::from(i), 14.0 * f64::from(i)))));
     }
 
     #[test]
-    fn a_main_thread_that_has_not_run_for_fifteen_seconds_of_the_others_is_not() {
+    fn a_main_thread_idle_for_fifteen_seconds_of_the_others_hangs() {
         let mut pulse = Pulse::default();
         assert!(!pulse.has_stopped(ran(0.3, 100.0)));
         assert!(!pulse.has_stopped(ran(0.3, 114.9)));
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_waits_for_the_host_is_not_taken_for_one_that_hangs() {
+    fn a_machine_that_waits_for_its_host_does_not_hang() {
         let mut pulse = Pulse::default();
         assert!((0..1000).all(|_| !pulse.has_stopped(ran(0.3, 20.0))));
     }
 
     #[test]
-    fn the_emulator_is_found_below_a_script_and_its_main_thread_told_from_the_others() {
+    fn the_emulators_main_thread_is_found_below_a_script() {
         let folder = std::env::temp_dir().join(format!("haltkick-pulse-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let emulator = folder.join("qemu-system-x");

@@ -164,7 +164,7 @@ fn a_flake_that_the_ledger_does_not_know_fails_the_suite() {
 }
 
 #[test]
-fn a_failure_says_that_its_machine_stood_still_and_the_next_one_does_not() {
+fn only_the_failure_in_a_stalled_machine_mentions_the_stall() {
     let (results, _) = suite(&[("a", &[FailStill("no")]), ("b", &[PassStill]), ("c", &[Fail("no")])]);
     let still = Outcome::Flaky { told: vec!["no\nCPU 1 of the machine stood still for 900 ms".into()] };
     assert_eq!(outcome(&results, "a"), &still);
@@ -185,7 +185,7 @@ fn more_flakes_than_the_ledger_states_fail_the_suite() {
 }
 
 #[test]
-fn what_a_machine_told_before_it_died_counts_and_the_others_go_into_the_next() {
+fn results_before_a_machines_death_count_and_other_tests_run_again() {
     let (results, lives) = suite(&[("a", &[]), ("b", &[Kill]), ("c", &[]), ("d", &[])]);
     assert!(results.tests.iter().all(|tested| tested.outcome == Outcome::Passed));
     let runs = |test: &str| lives.iter().flatten().filter(|run| *run == test).count();
@@ -196,14 +196,14 @@ fn what_a_machine_told_before_it_died_counts_and_the_others_go_into_the_next() {
 }
 
 #[test]
-fn what_a_machine_died_in_takes_no_other_test_along_that_is_run_again() {
+fn tests_of_a_dead_machine_run_again_each_alone() {
     let (results, lives) = suite(&[("a", &[Fail("stood still")]), ("b", &[Kill]), ("c", &[]), ("d", &[])]);
     assert!(lives.contains(&vec!["b".into()]) && lives.contains(&vec!["a".into()]), "{lives:?}");
     assert_eq!(outcome(&results, "b"), &Outcome::Passed);
 }
 
 #[test]
-fn a_test_in_which_every_machine_dies_fails_the_suite_and_so_do_too_many_deaths() {
+fn repeated_deaths_in_a_test_and_too_many_deaths_fail_the_suite() {
     let (results, _) = suite(&[("a", &[]), ("b", &[Kill; 9]), ("c", &[])]);
     assert_eq!(outcome(&results, "b"), &Outcome::MachineDied { why: vec!["it hung".into(); 3] });
     assert_eq!(outcome(&results, "c"), &Outcome::Passed);
@@ -229,7 +229,7 @@ fn a_suite_that_tested_nothing_has_not_passed() {
 }
 
 #[test]
-fn a_test_that_no_machine_speaks_of_was_not_tested_and_the_suite_ends() {
+fn a_test_without_any_report_counts_as_not_tested() {
     let (results, lives) = suite(&[("a", &[]), ("b", &[Vanish; 99]), ("c", &[])]);
     let why = "4 machines in a row told nothing: the test program ended with code 0".to_string();
     assert_eq!(outcome(&results, "b"), &Outcome::NotTested { why: why.clone() });
@@ -250,7 +250,7 @@ fn a_skip_is_no_pass_unless_the_ledger_says_why() {
 }
 
 #[test]
-fn entries_of_the_ledger_that_nothing_is_to_be_said_of_fail_a_whole_suite() {
+fn unused_entries_of_the_ledger_fail_a_whole_suite() {
     let known = format!("{KNOWN}\n[[not-tested]]\ntests = \"a\"\nreason = \"too big\"");
     let (results, _) = suite(&[("a", &[])]);
     let stale = |tests: &str| Objection::Stale(tests.into());
@@ -259,7 +259,7 @@ fn entries_of_the_ledger_that_nothing_is_to_be_said_of_fail_a_whole_suite() {
 }
 
 #[test]
-fn nothing_new_begins_once_the_time_is_up_and_what_is_left_was_not_tested() {
+fn after_the_time_limit_nothing_begins_and_the_rest_is_untested() {
     let bounds = Bounds { cpus: 1, time: Duration::ZERO };
     let results = run(&[(group(), vec!["a".into()])], &Fake::new(&[]), &bounds, &|_| {});
     assert_eq!(results.machines, 0);
@@ -286,7 +286,7 @@ impl Machines for Crowd {
 }
 
 #[test]
-fn machines_run_side_by_side_but_take_no_more_cpus_than_there_are() {
+fn machines_run_side_by_side_within_the_cpus_there_are() {
     let tests = |letter: &str| (0..20).map(|index| format!("{letter}{index}")).collect::<Vec<_>>();
     let groups = [(group(), tests("a")), (Group { threads: 2, ..group() }, tests("b"))];
     for cpus in [2, 3] {
@@ -344,7 +344,7 @@ fn a_launchers_words_and_exit_code_are_understood() {
 }
 
 #[test]
-fn a_machine_that_says_nothing_is_ended_and_its_script_may_clean_up() {
+fn a_silent_machine_is_ended_and_its_script_may_clean_up() {
     let trace = std::env::temp_dir().join(format!("haltkick-nested.{}.cleaned", std::process::id()));
     let script = format!(
         "trap 'kill $!; echo x >>{}; ended b ok; started a; exit 143' TERM\nstarted a\nsleep 20 & wait",

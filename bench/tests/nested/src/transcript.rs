@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_print_is_no_event_and_hides_none_and_the_machines_own_are_known() {
+    fn printed_text_neither_is_an_event_nor_hides_one() {
         assert_eq!(event("2 guests ok"), None);
         assert_eq!(event(r#"{ "type": "suite", "event": "ok", "passed": 3 }"#), None);
         assert_eq!(event(r#"{ "type": "test", "event": "sta"#), None, "a machine that died in mid-line");

@@ -35,7 +35,7 @@ fn operations_wanted() -> u64 {
 
 /// Every disk is served by whoever comes first, with everything that is hostile and occasional in between. Once, or
 /// until enough has been done; each time all come to rest, everything is looked at.
-fn disks_stream_and_everything_comes_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
+fn all_pages_come_home<S: Scheme>(scheme: &str, arrangement: Arrangement) {
     let stream = Stream::<S>::new(&Heap, DISKS, VCPUS, arrangement);
     let wanted = operations_wanted() / SCHEMES;
     let (mut times, counted) = (0, Counter::ALL.map(|_| AtomicU64::new(0)));
@@ -87,7 +87,7 @@ macro_rules! under_every_scheme {
         #[test]
         fn $name() {
             let arrangement = [$($arrangement,)? Arrangement::default()][0];
-            disks_stream_and_everything_comes_home::<$scheme>(stringify!($name), arrangement);
+            all_pages_come_home::<$scheme>(stringify!($name), arrangement);
         }
     )+};
 }
@@ -97,19 +97,19 @@ const GRANTER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(
 const MAPPER_LOCK: Arrangement = Arrangement { bound: false, kernel_lock: Some(KernelLock::Mapper) };
 
 under_every_scheme! {
-    under_one_lock_disks_stream_and_everything_comes_home Single<Tickets>;
-    under_one_lock_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Single<Tickets>>;
-    under_split_locks_disks_stream_and_everything_comes_home Split<Tickets>;
-    under_split_locks_and_a_strict_iommu_disks_stream_and_everything_comes_home Strict<Split<Tickets>>;
-    with_an_unpadded_maptrack_lock_disks_stream_and_everything_comes_home Unpadded<Tickets>;
-    with_shorter_sections_disks_stream_and_everything_comes_home Brief<Tickets>;
-    bound_to_vcpus_disks_stream_and_everything_comes_home Split<Tickets>, BOUND;
-    with_a_lock_in_the_granters_kernel_disks_stream_and_everything_comes_home Split<Tickets>, GRANTER_LOCK;
-    with_a_lock_in_the_mappers_kernel_disks_stream_and_everything_comes_home Split<Tickets>, MAPPER_LOCK;
-    under_cleaned_locks_disks_stream_and_everything_comes_home Cleaned<Tickets>;
-    with_lists_per_vcpu_disks_stream_and_everything_comes_home Lists<Tickets>;
-    under_per_cpu_locks_disks_stream_and_everything_comes_home PerCpu<Tickets>;
-    under_fair_locks_disks_stream_and_everything_comes_home Fair<Tickets>;
+    under_one_lock_all_pages_come_home Single<Tickets>;
+    under_one_lock_and_a_strict_iommu_all_pages_come_home Strict<Single<Tickets>>;
+    under_split_locks_all_pages_come_home Split<Tickets>;
+    under_split_locks_and_a_strict_iommu_all_pages_come_home Strict<Split<Tickets>>;
+    with_an_unpadded_maptrack_lock_all_pages_come_home Unpadded<Tickets>;
+    with_shorter_sections_all_pages_come_home Brief<Tickets>;
+    bound_to_vcpus_all_pages_come_home Split<Tickets>, BOUND;
+    with_a_lock_in_the_granters_kernel_all_pages_come_home Split<Tickets>, GRANTER_LOCK;
+    with_a_lock_in_the_mappers_kernel_all_pages_come_home Split<Tickets>, MAPPER_LOCK;
+    under_cleaned_locks_all_pages_come_home Cleaned<Tickets>;
+    with_lists_per_vcpu_all_pages_come_home Lists<Tickets>;
+    under_per_cpu_locks_all_pages_come_home PerCpu<Tickets>;
+    under_fair_locks_all_pages_come_home Fair<Tickets>;
 }
 
 /// Each disk is some vCPU's, and no other one's.
@@ -131,7 +131,7 @@ fn bound_disks_are_served_by_one_vcpu_each_and_others_by_all() {
 
 /// A lock of a kernel's own is taken twice for each page, and the look at rest notices if it excludes nobody.
 #[test]
-fn a_kernels_own_lock_is_taken_when_a_page_comes_and_when_it_goes() {
+fn a_kernels_own_lock_is_taken_when_pages_come_and_go() {
     for (arrangement, taken) in [(BOUND, 0), (GRANTER_LOCK, 2), (MAPPER_LOCK, 2)] {
         let (stream, vcpu) = (Stream::<Split<Tickets>>::new(&Heap, 1, 1, arrangement), Vcpu::new(0, 1));
         let steps = steps(|| {
@@ -252,7 +252,7 @@ fn complaint<S: Scheme>(a: u32, b: u32) -> Option<String> {
 }
 
 #[test]
-fn the_posted_order_of_a_swap_is_abba_and_the_fixed_one_is_not() {
+fn the_posted_order_of_a_swap_is_abba_until_fixed() {
     assert_eq!(complaint::<Posted<Tickets>>(1, 2), None);
     let posted = complaint::<Posted<Tickets>>(2, 1).expect("2 before 1 is caught");
     assert!(posted.contains("Entry 1 comes before a lock that is held"), "{posted}");
@@ -263,7 +263,7 @@ fn the_posted_order_of_a_swap_is_abba_and_the_fixed_one_is_not() {
 }
 
 #[test]
-fn the_posted_swap_of_an_entry_with_itself_takes_one_lock_twice_and_the_fixed_one_does_not() {
+fn the_posted_swap_of_an_entry_with_itself_locks_twice_until_fixed() {
     let posted = complaint::<Posted<Tickets>>(3, 3).expect("the same lock twice is caught");
     assert!(posted.contains("Entry 3 is held already"), "{posted}");
     assert_eq!(complaint::<Split<Tickets>>(3, 3), None);

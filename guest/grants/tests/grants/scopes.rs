@@ -78,12 +78,12 @@ fn table(domain: u16) -> &'static str {
 }
 
 #[test]
-fn before_2013_both_tables_are_held_for_the_bookkeeping_of_a_map_and_for_the_page_table_of_an_unmap() {
+fn before_2013_both_tables_are_held_in_map_and_unmap() {
     assert_eq!(scopes::<Single<Tickets>>(), ["L!{ } R{ } pte L{ R{ } }", "L{ } L{ R{ pte } } R{ } L!{ }"]);
 }
 
 #[test]
-fn as_posted_table_and_entry_are_held_across_both_changes_of_the_page_table_and_the_handle_goes_back_last() {
+fn as_posted_table_and_entry_are_held_and_handles_go_back_last() {
     let posted = ["maptrack{ } R{ entry{ pte } }", "L{ } R{ entry{ pte } } R{ entry{ } } maptrack{ }"];
     assert_eq!(scopes::<Split<Tickets>>(), posted);
     assert_eq!(scopes::<Posted<Tickets>>(), posted);
@@ -105,8 +105,7 @@ fn with_shorter_sections_a_map_changes_the_page_table_outside() {
 
 /// A page that nobody else has mapped becomes reachable, and unreachable again: two more changes of page tables.
 #[test]
-fn with_a_strict_iommu_the_granters_table_is_taken_for_writing_and_mappings_are_counted_under_maptracks_lock()
-{
+fn with_a_strict_iommu_the_table_is_write_locked_and_maptrack_counts() {
     let split = [
         "maptrack{ } R!{ entry{ pte maptrack{ } pte } }",
         "L{ } R!{ entry{ pte maptrack{ } pte } } R{ entry{ } } maptrack{ }",
@@ -131,7 +130,7 @@ fn lines<S: Scheme>() -> [usize; 2] {
 }
 
 #[test]
-fn the_maptrack_lock_has_a_line_of_its_own_unless_it_lies_beside_the_tables() {
+fn the_maptrack_lock_has_its_own_line_unless_unpadded() {
     let [maptrack, table] = lines::<Split<Tickets>>();
     assert_ne!(maptrack, table);
     let [maptrack, table] = lines::<Unpadded<Tickets>>();

@@ -95,7 +95,7 @@ impl Granted {
 }
 
 #[test]
-fn who_marks_an_entry_finds_frame_and_page_as_they_were_when_it_was_published() {
+fn who_marks_an_entry_finds_frame_and_page_as_published() {
     both(
         Granted::new,
         |granted| {
@@ -127,7 +127,7 @@ fn who_takes_a_grant_back_finds_what_was_done_to_its_page() {
 }
 
 #[test]
-fn who_sees_that_a_page_is_not_in_use_any_more_finds_what_was_done_to_it() {
+fn who_sees_that_a_page_is_not_in_use_finds_its_content() {
     both(
         Granted::mapped,
         |granted| {
@@ -143,7 +143,7 @@ fn who_sees_that_a_page_is_not_in_use_any_more_finds_what_was_done_to_it() {
 }
 
 #[test]
-fn who_sees_that_a_page_has_arrived_finds_its_number_and_its_content() {
+fn who_sees_that_a_page_has_arrived_finds_number_and_content() {
     let place = || {
         let granted = Granted::new();
         granted.entry.publish(GRANTER, ACCEPT_TRANSFER, 3);
@@ -165,7 +165,7 @@ fn who_sees_that_a_page_has_arrived_finds_its_number_and_its_content() {
 }
 
 #[test]
-fn who_finds_a_mapping_finds_what_the_page_held_when_it_was_made() {
+fn who_finds_a_mapping_finds_the_page_as_mapped() {
     both(
         || (Window::new(&Heap, 1), AtomicU32::new(0)),
         |(window, data)| {
@@ -201,7 +201,7 @@ fn what_was_removed_is_not_cached_after_the_invalidation() {
 }
 
 #[test]
-fn who_holds_a_frame_that_was_assigned_finds_what_its_last_owner_wrote() {
+fn who_holds_a_frame_finds_what_its_last_owner_wrote() {
     both(
         || (Frames::new(&Heap, 1), AtomicU32::new(0)),
         |(frames, data)| {
@@ -217,7 +217,7 @@ fn who_holds_a_frame_that_was_assigned_finds_what_its_last_owner_wrote() {
 }
 
 #[test]
-fn who_takes_a_frame_away_finds_what_was_done_to_it_while_it_was_held() {
+fn who_takes_a_frame_away_finds_its_holders_changes() {
     let held = || {
         let frames = Frames::new(&Heap, 1);
         frames.assign(0, GRANTER);

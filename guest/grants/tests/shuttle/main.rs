@@ -45,8 +45,8 @@ macro_rules! under_every_scheme {
 under_every_scheme! {
     pins_add_up_whatever_the_granter_does
     a_handle_that_two_cpus_unmap_is_unmapped_once
-    a_grant_is_not_mixed_up_with_the_one_it_changes_places_with
-    devices_reach_a_page_as_long_as_one_of_two_entries_leads_there
+    a_grant_is_not_mixed_up_with_its_partner_in_a_swap
+    devices_reach_a_page_while_one_of_two_entries_leads_there
     a_page_that_was_taken_back_is_not_mapped
     a_page_stays_while_it_is_mapped
     opposite_swaps_of_one_pair_come_through
@@ -110,7 +110,7 @@ fn a_handle_that_two_cpus_unmap_is_unmapped_once<S: Scheme>() {
 }
 
 /// Page 0 is granted for writing, page 1 for reading. Whatever entry leads there meanwhile, nobody may write to page 1.
-fn a_grant_is_not_mixed_up_with_the_one_it_changes_places_with<S: Scheme>() {
+fn a_grant_is_not_mixed_up_with_its_partner_in_a_swap<S: Scheme>() {
     play_out::<S, _>(
         3,
         |world| {
@@ -134,7 +134,7 @@ fn a_grant_is_not_mixed_up_with_the_one_it_changes_places_with<S: Scheme>() {
     );
 }
 
-fn devices_reach_a_page_as_long_as_one_of_two_entries_leads_there<S: Scheme>() {
+fn devices_reach_a_page_while_one_of_two_entries_leads_there<S: Scheme>() {
     play_out::<S, _>(
         2,
         |world| {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_and_race_has_one_name_which_its_module_or_this_one_explains() {
+    fn every_step_and_race_has_one_explained_name() {
         let modules = modules();
         let mut explained_in = BTreeMap::new();
         for (module, lines) in &modules {

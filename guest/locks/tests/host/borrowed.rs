@@ -57,11 +57,11 @@ macro_rules! hotplug {
 }
 
 hotplug! {
-    cpus_that_come_later_queue_for_a_native_lock: QSpinLock<Native>;
-    cpus_that_come_later_queue_for_a_native_lock_in_a_whole_word: QSpinLock<Native, Whole>;
-    cpus_that_come_later_queue_for_a_pv_lock: QSpinLock<Pv>;
-    cpus_that_come_later_queue_for_a_pv_lock_in_a_whole_word: QSpinLock<Pv, Whole>;
-    cpus_that_come_later_queue_for_a_work_conserving_lock: QSpinLock<WorkConserving>;
+    later_cpus_queue_for_a_native_lock: QSpinLock<Native>;
+    later_cpus_queue_for_a_native_lock_in_a_whole_word: QSpinLock<Native, Whole>;
+    later_cpus_queue_for_a_pv_lock: QSpinLock<Pv>;
+    later_cpus_queue_for_a_pv_lock_in_a_whole_word: QSpinLock<Pv, Whole>;
+    later_cpus_queue_for_a_work_conserving_lock: QSpinLock<WorkConserving>;
 }
 
 home! {
@@ -70,7 +70,7 @@ home! {
 
 #[test]
 #[expect(unsafe_code, reason = "a home lends its domain to those who keep its promise")]
-fn guards_have_a_home_that_is_lent_its_memory_when_the_program_runs() {
+fn guards_have_a_home_that_is_lent_memory_at_run_time() {
     static LENT: Once = Once::new();
     static COUNT: guarded::Mutex<u64, QSpinLock<Pv>, Queues> = guarded::Mutex::new(0);
     // SAFETY: no lock is taken by this way.
@@ -106,7 +106,7 @@ fn refuses<'m>(domain: &BorrowedQSpinDomain<'m, Threads>, lent: &'m mut Lent) ->
 }
 
 #[test]
-fn memory_is_lent_once_and_has_room_for_a_sleeping_head_of_each_cpu() {
+fn memory_is_lent_once_with_room_for_each_cpus_sleeping_head() {
     let too_small = [(8, 63), (8, 32), (65, 64), (65, 96), (0, 0), (1 << 14, 1 << 14)];
     let [mut small, mut right] = [&too_small[..], &[(65, 128), (65, 128)]]
         .map(|sizes| sizes.iter().map(|&(cpus, lines)| (memory(cpus), memory(lines))).collect::<Vec<Lent>>());

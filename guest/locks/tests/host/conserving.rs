@@ -14,7 +14,7 @@ const EVER: Duration = Duration::from_secs(3600);
 type Conserving = Stage<WorkConserving, DefaultWord>;
 
 #[test]
-fn a_slice_that_is_about_to_end_is_given_up_before_the_lock_is_taken() {
+fn a_slice_that_is_about_to_end_is_given_up_before_locking() {
     let stage = Conserving::new(Cpus::impatient(1));
     stage.host.run(|_| {
         stage.visit();
@@ -233,7 +233,7 @@ fn a_head_that_holds_another_lock_does_not_give_up_its_slice() {
 /// CPU 0 holds one lock and waits for a second one, which CPU 1 holds; releases the second one, whose next waiter has to be
 /// kicked; and is a holder all the time.
 #[test]
-fn who_waits_for_a_lock_and_who_releases_one_is_a_holder_while_it_holds_another() {
+fn a_waiter_or_releaser_is_a_holder_while_it_holds_another() {
     let stage = Stage::<V16, Whole>::new(Cpus::impatient(3));
     let [held, waited_for] = [(); 2].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {

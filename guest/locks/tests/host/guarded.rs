@@ -54,17 +54,17 @@ macro_rules! mutexes {
 }
 
 mutexes! {
-    one_thread_at_a_time_has_a_value_under_tas: Tas, Plain;
-    one_thread_at_a_time_has_a_value_under_slice_tas: SliceTas, Plain;
-    one_thread_at_a_time_has_a_value_under_ticket: CachePadded<Ticket>, Plain;
-    one_thread_at_a_time_has_a_value_under_pv_ticket: PvTicket, Tickets;
-    one_thread_at_a_time_has_a_value_under_mcs: Mcs, McsQueues;
-    one_thread_at_a_time_has_a_value_under_clh: Clh, ClhQueues;
-    one_thread_at_a_time_has_a_value_under_owner_yield: OwnerYield, Owners;
-    one_thread_at_a_time_has_a_value_under_native: QSpinLock<Native>, Queues;
-    one_thread_at_a_time_has_a_value_under_pv: QSpinLock<Pv>, Queues;
-    one_thread_at_a_time_has_a_value_under_pv_in_a_whole_word: QSpinLock<Pv, Whole>, Queues;
-    one_thread_at_a_time_has_a_value_under_work_conserving: QSpinLock<WorkConserving>, Queues;
+    only_one_thread_has_a_value_under_tas: Tas, Plain;
+    only_one_thread_has_a_value_under_slice_tas: SliceTas, Plain;
+    only_one_thread_has_a_value_under_ticket: CachePadded<Ticket>, Plain;
+    only_one_thread_has_a_value_under_pv_ticket: PvTicket, Tickets;
+    only_one_thread_has_a_value_under_mcs: Mcs, McsQueues;
+    only_one_thread_has_a_value_under_clh: Clh, ClhQueues;
+    only_one_thread_has_a_value_under_owner_yield: OwnerYield, Owners;
+    only_one_thread_has_a_value_under_native: QSpinLock<Native>, Queues;
+    only_one_thread_has_a_value_under_pv: QSpinLock<Pv>, Queues;
+    only_one_thread_has_a_value_under_pv_in_a_whole_word: QSpinLock<Pv, Whole>, Queues;
+    only_one_thread_has_a_value_under_work_conserving: QSpinLock<WorkConserving>, Queues;
 }
 
 macro_rules! rw_locks {
@@ -317,7 +317,7 @@ mod raw {
     type RawRwLock = lock_api::RwLock<guarded::RawLock<FairRwLock<QSpinLock<Pv>>, Queues>, (u64, u64)>;
 
     #[test]
-    fn one_thread_at_a_time_has_a_value_of_lock_api() {
+    fn only_one_thread_has_a_value_of_lock_api() {
         static COUNT: RawMutex = RawMutex::new(0);
         static PAIR: RawRwLock = RawRwLock::new((0, 0));
         thread::scope(|scope| {

@@ -32,7 +32,7 @@ impl Stage {
 /// CPU 1 has queued for `contended` before. It claims the same node for `other`, and before it has named that
 /// lock, an interrupt queues for `contended` again. CPU 2 then looks for the node to queue behind.
 #[test]
-fn t18_a_node_is_not_found_under_the_lock_that_it_waited_for_last() {
+fn t18_a_node_is_not_found_under_its_last_lock() {
     let stage = Stage::new(3);
     let [held, visited, both_held, queued, linked] = [(); 5].map(|()| Signal::default());
     stage.host.run(|cpu| match cpu {

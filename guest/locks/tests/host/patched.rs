@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn a_lock_whose_code_is_patched_is_paravirtual_and_one_of_another_choice_is_not() {
+fn only_a_lock_of_the_patched_choice_is_paravirtual() {
     patched_choice! { Patched; Left; }
     // SAFETY: no lock of this choice has been made, so nobody is at these places.
     let places = unsafe { Patched::make_paravirtual(|place, jump| write_code(place, jump)) };
@@ -30,7 +30,7 @@ fn a_lock_whose_code_is_patched_is_paravirtual_and_one_of_another_choice_is_not(
 }
 
 #[test]
-fn each_place_is_a_nop_or_a_store_before_and_the_same_jump_whenever_it_is_patched() {
+fn each_place_is_a_nop_or_store_until_patched_to_one_jump() {
     patched_choice! { Form; }
     assert!(!Form::is_paravirtual());
     let domain = QSpinDomain::<Cpus, 1>::new(Cpus::impatient(1));

@@ -135,7 +135,7 @@ fn t17_nobody_gets_ahead_of_a_writer_that_waits() {
 /// CPU 0 reads, CPU 1 waits to write, and CPU 2 tries to read again and again. The writer takes the lock only from a word
 /// that no reader stands in, so those who try must not stand in it, not for a moment.
 #[test]
-fn who_tries_to_read_does_not_get_in_the_way_of_a_writer_that_waits() {
+fn who_tries_to_read_does_not_delay_a_waiting_writer() {
     let host = Cpus::impatient(3);
     let lock = Arc::new(FairRwLock::new(Ticket::new()));
     let [reading, waiting, tried] = [(); 3].map(|()| Signal::default());
@@ -263,6 +263,6 @@ fn a_per_cpu_lock_that_is_read_already_cannot_be_read_again() {
 }
 
 #[test]
-fn a_per_cpu_lock_on_a_fair_one_that_is_read_already_cannot_be_read_again() {
+fn a_fair_per_cpu_lock_read_already_cannot_be_read_again() {
     a_lock_that_is_read_already_cannot_be_read_again(FairRwLock::new(Ticket::new()));
 }

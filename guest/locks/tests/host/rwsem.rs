@@ -330,7 +330,7 @@ fn a_reader_overtakes_a_woken_writer<R: RwSemRules>() -> bool {
 }
 
 #[test]
-fn a_reader_overtakes_a_woken_writer_today_and_slept_behind_it_in_2018() {
+fn a_reader_overtakes_a_woken_writer_and_slept_behind_it_in_2018() {
     assert!(a_reader_overtakes_a_woken_writer::<RulesToday>());
     assert!(!a_reader_overtakes_a_woken_writer::<Rules2018>());
 }
@@ -369,7 +369,7 @@ fn readers_that_are_let_in<R: RwSemRules>() -> u64 {
 
 #[test]
 #[cfg_attr(miri, ignore = "there are three CPUs")]
-fn readers_are_let_in_past_a_writer_today_and_up_to_it_in_2018() {
+fn readers_are_let_past_a_writer_and_up_to_it_in_2018() {
     assert_eq!(readers_that_are_let_in::<RulesToday>(), 2);
     assert_eq!(readers_that_are_let_in::<Rules2018>(), 1);
 }
@@ -393,7 +393,7 @@ fn spins_on_a_reader<R: RwSemRules>() -> u64 {
 }
 
 #[test]
-fn a_writer_spins_on_readers_for_a_while_today_and_did_not_in_2018() {
+fn a_writer_spins_on_readers_briefly_and_did_not_in_2018() {
     assert_eq!(spins_on_a_reader::<RulesToday>(), 1);
     assert_eq!(spins_on_a_reader::<Rules2018>(), 0);
 }

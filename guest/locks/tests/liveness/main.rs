@@ -64,7 +64,7 @@ fn assert_a_way_forward(lock: fn(Rounds) -> Graph) {
 }
 
 #[test]
-fn from_every_state_of_the_lock_of_2015_there_is_a_way_forward() {
+fn every_state_of_the_lock_of_2015_has_a_way_forward() {
     assert_a_way_forward(queue_lock::<V16>);
 }
 
@@ -79,12 +79,12 @@ fn from_every_state_of_the_bounded_lock_there_is_a_way_forward() {
 }
 
 #[test]
-fn from_every_state_of_the_work_conserving_lock_there_is_a_way_forward() {
+fn every_state_of_the_work_conserving_lock_has_a_way_forward() {
     assert_a_way_forward(queue_lock::<WorkConserving>);
 }
 
 #[test]
-fn from_every_state_of_the_owner_yielding_lock_there_is_a_way_forward() {
+fn every_state_of_the_owner_yielding_lock_has_a_way_forward() {
     assert_a_way_forward(owner_yield);
 }
 
@@ -122,7 +122,7 @@ fn four_cpus_with_the_owner_yielding_lock() {
 
 /// A head that is preempted while it forbids stealing (D2): nobody else gets the lock, although it is free.
 #[test]
-fn a_free_lock_may_have_to_wait_for_the_head_that_forbids_stealing() {
+fn a_free_lock_may_wait_for_a_head_that_forbids_stealing() {
     for (lock, bit) in [
         (queue_lock::<Pv> as fn(_) -> _, PENDING),
         (queue_lock::<WorkConserving>, PENDING),
@@ -168,16 +168,16 @@ fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, each: u32) {
 }
 
 #[test]
-fn a_head_of_todays_lock_that_spins_is_overtaken_once_by_each_other_cpu_at_most() {
+fn each_other_cpu_overtakes_a_spinning_head_at_most_once() {
     assert_overtaking(queue_lock::<Pv>, PENDING, 1);
 }
 
 #[test]
-fn a_head_of_the_work_conserving_lock_that_insists_is_overtaken_once_by_each_other_cpu_at_most() {
+fn each_other_cpu_overtakes_an_insisting_work_conserving_head_at_most_once() {
     assert_overtaking(queue_lock::<WorkConserving>, PENDING, 1);
 }
 
 #[test]
-fn a_head_of_the_owner_yielding_lock_that_insists_is_overtaken_by_nobody() {
+fn no_cpu_overtakes_an_insisting_head_of_the_owner_yielding_lock() {
     assert_overtaking(owner_yield, MUST_QUEUE, 0);
 }

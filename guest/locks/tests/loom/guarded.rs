@@ -211,7 +211,7 @@ mod interrupts {
     const BOUNDS: Bounds = Bounds { rounds: 1, preemptions: 2, pauses: PAUSES };
 
     #[test]
-    fn a_handler_takes_a_mutex_before_and_after_a_section_and_never_in_it() {
+    fn a_handler_takes_a_mutex_outside_of_a_section_and_never_inside() {
         let play = |_, (): &()| COUNT.with_interrupts_off(|count| count.increment());
         play_out(2, &BOUNDS, || (), play, |()| assert_eq!(COUNT.lock().get(), 4));
     }
@@ -280,12 +280,12 @@ mod borrowed {
     }
 
     #[test]
-    fn a_cpu_that_sees_lent_memory_queues_in_it_for_a_native_lock() {
+    fn a_cpu_queues_in_lent_memory_for_a_native_lock() {
         counts_in_lent_memory::<Native>();
     }
 
     #[test]
-    fn a_cpu_that_sees_lent_memory_queues_in_it_for_a_paravirtual_lock() {
+    fn a_cpu_queues_in_lent_memory_for_a_paravirtual_lock() {
         counts_in_lent_memory::<Pv>();
     }
 }
@@ -344,7 +344,7 @@ mod chosen {
     }
 
     #[test]
-    fn a_choice_that_comes_late_is_one_for_all_cpus_of_a_work_conserving_lock() {
+    fn a_late_choice_of_a_work_conserving_lock_holds_for_all_cpus() {
         chosen_in_a_section::<WorkConserving>();
     }
 }

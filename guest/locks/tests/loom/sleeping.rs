@@ -191,7 +191,7 @@ fn rwsem_downgraded_beside_a_reader_and_a_writer() {
 }
 
 #[test]
-fn rwsem_of_2018_is_handed_from_a_writer_to_a_reader_and_back() {
+fn rwsem_of_2018_is_handed_from_writer_to_reader_and_back() {
     let bounds = Bounds { rounds: 2, preemptions: 3, pauses: 4 };
     share_by::<Rules2018, 2>(|machine| machine, bounds, EVERYBODY, 1, false);
 }

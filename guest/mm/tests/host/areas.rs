@@ -115,7 +115,7 @@ fn senseless_ranges_are_refused() {
 }
 
 #[test]
-fn memory_that_runs_out_is_an_error_and_leaves_everything_as_it_was() {
+fn exhausted_memory_is_an_error_and_changes_nothing() {
     for scheme in SCHEMES {
         let world = world(scheme, 2, 64, 4);
         let space = space(&world);

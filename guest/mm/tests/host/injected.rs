@@ -39,7 +39,7 @@ fn clean_up(space: Space<'static, Host>) {
 }
 
 #[test]
-fn the_first_fault_of_an_area_attaches_an_anon_vma_and_the_second_is_speculative() {
+fn the_first_fault_of_an_area_is_not_speculative_the_second_is() {
     let space = eternal(Scheme::Speculative);
     let start = warm(space);
     assert_eq!((count(space, Event::SpfVmaNoanon), count(space, Event::SpeculativePgfault)), (1, 0));
@@ -161,7 +161,7 @@ fn what_an_area_said_before_it_changed_is_no_error() {
 }
 
 #[test]
-fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area() {
+fn a_page_that_is_unmapped_and_mapped_anew_has_the_new_area() {
     for (form, step) in forms_and_steps() {
         let space = eternal(form);
         let start = warm(space);
@@ -178,7 +178,7 @@ fn a_page_that_is_unmapped_and_mapped_anew_at_any_step_is_served_by_the_new_area
 }
 
 #[test]
-fn a_page_that_is_protected_at_any_step_is_not_installed_as_writable() {
+fn a_page_protected_at_any_step_is_not_installed_as_writable() {
     for (form, step) in forms_and_steps() {
         let space = eternal(form);
         let start = warm(space);
@@ -249,7 +249,7 @@ fn a_page_table_lock_is_never_waited_for() {
 }
 
 #[test]
-fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
+fn a_page_that_another_cpu_installs_at_any_step_stays() {
     for (form, step) in forms_and_steps() {
         let space = eternal(form);
         let start = warm(space);
@@ -262,7 +262,7 @@ fn a_page_that_somebody_else_installs_at_any_step_is_the_one_that_stays() {
 }
 
 #[test]
-fn an_area_that_a_fault_looks_at_is_not_given_to_somebody_else_before_it_is_over() {
+fn an_area_that_a_fault_looks_at_is_not_reused_meanwhile() {
     let space = eternal(Scheme::SpeculativeSrcu);
     let start = warm(space);
     let come_and_go = move |times: usize| {
@@ -296,7 +296,7 @@ fn an_area_without_a_page_table_is_served_under_its_lock() {
 }
 
 #[test]
-fn an_area_that_is_gone_before_it_is_locked_is_looked_up_again() {
+fn an_area_that_is_gone_before_it_is_locked_is_sought_again() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
     at(Step::Found, move || space.unmap(start, 8 * PAGE).unwrap());
@@ -306,7 +306,7 @@ fn an_area_that_is_gone_before_it_is_locked_is_looked_up_again() {
 }
 
 #[test]
-fn an_area_whose_slot_is_used_anew_before_it_is_locked_is_not_taken_for_the_old_one() {
+fn an_area_whose_slot_is_used_anew_is_not_the_old_one() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
     at(Step::Found, move || {
@@ -319,7 +319,7 @@ fn an_area_whose_slot_is_used_anew_before_it_is_locked_is_not_taken_for_the_old_
 }
 
 #[test]
-fn an_area_whose_slot_another_address_space_uses_is_not_taken_for_ones_own() {
+fn an_area_whose_slot_another_address_space_uses_is_not_ones_own() {
     let space = eternal(Scheme::PerVma);
     let mm = Box::leak(Box::new(Mm::new(Scheme::PerVma, Share::new(), Share::new(), Spin::new())));
     let other = Space { memory: space.memory, mm };
@@ -337,7 +337,7 @@ fn an_area_whose_slot_another_address_space_uses_is_not_taken_for_ones_own() {
 }
 
 #[test]
-fn an_area_that_a_writer_is_about_to_lock_has_no_new_reader() {
+fn an_area_that_a_writer_will_lock_has_no_new_reader() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
     at(Step::ReadersGone, move || {
@@ -392,7 +392,7 @@ fn a_fault_beside_the_area_that_is_being_changed_is_served_meanwhile() {
 }
 
 #[test]
-fn an_area_that_a_writer_locks_just_before_a_reference_is_taken_is_left_to_it() {
+fn an_area_that_a_writer_locks_before_a_reference_is_its_own() {
     let space = eternal(Scheme::PerVma);
     let start = warm(space);
     at(Step::BeforeReference, move || {

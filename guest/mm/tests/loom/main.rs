@@ -80,7 +80,7 @@ fn what_is_read_between_two_looks_at_the_same_number_belongs_together() {
 
 /// As an area that is taken away: what follows the mark is never seen by one who finds the number as it was.
 #[test]
-fn a_change_that_has_begun_is_noticed_by_whoever_sees_its_first_store() {
+fn a_change_that_has_begun_is_noticed_with_its_first_store() {
     loom::model(|| {
         let pair = Pair::new();
         let reader = {

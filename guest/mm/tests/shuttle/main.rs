@@ -186,12 +186,12 @@ macro_rules! schemes {
             }
 
             #[test]
-            fn what_was_discarded_is_gone_and_no_page_that_is_cached_is_handed_out() {
+            fn what_was_discarded_is_gone_and_no_cached_page_is_handed_out() {
                 explore(Scheme::$scheme, discard);
             }
 
             #[test]
-            fn a_new_area_in_the_old_place_is_not_taken_for_the_old_one() {
+            fn a_new_area_in_the_old_place_is_not_the_old_one() {
                 explore(Scheme::$scheme, unmap_and_map_anew);
             }
         })*

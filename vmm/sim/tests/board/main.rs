@@ -86,7 +86,7 @@ impl Bench {
 }
 
 #[test]
-fn atomic_additions_of_many_cpus_all_count_and_take_what_their_line_takes() {
+fn atomic_additions_of_many_cpus_all_count_and_cost_their_line() {
     const EACH: u64 = 100;
     let mut bench = Bench::new("skylake-8s", add());
     let cpus = 28;
@@ -175,7 +175,7 @@ fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
 }
 
 #[test]
-fn a_load_may_pass_a_store_to_another_line_and_sees_its_own() {
+fn a_load_may_pass_stores_to_other_lines_and_sees_its_own() {
     let (x, y) = (DATA, DATA + 64);
     let mut bench = Bench::new("cascadelake-2s", store_then_load());
     bench.start(0, CODE, x, y);

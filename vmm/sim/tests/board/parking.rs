@@ -20,7 +20,7 @@ fn flag(parks: bool, iterations: u64) -> (Vec<(u32, u64, u64, u64)>, Bench) {
 }
 
 #[test]
-fn a_waiter_sees_the_flag_when_its_line_has_come_and_what_was_written_before() {
+fn a_waiter_sees_the_flag_and_earlier_writes_with_its_line() {
     let (ends, bench) = flag(true, 1000);
     let [(0, seen_ps, value, _), (20, set_ps, ..)] = ends[..] else { panic!("{ends:?}") };
     assert_eq!(value, 7, "the flag became visible before what was stored first");
@@ -59,7 +59,7 @@ fn beside(program: &[u8], parks: bool, iterations: u64) -> Vec<(u32, u64, u64, u
 }
 
 #[test]
-fn a_waiter_that_counts_its_rounds_is_parked_and_has_counted_them_all() {
+fn a_parked_waiter_has_counted_all_its_rounds() {
     for program in [count(), count_in_32_bits(), count_up_and_down()] {
         let code = [program, work_then_set()].concat();
         for iterations in [1, 10, 100, 101, 5000] {

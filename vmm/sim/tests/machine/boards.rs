@@ -115,7 +115,7 @@ fn cpus_whose_page_walks_happen_at_the_same_moments_all_get_through() {
 }
 
 #[test]
-fn an_instruction_that_begins_anew_does_not_pay_again_for_what_it_had() {
+fn an_instruction_that_begins_anew_does_not_pay_again() {
     const ROUNDS: u64 = 200;
     // loop: mov cr3, rax; mov rbx, [rdi]; mov [rdx], rsi; dec rsi; jnz loop: a walk whose lines all have, and then a line that
     // the neighbour has just written. All do so at the same moments: nobody is ever early.
@@ -141,7 +141,7 @@ fn an_instruction_that_begins_anew_does_not_pay_again_for_what_it_had() {
 }
 
 #[test]
-fn an_alarm_that_rings_while_a_cpu_waits_for_a_line_stops_it_when_the_line_has_come() {
+fn an_alarm_during_a_wait_for_a_line_stops_the_cpu_afterwards() {
     const AT_PS: u64 = 20 * MICROSECOND;
     // loop: mov [rdi], rsi; mfence; jmp loop
     let drain = [0x48, 0x89, 0x37, 0x0f, 0xae, 0xf0, 0xeb, 0xf8];
@@ -191,7 +191,7 @@ fn handled(boards: &mut Boards, slot: u32, until_ps: u64) -> u64 {
 }
 
 #[test]
-fn an_nmi_comes_to_a_cpu_that_runs_is_parked_or_waits_for_a_line() {
+fn an_nmi_reaches_a_cpu_that_runs_is_parked_or_waits() {
     const AT_PS: u64 = 5 * MICROSECOND;
     // loop: inc rax; cmp rax, rsi; jne loop
     let count = [0x48, 0xff, 0xc0, 0x48, 0x39, 0xf0, 0x75, 0xf8];
@@ -254,7 +254,7 @@ fn an_nmi_during_the_handler_of_one_comes_after_its_iret() {
 }
 
 #[test]
-fn a_mark_in_a_table_survives_a_store_of_its_own_cpu_that_still_waits() {
+fn a_mark_in_a_table_survives_a_pending_store_of_its_cpu() {
     const PAGE: u64 = 0x1f_0000;
     let entry = PAGES + (PAGE >> 12) * 8;
     // mov [rdi], rbx; mov rax, [rsi]; mov [rsi + 8], rax: an entry of a table, and then its page.
@@ -324,7 +324,7 @@ fn exceptions_get_their_frames_through_while_others_have_the_stacks_lines() {
 }
 
 #[test]
-fn a_store_across_two_pages_of_which_one_has_no_memory_ends_nobody() {
+fn a_store_across_two_pages_one_without_memory_ends_no_cpu() {
     /// The second of two pages, whose first line another CPU has.
     const BEHIND: u64 = 0x12_1000;
     const NOWHERE: u64 = 1 << 40;
@@ -365,7 +365,7 @@ fn a_store_across_two_lines_wakes_those_that_wait_for_either() {
 }
 
 #[test]
-fn a_parked_cpu_misses_its_line_from_the_round_on_that_would_have_missed_it() {
+fn a_parked_cpu_misses_its_line_from_the_same_round_on() {
     // loop: pause; cmp byte [rdi], 1; jne loop
     let wait = [0xf3, 0x90, 0x80, 0x3f, 0x01, 0x75, 0xf9];
     for nops in 0..40_u8 {

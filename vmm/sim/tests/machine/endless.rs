@@ -13,7 +13,7 @@ fn exceptions_whose_handler_causes_the_next_come_to_the_limit() {
 }
 
 #[test]
-fn a_string_instruction_of_any_length_comes_to_the_limit_and_goes_on_at_the_next_run() {
+fn a_string_instruction_stops_at_the_limit_and_continues_next_run() {
     // rep lodsb; hlt
     const ELEMENTS: u64 = 1 << 21;
     let mut lab = Lab::new(Ring::Three, &[0xf3, 0xac, 0xf4]);

@@ -22,7 +22,7 @@ const LOAD: [u8; 3] = [0x48, 0x8b, 0x07];
 const JUMP: [u8; 2] = [0xff, 0xe7];
 
 #[test]
-fn a_page_fault_leaves_the_frame_that_the_architecture_says_and_iretq_resumes_the_access() {
+fn a_page_fault_leaves_its_frame_and_iretq_resumes_the_access() {
     let mut lab = Lab::new(Ring::Three, &STORE);
     lab.map(DATA, 0);
     // The handler drops the error code and returns.
@@ -143,7 +143,7 @@ fn a_translation_stays_until_it_is_invalidated() {
 }
 
 #[test]
-fn invlpg_and_a_load_of_cr3_drop_translations_of_the_cpu_that_executes_them() {
+fn invlpg_and_loads_of_cr3_drop_translations_of_their_own_cpu() {
     // mov rax, [rdi]; invlpg [rdi] or mov cr3, rbx; mov rax, [rdi]
     for drop in [[0x0f, 0x01, 0x3f], [0x0f, 0x22, 0xdb]] {
         let mut lab = Lab::new(Ring::Zero, &[LOAD, drop, LOAD].concat());
@@ -368,7 +368,7 @@ fn int3_returns_behind_itself_and_only_open_gates_can_be_called() {
 }
 
 #[test]
-fn an_interrupt_comes_between_two_instructions_and_not_in_the_shadow_of_sti() {
+fn an_interrupt_comes_between_instructions_and_not_in_the_shadow_of_sti() {
     // cli; sti; nop; nop
     let mut lab = Lab::new(Ring::Zero, &[0xfa, 0xfb, 0x90, 0x90]);
     assert!(lab.cpu.interruptible());

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_cut_short_or_flipped_anywhere_is_refused_or_loaded() {
+    fn a_kernel_cut_short_or_flipped_anywhere_is_refused_or_loaded() {
         for whole in [bz_image(HIGH_MEMORY, 1 << 20), elf(3, 1, 64)] {
             let length = whole.len().min(1024);
             for at in 0..length {

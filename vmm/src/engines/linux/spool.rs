@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_does_not_wait_for_all_lines_of_one_who_takes_them_slowly() {
+    fn the_end_does_not_wait_for_a_slow_reader_of_lines() {
         let slow = |_: &str| std::thread::sleep(Duration::from_millis(500));
         let spool = Spool::new(Box::new(slow)).unwrap();
         (0..1000).for_each(|number| spool.line(number.to_string()));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_no_runner_may_make_ends_the_process_and_says_which_it_was_and_whose() {
+    fn a_forbidden_call_ends_the_process_and_is_named_with_its_thread() {
         if part().is_some() {
             std::thread::Builder::new()
                 .name("pcpu7".into())
@@ -262,7 +262,7 @@ mod tests {
             return;
         }
         let (code, said) = in_a_process_of_its_own(
-            "a_call_that_no_runner_may_make_ends_the_process_and_says_which_it_was_and_whose",
+            "a_forbidden_call_ends_the_process_and_is_named_with_its_thread",
             "oversteps",
         );
         assert_eq!(code, Some(1), "{said}");
@@ -327,8 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_behind_its_walls_says_where_it_panics_and_starts_no_other() {
-        const TEST: &str = "a_process_behind_its_walls_says_where_it_panics_and_starts_no_other";
+    fn a_sandboxed_process_says_where_it_panics_and_starts_no_other() {
+        const TEST: &str = "a_sandboxed_process_says_where_it_panics_and_starts_no_other";
         match part().as_deref() {
             Some("panics") => {
                 confine_process(&Needs::default()).unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_gave_up_its_privileges_has_none_and_leaves_no_core() {
+    fn a_process_without_its_privileges_has_none_and_leaves_no_core() {
         if part().is_some() {
             give_up_powers(&Needs::default()).unwrap();
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -412,7 +412,7 @@ mod tests {
             return;
         }
         let (code, said) = in_a_process_of_its_own(
-            "a_process_that_gave_up_its_privileges_has_none_and_leaves_no_core",
+            "a_process_without_its_privileges_has_none_and_leaves_no_core",
             "gives up",
         );
         assert_eq!(code, Some(0), "{said}");

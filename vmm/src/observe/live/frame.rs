@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_somebody_made_up_and_summed_up_are_refused_without_room_for_them() {
+    fn made_up_numbers_with_a_right_sum_are_refused_without_allocation() {
         let bytes = frame().encode();
         let with = |at: usize, number: u32| {
             let mut made_up = bytes.clone();

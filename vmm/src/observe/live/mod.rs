@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_at_a_time_is_shown_and_the_file_says_when_there_is_none() {
+    fn one_run_is_shown_and_the_file_says_when_none_is() {
         let (path, file) = scratch("one");
         let live = Arc::new(Live::new(file).expect("it can be written"));
         let look = || read_live(&mut File::open(&path).expect("it is there")).expect("a frame");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_sections_are_found_in_order_around_the_end_of_the_ring() {
+    fn the_latest_sections_are_in_order_around_the_rings_end() {
         let sections: Vec<_> = (1..=7).map(|i| [i * 1_000, i * 1_000 + 1, i * 1_000 + 2, 1]).collect();
         assert_eq!(parse(&ring(4, &sections)), (vec![4_000, 5_000, 6_000, 7_000], 3, 0));
         assert_eq!(parse(&ring(8, &sections)).0.len(), 7);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_guest_gets_its_share_beside_guests_that_hand_their_turns_to_each_other() {
+    fn an_honest_guest_gets_its_share_beside_guests_that_exchange_turns() {
         let mut handed = 0;
         for attack in [Attack::FeedOne, Attack::PassAround, Attack::KickOne, Attack::Lie] {
             for setting in settings() {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_the_others_do_and_say() {
+    fn fuzz_scheduler_an_honest_guest_gets_its_share_whatever_others_do() {
         TARGET.run();
     }
 }

@@ -6,6 +6,7 @@ mod deadline;
 mod ran_on;
 mod runs;
 mod stalls;
+mod trials;
 
 pub use chosen::chosen;
 pub use config::{Settings, config, deschedule, mostly_holding, on, simulated};
@@ -16,6 +17,11 @@ pub use runs::{
     start_with, sum, unexpected, waits, watched,
 };
 pub use stalls::watch;
+
+#[doc(hidden)]
+pub use haltkick_vmm::Sched;
+#[doc(hidden)]
+pub use libtest_mimic::Trial;
 
 /// Whether this is the emulated machine of `just test-nested`, in which time is no measure of what gets done.
 #[must_use]

@@ -10,7 +10,7 @@ use crate::support::{Cpus, Signal};
 on_both_layouts! {
     t2_a_head_that_registered_itself_is_not_registered_again
     t4_the_entry_is_gone_before_the_lock_is_free
-    t5_a_link_made_before_its_node_is_in_use_is_not_wiped
+    t5_a_link_made_before_its_node_is_used_stays
     t7_nobody_waits_for_a_lost_pending_cpu_outside_the_queue
     t14_a_lock_that_is_not_held_cannot_be_unlocked
     a_head_that_the_owner_registers_does_not_register_itself
@@ -128,7 +128,7 @@ fn t4_the_entry_is_gone_before_the_lock_is_free<W: Word>() {
 }
 
 /// CPU 2 links itself behind CPU 1, which is preempted right after it made itself the tail.
-fn t5_a_link_made_before_its_node_is_in_use_is_not_wiped<W: Word>() {
+fn t5_a_link_made_before_its_node_is_used_stays<W: Word>() {
     let stage = Stage::<V16, W>::new(Cpus::impatient(3));
     let (held, published, linked) = (Signal::default(), Signal::default(), Signal::default());
     stage.host.run(|cpu| match cpu {

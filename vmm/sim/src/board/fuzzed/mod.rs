@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fuzz_code_of_any_kind_lets_time_pass_and_does_the_same_if_spinning_is_skipped() {
+    fn fuzz_code_takes_time_and_does_the_same_if_spinning_is_skipped() {
         TARGET.run();
     }
 
