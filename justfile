@@ -225,6 +225,10 @@ test-checked: setup
 test-nested *TEXTS: setup
     @{{ nested }} {{ TEXTS }}
 
+# Whether this tree's haltkick prints and writes what REV's does, on simulated machines (--own-images: each with its own guest image); exit code 1 if not.
+same-as REV *OPTIONS: setup
+    @bench/scripts/same_as.py {{ REV }} {{ OPTIONS }}
+
 # The locks are for targets without 64-bit atomics, too: one of those.
 _narrow-target:
     @rustup target list --installed | grep -qx thumbv7m-none-eabi || rustup target add thumbv7m-none-eabi

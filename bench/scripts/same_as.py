@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Compares what this tree's haltkick prints and writes with what another commit's does: a refactoring changes nothing.
+
+    same_as.py REV                     exit code 0: all the same; 1: what differs is printed; 2: it could not be compared
+    same_as.py REV --own-images        each side runs its own guest image, not both that of REV
+    same_as.py REV --only TEXT         only commands whose names contain TEXT (later ones may need earlier ones)
+
+Both sides run the commands below on simulated machines, each in a directory of its own: target/same-as/runs. Exit codes, both
+streams and every file are compared, byte for byte but for run ids, times of day, commits, and what a manifest tells about the host.
+"""
+
+import argparse
+import difflib
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACE = ROOT / "target/same-as"
+
+# A line for each command: its name, the exit code that it must have with REV (else the comparison would be of mere refusals), its
+# arguments. Those before the commands stand for longer ones.
+SHORT = {
+    "RUN": "run --engine sim --machine nehalem-2s --cpus 0-3 --ratio 2 --duration 2ms --warmup 1ms --guest guest",
+    "HANG": "run --engine sim --machine nehalem-2s --cpus 0-3 --ratio 2 --duration 100ms --warmup 1ms --watchdog 5ms --guest guest",
+    "JSON": "--no-ideal --format json",
+    "SWEEP": "sweep --engine sim --machine nehalem-2s --cpus 0-3 --slice 100us --window 1ms --warmup 1ms --guest guest",
+    "BENCH": "bench --set engine=sim --set machine=nehalem-2s --cpus 0-3 --window 1ms --set warmup=1ms --guest guest",
+}
+COMMANDS = """
+table                   0 RUN --lock qspinlock --pv on
+native                  0 RUN JSON --lock ticket --slice 100us --think 100us
+four-sockets            0 run --engine sim --machine ivybridge-ex-4s --cpus 0-31 --ratio 2 --duration 1ms --warmup 1ms --guest guest JSON --lock mcs
+work-conserving         0 RUN JSON --lock qspinlock-wc --pv on --spin-threshold linux --seed 7
+owner-yield             0 RUN JSON --lock owner-yield --slice 200us
+mutex                   0 RUN JSON --lock mutex --layout split --preempted-hint off
+rwsem                   0 RUN JSON --lock rwsem --workload copy-256 --locks 2
+fixed-work              0 RUN JSON --lock unfair-ticket --workload mixed --work 200us --long-hold 5us --long-one-in 20 --locks 4 --nested-one-in 16
+shapes                  0 RUN JSON --lock tas --locks 8 --zipf 0.9 --hold-jitter 20% --think-distribution exponential --footprint 4 --dirty 2
+arrivals                0 RUN JSON --lock qspinlock --pv on --arrivals 20000
+readers                 0 RUN JSON --workload rwlock-per-cpu-fair --min-sections 100
+read-shares             0 RUN JSON --lock rwsem --read-share 90% --read-hold 2us
+hash-table              0 RUN JSON --workload hash-table --locks 16 --read-share 50% --read-hold 500ns
+bounded-queue           0 RUN JSON --workload bounded-queue --pv on
+call-all                0 RUN JSON --workload call-all
+page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory 16MiB
+grant                   0 RUN JSON --workload grant-split --locks 4
+overtaking              0 RUN JSON --workload overtaking --lock clh --min-turns 4
+switches-off            0 RUN JSON --oracle off --stamps plain --patch off --attribution off --live on
+holders-off             0 RUN JSON --lock ticket --deschedule holder,rate=2000,for=100us
+random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on
+points-off              0 RUN JSON --lock qspinlock-points --pv on --deschedule waiter,prob=0.1,for=100us,at=halted-published
+extended                0 RUN JSON --lock slice-tas --slice 200us --grace 50us --slice-margin 20us
+ideal                   0 RUN --lock spin-ticket --format json
+profile                 0 RUN JSON --lock qspinlock --pv on --profile
+profile-table           0 RUN --lock mcs --profile --folded folded.txt
+trace                   0 RUN JSON --lock qspinlock --pv on --trace one.pftrace
+pair                    0 RUN JSON --vm name=a,lock=tas --vm name=b,lock=qspinlock,pv=on,seed=9 --share guest --profile --trace pair.pftrace
+pair-table              0 RUN --vm lock=ticket --vm lock=unfair-ticket,hold=2us
+guest-set               0 RUN JSON --guest-set guests.toml
+repeat                  0 RUN --lock ticket --repeat 3
+repeat-json             0 RUN --lock ticket --repeat 2 --format json
+defaults                0 RUN JSON --lock mcs ENV:HALTKICK_HOLD=3us
+selftest-panic          5 RUN JSON --workload selftest-panic
+selftest-exception      5 RUN --workload selftest-exception
+selftest-exclusion      5 RUN JSON --workload selftest-exclusion
+selftest-stack          5 RUN --workload selftest-stack
+selftest-hang           6 HANG --workload selftest-hang
+selftest-hang-json      6 HANG JSON --workload selftest-hang --lock qspinlock --pv on
+selftest-lost-kick      0 RUN JSON --workload selftest-lost-kick --lock ticket --pv on
+selftest-nonsense       5 RUN JSON --workload selftest-nonsense
+selftest-liar           0 RUN JSON --workload selftest-liar --grace 1ms
+selftest-memory         0 RUN JSON --workload selftest-memory --lock mmap-sem
+selftest-pair           5 RUN JSON --vm name=good,lock=tas --vm name=bad,workload=selftest-panic
+sweep                   0 SWEEP --vary lock=tas,qspinlock,mcs --vary ratio=1,2 --compare --of throughput --of lock-cpu --blocks 8 --save sweep.toml --output sweep --export csv --export json --export markdown --export latex
+sweep-of-hold           0 SWEEP --lock ticket --vary hold=1us,2us --blocks 2 --output holds
+sweep-dry               0 SWEEP --vary lock=tas,mcs --dry-run
+bench                   0 bench sweep.toml --guest guest --blocks 8 --seed 2 --output again
+bench-cell              0 bench sweep.toml --guest guest --blocks 1 --cell tas_ratio-1_block-0 --output part
+bench-list              0 bench sweep.toml --guest guest --list-cells --blocks 1
+sweep-precise           0 SWEEP --vary lock=ticket,mcs --compare --ratio 1 --blocks 6 --target-precision 1% --output precise
+bench-overcommit        0 BENCH overcommit --quick --ratios 1,4 --blocks 1 --output overcommit
+bench-osq               0 BENCH osq --quick --blocks 1 --dry-run
+bench-walls             0 BENCH grant-options --blocks 1 --set locks=2 --set hold=500ns --output grants
+report                  0 report sweep
+report-json             0 report sweep --format json --strict
+merge                   0 merge sweep again --output both --export csv
+compare                 0 compare sweep again
+compare-arms            8 compare sweep:tas sweep:mcs --format json
+compare-json            0 compare sweep again --format json --threshold 1%
+compare-others          2 compare sweep holds
+predict                 0 predict real again --all
+predict-json            0 predict real again --format json
+no-real-runs            2 predict sweep again
+list-locks              0 list locks --guest guest
+list-workloads          0 list workloads --guest guest --format json
+list-points             0 list points --guest guest
+list-experiments        0 list experiments --format json
+list-machines           0 list machines
+disasm                  0 disasm qspinlock --guest guest
+disasm-all              0 disasm qspinlock --pv on --all --guest guest
+no-such-lock            2 RUN --lock tikcet
+no-such-workload        2 RUN --workload critical-selection
+no-such-machine         2 run --engine sim --machine nehalem
+no-such-cpu             2 run --engine sim --machine nehalem-2s --cpus 0-99
+no-machine              2 run --engine sim
+no-model                2 RUN --sched host
+no-kvm-there            2 RUN --pv-backend kvm
+no-pv-form              2 RUN --lock tas --pv on
+bad-slice               2 RUN --slice 1us
+bad-duration            2 RUN --hold 5
+bad-grace               2 RUN --grace 2ms
+bad-policy              2 RUN --deschedule holder,rate=5,prob=1
+bad-pair                2 RUN --vm lock=tas --vm lcok=mcs
+bad-default             2 RUN ENV:HALTKICK_SLICE=never
+wrong-workload          2 RUN --work 1ms
+no-kernel-there         2 RUN --kernel vmlinux
+no-such-experiment      2 bench overcomit
+bad-experiment          3 bench bad.toml
+no-arms                 3 bench empty.toml
+bad-set                 2 BENCH overcommit --set hold=oops
+bad-sweep               2 SWEEP --vary lock=tas --lock tas
+no-such-directory       2 report nowhere
+help                    0 --help
+version                 0 --version
+man                     0 man --dir man
+completions             0 completions bash
+""" + "".join(
+    f"help-{name} 0 {name} --help\n"
+    for name in "run bench sweep check top compare predict report merge reproduce doctor list disasm schema".split()
+) + "".join(
+    f"schema-{name} 0 schema {name}\n"
+    for name in "experiment run failure linux manifest summary comparison prediction reproduction top doctor list".split()
+)
+FILES = {
+    "guests.toml": 'format = 1\n[[vm]]\nname = "left"\nlock = "mcs"\n[[vm]]\nname = "right"\nlock = "clh"\nthink = "5us"\n',
+    "bad.toml": 'format = 1\nname = "bad"\ntitle = "Bad"\n[settings]\nlokc = "tas"\n[[arm]]\nname = "a"\n',
+    "empty.toml": 'format = 1\nname = "empty"\ntitle = "Empty"\n',
+}
+
+
+class Cannot(Exception):
+    """What stands in the way of a comparison."""
+
+
+def built(tree, target):
+    """Builds haltkick of a tree; its path, and that of its guest image."""
+    cargo = ["cargo", "build", "--release", "--package", "haltkick", "--message-format=json-render-diagnostics"]
+    output = subprocess.run(cargo, cwd=tree, env={**os.environ, "CARGO_TARGET_DIR": str(target)}, stdout=subprocess.PIPE, check=False)
+    if output.returncode:
+        raise Cannot(f"{tree} does not build")
+    messages = [json.loads(line) for line in output.stdout.splitlines()]
+    images = [dict(message["env"]).get("HALTKICK_GUEST_IMAGE") for message in messages if message.get("env")]
+    programs = [message["executable"] for message in messages if message.get("executable")]
+    return Path(programs[-1]), Path(next(image for image in images if image))
+
+
+def tree_of(revision):
+    """A worktree of the revision. There is one for all revisions: cargo builds again only what differs."""
+    tree = PLACE / "base"
+    if tree.exists():
+        git = ["git", "-C", tree, "checkout", "--quiet", "--detach", revision]
+    else:
+        git = ["git", "-C", ROOT, "worktree", "add", "--force", "--quiet", "--detach", tree, revision]
+    if subprocess.run(git, check=False).returncode:
+        raise Cannot(f"git has no revision '{revision}'")
+    return tree
+
+
+def commands(only):
+    """The commands: name, exit code, arguments, environment."""
+    for line in COMMANDS.strip().splitlines():
+        name, code, arguments = line.split(maxsplit=2)
+        words = [word for part in arguments.split() for word in shlex.split(SHORT.get(part, part))]
+        variables = dict(word[4:].split("=") for word in words if word.startswith("ENV:"))
+        if only in name:
+            yield name, int(code), [word for word in words if not word.startswith("ENV:")], variables
+
+
+def run_all(program, image, place, only):
+    """Runs all commands in a new directory. Each leaves its streams and its exit code there, beside the files that it writes."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    shutil.copy(image, place / "guest")
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("HALTKICK", "XDG_", "COLUMNS"))}
+    for name, _, arguments, variables in commands(only):
+        output = subprocess.run(
+            ["haltkick", *arguments],
+            executable=program,
+            cwd=place,
+            env={**clean, "XDG_CONFIG_HOME": str(place), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        for ending, content in [("stdout", output.stdout), ("stderr", output.stderr)]:
+            (place / f"{name}.{ending}").write_bytes(content)
+        (place / f"{name}.code").write_text(f"{output.returncode}\n")
+        if name == "sweep" and output.returncode == 0:
+            pretend_real(place / "sweep", place / "real")
+
+
+def pretend_real(simulated, real):
+    """A copy of simulated results that says that they are of KVM, for what compares a simulation with real runs."""
+    real.mkdir()
+    for name in ["manifest.json", "runs.jsonl"]:
+        text = (simulated / name).read_text()
+        (real / name).write_text(text.replace('"engine":"sim"', '"engine":"kvm"').replace('engine = \\"sim\\"', 'engine = \\"kvm\\"'))
+
+
+class Reader:
+    """Reads the files of one side, without what may differ. A run id becomes its number in the first file that has it."""
+
+    def __init__(self, place):
+        self.place = place
+        self.ids = {}
+        version = place / "version.stdout"
+        commit = re.search(r"commit ([^;)]+)", version.read_text()) if version.exists() else None
+        self.commit = commit and commit[1]
+        paths = sorted(path.relative_to(place) for path in place.rglob("*") if path.is_file() and path.name != "guest")
+        self.files = {re.sub("[0-9a-f]{16}", "ID", str(path)): path for path in paths}
+        for name, path in self.files.items():
+            ids = re.findall(rb'(?:"run_id": ?"|\brun )([0-9a-f]{16})\b', (place / path).read_bytes())
+            for number, run_id in enumerate(dict.fromkeys(ids)):
+                self.ids.setdefault(run_id.decode(), f"RUN {number} of {name}")
+
+    def read(self, name):
+        path = self.files[name]
+        content = (self.place / path).read_bytes()
+        if path.suffix == ".pftrace":
+            return without_clocks(content)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            return content
+        if path.name == "manifest.json":
+            text = json.dumps(without_host(json.loads(text)), indent=2)
+        if self.commit:
+            text = text.replace(self.commit, "COMMIT")
+        text = re.sub(r"\b[0-9a-f]{16}\b", lambda word: self.ids.get(word[0], word[0]), text)
+        text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?", "TIME", text)
+        text = re.sub(r"cells in .* left\n", "cells in SOME left\n", text)
+        # Facts of the host in a report, which have names such as memory.available.
+        return re.sub(r'(scope="row">\w+\.[\w.]+</th><td class="text">).*?</td>', r"\1FACT</td>", text, flags=re.DOTALL)
+
+
+def without_host(manifest):
+    """A manifest that tells which facts of the host are known, and not which they are."""
+    for part in ["facts", "noise_after"]:
+        manifest[part] = {key: sorted(fact) for key, fact in (manifest.get(part) or {}).items()}
+    return manifest
+
+
+def without_clocks(trace):
+    """A trace without the packet in which the host's clocks stand beside each other: the second one."""
+    packets, at = [], 0
+    while at < len(trace):
+        start, size, shift = at, 0, 0
+        at += 1
+        while True:
+            byte, at = trace[at], at + 1
+            size, shift = size | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                break
+        at += size
+        packets.append(trace[start:at])
+    return b"".join(packets[:1] + packets[2:])
+
+
+def lines(text):
+    """Lines of a text; of one that is JSON, a line for each value."""
+    try:
+        return [line for part in text.splitlines() for line in json.dumps(json.loads(part), indent=1).splitlines()]
+    except ValueError:
+        return text.splitlines()
+
+
+def shown(base, candidate):
+    """How two contents of a file differ, in a few lines."""
+    if isinstance(base, bytes) or isinstance(candidate, bytes):
+        first = next((i for i, (one, other) in enumerate(zip(base, candidate)) if one != other), min(len(base), len(candidate)))
+        return [f"{len(base)} and {len(candidate)} bytes, which differ from byte {first} on"]
+    found = list(difflib.unified_diff(lines(base), lines(candidate), lineterm="", n=0))[2:]
+    found = [line for line in found if not line.startswith("@@")]
+    if len(found) == 2:
+        # One line, which may be long: where it differs.
+        first = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(found[0][1:], found[1][1:]))) - 40)
+        found = [line[0] + line[1 + first :] for line in found]
+    return [line[:160] for line in found[:12]] + ([f"... {len(found) - 12} lines more"] if len(found) > 12 else [])
+
+
+def compared(places):
+    """Prints what differs; the number of files that do."""
+    base, candidate = (Reader(place) for place in places)
+    differ = 0
+    for name in sorted({*base.files, *candidate.files}):
+        missing = [side for side, reader in [("base", base), ("candidate", candidate)] if name not in reader.files]
+        if missing:
+            found = [f"not written by the {missing[0]}"]
+        else:
+            contents = base.read(name), candidate.read(name)
+            found = shown(*contents) if contents[0] != contents[1] else []
+            if contents[0] != contents[1] and not found:
+                found = ["other spaces or ends of lines"]
+        if found:
+            differ += 1
+            print(f"{name}:\n" + "\n".join(f"    {line}" for line in found))
+    return differ, len(base.files)
+
+
+def check_codes(place, arguments):
+    """Whether REV does what the table above says: else it would be refusals that are compared."""
+    found = [(name, code, int((place / f"{name}.code").read_text())) for name, code, _, _ in commands(arguments.only)]
+    wrong = [f"{name} ends with {is_now}, not {code}" for name, code, is_now in found if is_now != code]
+    if wrong:
+        raise Cannot(f"with {arguments.revision} {'; '.join(wrong)}: correct these lines of COMMANDS, see {place}/*.stderr")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", metavar="REV")
+    parser.add_argument("--own-images", action="store_true")
+    parser.add_argument("--only", metavar="TEXT", default="")
+    arguments = parser.parse_args()
+    base, base_image = built(tree_of(arguments.revision), PLACE / "target")
+    candidate, own_image = built(ROOT, ROOT / "target")
+    places = PLACE / "runs/base", PLACE / "runs/candidate"
+    images = base_image, own_image if arguments.own_images else base_image
+    sides = [
+        threading.Thread(target=run_all, args=(program, image, place, arguments.only))
+        for program, image, place in zip((base, candidate), images, places)
+    ]
+    for side in sides:
+        side.start()
+    for side in sides:
+        side.join()
+    check_codes(places[0], arguments)
+    differ, files = compared(places)
+    count = sum(1 for _ in commands(arguments.only))
+    print(f"{count} commands, {files} files: " + (f"{differ} differ (see {PLACE / 'runs'})" if differ else "all the same"))
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Cannot as reason:
+        print(f"same_as.py: {reason}", file=sys.stderr)
+        sys.exit(2)
