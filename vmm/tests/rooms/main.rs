@@ -9,6 +9,7 @@ mod embedded;
 mod imports;
 mod sizes;
 mod source;
+mod written;
 
 use std::fs;
 
