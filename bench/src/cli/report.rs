@@ -22,7 +22,7 @@ pub(crate) struct ReportArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// Also write the results as markdown, latex, csv or json, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,
@@ -55,7 +55,7 @@ pub(crate) struct MergeArgs {
     /// Print all that stands below the table, not only six lines
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Also write the results as markdown, latex, csv, json, parquet or openmetrics, into the directory or into FILE
+    /// Also write the results as markdown, latex, csv or json, into the directory or into FILE
     /// (- is standard output); may be given several times
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) export: Vec<Export>,

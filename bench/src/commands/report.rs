@@ -65,16 +65,16 @@ fn detail(manifest: &Manifest, show: Show<'_>) -> Detail {
 /// Writes what was asked for, and says where it is.
 fn export<R: Shown>(directory: &Path, exports: &Exports, summary: &Summary, records: &[R]) -> Result<()> {
     for (export, file) in &exports.0 {
-        let content = export.content(summary, records)?;
+        let content = export.content(summary, records);
         match file {
-            None if export.is_stdout() => output::data(&String::from_utf8_lossy(&content))?,
+            None if export.is_stdout() => output::data(&content)?,
             None => {
                 let path = export.path(directory);
-                directory::write_whole(&path, &content)?;
+                directory::write_whole(&path, content.as_bytes())?;
                 output::talk(&format!("exported: {}", path.display()));
             }
             Some(file) => {
-                file.write(&content)?;
+                file.write(content.as_bytes())?;
                 output::talk(&format!("exported: {}", file.path().display()));
             }
         }

@@ -46,20 +46,9 @@ fn a_directory_is_exported_in_every_format_and_to_standard_output() {
     let directory = results.to_str().unwrap();
     let elsewhere = results.with_file_name("elsewhere.csv");
     let csv = format!("csv={}", elsewhere.display());
-    let exports = [
-        "--export",
-        "markdown",
-        "--export",
-        "latex",
-        "--export",
-        "json",
-        "--export",
-        "openmetrics",
-        "--export",
-        &csv,
-    ];
+    let exports = ["--export", "markdown", "--export", "latex", "--export", "json", "--export", &csv];
     let output = finished(&[&["report", directory], &exports[..]].concat());
-    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("exported: ")).count(), 5);
+    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("exported: ")).count(), 4);
     let read =
         |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let table = read(&results.join("table.md"));
@@ -68,7 +57,6 @@ fn a_directory_is_exported_in_every_format_and_to_standard_output() {
         "{table}"
     );
     assert!(read(&results.join("table.tex")).contains("\\toprule"));
-    assert!(read(&results.join("metrics.txt")).ends_with("# EOF\n"));
     let runs = read(&results.join("runs.csv"));
     assert_eq!(read(&elsewhere), runs);
     let rows: Vec<Value> = serde_json::from_str(&read(&results.join("runs.json"))).unwrap();

@@ -22,7 +22,6 @@ use crate::measure::rule::Rule;
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
 use crate::settings::Supply;
-use crate::show::export::{ExportFormat, exported};
 use crate::text::exit::{Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
@@ -73,14 +72,6 @@ impl Job {
 
     pub(super) fn has_kernels(&self) -> bool {
         !self.kernels.is_empty()
-    }
-
-    /// Refuses formats that have no room for what kernels print.
-    pub(super) fn check_exports(&self, conduct: &Conduct) -> Result<()> {
-        match conduct.export.iter().find(|export| export.format == ExportFormat::Openmetrics) {
-            Some(_) if self.has_kernels() => Err(exported::no_openmetrics()),
-            _ => Ok(()),
-        }
     }
 
     /// Where its runs show themselves, if any is to.

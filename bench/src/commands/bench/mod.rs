@@ -75,9 +75,8 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
         output::data(&dry_run::show(&job.plan, job.rule(conduct)))?;
         return Ok(Exit::Done);
     }
-    // What cannot be simulated at the same time, or exported, is refused before there is a directory.
+    // What cannot be simulated at the same time is refused before there is a directory.
     job.jobs(conduct.jobs)?;
-    job.check_exports(conduct)?;
     let directory = Directory::create(&output(conduct, job))?;
     match job.has_kernels() {
         true => run_all::<LinuxRecord>(conduct, job, directory, vec![]),
@@ -165,7 +164,6 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
         ));
     }
     let job = job_of(path, guest(&args.conduct))?;
-    job.check_exports(&args.conduct)?;
     let directory = Directory::reopen(path)?;
     match job.has_kernels() {
         true => run_all::<LinuxRecord>(&args.conduct, &job, directory, directory::read_records(path)?),

@@ -1,12 +1,9 @@
-//! Results as other programs take them: a table for a paper, values one by one, metrics for a dashboard. A file for each.
+//! Results as other programs take them: a table for a paper, values one by one. A file for each.
 
 pub(crate) mod exported;
 mod json;
 mod latex;
 mod markdown;
-pub(crate) mod openmetrics;
-#[cfg(feature = "parquet")]
-mod parquet;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,8 +22,6 @@ pub(crate) enum ExportFormat {
     Latex,
     Csv,
     Json,
-    Parquet,
-    Openmetrics,
 }
 
 /// A format, and the file that is asked for; `-` is standard output.
@@ -38,13 +33,11 @@ pub(crate) struct Export {
 
 impl ExportFormat {
     /// All of them, by name, with the file of a directory that each is written to.
-    const ALL: [(Self, &'static str, &'static str); 6] = [
+    const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Markdown, "markdown", "table.md"),
         (Self::Latex, "latex", "table.tex"),
         (Self::Csv, "csv", "runs.csv"),
         (Self::Json, "json", "runs.json"),
-        (Self::Parquet, "parquet", "runs.parquet"),
-        (Self::Openmetrics, "openmetrics", "metrics.txt"),
     ];
 }
 
@@ -56,20 +49,10 @@ impl FromStr for Export {
         let names = ExportFormat::ALL.map(|(_, name, _)| name);
         let found = ExportFormat::ALL.into_iter().find(|(_, name, _)| *name == word);
         let (format, ..) = found.ok_or_else(|| nearest::unknown_of_few("format", word, &names))?;
-        let export = Self { format, file: file.map(PathBuf::from) };
         if file == Some("") {
             return Err(format!("{word}= names no file: leave the = out, or write {word}=FILE"));
         }
-        if format == ExportFormat::Parquet && cfg!(not(feature = "parquet")) {
-            return Err(
-                "this haltkick was built without parquet: build it with --features parquet, or export csv"
-                    .into(),
-            );
-        }
-        if format == ExportFormat::Parquet && export.is_stdout() {
-            return Err("parquet is no text: write parquet=FILE".into());
-        }
-        Ok(export)
+        Ok(Self { format, file: file.map(PathBuf::from) })
     }
 }
 
@@ -87,19 +70,14 @@ impl Export {
     }
 
     /// What is written.
-    pub(crate) fn content<R: Exported>(&self, summary: &Summary, records: &[R]) -> Result<Vec<u8>> {
+    pub(crate) fn content<R: Exported>(&self, summary: &Summary, records: &[R]) -> String {
         let long = || R::long(&summary.outline, records);
-        Ok(match self.format {
-            ExportFormat::Markdown => markdown::write(summary).into(),
-            ExportFormat::Latex => latex::write(summary).into(),
-            ExportFormat::Csv => csv::runs(&long()).into(),
-            ExportFormat::Json => json::write(&long()).into(),
-            ExportFormat::Openmetrics => R::openmetrics(summary, records)?.into(),
-            #[cfg(feature = "parquet")]
-            ExportFormat::Parquet => parquet::write(&long())?,
-            #[cfg(not(feature = "parquet"))]
-            ExportFormat::Parquet => unreachable!("it is refused where it is asked for"),
-        })
+        match self.format {
+            ExportFormat::Markdown => markdown::write(summary),
+            ExportFormat::Latex => latex::write(summary),
+            ExportFormat::Csv => csv::runs(&long()),
+            ExportFormat::Json => json::write(&long()),
+        }
     }
 }
 
@@ -132,14 +110,6 @@ mod tests {
         for (text, complaint) in [
             ("markdwn", "unknown format 'markdwn': did you mean 'markdown'? There is markdown, latex, csv, "),
             ("csv=", "csv= names no file"),
-            (
-                "parquet=-",
-                if cfg!(feature = "parquet") {
-                    "parquet is no text"
-                } else {
-                    "this haltkick was built without parquet"
-                },
-            ),
         ] {
             let error = text.parse::<Export>().unwrap_err();
             assert!(error.starts_with(complaint), "{error}");
