@@ -137,7 +137,7 @@ fn every_page_of_figures_opens_with_the_conditions_they_were_measured_under() {
     assert!(without.is_empty(), "no box below the title: {without:?}");
 }
 
-/// What the test itself finds.
+/// Wrong figures that these tests must find.
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 

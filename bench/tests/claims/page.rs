@@ -29,12 +29,12 @@ pub(crate) struct Known {
 pub(crate) struct Page<'k> {
     pub(crate) known: &'k Known,
     pub(crate) text: String,
-    /// The same with blanks for code and comments, so that places stay.
+    /// The text with blanks for code and comments, so that places stay.
     pub(crate) prose: String,
     pub(crate) problems: Vec<String>,
-    /// What the text should have instead.
+    /// Corrections of the text.
     pub(crate) edits: Vec<(Range<usize>, String)>,
-    /// What is tied.
+    /// Parts whose figures name a record.
     tied: Vec<Range<usize>>,
 }
 
@@ -233,7 +233,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Where the paragraph, list item or table row begins that a text ends in.
+/// The beginning of the paragraph, list item or table row that a text ends in.
 fn block_start(before: &str) -> usize {
     let mut start = before.len();
     for line in before.split_inclusive('\n').rev() {

@@ -30,7 +30,7 @@ impl Number {
     }
 }
 
-/// What is printed.
+/// A figure, or the ends of several.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Printed {
     /// A figure, perhaps with its interval.
@@ -52,12 +52,12 @@ impl Printed {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) printed: Printed,
-    /// What the number is multiplied with: 0.01 for per cent.
+    /// Factor of the printed number: 0.01 for per cent.
     pub(crate) unit: f64,
 }
 
 impl Found {
-    /// The same figure in a text that has `by` bytes more before it.
+    /// This figure in a text that has `by` bytes more before it.
     pub(crate) fn moved(self, by: usize) -> Self {
         let number = |it: Number| Number { at: it.at.start + by..it.at.end + by, ..it };
         let pair = |(low, high)| (number(low), number(high));
@@ -147,7 +147,7 @@ fn at(words: &[(Range<usize>, &str)], i: usize) -> Option<Found> {
         return Some(Found { printed: Printed::One(first, interval(words, i + 2)), unit: 1.0 });
     }
     if is_word(word(i + 1), "%") {
-        // What every interval is, and no finding.
+        // The level of all intervals, which is no finding.
         let is_level = word(i + 2).is_some_and(|(_, text)| text.starts_with("interval")) && first.is(95.0);
         return (!is_level)
             .then(|| Found { printed: Printed::One(first, interval(words, i + 2)), unit: 0.01 });

@@ -36,7 +36,7 @@ pub(crate) fn compare(page: &mut Page<'_>, comment: usize, spec: &str) {
     }
 }
 
-/// Where the lines of the table are that a text ends with.
+/// The lines of the table that a text ends with.
 fn lines_of_table(before: &str) -> Vec<std::ops::Range<usize>> {
     let (mut lines, mut end) = (Vec::new(), before.len());
     for line in before.split_inclusive('\n').rev() {
