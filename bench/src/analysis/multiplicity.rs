@@ -8,7 +8,6 @@
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use crate::analysis::statistics::Verdict;
-use crate::analysis::summary::Comparison;
 
 /// Chance that any difference of one comparison is called one and is none.
 const LEVEL: f64 = 0.05;
@@ -18,23 +17,25 @@ pub(crate) fn is_difference(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Faster | Verdict::Slower)
 }
 
-/// One comparison at each of its settings, with the words of those taken back that do not withstand the correction. Each comes
-/// with the least half of its interval, on a logarithmic scale.
-pub(crate) fn corrected(settings: Vec<(Comparison, f64)>) -> Vec<Comparison> {
-    let p_value = |(it, least_half): &(Comparison, f64)| match it.verdict {
-        Verdict::NotValid => None,
-        _ => p_value(&it.per_block, *least_half),
-    };
+/// One setting of a comparison.
+pub(crate) struct AtSetting {
+    /// The word by its own interval.
+    pub(crate) verdict: Verdict,
+    /// Ratios within blocks.
+    pub(crate) ratios: Vec<f64>,
+    /// The least half of its interval, on a logarithmic scale.
+    pub(crate) least_half: f64,
+}
+
+/// Which settings of one comparison withstand the correction; those that are not valid are not looked at.
+pub(crate) fn withstand(settings: &[AtSetting]) -> Vec<bool> {
+    let valid = |it: &&AtSetting| it.verdict != Verdict::NotValid;
+    let p_value = |it: &AtSetting| p_value(&it.ratios, it.least_half).filter(|_| valid(&it));
     let p_values: Vec<Option<f64>> = settings.iter().map(p_value).collect();
-    let withstands = match p_values.iter().flatten().count() {
+    match p_values.iter().flatten().count() {
         0 | 1 => vec![true; settings.len()],
         _ => withstanding(&p_values),
-    };
-    let word = |(it, withstands): (Comparison, bool)| match is_difference(it.verdict) && !withstands {
-        true => Comparison { verdict: Verdict::NoDifferenceShown, ..it },
-        false => it,
-    };
-    settings.into_iter().map(|(it, _)| it).zip(withstands).map(word).collect()
+    }
 }
 
 /// Which of them Holm's procedure (1979) rejects.
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn holm_asks_less_of_each_that_follows_and_stops_at_the_first_that_fails() {
+    fn holm_asks_less_of_each_that_follows_until_one_fails() {
         let of = |p_values: &[f64]| withstanding(&p_values.iter().map(|p| Some(*p)).collect::<Vec<_>>());
         assert_eq!(of(&[0.04, 0.01, 0.02]), [true, true, true]);
         assert_eq!(of(&[0.04, 0.02, 0.02]), [false, false, false]);

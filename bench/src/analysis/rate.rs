@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_are_all_alike_leave_room_for_the_sections_that_the_window_cuts() {
+    fn counts_that_are_all_alike_leave_room_for_cut_sections() {
         for (runs, sections) in [(3, 0.71), (7, 0.41), (20, 0.17)] {
             let (low, high) = interval_of_eights(runs);
             assert!(

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_look_ends_well_whatever_its_runs_are_worth_unless_scripts_ask() {
+    fn a_quick_look_ends_well_unless_it_is_strict() {
         assert_eq!(ending(8, &["--quick"], false), Exit::Done);
         assert_eq!(ending(1, &["--quick"], true), Exit::Untrusted);
         assert_eq!(ending(8, &["--blocks=3"], false), Exit::Untrusted);

@@ -40,6 +40,11 @@ impl Outline {
         };
         self.axes.iter().map(|axis| of_axis(axis).unwrap_or(usize::MAX)).collect()
     }
+
+    /// Whether a setting tells the number of vCPUs.
+    pub(crate) fn tells_vcpus(&self) -> bool {
+        self.axes.iter().any(|axis| axis.key == "ratio" || axis.key == "vcpus")
+    }
 }
 
 /// A setting that varies.

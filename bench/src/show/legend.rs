@@ -4,7 +4,14 @@ use crate::analysis::statistics::Verdict;
 use crate::analysis::summary::{Row, Summary};
 use crate::experiment::names::{BESIDE, LOCK_FREE};
 use crate::experiment::place::Role;
-use crate::show::table::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
+
+// Columns that need a word of explanation.
+pub(crate) const FAIRNESS: &str = "fairness";
+pub(crate) const STARVED: &str = "starved";
+pub(crate) const LONG_WAITS: &str = "long waits";
+
+/// The figure of the column "long waits".
+pub(crate) const HALF_OF_TIME: &str = "wait_half_of_time_ns";
 
 /// What the marks after ratios mean, those that occur.
 fn marks(summary: &Summary) -> Option<String> {
@@ -116,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ideal_that_is_below_the_lock_free_rate_is_explained_where_it_is() {
+    fn an_ideal_below_the_lock_free_rate_is_explained() {
         let plain = shown(&Sketch::new().arm("a", "tas"));
         assert!(!plain.contains("lock-free above 1"), "{plain}");
         // Two pCPUs at once, which no lock allows.

@@ -20,7 +20,6 @@ use crate::text::quantity::significant;
 use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
-pub(crate) use columns::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
 use columns::{header, line, names_at};
 pub(crate) use grid::{grid, signs};
 pub(crate) use notes::Detail;

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_digit_of_a_figure_its_interval_a_range_or_a_share_is_found() {
+    fn a_wrong_digit_is_found() {
         let known = one();
         let right = "It is 4.66 times (3.71\nto 5.88) as fast <!-- r: faster @ ratio=8 -->, of 86 % and 7.34 times \
                      <!-- r: share of tas; published -->. It is 1.53 to 4.66 times as fast <!-- r: faster -->.\n";
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_without_a_record_is_found_and_a_comment_without_its_figure() {
+    fn a_figure_without_a_record_is_found() {
         let known = one();
         assert_eq!(examined(&known, "Now 2.5 times (2 to 3) and `3 times`.\n").2, ["2.5 times (2 to 3"]);
         for text in [

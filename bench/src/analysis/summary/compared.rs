@@ -2,7 +2,7 @@
 
 use super::placed::{Pair, Placed};
 use super::{Comparison, Setting};
-use crate::analysis::multiplicity;
+use crate::analysis::multiplicity::{self, AtSetting};
 use crate::analysis::rate::{self, Rate};
 use crate::analysis::recorded::Recorded;
 use crate::analysis::statistics::{Estimate, Verdict};
@@ -20,8 +20,25 @@ pub(super) fn comparisons<R: Recorded>(
         let pairs = placed.pairs(&asked.of, setting, (&asked.arm, false), (&asked.baseline, false));
         (!pairs.is_empty()).then(|| comparison_of_pairs(asked, setting, &pairs))
     };
-    let at_all = |asked| multiplicity::corrected(settings.iter().filter_map(|it| at(asked, it)).collect());
+    let at_all = |asked| corrected(settings.iter().filter_map(|it| at(asked, it)).collect());
     outline.comparisons.iter().flat_map(at_all).collect()
+}
+
+/// One comparison at each of its settings, each with the least half of its interval: the words of those are taken back that do
+/// not withstand the correction.
+fn corrected(found: Vec<(Comparison, f64)>) -> Vec<Comparison> {
+    let at_setting = |(it, least_half): &(Comparison, f64)| {
+        let (verdict, ratios, least_half) = (it.verdict, it.per_block.clone(), *least_half);
+        AtSetting { verdict, ratios, least_half }
+    };
+    let withstand = multiplicity::withstand(&found.iter().map(at_setting).collect::<Vec<_>>());
+    let word = |((it, _), withstands): ((Comparison, f64), bool)| match withstands {
+        false if multiplicity::is_difference(it.verdict) => {
+            Comparison { verdict: Verdict::NoDifferenceShown, ..it }
+        }
+        _ => it,
+    };
+    found.into_iter().zip(withstand).map(word).collect()
 }
 
 /// A comparison within blocks, of runs that may be invalid, and the least half of its interval.

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn two_axes_have_a_map_of_the_headline_ratio_for_each_value_of_the_third() {
+    fn two_axes_have_a_map_for_each_value_of_the_third() {
         let maps = maps(|_| false);
         let names: Vec<&str> = maps.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["map-sched-vmm", "map-sched-host"]);

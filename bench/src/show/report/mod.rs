@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_checked_and_found_well_is_green_and_invalid_figures_are_grey() {
+    fn only_passed_checks_are_green_and_invalid_figures_are_grey() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
         let world = World::new(1).truth(|config| if config.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.records(&plan);

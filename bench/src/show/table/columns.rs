@@ -4,15 +4,13 @@ use super::{FAINT, Field, kernels, of_comparison, plus_minus};
 use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::{Comparison, Row, Summary};
 use crate::experiment::place::Role;
+use crate::show::legend::{FAIRNESS, HALF_OF_TIME, LONG_WAITS, STARVED};
 use crate::text::quantity::{si, significant, time_ns};
 use crate::text::wrap::WIDTH;
 
 const THROUGHPUT: &str = "throughput";
 const COMPLETION: &str = "completion";
 const EFFICIENCY: &str = "efficiency";
-pub(crate) const FAIRNESS: &str = "fairness";
-pub(crate) const STARVED: &str = "starved";
-pub(crate) const LONG_WAITS: &str = "long waits";
 const IN_LOCKS: &str = "in locks";
 
 /// Columns of an experiment that counts what fits into a window.
@@ -20,17 +18,14 @@ const WINDOW: [&str; 4] = [THROUGHPUT, EFFICIENCY, FAIRNESS, LONG_WAITS];
 /// Columns of one that waits until a fixed amount of work is done.
 const FIXED_WORK: [&str; 4] = [COMPLETION, EFFICIENCY, FAIRNESS, IN_LOCKS];
 
-/// The figure of the column "long waits".
-pub(crate) const HALF_OF_TIME: &str = "wait_half_of_time_ns";
-
 /// Columns that say the setting stand before the arm's name.
 pub(super) fn names_at(summary: &Summary) -> usize {
-    summary.outline.axes.len() + usize::from(shows_vcpus(summary))
+    summary.outline.axes.len() + usize::from(!summary.outline.tells_vcpus())
 }
 
 pub(super) fn header(summary: &Summary) -> Vec<String> {
     let mut header: Vec<String> = summary.outline.axes.iter().map(|axis| axis.key.clone()).collect();
-    if shows_vcpus(summary) {
+    if !summary.outline.tells_vcpus() {
         header.push("vCPUs".into());
     }
     if summary.is_of_kernels() {
@@ -48,11 +43,6 @@ pub(super) fn header(summary: &Summary) -> Vec<String> {
     }
     header.extend(summary.outline.comparisons.first().map(|it| it.name.clone()));
     header
-}
-
-/// Whether the number of vCPUs is not told by the ratio beside it.
-pub(super) fn shows_vcpus(summary: &Summary) -> bool {
-    summary.outline.axes.iter().all(|axis| axis.key != "ratio" && axis.key != "vcpus")
 }
 
 fn has_starved(summary: &Summary) -> bool {
@@ -76,7 +66,7 @@ pub(super) fn line(
         .iter()
         .map(|axis| Field::new(shown(row.setting.get(&axis.key).cloned().unwrap_or_default())))
         .collect();
-    if shows_vcpus(summary) {
+    if !summary.outline.tells_vcpus() {
         fields.push(Field::new(shown(row.vcpus.to_string())));
     }
     let named = fields.len();

@@ -1,6 +1,5 @@
 //! The table where arms are kernels: a line for each figure by which they are compared.
 
-use super::columns::shows_vcpus;
 use super::{Field, of_comparison, plus_minus};
 use crate::analysis::summary::{FigureRow, KernelRow, Summary};
 use crate::experiment::place::Role;
@@ -45,7 +44,7 @@ fn line(summary: &Summary, row: &KernelRow, name: &str, new_setting: bool, new_a
     let axes = summary.outline.axes.iter();
     let of_axis = |key: &String| row.setting.get(key).cloned().unwrap_or_default();
     let mut fields: Vec<Field> = axes.map(|axis| shown(new_setting, of_axis(&axis.key))).collect();
-    if shows_vcpus(summary) {
+    if !summary.outline.tells_vcpus() {
         fields.push(shown(new_setting, row.vcpus.to_string()));
     }
     fields.push(shown(new_arm, row.arm.clone()));
