@@ -17,7 +17,8 @@ pub(crate) const HALF_OF_TIME: &str = "wait_half_of_time_ns";
 fn marks(summary: &Summary) -> Option<String> {
     let first = summary.outline.comparisons.first()?;
     let of_it = || summary.comparisons.iter().filter(|it| it.name == first.name);
-    let settings = of_it().filter(|it| it.verdict != Verdict::NotValid).count();
+    let settings =
+        of_it().filter(|it| !matches!(it.verdict, Verdict::NotValid | Verdict::TooFewBlocks)).count();
     let corrected = if settings > 1 { format!(" (Holm over {settings} settings)") } else { String::new() };
     let (better, worse) = first.of.words();
     let mut text = format!("after a ratio: + {better}, - {worse}{corrected}");

@@ -215,7 +215,7 @@ fn control(summary: &Summary) -> Finding {
         }
         Verdict::NotValid => not_checked(format!(
             "A/A pair: {} of {} pairs have an invalid run",
-            control.invalid_pairs,
+            control.invalid_pairs.unwrap_or_default(),
             control.per_block.len()
         )),
         _ => not_checked(format!("A/A pair: six blocks are the fewest that tell ({shown})")),

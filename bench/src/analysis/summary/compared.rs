@@ -48,7 +48,7 @@ fn comparison_of_pairs(asked: &OutlineComparison, setting: &Setting, pairs: &[Pa
     let found = comparison(&asked.name, setting, &asked.arm, &asked.baseline, &ratios);
     let is_lost = trust::are_too_many(invalid_pairs, pairs.len());
     let verdict = if is_lost { Verdict::NotValid } else { found.verdict };
-    let found = Comparison { of: asked.of.clone(), invalid_pairs, verdict, ..found };
+    let found = Comparison { of: asked.of.clone(), invalid_pairs: Some(invalid_pairs), verdict, ..found };
     (found, rate::least_half_width(&ratios))
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn comparison_of(
         baseline: baseline.into(),
         verdict: ratio.as_ref().map_or(Verdict::TooFewBlocks, Estimate::verdict),
         ratio,
-        invalid_pairs: 0,
+        invalid_pairs: None,
         per_block: vec![],
     }
 }

@@ -171,11 +171,11 @@ pub(crate) struct Comparison {
     pub(crate) baseline: String,
     /// The ratio; null if half of the runs or more completed no section.
     pub(crate) ratio: Option<Estimate>,
-    /// The plain word.
+    /// The plain word. In a summary it is corrected for the number of settings, by Holm's procedure.
     pub(crate) verdict: Verdict,
-    /// Pairs of which a run is invalid.
+    /// Pairs of which a run is invalid; null where that was not counted.
     #[serde(default)]
-    pub(crate) invalid_pairs: usize,
+    pub(crate) invalid_pairs: Option<usize>,
     /// The ratio of each block; a run that completed no section counts as half of one.
     pub(crate) per_block: Vec<f64>,
 }
