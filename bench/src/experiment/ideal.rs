@@ -1,27 +1,26 @@
 //! The lock-free cell beside a cell: what it could do if locking cost nothing.
 
-use std::time::Duration;
+use haltkick_vmm::{Image, RunConfig};
 
-use haltkick_vmm::{Image, PreemptedBy, RunConfig};
-
-/// The same cell without a lock, if the image has such a thing. What only concerns locks is normalised.
+/// The same cell without a lock, if the image has such a thing. What only concerns locks is as it is by default.
 pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> {
     let lock = image.locks.iter().find(|lock| lock.is_lock_free())?;
+    let plain = RunConfig::default();
     Some(RunConfig {
         lock: lock.name.clone(),
-        pv: false,
-        min_sections: 0,
-        patch: true,
-        preempted_hint: true,
-        preempted_by: PreemptedBy::Auto,
-        spin_threshold: Duration::from_micros(20),
-        spin_rounds: 0,
-        grace: Duration::ZERO,
-        slice_margin: Duration::from_micros(10),
-        kick_yields: false,
-        attribution: true,
-        live: false,
-        deschedule: None,
+        pv: plain.pv,
+        min_sections: plain.min_sections,
+        patch: plain.patch,
+        preempted_hint: plain.preempted_hint,
+        preempted_by: plain.preempted_by,
+        spin_threshold: plain.spin_threshold,
+        spin_rounds: plain.spin_rounds,
+        grace: plain.grace,
+        slice_margin: plain.slice_margin,
+        kick_yields: plain.kick_yields,
+        attribution: plain.attribution,
+        live: plain.live,
+        deschedule: plain.deschedule,
         beside: config.beside.iter().map(|guest| lock_free(guest, image)).collect::<Option<_>>()?,
         ..config.clone()
     })

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Found, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, Ring, RunConfig, RunDelay,
-    Sched, SwitchReports, Unknown, VcpuOutcome,
+    ByActivity, Found, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, RunConfig, RunDelay, Sched,
+    SwitchReports, Unknown, VcpuOutcome,
 };
-use serde_json::json;
 
 use super::costs::lock_cost;
 use super::origin::Context;
@@ -14,12 +13,12 @@ use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
 use crate::host::noise::{NO_STEAL, Noise};
+use crate::record::config::ns;
 use crate::record::why::Why;
 use crate::record::{
     Activities, Config, Distribution, Fairness, GraceCounts, HintErrors, PerVcpu, Record, SCHEMA,
     SCHEMA_VERSION, SwitchCounts, Timing, Totals, WorkSpeed,
 };
-use crate::settings::{Echo, table};
 
 impl Record {
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, found: &Found, context: Context) -> Self {
@@ -42,7 +41,7 @@ impl Record {
             run_id: context.run_id,
             started: context.started,
             place: context.place.clone(),
-            config: echo(config, outcome, &mut why),
+            config: Config::new(config, outcome, &mut why),
             host: context.host,
             sandbox: Some(haltkick_vmm::is_sandboxed()),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
@@ -96,38 +95,6 @@ fn explain_unmeasured(record: &mut Record) {
         let reason = "nobody measures it with this scheduler and back end on this host";
         record.why.insert(path.into(), reason.into());
     }
-}
-
-fn ns(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// What was asked, as the table of settings has it, and what the run made of what was left to it.
-fn echo(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Config {
-    let mut fields = serde_json::Map::new();
-    for setting in table::all() {
-        if let Echo::Asked { field, of, why_null } = setting.echo {
-            let value = of(config);
-            if value.is_null() {
-                why.explain(format!("config.{field}"), why_null);
-            }
-            fields.insert(field.into(), value);
-        }
-    }
-    let beside: Vec<&str> = config.beside.iter().map(|guest| guest.name.as_str()).collect();
-    let found = json!({
-        "guest": config.name,
-        "beside": beside,
-        "memory_bytes": outcome.memory_bytes,
-        "spin_rounds": config.spin_rounds,
-        "ring": if outcome.ring == Ring::Ring0 { 0 } else { 3 },
-        "ring_reason": outcome.ring_reason,
-        "pv_backend": outcome.pv_backend.name(),
-        "pv_backend_reason": outcome.pv_backend_reason,
-    });
-    fields.extend(found.as_object().cloned().unwrap_or_default());
-    // A field that nobody fills is a fault which every record brings to light.
-    serde_json::from_value(fields.into()).expect("table and outcome fill the configuration of a record")
 }
 
 fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
@@ -366,6 +333,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::settings::{Told, table};
 
     fn jain(acquisitions: &[u64]) -> (Option<f64>, BTreeMap<String, String>) {
         let of = |&acquisitions| VcpuOutcome { acquisitions, ..VcpuOutcome::default() };
@@ -402,23 +370,24 @@ mod tests {
             schema.pointer(pointer).unwrap()["properties"].as_object().unwrap().keys().cloned().collect()
         };
         let (record, timing) = (fields_of(""), fields_of("/$defs/Timing"));
-        let mut unknown = fields_of("/$defs/Config");
+        let config = fields_of("/$defs/Config");
+        let mut unknown = config.clone();
         for told_with_others in ["guest", "beside", "ring_reason", "pv_backend_reason", "spin_rounds"] {
             assert!(unknown.remove(told_with_others), "{told_with_others}");
         }
         for setting in table::all() {
-            let is_told = match &setting.echo {
-                Echo::Asked { field, .. } => unknown.remove(*field),
-                Echo::Found(path) => match path.split_once('.') {
-                    Some(("config", "guest")) => true,
-                    Some(("config", field)) => unknown.remove(field),
+            let is_told = match &setting.told {
+                Told::In(path) => match path.split_once('.') {
+                    Some(("config", field)) => {
+                        unknown.remove(field);
+                        config.contains(field)
+                    }
                     Some(("timing", field)) => timing.contains(field),
                     _ => record.contains(*path),
                 },
-                Echo::Within(field) => fields_of("/$defs/Config").contains(*field),
-                Echo::Nowhere(reason) => !reason.is_empty(),
+                Told::Nowhere(reason) => !reason.is_empty(),
             };
-            assert!(is_told, "{} is told nowhere, or a second time", setting.name);
+            assert!(is_told, "{} is told nowhere", setting.name);
         }
         assert!(unknown.is_empty(), "no setting fills {unknown:?}");
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
-use std::time::Duration;
 
 use haltkick_vmm::{
     ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, RunError, Sched,
@@ -17,6 +16,7 @@ use super::origin::{Context, Origin};
 use crate::experiment::place::Place;
 use crate::host::noise::NO_STEAL;
 use crate::record::Warning;
+use crate::record::config::{ns, sched};
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
 use crate::record::why::Why;
 use crate::settings::deschedule::Policy;
@@ -142,9 +142,9 @@ fn unjudged(
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
         failure,
         timing: Timing {
-            run_ns: nanoseconds(outcome.run),
-            user_space_ns: outcome.user_space.map(nanoseconds),
-            cpu_ns: nanoseconds(outcome.cpu_time),
+            run_ns: ns(outcome.run),
+            user_space_ns: outcome.user_space.map(ns),
+            cpu_ns: ns(outcome.cpu_time),
             tsc_khz: outcome.tsc_khz,
         },
         lock_cost: None,
@@ -227,19 +227,15 @@ fn echo(config: &RunConfig, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Confi
         vcpus: config.vcpus,
         cpus: config.cpus.clone(),
         ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
-        sched: match config.sched {
-            Sched::Vmm => "vmm",
-            Sched::Host => "host",
-        }
-        .into(),
-        slice_ns: (config.sched == Sched::Vmm).then(|| nanoseconds(config.slice)),
+        sched: sched(config.sched).into(),
+        slice_ns: (config.sched == Sched::Vmm).then(|| ns(config.slice)),
         pv: config.pv,
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
         deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
-        halt_poll_ns: config.halt_poll.map(nanoseconds),
+        halt_poll_ns: config.halt_poll.map(ns),
         pause_exits: config.pause_exits,
         marker: linux.marker.clone(),
-        limit_ns: linux.limit.map(nanoseconds),
+        limit_ns: linux.limit.map(ns),
         seed: config.seed,
     }
 }
@@ -253,8 +249,4 @@ fn per_vcpu(vcpu: &LinuxVcpu) -> PerVcpu {
         injected: vcpu.injected,
         halts: vcpu.halts,
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

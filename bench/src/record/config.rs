@@ -1,7 +1,13 @@
 //! What was asked of a run, as its record tells it.
 
+use std::time::Duration;
+
+use haltkick_vmm::{Accelerator, Engine, Outcome, Ring, RunConfig, Sched, Share};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::why::Why;
+use crate::settings::deschedule::Policy;
 
 /// What was asked.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -142,6 +148,81 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// What was asked, and what the run made of what was left to it. Long: its one literal names every field.
+    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Self {
+        let (mix, shape) = (config.mix, config.shape);
+        let deschedule = config.deschedule.clone().map(|policy| Policy(policy).to_string());
+        let slice_ns = (config.sched == Sched::Vmm).then(|| ns(config.slice));
+        let machine = config.simulated.as_ref().map(|machine| machine.text.clone());
+        Self {
+            engine: engine(config.engine).into(),
+            machine: why.given("config.machine", machine, "a machine that is not simulated"),
+            guest: config.name.clone(),
+            beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
+            share: share(config.share).into(),
+            vcpus: config.vcpus,
+            cpus: config.cpus.clone(),
+            ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
+            grace_ns: ns(config.grace),
+            slice_margin_ns: Some(ns(config.slice_margin)),
+            kick_yield: config.kick_yields,
+            attribution: config.attribution,
+            deschedule: why.given("config.deschedule", deschedule, "nobody was to be descheduled on purpose"),
+            lock: config.lock.clone(),
+            pv: config.pv,
+            patch: config.patch,
+            preempted_hint: config.preempted_hint,
+            spin_threshold_ns: ns(config.spin_threshold),
+            spin_rounds: config.spin_rounds,
+            memory_bytes: outcome.memory_bytes,
+            sched: sched(config.sched).into(),
+            slice_ns: why.given("config.slice_ns", slice_ns, "the host's scheduler decides"),
+            ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
+            ring_reason: outcome.ring_reason.clone(),
+            pv_backend: outcome.pv_backend.name().into(),
+            pv_backend_reason: outcome.pv_backend_reason.clone(),
+            halt_poll_ns: why.given(
+                "config.halt_poll_ns",
+                config.halt_poll.map(ns),
+                "left as the host has it",
+            ),
+            pause_exits: config.pause_exits,
+            hlt_exits: config.hlt_exits,
+            workload: config.workload.clone(),
+            hold_ns: ns(config.hold),
+            think_ns: ns(config.think),
+            locks: config.lock_count,
+            work_sections: why.given(
+                "config.work_sections",
+                mix.work_sections,
+                "as many sections as fit into the window",
+            ),
+            go_on: mix.go_on,
+            long_hold_ns: ns(mix.long_hold),
+            long_one_in: mix.long_one_in,
+            nested_one_in: mix.nested_one_in,
+            exponential_think: shape.exponential_think,
+            hold_jitter_percent: shape.hold_jitter_percent,
+            zipf: f64::from(shape.zipf_hundredths) / 100.0,
+            arrivals_ns: why.given(
+                "config.arrivals_ns",
+                shape.arrivals.map(ns),
+                "vCPUs began their next section when they had thought",
+            ),
+            footprint_lines: shape.footprint_lines,
+            dirty_lines: shape.dirty_lines,
+            read_percent: shape.read_percent,
+            read_hold_ns: if shape.read_percent > 0 { ns(shape.read_hold) } else { 0 },
+            oracle: config.oracle,
+            live: config.live,
+            ordered_stamps: config.ordered_stamps,
+            warmup_ns: ns(config.warmup),
+            window_ns: ns(config.window),
+            min_sections: config.min_sections,
+            seed: config.seed,
+        }
+    }
+
     /// Mean work in a section and after it.
     pub(crate) fn section_ns(&self) -> u64 {
         let hold_ns = match u64::from(self.long_one_in) {
@@ -149,6 +230,36 @@ impl Config {
             n => (self.hold_ns * (n - 1) + self.long_hold_ns) / n,
         };
         hold_ns + self.think_ns
+    }
+}
+
+/// A time in nanoseconds, as far as records can hold it.
+pub(crate) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn engine(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Kvm => "kvm",
+        Engine::Threads => "threads",
+        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
+        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
+        Engine::Sim => "sim",
+    }
+}
+
+/// The scheduler's name in records.
+pub(crate) fn sched(sched: Sched) -> &'static str {
+    match sched {
+        Sched::Vmm => "vmm",
+        Sched::Host => "host",
+    }
+}
+
+fn share(share: Share) -> &'static str {
+    match share {
+        Share::Vcpu => "vcpu",
+        Share::Guest => "guest",
     }
 }
 

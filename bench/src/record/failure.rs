@@ -1,10 +1,11 @@
 //! What programs are told of a guest that failed.
 
-use haltkick_vmm::{Explanation, RunConfig, Sched};
+use haltkick_vmm::{Explanation, RunConfig};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::config::sched;
 use crate::text::exit::Failure;
 
 /// A run that failed in the guest. The output of `haltkick run --format json` then.
@@ -68,10 +69,7 @@ impl FailureRecord {
             config: Asked {
                 vcpus: config.vcpus,
                 cpus: config.cpus.clone(),
-                sched: match config.sched {
-                    Sched::Vmm => "vmm",
-                    Sched::Host => "host",
-                },
+                sched: sched(config.sched),
                 lock: config.lock.clone(),
                 pv: config.pv,
                 workload: config.workload.clone(),

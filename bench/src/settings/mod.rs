@@ -21,7 +21,9 @@ use crate::host::cpulist::CpuList;
 
 pub(crate) use read::seed;
 pub(crate) use resolve::{layouts, simulated_for};
-pub(crate) use row::{Echo, Kind, Linux, Setting};
+#[cfg(test)]
+pub(crate) use row::Told;
+pub(crate) use row::{Kind, Linux, Setting};
 pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;

@@ -355,6 +355,15 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_of_the_table_are_those_of_the_library() {
+        let resolved = resolve(&[("vcpus", "1"), ("cpus", "0")]).unwrap();
+        let mut library = RunConfig::default();
+        // These follow the length of a section.
+        (library.mix.long_hold, library.shape.read_hold) = (library.hold, library.hold);
+        assert_eq!(format!("{resolved:#?}"), format!("{library:#?}"));
+    }
+
+    #[test]
     fn a_section_writes_no_more_lines_than_it_walks() {
         assert_eq!(resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().shape.dirty_lines, 4);
         assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().key, "dirty");

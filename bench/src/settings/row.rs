@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use haltkick_vmm::RunConfig;
-use serde_json::Value as Json;
 
 use super::choices::Ratio;
 use super::value::Value;
@@ -36,7 +35,8 @@ pub(crate) struct Setting {
     pub(crate) workloads: &'static [&'static str],
     /// Puts its value into a configuration. What depends on several settings is left to `Settings::resolve`.
     pub(crate) apply: fn(&mut RunConfig, &Value),
-    pub(crate) echo: Echo,
+    /// Where the record tells of it.
+    pub(crate) told: Told,
 }
 
 /// How values are written.
@@ -81,18 +81,11 @@ pub(crate) enum Linux {
     Only(&'static str),
 }
 
-/// Where the record's `config` tells of a setting.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "a test holds the record to all of them, what fills it to one")
-)]
-pub(crate) enum Echo {
-    /// What was asked, in this field; and why that may be null.
-    Asked { field: &'static str, of: fn(&RunConfig) -> Json, why_null: &'static str },
-    /// What the run made of it, in this field of the record.
-    Found(&'static str),
-    /// Nowhere by itself: this field of `config` has it in it.
-    Within(&'static str),
+/// Where the record tells of a setting.
+#[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))]
+pub(crate) enum Told {
+    /// In the field with this path, which may have others in it.
+    In(&'static str),
     /// Nowhere, for this reason.
     Nowhere(&'static str),
 }
@@ -113,7 +106,7 @@ impl Setting {
             linux: Linux::Refused,
             workloads: &[],
             apply: |_, _| (),
-            echo: Echo::Nowhere(""),
+            told: Told::Nowhere(""),
         }
     }
 
@@ -171,24 +164,15 @@ impl Setting {
         self
     }
 
-    pub(super) const fn echo(mut self, field: &'static str, of: fn(&RunConfig) -> Json) -> Self {
-        self.echo = Echo::Asked { field, of, why_null: "" };
+    /// The path of the record's field that tells of it.
+    pub(super) const fn told(mut self, path: &'static str) -> Self {
+        self.told = Told::In(path);
         self
     }
 
-    /// As [`Setting::echo`], for what may be null.
-    pub(super) const fn echo_or(
-        mut self,
-        field: &'static str,
-        of: fn(&RunConfig) -> Json,
-        why_null: &'static str,
-    ) -> Self {
-        self.echo = Echo::Asked { field, of, why_null };
-        self
-    }
-
-    pub(super) const fn told(mut self, echo: Echo) -> Self {
-        self.echo = echo;
+    /// No field of the record tells of it, for this reason.
+    pub(super) const fn untold(mut self, reason: &'static str) -> Self {
+        self.told = Told::Nowhere(reason);
         self
     }
 

@@ -1,23 +1,18 @@
 //! The table of settings. Flags, keys of experiment files, `--set`, settings of single guests, what is refused for Linux
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
-//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that its `echo` names. Its value goes into
+//! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `told` in. Its value goes into
 //! the run's configuration by `apply`; a row without one is combined with others in `Settings::resolve`.
 
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Accelerator, Engine, MAX_LOCKS, MAX_VCPUS, MOST_LINES, PreemptedBy, PvBackend, Ring, RunConfig, Sched,
-    Share,
-};
-use serde_json::{Value as Json, json};
+use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, PreemptedBy, PvBackend, Ring, Sched, Share};
 
 use super::choices::{
     AccelChoice, AfterWork, Distribution, EngineChoice, PreemptedChoice, PvBackendChoice, RingChoice,
     SchedChoice, ShareChoice, Stamps,
 };
-use super::deschedule::Policy;
-use super::row::{Echo, Kind, Linux, Setting, name, number, other, switch, time, word};
+use super::row::{Kind, Linux, Setting, name, number, other, switch, time, word};
 use crate::text::nearest;
 
 /// The rows, under the headings of the help.
@@ -48,34 +43,30 @@ const MACHINE: &[Setting] = &[
     )
     .default("kvm")
     .linux(Linux::Only("kvm"))
-    .echo("engine", |config| engine(config.engine).into()),
+    .told("config.engine"),
     word::<AccelChoice>("accel", "ACCEL", "What QEMU runs the guest with: kvm or tcg, its emulator")
         .default_told("kvm where there is /dev/kvm")
-        .told(Echo::Within("engine")),
+        .told("config.engine"),
     name("machine", "The machine of engine sim: one of `haltkick list machines`, or a file")
         .default_told("none")
-        .echo_or(
-            "machine",
-            |config| config.simulated.as_ref().map_or(Json::Null, |machine| machine.text.clone().into()),
-            "a machine that is not simulated",
-        ),
+        .told("config.machine"),
     number("vcpus", "Number of vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("ratio")
         .of_guest()
         .linux(Linux::Used)
-        .echo("vcpus", |config| config.vcpus.into()),
+        .told("config.vcpus"),
     other("ratio", "N", Kind::Ratio, "vCPUs per pCPU, such as 8 or 1.5, instead of --vcpus")
         .default_told("8, or less if there would be more than 1024 vCPUs")
         .within(1..=MAX_VCPUS as u64)
         .instead_of("vcpus")
         .of_guest()
         .linux(Linux::Used)
-        .echo("ratio", |config| (f64::from(config.vcpus) / config.cpus.len() as f64).into()),
+        .told("config.ratio"),
     other("cpus", "LIST", Kind::Cpus, "Host CPUs to use, such as 0,2-3")
         .default_told("all that this process may use")
         .linux(Linux::Used)
-        .echo("cpus", |config| json!(config.cpus)),
+        .told("config.cpus"),
     word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
         .default("auto")
         .apply(|config, value| {
@@ -85,7 +76,7 @@ const MACHINE: &[Setting] = &[
                 RingChoice::Three => Ring::Ring3,
             };
         })
-        .told(Echo::Found("config.ring")),
+        .told("config.ring"),
     word::<SchedChoice>("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host")
         .default("vmm")
         .linux(Linux::Used)
@@ -95,22 +86,22 @@ const MACHINE: &[Setting] = &[
                 SchedChoice::Host => Sched::Host,
             };
         })
-        .echo("sched", |config| sched(config.sched).into()),
+        .told("config.sched"),
     time("slice", "Time a vCPU may run before the VMM takes it off its pCPU, 50us to 100ms")
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
         .apply(|config, value| config.slice = value.time())
-        .echo_or("slice_ns", slice_ns, "the host's scheduler decides"),
+        .told("config.slice_ns"),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
         .apply(|config, value| config.pause_exits = value.is_on())
-        .echo("pause_exits", |config| config.pause_exits.into()),
+        .told("config.pause_exits"),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
         .apply(|config, value| config.hlt_exits = value.is_on())
-        .echo("hlt_exits", |config| config.hlt_exits.into()),
+        .told("config.hlt_exits"),
 ];
 
 const HOSTILITY: &[Setting] = &[
@@ -124,57 +115,53 @@ const HOSTILITY: &[Setting] = &[
     .default("none")
     .linux(Linux::Used)
     .apply(|config, value| config.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
-    .echo_or(
-        "deschedule",
-        |config| json!(config.deschedule.clone().map(|policy| Policy(policy).to_string())),
-        "nobody was to be descheduled on purpose",
-    ),
+    .told("config.deschedule"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
         .apply(|config, value| config.grace = value.time())
-        .echo("grace_ns", |config| ns(config.grace)),
+        .told("config.grace_ns"),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
         .apply(|config, value| config.slice_margin = value.time())
-        .echo("slice_margin_ns", |config| ns(config.slice_margin)),
+        .told("config.slice_margin_ns"),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
         .apply(|config, value| config.kick_yields = value.is_on())
-        .echo("kick_yield", |config| config.kick_yields.into()),
+        .told("config.kick_yield"),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
     .apply(|config, value| config.attribution = value.is_on())
-    .echo("attribution", |config| config.attribution.into()),
+    .told("config.attribution"),
 ];
 
 const LOCK: &[Setting] = &[
     name("lock", "The lock; `haltkick list locks` shows them")
         .default("qspinlock")
         .of_guest()
-        .echo("lock", |config| config.lock.clone().into()),
+        .told("config.lock"),
     name("layout", "Layout of the lock's queue, where it has several")
         .default_told("its first")
-        .told(Echo::Within("lock")),
+        .told("config.lock"),
     switch("pv", "Use the lock's paravirtual form: on or off")
         .default_told("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
-        .echo("pv", |config| config.pv.into()),
+        .told("config.pv"),
     switch(
         "patch",
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
     .apply(|config, value| config.patch = value.is_on())
-    .echo("patch", |config| config.patch.into()),
+    .told("config.patch"),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
         .apply(|config, value| config.preempted_hint = value.is_on())
-        .echo("preempted_hint", |config| config.preempted_hint.into()),
+        .told("config.preempted_hint"),
     word::<PvBackendChoice>(
         "pv-backend",
         "BACKEND",
@@ -189,12 +176,12 @@ const LOCK: &[Setting] = &[
             PvBackendChoice::Ipi => PvBackend::Ipi,
         };
     })
-    .told(Echo::Found("config.pv_backend")),
+    .told("config.pv_backend"),
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_told("the host's")
         .linux(Linux::Used)
         .apply(|config, value| config.halt_poll = Some(value.time()))
-        .echo_or("halt_poll_ns", |config| json!(config.halt_poll.map(ns)), "left as the host has it"),
+        .told("config.halt_poll_ns"),
     word::<PreemptedChoice>(
         "preempted-by",
         "WRITER",
@@ -208,7 +195,7 @@ const LOCK: &[Setting] = &[
             PreemptedChoice::Bpf => PreemptedBy::Bpf,
         };
     })
-    .told(Echo::Found("timing.preempted_flag")),
+    .told("timing.preempted_flag"),
     other(
         "spin-threshold",
         "TIME|linux",
@@ -220,7 +207,7 @@ const LOCK: &[Setting] = &[
     .apply(|config, value| {
         (config.spin_threshold, config.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
-    .echo("spin_threshold_ns", |config| ns(config.spin_threshold)),
+    .told("config.spin_threshold_ns"),
 ];
 
 const WORKLOAD: &[Setting] = &[
@@ -228,25 +215,25 @@ const WORKLOAD: &[Setting] = &[
         .default("critical-section")
         .of_guest()
         .apply(|config, value| config.workload = value.text().into())
-        .echo("workload", |config| config.workload.clone().into()),
+        .told("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .apply(|config, value| config.hold = value.time())
-        .echo("hold_ns", |config| ns(config.hold)),
+        .told("config.hold_ns"),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .apply(|config, value| config.think = value.time())
-        .echo("think_ns", |config| ns(config.think)),
+        .told("config.think_ns"),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
         .apply(|config, value| config.lock_count = value.number_u32())
-        .echo("locks", |config| config.lock_count.into()),
+        .told("config.locks"),
     other(
         "memory",
         "SIZE",
@@ -256,40 +243,36 @@ const WORKLOAD: &[Setting] = &[
     .default("64MiB")
     .linux(Linux::Used)
     .apply(|config, value| config.memory_bytes = value.bytes())
-    .told(Echo::Found("config.memory_bytes")),
+    .told("config.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
         .only_in(MIXED)
-        .echo_or(
-            "work_sections",
-            |config| json!(config.mix.work_sections),
-            "as many sections as fit into the window",
-        ),
+        .told("config.work_sections"),
     word::<AfterWork>("after-work", "WHAT", "What vCPUs do when the work of --work is done: leave or go-on")
         .default("leave")
         .of_guest()
         .only_in(MIXED)
         .apply(|config, value| config.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
-        .echo("go_on", |config| config.mix.go_on.into()),
+        .told("config.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
         .only_in(MIXED)
-        .echo("long_hold_ns", |config| ns(config.mix.long_hold)),
+        .told("config.long_hold_ns"),
     number("long-one-in", "Make one section in N, chosen at random, a long one of --long-hold")
         .default("0")
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
         .apply(|config, value| config.mix.long_one_in = value.number_u32())
-        .echo("long_one_in", |config| config.mix.long_one_in.into()),
+        .told("config.long_one_in"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
         .apply(|config, value| config.mix.nested_one_in = value.number_u32())
-        .echo("nested_one_in", |config| config.mix.nested_one_in.into()),
+        .told("config.nested_one_in"),
     word::<Distribution>(
         "think-distribution",
         "HOW",
@@ -300,7 +283,7 @@ const WORKLOAD: &[Setting] = &[
     .apply(|config, value| {
         config.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
     })
-    .echo("exponential_think", |config| config.shape.exponential_think.into()),
+    .told("config.exponential_think"),
     other(
         "hold-jitter",
         "SHARE",
@@ -310,7 +293,7 @@ const WORKLOAD: &[Setting] = &[
     .default("0%")
     .only_in(SHAPED)
     .apply(|config, value| config.shape.hold_jitter_percent = value.percent())
-    .echo("hold_jitter_percent", |config| config.shape.hold_jitter_percent.into()),
+    .told("config.hold_jitter_percent"),
     other(
         "zipf",
         "POWER",
@@ -320,7 +303,7 @@ const WORKLOAD: &[Setting] = &[
     .default_told("each lock in turn")
     .only_in(SHAPED)
     .apply(|config, value| config.shape.zipf_hundredths = value.hundredths())
-    .echo("zipf", |config| (f64::from(config.shape.zipf_hundredths) / 100.0).into()),
+    .told("config.zipf"),
     other(
         "arrivals",
         "RATE",
@@ -329,59 +312,55 @@ const WORKLOAD: &[Setting] = &[
     )
     .only_in(SHAPED)
     .apply(|config, value| config.shape.arrivals = Some(value.arrivals().apart()))
-    .echo_or(
-        "arrivals_ns",
-        |config| json!(config.shape.arrivals.map(ns)),
-        "vCPUs began their next section when they had thought",
-    ),
+    .told("config.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
         .apply(|config, value| config.shape.footprint_lines = value.number_u32())
-        .echo("footprint_lines", |config| config.shape.footprint_lines.into()),
+        .told("config.footprint_lines"),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
         .apply(|config, value| config.shape.dirty_lines = value.number_u32())
-        .echo("dirty_lines", |config| config.shape.dirty_lines.into()),
+        .told("config.dirty_lines"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)
         .apply(|config, value| config.shape.read_percent = value.percent())
-        .echo("read_percent", |config| config.shape.read_percent.into()),
+        .told("config.read_percent"),
     time("read-hold", "Work inside a section that only reads")
         .default_told("--hold")
         .only_in(SHAPED)
-        .echo("read_hold_ns", read_hold_ns),
+        .told("config.read_hold_ns"),
 ];
 
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
         .apply(|config, value| config.pmu = value.is_on())
-        .told(Echo::Found("pmu")),
+        .told("pmu"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .default("off")
         .apply(|config, value| config.live = value.is_on())
-        .echo("live", |config| config.live.into()),
+        .told("config.live"),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
         .apply(|config, value| config.oracle = value.is_on())
-        .echo("oracle", |config| config.oracle.into()),
+        .told("config.oracle"),
     word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
         .default("ordered")
         .apply(|config, value| config.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
-        .echo("ordered_stamps", |config| config.ordered_stamps.into()),
+        .told("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
         .default_told("1s")
         .linux(Linux::Used)
-        .echo("window_ns", |config| ns(config.window)),
+        .told("config.window_ns"),
     number("min-turns", "Lengthen the window until every vCPU has at least N turns in it")
         .default("0")
         .default_told("0, it stays as it is")
-        .told(Echo::Within("window_ns")),
+        .told("config.window_ns"),
     other(
         "min-sections",
         "N",
@@ -391,20 +370,20 @@ const MEASURING: &[Setting] = &[
     .default("0")
     .default_told("0, it stays as it is")
     .apply(|config, value| config.min_sections = value.number())
-    .echo("min_sections", |config| config.min_sections.into()),
+    .told("config.min_sections"),
     time("warmup", "Time between start and window")
         .default_told("20ms, or two rounds of slices if longer")
-        .echo("warmup_ns", |config| ns(config.warmup)),
+        .told("config.warmup_ns"),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_told("from ratio and slice")
         .apply(|config, value| config.watchdog = Some(value.time()))
-        .told(Echo::Nowhere("a run that it ends has no record")),
+        .untold("a run that it ends has no record"),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
         .default("1")
         .of_guest()
         .linux(Linux::Used)
         .apply(|config, value| config.seed = value.number())
-        .echo("seed", |config| config.seed.into()),
+        .told("config.seed"),
     other(
         "work-rate",
         "N",
@@ -413,7 +392,7 @@ const MEASURING: &[Setting] = &[
     )
     .default_told("measured at boot")
     .apply(|config, value| config.work_rate = Some(value.number()))
-    .told(Echo::Found("timing.work_rate")),
+    .told("timing.work_rate"),
 ];
 
 const SEVERAL_GUESTS: &[Setting] = &[
@@ -423,7 +402,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
         Kind::Guests,
         "A guest, as key=value,...; given several times, the guests run at once and their records bear one run id",
     )
-    .told(Echo::Found("config.guest")),
+    .told("config.guest"),
     word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
         .default("vcpu")
         .apply(|config, value| {
@@ -432,7 +411,7 @@ const SEVERAL_GUESTS: &[Setting] = &[
                 ShareChoice::Vcpu => Share::Vcpu,
             };
         })
-        .echo("share", |config| share(config.share).into()),
+        .told("config.share"),
 ];
 
 /// All rows.
@@ -453,46 +432,6 @@ pub(crate) fn named(key: &str) -> Result<&'static Setting, String> {
 /// The row that is called `key`.
 pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.is_called(key))
-}
-
-fn ns(duration: Duration) -> Json {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).into()
-}
-
-fn slice_ns(config: &RunConfig) -> Json {
-    match config.sched {
-        Sched::Vmm => ns(config.slice),
-        Sched::Host => Json::Null,
-    }
-}
-
-fn read_hold_ns(config: &RunConfig) -> Json {
-    if config.shape.read_percent > 0 { ns(config.shape.read_hold) } else { 0.into() }
-}
-
-fn engine(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Kvm => "kvm",
-        Engine::Threads => "threads",
-        Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
-        Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
-        Engine::Sim => "sim",
-    }
-}
-
-/// The scheduler's name in records.
-pub(crate) fn sched(sched: Sched) -> &'static str {
-    match sched {
-        Sched::Vmm => "vmm",
-        Sched::Host => "host",
-    }
-}
-
-fn share(share: Share) -> &'static str {
-    match share {
-        Share::Vcpu => "vcpu",
-        Share::Guest => "guest",
-    }
 }
 
 #[cfg(test)]
