@@ -30,6 +30,31 @@ pub(crate) fn lost(outline: &Outline, records: &[impl Recorded]) -> Vec<String> 
     outline.arms.iter().filter_map(of_arm).collect()
 }
 
+/// Whether more of these runs, or pairs, are invalid than the estimate of them all bears.
+pub(crate) fn is_lost(valid: &[bool]) -> bool {
+    are_too_many(spoiled(valid), valid.len())
+}
+
+fn spoiled(valid: &[bool]) -> usize {
+    valid.iter().filter(|is_valid| !**is_valid).count()
+}
+
+/// " at ratio 8", or nothing where nothing varies.
+pub(crate) fn at(setting: &Setting) -> String {
+    let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) }
+}
+
+/// The first few of what was lost, and how many more there are.
+pub(crate) fn first_of(lost: &[String]) -> String {
+    const MOST_NAMED: usize = 3;
+    let named = lost.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; ");
+    match lost.len().saturating_sub(MOST_NAMED) {
+        0 => named,
+        more => format!("{named}; and {more} more"),
+    }
+}
+
 type Setting = BTreeMap<String, String>;
 
 /// Whether each pair is to be trusted, by setting.
@@ -60,27 +85,19 @@ fn warning(
     unit: &str,
     pairs: &BTreeMap<&Setting, Vec<bool>>,
 ) -> Option<String> {
-    const MOST_NAMED: usize = 3;
     if pairs.is_empty() {
         return Some(format!("{what} has no {unit}: nothing is known of it"));
     }
     let mut settings: Vec<_> = pairs.iter().collect();
     settings.sort_by_key(|(setting, _)| outline.rank(setting));
-    let lost = settings.into_iter().filter_map(|(setting, pairs)| {
-        let spoiled = pairs.iter().filter(|trusted| !**trusted).count();
-        let at: Vec<String> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
-        are_too_many(spoiled, pairs.len()).then(|| format!("{spoiled} of {}{at}", pairs.len()))
-    });
-    let lost: Vec<String> = lost.collect();
-    let named = lost.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; ");
-    let more = match lost.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        more => format!("; and at {more} settings more"),
-    };
+    let lost = settings.into_iter().filter(|(_, pairs)| is_lost(pairs));
+    let lost: Vec<String> = lost
+        .map(|(setting, pairs)| format!("{} of {}{}", spoiled(pairs), pairs.len(), at(setting)))
+        .collect();
     (!lost.is_empty()).then(|| {
         format!(
-            "{what} has lost its trust, more than 29 % of its {unit} being not to be trusted: {named}{more}"
+            "{what} has lost its trust, more than 29 % of its {unit} being not to be trusted: {}",
+            first_of(&lost)
         )
     })
 }

@@ -2,6 +2,7 @@
 
 mod below;
 mod columns;
+mod compared;
 mod grid;
 mod kernels;
 mod notes;
@@ -11,7 +12,6 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::analysis::holm;
 use crate::analysis::prediction::{self, Prediction};
 use crate::analysis::statistics::{Estimate, Verdict};
 use crate::analysis::summary::{Comparison, Summary};
@@ -21,6 +21,7 @@ use crate::text::wrap::wrap;
 
 pub(crate) use below::{LOCK_COSTS, lock_costs as lock_cost_lines, trials};
 use columns::{header, line, names_at};
+pub(crate) use compared::{Found, comparisons};
 pub(crate) use grid::{grid, signs};
 pub(crate) use notes::Detail;
 
@@ -126,8 +127,12 @@ fn groups(summary: &Summary) -> Vec<Vec<Vec<Field>>> {
 }
 
 fn of_comparison(comparison: &Comparison) -> Field {
-    let text = comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio);
+    let text = ratio(comparison);
     Field { text: format!("{text} {}", mark(comparison)), style: verdict_style(comparison.verdict) }
+}
+
+fn ratio(comparison: &Comparison) -> String {
+    comparison.ratio.as_ref().map_or("no figure".into(), Estimate::as_ratio)
 }
 
 /// The sign of its verdict; where no difference is shown, with the least that could have been.
@@ -171,63 +176,6 @@ fn lock_costs(summary: &Summary) -> String {
     let fields = |cells: Vec<String>| cells.into_iter().map(Field::new).collect();
     let lines: Vec<Vec<Field>> = lock_cost_lines(&summary.lock_costs).into_iter().map(fields).collect();
     layout(&LOCK_COSTS.map(String::from), &lines, 0)
-}
-
-/// What `haltkick compare` found, cell by cell.
-pub(crate) fn comparisons(
-    cells: &[Comparison],
-    (can_tell, told, regressions): (bool, usize, &[usize]),
-    threshold: f64,
-) -> String {
-    let has_figures = cells.iter().any(|cell| cell.of.figure().is_some());
-    let figure = has_figures.then_some("figure");
-    let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
-    let line = |cell: &Comparison| {
-        let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
-        let mut fields = vec![
-            Field::new(setting_words(&cell.setting)),
-            Field::new(cell.arm.as_str()),
-            Field::new(baseline),
-        ];
-        fields.extend(cell.of.figure().map(Field::new));
-        fields.push(of_comparison(cell));
-        fields.push(Field { text: cell.verdict.word(&cell.of).into(), style: verdict_style(cell.verdict) });
-        fields
-    };
-    let header: Vec<String> = header.map(String::from).collect();
-    let lines: Vec<Vec<Field>> = cells.iter().map(line).collect();
-    let mut text = layout(&header, &lines, 1);
-    if told < cells.len() {
-        let _ = writeln!(
-            text,
-            "{} of {} cells are no regressions, whatever they are: only of rates (a unit that ends in /s) and of times (ns, us, \
-             ms, s) it is known whether more is better",
-            cells.len() - told,
-            cells.len()
-        );
-    }
-    let percent = significant(threshold * 100.0);
-    let _ = match regressions.len() {
-        0 if told == 0 => Ok(()),
-        0 if !can_tell => {
-            let below = |cell: &&Comparison| {
-                let interval = cell.ratio.as_ref().and_then(|ratio| ratio.interval.as_ref());
-                interval.is_some_and(|interval| interval.high < 1.0 - threshold)
-            };
-            writeln!(
-                text,
-                "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of so many can be \
-                 called sure with fewer than {} blocks on either side",
-                cells.len(),
-                cells.iter().filter(below).count(),
-                significant(1.0 - threshold),
-                holm::runs_to_tell(cells.len())
-            )
-        }
-        0 => writeln!(text, "no regression beyond {percent} %"),
-        count => writeln!(text, "{count} of {} cells lost more than {percent} %", cells.len()),
-    };
-    text
 }
 
 /// What `haltkick predict` found: misses first, then the order of the arms at each setting. All cells, or those that are off

@@ -6,25 +6,85 @@ use crate::analysis::comparable::Better;
 use crate::analysis::holm;
 use crate::analysis::rate::{Rate, estimate, estimate_ratio};
 use crate::analysis::summary::{Comparison, comparison, comparison_of};
+use crate::analysis::trust;
 use crate::experiment::measure::Measure;
 
 pub(super) type Setting = BTreeMap<String, String>;
 /// Block and host.
 type Pass = (u32, String);
-/// When and where, and how much it came to.
-pub(super) type Run = (Pass, Rate);
+
+/// When and where, how much it came to, and whether to believe it.
+pub(super) struct Run {
+    pub(super) pass: Pass,
+    pub(super) rate: Rate,
+    pub(super) is_valid: bool,
+}
+
+/// Setting, arm and baseline.
+type Names<'a> = (&'a Setting, &'a str, &'a str);
 
 /// A cell of both sides.
 pub(super) struct Cell {
     pub(super) shown: Comparison,
     values: Values,
     pub(super) better: Option<Better>,
+    /// Whether each pair, or each run of either side, is valid.
+    validity: Vec<(&'static str, Vec<bool>)>,
 }
 
 impl Cell {
+    pub(super) fn of_groups(
+        above: &[Run],
+        below: &[Run],
+        (of, better): (&Measure, Option<Better>),
+        (setting, arm, baseline): Names<'_>,
+    ) -> Self {
+        let rates = |runs: &[Run]| runs.iter().map(|run| run.rate).collect::<Vec<_>>();
+        let validity = |runs: &[Run]| runs.iter().map(|run| run.is_valid).collect::<Vec<_>>();
+        let values = Values::Groups(rates(above), rates(below));
+        let estimate = estimate_ratio(&rates(above), &rates(below));
+        let shown = comparison_of("B/A", setting, arm, baseline, estimate);
+        let validity = vec![("runs of A", validity(below)), ("runs of B", validity(above))];
+        Self { shown: Comparison { of: of.clone(), ..shown }, values, better, validity }
+    }
+
+    /// Within blocks, and on one host.
+    pub(super) fn of_pairs(
+        above: &[Run],
+        below: &[Run],
+        (of, better): (&Measure, Option<Better>),
+        (setting, arm, baseline): Names<'_>,
+    ) -> Self {
+        let below: BTreeMap<&Pass, &Run> = below.iter().map(|run| (&run.pass, run)).collect();
+        let pair = |run: &Run| {
+            let other = below.get(&run.pass)?;
+            Some((run.rate.over(other.rate), run.is_valid && other.is_valid))
+        };
+        let (ratios, validity): (Vec<Rate>, Vec<bool>) = above.iter().filter_map(pair).unzip();
+        let shown = comparison("B/A", setting, arm, baseline, &ratios);
+        let validity = vec![("pairs", validity)];
+        Self {
+            shown: Comparison { of: of.clone(), ..shown },
+            values: Values::Pairs(ratios),
+            better,
+            validity,
+        }
+    }
+
+    /// How many of its runs are invalid, and where it is, if the cell is invalid for that.
+    pub(super) fn lost_validity(&self) -> Option<String> {
+        let lost = self.validity.iter().find(|(_, valid)| trust::is_lost(valid));
+        let (what, valid) = lost?;
+        let spoiled = valid.iter().filter(|is_valid| !**is_valid).count();
+        let Comparison { arm, setting, .. } = &self.shown;
+        Some(format!("{spoiled} of {} {what} of {arm}{}", valid.len(), trust::at(setting)))
+    }
+
     /// The chance of its loss, and the least that it could have been with as many runs, for a true loss as `limit` says.
     pub(super) fn p_values(&self, limit: f64) -> (Option<f64>, Option<f64>) {
-        let Some(better) = self.better else { return (None, None) };
+        let Some(better) = self.better.filter(|_| self.lost_validity().is_none()) else {
+            return (None, None);
+        };
         let values = self.values.of_better(better);
         (values.p_value(limit), values.least_p_value(limit))
     }
@@ -32,7 +92,7 @@ impl Cell {
 
 /// What a cell's comparison is made of.
 #[derive(Clone)]
-pub(super) enum Values {
+enum Values {
     /// Ratios of runs of one block.
     Pairs(Vec<Rate>),
     /// Runs of B and of A.
@@ -40,33 +100,6 @@ pub(super) enum Values {
 }
 
 impl Values {
-    pub(super) fn of_groups(above: &[Run], below: &[Run]) -> Self {
-        let rates = |runs: &[Run]| runs.iter().map(|(_, rate)| *rate).collect();
-        Self::Groups(rates(above), rates(below))
-    }
-
-    /// Within blocks, and on one host.
-    pub(super) fn of_pairs(above: &[Run], below: &[Run]) -> Self {
-        let below: BTreeMap<&Pass, Rate> = below.iter().map(|(pass, rate)| (pass, *rate)).collect();
-        Self::Pairs(above.iter().filter_map(|(pass, rate)| Some(rate.over(*below.get(pass)?))).collect())
-    }
-
-    pub(super) fn cell(
-        self,
-        of: (&Measure, Option<Better>),
-        setting: &Setting,
-        arm: &str,
-        baseline: &str,
-    ) -> Cell {
-        let shown = match &self {
-            Self::Pairs(ratios) => comparison("B/A", setting, arm, baseline, ratios),
-            Self::Groups(above, below) => {
-                comparison_of("B/A", setting, arm, baseline, estimate_ratio(above, below))
-            }
-        };
-        Cell { shown: Comparison { of: of.0.clone(), ..shown }, values: self, better: of.1 }
-    }
-
     /// As if more of it were better.
     fn of_better(&self, better: Better) -> Self {
         let turned = |rates: &[Rate]| -> Vec<Rate> {

@@ -2,6 +2,8 @@
 //! regression.
 
 mod cell;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use crate::analysis::holm;
 use crate::analysis::likeness;
 use crate::analysis::recorded::Recorded;
 use crate::analysis::summary::Comparison;
+use crate::analysis::trust;
 use crate::cli::{CompareArgs, Format};
 use crate::commands::report;
 use crate::experiment::measure::Measure;
@@ -22,11 +25,11 @@ use crate::experiment::place::Role;
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::results::manifest::Manifest;
-use crate::show::table;
+use crate::show::table::{self, Found};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
 use crate::text::output;
-use cell::{Cell, Run, Setting, Values};
+use cell::{Cell, Run, Setting};
 
 /// What `compare --format json` prints.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -42,7 +45,7 @@ pub(crate) struct Compared {
     /// Throughput of B over that of A, or of kernels the figures by which the experiment compares them.
     pub(crate) cells: Vec<Comparison>,
     /// For each cell the chance of a loss as great as this, or greater, if the true one were the threshold; null without figures,
-    /// and for figures of which nobody knows whether more or less is better.
+    /// for figures of which nobody knows whether more or less is better, and for invalid cells.
     pub(crate) p_values: Vec<Option<f64>>,
     /// Cells of which it is known whether more or less is better.
     #[serde(skip)]
@@ -51,6 +54,9 @@ pub(crate) struct Compared {
     pub(crate) can_tell: bool,
     /// Indices of the cells that regressed: those whose p-values Holm's procedure rejects, at 2.5 % for all together.
     pub(crate) regressions: Vec<usize>,
+    /// Indices of the invalid cells, which are neither regressions nor an all-clear: more than 29 % of their pairs, or of the
+    /// runs of either side, are invalid.
+    pub(crate) invalid: Vec<usize>,
 }
 
 /// One side: a directory and perhaps one of its arms.
@@ -88,12 +94,27 @@ fn compare_records<R: Comparable>(
     let differences = differences(&a, &b, args.anyway)?;
     let compared = compare_sides(&a, &b, args.threshold, differences)?;
     show(&compared, args.format)?;
-    Ok(match () {
-        () if !compared.regressions.is_empty() => Exit::Regression,
-        () if compared.can_tell => Exit::Done,
-        // No all-clear: there could not have been an alarm.
-        () => Exit::Untrusted,
-    })
+    Ok(compared.exit())
+}
+
+impl Compared {
+    fn found(&self) -> Found<'_> {
+        Found {
+            can_tell: self.can_tell,
+            told: self.told,
+            regressions: &self.regressions,
+            invalid: &self.invalid,
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match () {
+            () if !self.regressions.is_empty() => Exit::Regression,
+            () if self.can_tell && self.invalid.is_empty() => Exit::Done,
+            // No all-clear: there could not have been an alarm, or not in every cell.
+            () => Exit::Untrusted,
+        }
+    }
 }
 
 /// What stands between two directories: refused, unless it is to be compared anyway.
@@ -157,6 +178,16 @@ fn compare_sides<R: Comparable>(
     let limit = 1.0 - threshold;
     let (p_values, least): (Vec<_>, Vec<_>) = cells.iter().map(|cell| cell.p_values(limit)).unzip();
     let told = cells.iter().filter(|cell| cell.better.is_some()).count();
+    let (invalid, lost): (Vec<_>, Vec<_>) =
+        cells.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.lost_validity()?))).unzip();
+    if !lost.is_empty() {
+        output::talk(&format!(
+            "warning: more than 29 % of the runs of {} of {} cells are invalid: {}; the warnings in runs.jsonl say why",
+            lost.len(),
+            cells.len(),
+            trust::first_of(&lost)
+        ));
+    }
     Ok(Compared {
         schema: "haltkick.comparison".into(),
         schema_version: 1,
@@ -166,6 +197,7 @@ fn compare_sides<R: Comparable>(
         told,
         can_tell: !holm::rejected(&least).is_empty(),
         regressions: holm::rejected(&p_values),
+        invalid,
         p_values,
     })
 }
@@ -205,7 +237,7 @@ fn arm_by_arm<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Vec<Cell
     let (below, above) = (rates(a, of, None), rates(b, of, None));
     let of = (of, better(a, b, of));
     let cell = |(key, above): (&Key, &Vec<Run>)| {
-        Some(Values::of_groups(above, below.get(key)?).cell(of, &key.0, &key.1, &key.1))
+        Some(Cell::of_groups(above, below.get(key)?, of, (&key.0, &key.1, &key.1)))
     };
     above.iter().filter_map(cell).collect()
 }
@@ -224,8 +256,8 @@ fn two_arms<R: Comparable>(a: &Side<R>, b: &Side<R>, of: &Measure) -> Vec<Cell> 
         let Some(((_, baseline), below)) = below.iter().find(|((other, _), _)| other == setting) else {
             continue;
         };
-        let values = if a.path == b.path { Values::of_pairs } else { Values::of_groups };
-        cells.push(values(above, below).cell(of, setting, arm, baseline));
+        let cell = if a.path == b.path { Cell::of_pairs } else { Cell::of_groups };
+        cells.push(cell(above, below, of, (setting, arm, baseline)));
     }
     cells
 }
@@ -242,7 +274,8 @@ fn rates<R: Recorded>(side: &Side<R>, of: &Measure, only: Option<&str>) -> Cells
         let wanted = only.is_none_or(|arm| arm == place.arm);
         if let Some(rate) = record.rate(of).filter(|_| wanted) {
             let runs = cells.entry((place.setting.clone(), place.arm.clone())).or_default();
-            runs.push(((place.block, record.host().identity()), rate));
+            let pass = (place.block, record.host().identity());
+            runs.push(Run { pass, rate, is_valid: record.is_trusted() });
         }
     }
     cells
@@ -260,213 +293,12 @@ fn in_order<R>(side: &Side<R>, mut cells: Vec<Cell>) -> Vec<Cell> {
 fn show(compared: &Compared, format: Format) -> Result<()> {
     match format {
         Format::Table => {
-            let found = (compared.can_tell, compared.told, &compared.regressions[..]);
-            output::data(&table::comparisons(&compared.cells, found, compared.threshold))
+            output::data(&table::comparisons(&compared.cells, compared.found(), compared.threshold))
         }
         Format::Json => {
             let json = serde_json::to_string_pretty(compared)
                 .map_err(|error| Failure::internal(format!("the comparison as JSON: {error}")))?;
             output::data(&format!("{json}\n"))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use haltkick_vmm::Image;
-
-    use super::*;
-    use crate::experiment::plan::Plan;
-    use crate::experiment::{Experiment, Source};
-    use crate::host::cpulist::CpuList;
-    use crate::measure::kernels;
-    use crate::measure::synthetic::kernels::records as records_of_kernels;
-    use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
-    use crate::settings::Supply;
-
-    /// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
-    fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side<LinuxRecord> {
-        const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\nblocks = 8\n\
-            [settings]\nkernel = \"kernel\"\ninitrd = \"initrd\"\n[grid]\nvcpus = [2, 4]\n\
-            [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n[control]\narm = \"pv\"\n";
-        let compare = |of: &str| {
-            format!(
-                "[[compare]]\nname = \"{of}\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:{of}\"\n"
-            )
-        };
-        let text = format!("{TEXT}{}{}{}", compare("loop"), compare("wake"), compare("kicks"));
-        let source = Source { origin: scratch.path().join("k.toml").display().to_string(), text };
-        let experiment = Experiment::parse(source).unwrap();
-        let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
-        let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
-        let records = records_of_kernels(&plan, |_, block| {
-            let scatter = 1.0 + f64::from(block % 5) / 500.0;
-            let units = [("loop", "turns/s"), ("wake", "us"), ("kicks", "count")];
-            let line = |((name, unit), value): (&(&str, &str), f64)| {
-                format!("haltkick: {name}={} {unit}", value * scatter)
-            };
-            units.iter().zip(figures).map(line).collect()
-        });
-        let manifest = Manifest { kernels: kernels::files(&plan).unwrap(), ..World::new(1).manifest(&plan) };
-        Side { path: path.into(), arm: None, manifest, records }
-    }
-
-    #[test]
-    fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
-        let scratch = Scratch::new("compare-kernels");
-        for file in ["kernel", "initrd"] {
-            std::fs::write(scratch.path().join(file), file).unwrap();
-        }
-        let side = |path: &str, figures| side_of_kernels(&scratch, path, figures);
-        let before = side("before", [1e4, 50.0, 7.0]);
-        // Faster loops are a win, longer waits are a loss, and more kicks are neither.
-        for (figures, regressed) in
-            [([2e4, 25.0, 70.0], &[][..]), ([5e3, 50.0, 7.0], &["loop"][..]), ([1e4, 75.0, 0.7], &["wake"])]
-        {
-            let after = side("after", figures);
-            let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
-            assert_eq!((compared.cells.len(), compared.told, compared.can_tell), (3 * 2 * 2, 8, true));
-            let of = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
-            let found: Vec<&str> = compared.regressions.iter().map(of).collect();
-            let expected: Vec<&str> = regressed.iter().flat_map(|name| [*name; 4]).collect();
-            assert_eq!(found, expected, "{figures:?}");
-            let shown =
-                table::comparisons(&compared.cells, (true, compared.told, &compared.regressions), 0.05);
-            let shown = anstream::adapter::strip_str(&shown).to_string();
-            assert!(
-                shown.contains("figure") && shown.contains("4 of 12 cells are no regressions"),
-                "{shown}"
-            );
-        }
-        // Another kernel is what is compared; another RAM disk has other programs in it.
-        std::fs::write(scratch.path().join("kernel"), "another").unwrap();
-        let after = side("after", [1e4, 50.0, 7.0]);
-        assert_eq!(differences(&before, &after, false).unwrap(), [""; 0]);
-        std::fs::write(scratch.path().join("initrd"), "another").unwrap();
-        let after = side("after", [1e4, 50.0, 7.0]);
-        let refused = differences(&before, &after, false).unwrap_err().message;
-        assert!(
-            refused.contains("other initial RAM disks of pv; other initial RAM disks of nopvspin"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn two_kernels_of_one_directory_are_compared_within_blocks() {
-        let scratch = Scratch::new("compare-arms");
-        for file in ["kernel", "initrd"] {
-            std::fs::write(scratch.path().join(file), file).unwrap();
-        }
-        let both = side_of_kernels(&scratch, "both", [1e4, 50.0, 7.0]);
-        let side = |arm: &str| Side {
-            path: both.path.clone(),
-            arm: Some(arm.into()),
-            manifest: both.manifest.clone(),
-            records: both.records.clone(),
-        };
-        let compared = compare_sides(&side("pv"), &side("nopvspin"), 0.05, vec![]).unwrap();
-        assert_eq!(compared.cells.len(), 3 * 2);
-        assert!(compared.cells.iter().all(|cell| cell.per_block == [1.0; 8]), "{:?}", compared.cells);
-    }
-
-    fn sketch() -> Sketch {
-        let ratios: Vec<String> = (1..=20).map(|ratio| ratio.to_string()).collect();
-        let ratios: Vec<&str> = ratios.iter().map(String::as_str).collect();
-        Sketch::new().axis("ratio", &ratios).arm("a", "tas").arm("b", "ticket")
-    }
-
-    fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side<Record> {
-        let plan = sketch.plan(blocks);
-        let records = world.records(&plan);
-        Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records }
-    }
-
-    #[test]
-    fn other_settings_and_other_hosts_are_compared_only_on_request() {
-        let world = || World::new(1);
-        let before = side("before", &sketch(), 1, &world());
-        let longer = sketch().arm_with("c", "lock = \"mcs\"").head("# longer");
-        let after = side("after", &longer, 1, &world().host_id(Some("host-b")));
-        let refused = differences(&before, &after, false).unwrap_err();
-        assert_eq!(refused.exit, Exit::Usage);
-        assert!(
-            refused.message.contains("host host-a and host-b; only the second has c, ratio 1"),
-            "{refused}"
-        );
-        assert!(refused.message.ends_with("--anyway does"), "{refused}");
-        let insisted = differences(&before, &after, true).unwrap();
-        assert_eq!(insisted.len(), 2);
-        assert_eq!(compare_sides(&before, &after, 0.05, insisted.clone()).unwrap().differences, insisted);
-    }
-
-    #[test]
-    fn arms_are_paired_within_a_block_only_on_one_host() {
-        let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
-        for record in &mut both.records {
-            let place = record.place.as_ref().unwrap();
-            if place.arm == "b" && place.block < 2 {
-                record.host.host_id = Some("host-b".into());
-            }
-        }
-        let side = |arm: &str| Side {
-            path: both.path.clone(),
-            arm: Some(arm.into()),
-            manifest: both.manifest.clone(),
-            records: both.records.clone(),
-        };
-        let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
-        assert_eq!(compared.cells[0].per_block.len(), 6);
-    }
-
-    #[test]
-    fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
-        // Seven per cent are lost, and the noise leaves it open whether 5 % may be all of it.
-        let world =
-            |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
-        let few = Sketch::new().arm("a", "tas");
-        let before = side("before", &few, 8, &world(1, 1.0));
-        let after = side("after", &few, 8, &world(2, 0.93));
-        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
-        let ratio = compared.cells[0].ratio.clone().unwrap();
-        assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
-        assert_eq!(compared.regressions, [0; 0]);
-        let lost = side("lost", &few, 8, &world(2, 0.85));
-        assert_eq!(compare_sides(&before, &lost, 0.05, vec![]).unwrap().regressions, [0]);
-    }
-
-    #[test]
-    fn where_no_loss_could_be_told_there_is_no_all_clear() {
-        let sketch = sketch();
-        let world =
-            |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
-        for (blocks, can_tell) in [(5, false), (7, true)] {
-            // Nine tenths are lost.
-            let before = side("before", &sketch, blocks, &world(1, 1.0));
-            let after = side("after", &sketch, blocks, &world(2, 0.1));
-            let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
-            assert_eq!(compared.cells.len(), 40);
-            assert_eq!(
-                (compared.can_tell, compared.regressions.len()),
-                (can_tell, if can_tell { 40 } else { 0 })
-            );
-            assert_eq!(blocks as usize >= holm::runs_to_tell(40), can_tell);
-        }
-    }
-
-    #[test]
-    fn forty_losses_of_just_the_threshold_hardly_ever_make_a_regression() {
-        let sketch = sketch();
-        let mut alarms = 0;
-        for seed in 0..20 {
-            let world = |seed, factor: f64| {
-                World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02))
-            };
-            let before = side("before", &sketch, 8, &world(seed, 1.0));
-            let after = side("after", &sketch, 8, &world(1000 + seed, 0.95));
-            let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
-            assert_eq!(compared.cells.len(), 40);
-            alarms += u32::from(!compared.regressions.is_empty());
-        }
-        assert!(alarms <= 3, "{alarms} of 20 comparisons raised a false alarm");
     }
 }

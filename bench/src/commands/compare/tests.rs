@@ -1,0 +1,250 @@
+use haltkick_vmm::Image;
+
+use super::*;
+use crate::experiment::plan::Plan;
+use crate::experiment::{Experiment, Source};
+use crate::host::cpulist::CpuList;
+use crate::measure::kernels;
+use crate::measure::synthetic::kernels::records as records_of_kernels;
+use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
+use crate::settings::Supply;
+
+/// Eight blocks of a kernel with three figures of which two are compared, at two numbers of vCPUs.
+fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side<LinuxRecord> {
+    const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"K\"\nblocks = 8\n\
+        [settings]\nkernel = \"kernel\"\ninitrd = \"initrd\"\n[grid]\nvcpus = [2, 4]\n\
+        [[arm]]\nname = \"pv\"\n[[arm]]\nname = \"nopvspin\"\nnopvspin = true\n[control]\narm = \"pv\"\n";
+    let compare = |of: &str| {
+        format!("[[compare]]\nname = \"{of}\"\narm = \"nopvspin\"\nbaseline = \"pv\"\nof = \"figure:{of}\"\n")
+    };
+    let text = format!("{TEXT}{}{}{}", compare("loop"), compare("wake"), compare("kicks"));
+    let source = Source { origin: scratch.path().join("k.toml").display().to_string(), text };
+    let experiment = Experiment::parse(source).unwrap();
+    let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
+    let plan = Plan::new(&experiment, Supply { image: &image, allowed: &allowed }, 1).unwrap();
+    let records = records_of_kernels(&plan, |_, block| {
+        let scatter = 1.0 + f64::from(block % 5) / 500.0;
+        let units = [("loop", "turns/s"), ("wake", "us"), ("kicks", "count")];
+        let line = |((name, unit), value): (&(&str, &str), f64)| {
+            format!("haltkick: {name}={} {unit}", value * scatter)
+        };
+        units.iter().zip(figures).map(line).collect()
+    });
+    let manifest = Manifest { kernels: kernels::files(&plan).unwrap(), ..World::new(1).manifest(&plan) };
+    Side { path: path.into(), arm: None, manifest, records }
+}
+
+#[test]
+fn kernels_are_compared_figure_by_figure_and_the_unit_says_what_a_loss_is() {
+    let scratch = Scratch::new("compare-kernels");
+    for file in ["kernel", "initrd"] {
+        std::fs::write(scratch.path().join(file), file).unwrap();
+    }
+    let side = |path: &str, figures| side_of_kernels(&scratch, path, figures);
+    let before = side("before", [1e4, 50.0, 7.0]);
+    // Faster loops are a win, longer waits are a loss, and more kicks are neither.
+    for (figures, regressed) in
+        [([2e4, 25.0, 70.0], &[][..]), ([5e3, 50.0, 7.0], &["loop"][..]), ([1e4, 75.0, 0.7], &["wake"])]
+    {
+        let after = side("after", figures);
+        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        assert_eq!((compared.cells.len(), compared.told, compared.can_tell), (3 * 2 * 2, 8, true));
+        let of = |cell: &usize| compared.cells[*cell].of.figure().unwrap();
+        let found: Vec<&str> = compared.regressions.iter().map(of).collect();
+        let expected: Vec<&str> = regressed.iter().flat_map(|name| [*name; 4]).collect();
+        assert_eq!(found, expected, "{figures:?}");
+        let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+        let shown = anstream::adapter::strip_str(&shown).to_string();
+        assert!(shown.contains("figure") && shown.contains("4 of 12 cells are no regressions"), "{shown}");
+    }
+    // Another kernel is what is compared; another RAM disk has other programs in it.
+    std::fs::write(scratch.path().join("kernel"), "another").unwrap();
+    let after = side("after", [1e4, 50.0, 7.0]);
+    assert_eq!(differences(&before, &after, false).unwrap(), [""; 0]);
+    std::fs::write(scratch.path().join("initrd"), "another").unwrap();
+    let after = side("after", [1e4, 50.0, 7.0]);
+    let refused = differences(&before, &after, false).unwrap_err().message;
+    assert!(
+        refused.contains("other initial RAM disks of pv; other initial RAM disks of nopvspin"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn two_kernels_of_one_directory_are_compared_within_blocks() {
+    let scratch = Scratch::new("compare-arms");
+    for file in ["kernel", "initrd"] {
+        std::fs::write(scratch.path().join(file), file).unwrap();
+    }
+    let both = side_of_kernels(&scratch, "both", [1e4, 50.0, 7.0]);
+    let side = |arm: &str| Side {
+        path: both.path.clone(),
+        arm: Some(arm.into()),
+        manifest: both.manifest.clone(),
+        records: both.records.clone(),
+    };
+    let compared = compare_sides(&side("pv"), &side("nopvspin"), 0.05, vec![]).unwrap();
+    assert_eq!(compared.cells.len(), 3 * 2);
+    assert!(compared.cells.iter().all(|cell| cell.per_block == [1.0; 8]), "{:?}", compared.cells);
+}
+
+fn sketch() -> Sketch {
+    let ratios: Vec<String> = (1..=20).map(|ratio| ratio.to_string()).collect();
+    let ratios: Vec<&str> = ratios.iter().map(String::as_str).collect();
+    Sketch::new().axis("ratio", &ratios).arm("a", "tas").arm("b", "ticket")
+}
+
+fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side<Record> {
+    let plan = sketch.plan(blocks);
+    let records = world.records(&plan);
+    Side { path: path.into(), arm: None, manifest: world.manifest(&plan), records }
+}
+
+#[test]
+fn directories_with_other_settings_or_from_another_host_are_compared_only_if_that_is_insisted_on() {
+    let world = || World::new(1);
+    let before = side("before", &sketch(), 1, &world());
+    let longer = sketch().arm_with("c", "lock = \"mcs\"").head("# longer");
+    let after = side("after", &longer, 1, &world().host_id(Some("host-b")));
+    let refused = differences(&before, &after, false).unwrap_err();
+    assert_eq!(refused.exit, Exit::Usage);
+    assert!(refused.message.contains("host host-a and host-b; only the second has c, ratio 1"), "{refused}");
+    assert!(refused.message.ends_with("--anyway does"), "{refused}");
+    let insisted = differences(&before, &after, true).unwrap();
+    assert_eq!(insisted.len(), 2);
+    assert_eq!(compare_sides(&before, &after, 0.05, insisted.clone()).unwrap().differences, insisted);
+}
+
+#[test]
+fn arms_are_paired_within_a_block_only_where_they_ran_on_one_host() {
+    let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
+    for record in &mut both.records {
+        let place = record.place.as_ref().unwrap();
+        if place.arm == "b" && place.block < 2 {
+            record.host.host_id = Some("host-b".into());
+        }
+    }
+    let side = |arm: &str| Side {
+        path: both.path.clone(),
+        arm: Some(arm.into()),
+        manifest: both.manifest.clone(),
+        records: both.records.clone(),
+    };
+    let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
+    assert_eq!(compared.cells[0].per_block.len(), 6);
+}
+
+#[test]
+fn a_loss_that_may_be_within_the_threshold_is_no_regression() {
+    // Seven per cent are lost, and the noise leaves it open whether 5 % may be all of it.
+    let world =
+        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
+    let few = Sketch::new().arm("a", "tas");
+    let before = side("before", &few, 8, &world(1, 1.0));
+    let after = side("after", &few, 8, &world(2, 0.93));
+    let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+    let ratio = compared.cells[0].ratio.clone().unwrap();
+    assert!(ratio.hodges_lehmann < 0.95 && ratio.interval.unwrap().high > 0.95, "{ratio:?}");
+    assert_eq!(compared.regressions, [0; 0]);
+    let lost = side("lost", &few, 8, &world(2, 0.85));
+    assert_eq!(compare_sides(&before, &lost, 0.05, vec![]).unwrap().regressions, [0]);
+}
+
+#[test]
+fn where_no_loss_could_be_told_there_is_no_all_clear() {
+    let sketch = sketch();
+    let world =
+        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
+    for (blocks, can_tell) in [(5, false), (7, true)] {
+        // Nine tenths are lost.
+        let before = side("before", &sketch, blocks, &world(1, 1.0));
+        let after = side("after", &sketch, blocks, &world(2, 0.1));
+        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        assert_eq!(compared.cells.len(), 40);
+        assert_eq!(
+            (compared.can_tell, compared.regressions.len()),
+            (can_tell, if can_tell { 40 } else { 0 })
+        );
+        assert_eq!(blocks as usize >= holm::runs_to_tell(40), can_tell);
+    }
+}
+
+#[test]
+fn of_forty_cells_that_lost_just_the_threshold_hardly_ever_one_is_called_a_regression() {
+    let sketch = sketch();
+    let mut alarms = 0;
+    for seed in 0..20 {
+        let world =
+            |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
+        let before = side("before", &sketch, 8, &world(seed, 1.0));
+        let after = side("after", &sketch, 8, &world(1000 + seed, 0.95));
+        let compared = compare_sides(&before, &after, 0.05, vec![]).unwrap();
+        assert_eq!(compared.cells.len(), 40);
+        alarms += u32::from(!compared.regressions.is_empty());
+    }
+    assert!(alarms <= 3, "{alarms} of 20 comparisons raised a false alarm");
+}
+
+/// Two sides of eight blocks, of which the second is `factor` times as fast and has some runs of `a` at ratio 8 disturbed.
+fn disturbed(spoiled: u32, factor: f64) -> Compared {
+    let sketch = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket");
+    let world =
+        |seed, factor: f64| World::new(seed).truth(move |_| 1e6 * factor).shape(Shape::LogNormal(0.02));
+    let before = side("before", &sketch, 8, &world(1, 1.0));
+    let mut after = side("after", &sketch, 8, &world(2, factor));
+    for record in &mut after.records {
+        let place = record.place.as_ref().unwrap();
+        if place.arm == "a" && place.setting["ratio"] == "8" && place.block < spoiled {
+            record.trusted = false;
+        }
+    }
+    compare_sides(&before, &after, 0.05, vec![]).unwrap()
+}
+
+#[test]
+fn no_all_clear_is_given_over_cells_that_lost_their_validity() {
+    let enough = disturbed(2, 1.0);
+    assert_eq!((enough.exit(), &enough.invalid[..]), (Exit::Done, &[][..]));
+    let lost = disturbed(3, 1.0);
+    let [invalid] = lost.invalid[..] else { panic!("{:?}", lost.invalid) };
+    let cell = &lost.cells[invalid];
+    assert_eq!((cell.arm.as_str(), cell.setting["ratio"].as_str()), ("a", "8"));
+    assert_eq!((lost.exit(), lost.p_values[invalid]), (Exit::Untrusted, None));
+    let shown = table::comparisons(&lost.cells, lost.found(), 0.05);
+    let shown = anstream::adapter::strip_str(&shown).to_string();
+    let row = |arm: &str| shown.lines().find(|line| line.contains("ratio 8") && line.contains(arm)).unwrap();
+    assert!(row("a ").ends_with("invalid") && !row("b ").contains("invalid"), "{shown}");
+    assert!(shown.ends_with("no regression beyond 5.00 % in the other 3\n"), "{shown}");
+}
+
+#[test]
+fn an_invalid_loss_is_no_regression_and_a_valid_one_stays_one() {
+    let some = disturbed(8, 0.5);
+    assert_eq!((some.exit(), some.regressions.len(), some.invalid.len()), (Exit::Regression, 3, 1));
+    assert!(!some.regressions.contains(&some.invalid[0]));
+    let mut all = side("all", &Sketch::new().arm("a", "tas"), 8, &World::new(1));
+    all.records.iter_mut().for_each(|record| record.trusted = false);
+    let gain = side("gain", &Sketch::new().arm("a", "tas"), 8, &World::new(2).truth(|_| 3e6));
+    let compared = compare_sides(&all, &gain, 0.05, vec![]).unwrap();
+    assert_eq!((compared.exit(), compared.invalid.len()), (Exit::Untrusted, 1));
+    let shown = table::comparisons(&compared.cells, compared.found(), 0.05);
+    assert!(!shown.contains("faster") && !shown.contains("no regression"), "{shown}");
+}
+
+#[test]
+fn pairs_of_one_directory_lose_their_validity_by_either_run() {
+    let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
+    for record in &mut both.records {
+        let place = record.place.as_ref().unwrap();
+        let spoiled = if place.arm == "a" { 0..2 } else { 2..4 };
+        record.trusted = !spoiled.contains(&place.block);
+    }
+    let side = |arm: &str| Side {
+        path: both.path.clone(),
+        arm: Some(arm.into()),
+        manifest: both.manifest.clone(),
+        records: both.records.clone(),
+    };
+    let compared = compare_sides(&side("a"), &side("b"), 0.05, vec![]).unwrap();
+    assert_eq!((compared.exit(), &compared.invalid[..]), (Exit::Untrusted, &[0][..]));
+}

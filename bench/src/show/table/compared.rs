@@ -1,0 +1,91 @@
+//! Two directories, or two arms, cell by cell: the table of `haltkick compare`.
+
+use std::fmt::Write as _;
+
+use super::{FAINT, Field, layout, of_comparison, ratio, setting_words, verdict_style};
+use crate::analysis::holm;
+use crate::analysis::summary::Comparison;
+use crate::text::quantity::significant;
+
+/// What all cells together say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'a> {
+    /// Whether there are enough runs for any cell to be called a regression, however much it had lost.
+    pub(crate) can_tell: bool,
+    /// Cells of which it is known whether more or less is better.
+    pub(crate) told: usize,
+    /// Indices of the cells that regressed.
+    pub(crate) regressions: &'a [usize],
+    /// Indices of the invalid cells.
+    pub(crate) invalid: &'a [usize],
+}
+
+/// A line for each cell, then what all together say.
+pub(crate) fn comparisons(cells: &[Comparison], found: Found<'_>, threshold: f64) -> String {
+    let has_figures = cells.iter().any(|cell| cell.of.figure().is_some());
+    let figure = has_figures.then_some("figure");
+    let header = ["setting", "arm (B)", "baseline (A)"].into_iter().chain(figure).chain(["B/A", "verdict"]);
+    let header: Vec<String> = header.map(String::from).collect();
+    let line = |(i, cell)| line(cell, found.invalid.contains(&i));
+    let lines: Vec<Vec<Field>> = cells.iter().enumerate().map(line).collect();
+    let mut text = layout(&header, &lines, 1);
+    conclusions(cells, found, threshold).iter().for_each(|line| _ = writeln!(text, "{line}"));
+    text
+}
+
+/// The figure of an invalid cell is there to be seen, without a verdict.
+fn line(cell: &Comparison, is_invalid: bool) -> Vec<Field> {
+    let baseline = if cell.baseline == cell.arm { "same" } else { cell.baseline.as_str() };
+    let mut fields =
+        vec![Field::new(setting_words(&cell.setting)), Field::new(cell.arm.as_str()), Field::new(baseline)];
+    fields.extend(cell.of.figure().map(Field::new));
+    let faint = |text: String| Field { text, style: FAINT };
+    fields.extend(match is_invalid {
+        true => [faint(ratio(cell)), faint("invalid".into())],
+        false => {
+            let verdict = cell.verdict.word(&cell.of).into();
+            [of_comparison(cell), Field { text: verdict, style: verdict_style(cell.verdict) }]
+        }
+    });
+    fields
+}
+
+fn conclusions(cells: &[Comparison], found: Found<'_>, threshold: f64) -> Vec<String> {
+    let (count, valid) = (cells.len(), cells.len() - found.invalid.len());
+    let mut lines = Vec::new();
+    if found.told < count {
+        lines.push(format!(
+            "{} of {count} cells are no regressions, whatever they are: only of rates (a unit that ends in /s) and of times (ns, \
+             us, ms, s) it is known whether more is better",
+            count - found.told
+        ));
+    }
+    if valid < count {
+        lines.push(format!("invalid cells, of which nothing is known: {} of {count}", count - valid));
+    }
+    let percent = significant(threshold * 100.0);
+    match found.regressions.len() {
+        0 if found.told == 0 || valid == 0 => (),
+        0 if !found.can_tell => lines.push(too_few_runs(cells, found.invalid, threshold)),
+        0 if valid < count => lines.push(format!("no regression beyond {percent} % in the other {valid}")),
+        0 => lines.push(format!("no regression beyond {percent} %")),
+        lost => lines.push(format!("{lost} of {valid} cells lost more than {percent} %")),
+    }
+    lines
+}
+
+fn too_few_runs(cells: &[Comparison], invalid: &[usize], threshold: f64) -> String {
+    let valid = || (0..).zip(cells).filter(|(i, _)| !invalid.contains(i)).map(|(_, cell)| cell);
+    let below = |cell: &&Comparison| {
+        let interval = cell.ratio.as_ref().and_then(|ratio| ratio.interval.as_ref());
+        interval.is_some_and(|interval| interval.high < 1.0 - threshold)
+    };
+    format!(
+        "too few runs to say that nothing regressed: of {} cells {} have intervals below {}, and none of so many can be called \
+         sure with fewer than {} blocks on either side",
+        valid().count(),
+        valid().filter(below).count(),
+        significant(1.0 - threshold),
+        holm::runs_to_tell(valid().count())
+    )
+}
