@@ -4,7 +4,7 @@ use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, Outcome, RunConfig, S
 
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
 use crate::record::config::Config;
-use crate::record::{Record, Warning, WorkSpeed};
+use crate::record::{PerVcpu, Record, Warning, WorkSpeed};
 use crate::text::memory_size::MemorySize;
 use crate::text::quantity;
 
@@ -94,6 +94,50 @@ fn judge_work(record: &mut Record) {
     }
 }
 
+/// A lock that was taken fewer times than this for each vCPU may have had no turn for some.
+const TURNS_FOR_EACH: u64 = 100;
+/// A vCPU that could run has had a pCPU in this many scheduling rounds.
+const ROUNDS: u64 = 4;
+/// Fewer sleeps than this began in the window for each vCPU that slept through it: a lock that wakes others instead has more.
+const SLEEPS_FOR_EACH: u64 = 2;
+/// Slice of a host's scheduler, about.
+const HOST_SLICE_NS: u64 = 4_000_000;
+/// A thread that only slept may have used this share of the window: the host's kernel counts its way to sleep.
+const ASLEEP_LIMIT: f64 = 0.001;
+
+/// Warns of vCPUs that slept through the window of a lock that others took all the time, while hardly any vCPU went to sleep.
+/// Where sleepers come and go, a lock that chooses among them may leave some out, and no wake-up is lost.
+fn judge_sleep(record: &mut Record) {
+    let window_ns = record.timing.window_ns;
+    let slept = |vcpu: &&PerVcpu| {
+        let idle = |run_ns: u64| run_ns as f64 <= ASLEEP_LIMIT * window_ns as f64;
+        let waited_for_pcpu = vcpu.steal_ns.is_some_and(|steal_ns| steal_ns >= window_ns);
+        vcpu.acquisitions == 0
+            && vcpu.run_ns.is_some_and(idle)
+            && !waited_for_pcpu
+            && vcpu.waits.is_some_and(|waits| waits > 0)
+    };
+    let asleep = record.per_vcpu.iter().filter(slept).count() as u64;
+    // Of the whole run, where those of the window are not known: with them come those that ended before it.
+    let of_run = || record.per_vcpu.iter().map(|vcpu| vcpu.waits).sum::<Option<u64>>().map(|all| all / 4);
+    let sleeps = record.preemptions.as_ref().map(|by| by.halted).or_else(of_run);
+    let (vcpus, pcpus) = (u64::from(record.config.vcpus), record.config.cpus.len().max(1) as u64);
+    let round_ns = record.config.slice_ns.unwrap_or(HOST_SLICE_NS) * vcpus.div_ceil(pcpus);
+    let taken = record.totals.acquisitions;
+    if asleep > 0
+        && sleeps.is_some_and(|sleeps| sleeps < SLEEPS_FOR_EACH * asleep)
+        && taken >= TURNS_FOR_EACH * vcpus
+        && window_ns >= ROUNDS * round_ns
+    {
+        let message = format!(
+            "{asleep} of {vcpus} vCPUs slept the whole window while the lock was taken {} times: wake-up lost? `haltkick check` \
+             tests a lock object",
+            quantity::si(taken as f64)
+        );
+        record.warn("asleep-throughout", message);
+    }
+}
+
 /// Writes down what speaks against the run.
 pub(crate) fn judge(
     record: &mut Record,
@@ -115,6 +159,7 @@ pub(crate) fn judge(
     if config.simulated.is_none() {
         judge_work(record);
     }
+    judge_sleep(record);
     let asked = config.window * found.windows;
     let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
     if outcome.completion.is_none() && off.abs() > WINDOW_TOLERANCE {
@@ -155,7 +200,7 @@ pub(crate) fn judge(
 mod tests {
     use std::time::Duration;
 
-    use haltkick_vmm::WorkSpeed;
+    use haltkick_vmm::{VcpuOutcome, WorkSpeed};
 
     use super::*;
     use crate::measure::synthetic::{Sketch, World};
@@ -237,5 +282,51 @@ mod tests {
             let codes: Vec<String> = spoilers(&noise, coarse, None).into_iter().map(|it| it.code).collect();
             assert_eq!(codes, vec!["busy-neighbour"; usize::from(warned)], "{noise:?}");
         }
+    }
+
+    /// The warnings of eight vCPUs on one pCPU, of which seven slept through a window of 100 ms, with changes.
+    fn codes_of_sleepers(change: impl Fn(&mut Outcome) + Send + Sync + 'static) -> Vec<String> {
+        let world = World::new(1).adjust(move |config, outcome| {
+            if config.lock == "none" {
+                return;
+            }
+            let taken = outcome.acquisitions();
+            for vcpu in &mut outcome.vcpus {
+                (vcpu.acquisitions, vcpu.run_ns, vcpu.steal_ns) = (0, Some(0), Some(2_000_000));
+                (vcpu.waits, vcpu.kicks) = (Some(2), Some(1));
+            }
+            (outcome.vcpus[3].acquisitions, outcome.vcpus[3].run_ns) = (taken, Some(100_000_000));
+            change(outcome);
+        });
+        let mut plan = Sketch::new().arm("a", "futex-mutex").plan(1);
+        for cell in plan.points.iter_mut().flat_map(|point| point.ideals.iter_mut().chain(&mut point.arms)) {
+            (cell.config.vcpus, cell.config.cpus) = (8, vec![0]);
+            cell.config.window = Duration::from_millis(100);
+        }
+        codes_of(&world.records(&plan))
+    }
+
+    #[test]
+    fn vcpus_that_slept_while_the_lock_was_taken_spoil_the_run() {
+        assert_eq!(codes_of_sleepers(|_| ()), ["asleep-throughout"]);
+        assert_eq!(codes_of_sleepers(|outcome| outcome.preemptions = None), ["asleep-throughout"]);
+    }
+
+    #[test]
+    fn starved_vcpus_that_lost_no_wake_up_do_not_spoil_the_run() {
+        let each = |change: fn(&mut VcpuOutcome)| {
+            codes_of_sleepers(move |outcome| outcome.vcpus.iter_mut().for_each(change))
+        };
+        assert_eq!(each(|vcpu| vcpu.steal_ns = Some(100_000_000)), [""; 0], "runnable throughout");
+        assert_eq!(each(|vcpu| vcpu.run_ns = Some(10_000_000)), [""; 0], "spinning");
+        assert_eq!(each(|vcpu| vcpu.waits = Some(0)), [""; 0], "never asleep");
+        assert_eq!(each(|vcpu| vcpu.acquisitions /= 1_000_000), [""; 0], "a lock that hardly moves");
+        let sleeps = |halted| {
+            codes_of_sleepers(move |outcome| {
+                outcome.preemptions = Some(ByActivity { halted, ..ByActivity::default() });
+            })
+        };
+        assert_eq!(sleeps(13), ["asleep-throughout"]);
+        assert_eq!(sleeps(300), [""; 0], "others sleep and wake: the lock chooses whom it wakes");
     }
 }

@@ -12,6 +12,7 @@ trials![
     check_finds_nothing_in_a_lock_and_says_what_it_tried,
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     check_tries_the_functions_of_readers,
+    lost_wake_ups_make_a_run_invalid_and_those_that_arrive_do_not,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -204,5 +205,78 @@ fn a_lock_can_be_written_to_the_header_that_is_printed() -> Tested {
     assert!(stdout(&haltkick(&["check", "--print-header=rust"])).contains("pub unsafe trait RawLock"));
     let neither = refusal(&["check"]);
     assert!(neither.contains("<FILE>"), "{neither}");
+    Ok(())
+}
+
+/// A sleeping lock of the futex kind. As LOSSY it drops every second wake-up.
+const SLEEPING: &str = r#"
+#include "haltkick.h"
+struct lock { hk_u32 word, wakes; hk_u64 asleep; };
+HK_LOCK(struct lock);
+static int try_lock(struct lock *lock)
+{
+    hk_u32 free = 0;
+    return __atomic_compare_exchange_n(&lock->word, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+void hk_pv_lock(struct lock *lock)
+{
+    hk_u64 bit = 1ull << hk_cpu();
+    for (int i = 0; i < 100; i++) {
+        if (try_lock(lock))
+            return;
+        hk_pause();
+    }
+    for (;;) {
+        __atomic_fetch_or(&lock->asleep, bit, __ATOMIC_SEQ_CST);
+        if (__atomic_exchange_n(&lock->word, 2, __ATOMIC_SEQ_CST) == 0)
+            break;
+        hk_wait_u32(&lock->word, 2);
+    }
+    __atomic_fetch_and(&lock->asleep, ~bit, __ATOMIC_SEQ_CST);
+}
+void hk_pv_unlock(struct lock *lock)
+{
+    if (__atomic_exchange_n(&lock->word, 0, __ATOMIC_SEQ_CST) != 2)
+        return;
+    hk_u64 asleep = __atomic_load_n(&lock->asleep, __ATOMIC_SEQ_CST);
+    if (!asleep)
+        return;
+    hk_u32 first = (hk_u32)__builtin_ctzll(asleep);
+    __atomic_fetch_and(&lock->asleep, ~(1ull << first), __ATOMIC_SEQ_CST);
+#ifdef LOSSY
+    if (__atomic_fetch_add(&lock->wakes, 1, __ATOMIC_RELAXED) % 2)
+        return;
+#endif
+    hk_kick(first);
+}
+"#;
+
+/// The last of them starves its sleepers at this ratio, since it wakes the first one it finds: that is no wake-up lost.
+fn lost_wake_ups_make_a_run_invalid_and_those_that_arrive_do_not() -> Tested {
+    let directory = scratch("object-lossy");
+    let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
+    let sound = compiled(&directory, "sound", SLEEPING)?;
+    for (lock, slept, expected) in [
+        (["--lock-object", &lossy, "--pv=on"], true, 7),
+        (["--lock", "qspinlock", "--pv=on"], false, 0),
+        (["--lock-object", &sound, "--pv=on"], true, 0),
+    ] {
+        let machine = ["--engine=sim", "--machine=nehalem-2s", "--cpus=0-1"];
+        let run = ["run", "--ratio=8", "--duration=100ms", "--no-ideal", "--format=json"];
+        let output = haltkick(&[&run[..], &machine, &lock].concat());
+        assert_eq!(code(&output), expected, "{lock:?}: {}", stderr(&output));
+        let record: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a record");
+        let vcpus = record["per_vcpu"].as_array().expect("the vCPUs");
+        let asleep = vcpus.iter().filter(|vcpu| vcpu["run_ns"] == 0).count();
+        assert_eq!(asleep > 0, slept, "{lock:?}: {asleep}");
+        let codes: Vec<&str> = record["warnings"]
+            .as_array()
+            .expect("the warnings")
+            .iter()
+            .filter_map(|warning| warning["code"].as_str())
+            .collect();
+        let warned = if expected == 7 { &["asleep-throughout"][..] } else { &[] };
+        assert_eq!(codes, warned, "{lock:?}");
+    }
     Ok(())
 }
