@@ -12,7 +12,7 @@ trials![
     check_finds_nothing_in_a_lock_and_says_what_it_tried,
     check_finds_what_is_wrong_and_says_how_to_see_it_again,
     check_tries_the_functions_of_readers,
-    lost_wake_ups_make_a_run_invalid_and_those_that_arrive_do_not,
+    only_lost_wake_ups_make_a_run_invalid,
     objects_that_cannot_be_linked_are_refused_in_one_line,
     a_lock_can_be_written_to_the_header_that_is_printed,
 ];
@@ -252,7 +252,7 @@ void hk_pv_unlock(struct lock *lock)
 "#;
 
 /// The last of them starves its sleepers at this ratio, since it wakes the first one it finds: that is no wake-up lost.
-fn lost_wake_ups_make_a_run_invalid_and_those_that_arrive_do_not() -> Tested {
+fn only_lost_wake_ups_make_a_run_invalid() -> Tested {
     let directory = scratch("object-lossy");
     let lossy = compiled(&directory, "lossy", &format!("#define LOSSY\n{SLEEPING}"))?;
     let sound = compiled(&directory, "sound", SLEEPING)?;

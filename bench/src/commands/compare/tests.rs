@@ -35,7 +35,7 @@ fn side_of_kernels(scratch: &Scratch, path: &str, figures: [f64; 3]) -> Side<Lin
 }
 
 #[test]
-fn kernels_are_compared_figure_by_figure_and_the_unit_says_what_a_loss_is() {
+fn kernels_are_compared_by_figure_and_the_unit_defines_a_loss() {
     let scratch = Scratch::new("compare-kernels");
     for file in ["kernel", "initrd"] {
         std::fs::write(scratch.path().join(file), file).unwrap();
@@ -101,7 +101,7 @@ fn side(path: &str, sketch: &Sketch, blocks: u32, world: &World) -> Side<Record>
 }
 
 #[test]
-fn directories_with_other_settings_or_from_another_host_are_compared_only_if_that_is_insisted_on() {
+fn unlike_directories_are_compared_only_if_that_is_insisted_on() {
     let world = || World::new(1);
     let before = side("before", &sketch(), 1, &world());
     let longer = sketch().arm_with("c", "lock = \"mcs\"").head("# longer");
@@ -116,7 +116,7 @@ fn directories_with_other_settings_or_from_another_host_are_compared_only_if_tha
 }
 
 #[test]
-fn arms_are_paired_within_a_block_only_where_they_ran_on_one_host() {
+fn arms_are_paired_only_within_a_block_of_one_host() {
     let mut both = side("both", &Sketch::new().arm("a", "tas").arm("b", "ticket"), 8, &World::new(1));
     for record in &mut both.records {
         let place = record.place.as_ref().unwrap();
@@ -170,7 +170,7 @@ fn where_no_loss_could_be_told_there_is_no_all_clear() {
 }
 
 #[test]
-fn of_forty_cells_that_lost_just_the_threshold_hardly_ever_one_is_called_a_regression() {
+fn cells_that_lost_just_the_threshold_are_hardly_ever_regressions() {
     let sketch = sketch();
     let mut alarms = 0;
     for seed in 0..20 {
