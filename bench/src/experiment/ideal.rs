@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{Image, RunConfig};
 
-/// The same cell without a lock, if the image has such a thing. What only concerns locks is as it is by default.
+/// Returns the cell without a lock, if the image has such a thing. Settings that only concern locks have their defaults.
 pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> {
     let lock = image.locks.iter().find(|lock| lock.is_lock_free())?;
     let plain = RunConfig::default();

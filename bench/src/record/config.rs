@@ -148,7 +148,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// What was asked, and what the run made of what was left to it. Long: its one literal names every field.
+    /// Echoes the settings of a guest, and the choices that were left to the run. Long: its one literal names every field.
     pub(crate) fn new(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Self {
         let (mix, shape) = (config.mix, config.shape);
         let deschedule = config.deschedule.clone().map(|policy| Policy(policy).to_string());
@@ -263,7 +263,7 @@ fn share(share: Share) -> &'static str {
     }
 }
 
-/// What records from before there was a choice mean.
+/// The meaning of records from before there was a choice.
 fn yes() -> bool {
     true
 }

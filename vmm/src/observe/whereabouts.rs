@@ -4,7 +4,7 @@
 
 use crate::guest::activity::Activity;
 
-/// Where a vCPU is.
+/// The place where a vCPU is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Where {
     /// Not started: the boot vCPU has not let it start.
@@ -28,7 +28,7 @@ pub enum Where {
     Left,
 }
 
-/// Where a vCPU is, and since when in host time where that is known.
+/// A vCPU's place, and since when it has been there in host time where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pub(crate) at: Where,
@@ -36,7 +36,7 @@ pub(crate) struct Whereabouts {
 }
 
 impl From<Where> for Whereabouts {
-    /// Nothing is known of the time.
+    /// A place without a time.
     fn from(at: Where) -> Self {
         Self { at, since_ns: None }
     }

@@ -1,4 +1,4 @@
-//! What a run found: of all its guests together, and how each of them ended.
+//! The findings of a run: of all its guests together, and how each of them ended.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::sched::run_delay::RunDelay;
 /// Why nothing else is known to have run on a simulated machine.
 pub const NOTHING_ELSE_RUNS: &str = "nothing else runs on a simulated machine";
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug)]
 pub struct Found {
     /// CPU time of the process inside the window.
@@ -25,9 +25,9 @@ pub struct Found {
     pub run_delay: Known<RunDelay>,
     /// Cache events that the host's PMU counted in the guest, inside the window, by name.
     pub pmu: Known<CacheEvents>,
-    /// Where the vCPUs spent their time, if that was asked for.
+    /// The profile of the vCPUs' time, if that was asked for.
     pub profile: Option<Profile>,
-    /// What happened when, if that was asked for.
+    /// The trace of events, if that was asked for.
     pub trace: Option<Trace>,
     /// How each guest ended, in order.
     pub guests: Vec<Ended>,
@@ -38,11 +38,11 @@ pub struct Found {
 pub struct Ended {
     /// Its name.
     pub name: String,
-    /// What it found out; a failure of one leaves the others' outcomes.
+    /// Its outcome; a failure of one guest leaves the others' outcomes.
     pub result: Result<Outcome, RunError>,
     /// Which vCPU is at fault, when it failed by itself.
     pub explanation: Option<Explanation>,
-    /// What it wrote to its console.
+    /// Text that it wrote to its console.
     pub console: String,
 }
 

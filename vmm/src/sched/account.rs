@@ -50,7 +50,7 @@ impl Account {
         self.since_ns
     }
 
-    /// Where the vCPU is, and since when.
+    /// The vCPU's place, and since when it has been there.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         Whereabouts { at: self.at, since_ns: Some(self.since_ns) }
     }

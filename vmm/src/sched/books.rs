@@ -15,7 +15,7 @@ use crate::sched::timeline::Timeline;
 pub struct Graces {
     /// How often.
     pub granted: u64,
-    /// Those at the end of which the vCPU was taken off all the same.
+    /// Extensions at the end of which the vCPU was taken off all the same.
     pub expired: u64,
     /// How long the vCPUs ran beyond the end of their slices, in nanoseconds; charged to the next ones.
     pub overrun_ns: u64,
@@ -44,13 +44,13 @@ pub(crate) struct Books {
     pub(crate) steal_ns: u64,
     /// Times taken off while running, whole run.
     pub(crate) preemptions: u64,
-    /// The same inside the window, by activity; also sleeps.
+    /// Times taken off inside the window, by activity; also sleeps.
     pub(crate) preemptions_by: ByActivity<u64>,
     /// How long those were off for, inside the window.
     pub(crate) preempted_ns_by: ByActivity<u64>,
-    /// What the others lost to it, inside the window.
+    /// Time that the others lost to it, inside the window.
     pub(crate) lost_ns_by: ByActivity<u64>,
-    /// Those that were taken off on purpose, inside the window.
+    /// Times taken off on purpose, inside the window.
     pub(crate) injected_by: ByActivity<u64>,
     /// How often its slice was extended inside the window, and how often that was not enough.
     pub(crate) graces: Graces,
@@ -59,7 +59,7 @@ pub(crate) struct Books {
     /// Kicks received, whole run. Counted by the scheduler, where kicks arrive.
     pub(crate) kicks: u64,
     claim: Option<Claim>,
-    /// What it did when, in the beginning of the window, if that is to be known.
+    /// Its places in the beginning of the window, if they are to be known.
     pub(crate) timeline: Option<Timeline>,
 }
 

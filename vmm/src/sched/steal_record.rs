@@ -7,7 +7,7 @@ use haltkick_hypercalls::VcpuArea;
 
 use crate::host::clock::Clock;
 
-/// What the VMM has told by a vCPU's flag, for comparison with what others have read.
+/// A vCPU's flag as the VMM has set it, for comparison with what others have read.
 #[derive(Debug, Default)]
 pub(crate) struct ToldFlag {
     /// TSC since when it has told what it tells; `u64::MAX` while that changes.
@@ -25,7 +25,7 @@ impl ToldFlag {
         self.since_tsc.store(clock.tsc(), Ordering::SeqCst);
     }
 
-    /// What the flag has said from `tsc` until now, if it was the same all the time.
+    /// Value of the flag from `tsc` until now, if it was the same all the time.
     fn at(&self, tsc: u64) -> Option<bool> {
         // SeqCst: partner of `change`. If `since_tsc` is the same before and after, `set` belongs to it.
         let since_tsc = self.since_tsc.load(Ordering::SeqCst);
@@ -38,7 +38,7 @@ impl ToldFlag {
 #[derive(Clone, Copy)]
 pub(super) struct GuestSide<'a> {
     pub(super) area: &'a VcpuArea,
-    /// What the VMM has told by the flag of each vCPU; empty where it is not the one that writes them.
+    /// The flag of each vCPU as the VMM has set it; empty where the VMM does not write the flags.
     pub(super) told: &'a [ToldFlag],
     pub(super) vcpu: u32,
     pub(super) clock: &'a Clock,
