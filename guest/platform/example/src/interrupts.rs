@@ -18,12 +18,7 @@ const COMMAND: usize = 0x300;
 /// 256 gates of two words each: the handler is unknown to all but the linker.
 static GATES: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 
-global_asm!(
-    ".pushsection .text.example_interrupts, \"ax\"",
-    "example_spurious:",
-    "iretq",
-    ".popsection",
-);
+global_asm!(".pushsection .text.example_interrupts, \"ax\"", "example_spurious:", "iretq", ".popsection",);
 
 unsafe extern "C" {
     static example_spurious: [u8; 0];
