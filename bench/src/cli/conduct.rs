@@ -27,6 +27,9 @@ pub(crate) struct Conduct {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RETRIES)),
           help_heading = "Trust")]
     pub(crate) retry_disturbed: Option<u32>,
+    /// Before the first run, wait up to TIME until other processes leave the pCPUs alone
+    #[arg(long, value_name = "TIME", help_heading = "Trust")]
+    pub(crate) wait_quiet: Option<Span>,
     /// End with 7 if any run is invalid, also after --quick, not only where the headline comparison is not valid
     #[arg(long, help_heading = "Trust")]
     pub(crate) strict: bool,

@@ -2,6 +2,7 @@
 
 mod job;
 mod measured;
+mod quiet;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -77,6 +78,7 @@ fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     }
     // What cannot be simulated at the same time is refused before there is a directory.
     job.jobs(conduct.jobs)?;
+    quiet::wait(conduct, &job.plan)?;
     let directory = Directory::create(&output(conduct, job))?;
     match job.has_kernels() {
         true => run_all::<LinuxRecord>(conduct, job, directory, vec![]),
@@ -160,10 +162,11 @@ fn resume(args: &BenchArgs, path: &Path) -> Result<Exit> {
     if args.overrides != Overrides::default() {
         return Err(Failure::usage(
             "--resume takes everything from the directory: of the other options only --target-precision, \
-             --max-time, --retry-disturbed, --jobs, --strict, --verbose, --guest and --format go with it",
+             --max-time, --retry-disturbed, --wait-quiet, --jobs, --strict, --verbose, --guest and --format go with it",
         ));
     }
     let job = job_of(path, guest(&args.conduct))?;
+    quiet::wait(&args.conduct, &job.plan)?;
     let directory = Directory::reopen(path)?;
     match job.has_kernels() {
         true => run_all::<LinuxRecord>(&args.conduct, &job, directory, directory::read_records(path)?),
@@ -212,6 +215,7 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     common
         .extend(conduct.guest.iter().map(|guest| format!("--guest={}", quote(&guest.display().to_string()))));
     common.extend(conduct.retry_disturbed.map(|retries| format!("--retry-disturbed={retries}")));
+    common.extend(conduct.wait_quiet.map(|most| format!("--wait-quiet={most}")));
     common.extend(conduct.strict.then(|| "--strict".into()));
     common.push(format!("--output={}", quote(&output.display().to_string())));
     let common = common.join(" ");
@@ -258,6 +262,7 @@ fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> 
         output::talk(&format!("{id} is recorded already"));
         return Ok(Exit::Done);
     }
+    quiet::wait(conduct, &job.plan)?;
     let live = job.live(path)?;
     haltkick_vmm::confine_process(&job.needs(path))?;
     let how = (cell.config.simulated.is_some().then_some(NonZeroUsize::MIN), live.as_ref());

@@ -1,0 +1,106 @@
+//! `--wait-quiet`: no run begins while other processes use the pCPUs.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use crate::cli::Conduct;
+use crate::experiment::plan::Plan;
+use crate::host::noise::{OTHERS_SHARE_LIMIT, Watch};
+use crate::text::exit::{Failure, Result};
+use crate::text::output;
+use crate::text::quantity::{patience, significant};
+
+/// How long the pCPUs are watched before each decision: long enough for ticks to tell 5 %, and for a pause between two jobs to
+/// be none.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// Waits, if that was asked for, until other processes use no more of the pCPUs than a run bears. Simulated cells need no pCPU.
+pub(super) fn wait(conduct: &Conduct, plan: &Plan) -> Result<()> {
+    let Some(most) = conduct.wait_quiet else { return Ok(()) };
+    let measured = plan.cells().filter(|cell| cell.config.simulated.is_none());
+    let cpus: BTreeSet<u32> = measured.flat_map(|cell| cell.config.cpus.iter().copied()).collect();
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let cpus: Vec<u32> = cpus.into_iter().collect();
+    let look = || {
+        let watch = Watch::start(&cpus);
+        thread::sleep(LOOK);
+        let (noise, _) = watch.finish()?;
+        noise.others_share.ok_or_else(|| "nothing says what else runs".to_owned())
+    };
+    let failed = |reason: String| Failure::usage(format!("--wait-quiet: {reason}; start without it"));
+    until_quiet(most.0, look, output::talk).map_err(failed)
+}
+
+/// Looks until a share is small enough or `most` is over, at least once, and says what it waits for.
+fn until_quiet(
+    most: Duration,
+    mut look: impl FnMut() -> std::result::Result<f64, String>,
+    mut say: impl FnMut(&str),
+) -> std::result::Result<(), String> {
+    let looks = most.as_nanos().div_ceil(LOOK.as_nanos()).max(1);
+    let long = patience(most.as_secs_f64());
+    for past in 0..looks {
+        let share = look()?;
+        if share <= OTHERS_SHARE_LIMIT {
+            if past > 0 {
+                say("the pCPUs are quiet: begins");
+            }
+            return Ok(());
+        }
+        let (percent, limit) = (significant(share * 100.0), significant(OTHERS_SHARE_LIMIT * 100.0));
+        if past + 1 == looks {
+            say(&format!(
+                "warning: after {long}, other processes still use {percent} % of the pCPUs: begins nevertheless"
+            ));
+        } else if past == 0 {
+            say(&format!(
+                "other processes use {percent} % of the pCPUs: waits up to {long} until it is {limit} % at most"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said where looks find these shares, and how many looks there are.
+    fn said(seconds: u64, shares: &[f64]) -> (Vec<String>, usize) {
+        let (mut said, mut looks) = (Vec::new(), 0);
+        let look = || {
+            looks += 1;
+            shares.get(looks - 1).copied().ok_or_else(|| "no look is left".to_owned())
+        };
+        until_quiet(Duration::from_secs(seconds), look, |line| said.push(line.to_owned())).unwrap();
+        (said, looks)
+    }
+
+    #[test]
+    fn waiting_ends_with_the_first_quiet_look() {
+        assert_eq!(said(60, &[0.01]), (vec![], 1));
+        let (lines, looks) = said(60, &[0.5, 0.2, 0.05]);
+        assert_eq!(looks, 3);
+        assert_eq!(
+            lines,
+            [
+                "other processes use 50.0 % of the pCPUs: waits up to 1 min 0 s until it is 5.00 % at most",
+                "the pCPUs are quiet: begins"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_host_that_stays_busy_is_waited_for_as_long_as_was_asked() {
+        let (lines, looks) = said(9, &[0.5, 0.5, 0.4]);
+        assert_eq!(looks, 3);
+        assert_eq!(
+            lines[1],
+            "warning: after 9 s, other processes still use 40.0 % of the pCPUs: begins nevertheless"
+        );
+        assert_eq!(said(0, &[0.5]).1, 1);
+    }
+}
