@@ -109,7 +109,7 @@ fn student(values: &[f64]) -> f64 {
 }
 
 /// Chance of a normal value below `z`: by the series around 0, far enough out 0 or 1 (Abramowitz and Stegun 26.2.10).
-fn normal_below(z: f64) -> f64 {
+pub(crate) fn normal_below(z: f64) -> f64 {
     if z.abs() > 7.0 {
         return f64::from(z > 0.0);
     }

@@ -9,6 +9,7 @@ pub(crate) mod holm;
 pub(crate) mod likeness;
 pub(crate) mod multiplicity;
 pub(crate) mod noise;
+pub(crate) mod power;
 pub(crate) mod prediction;
 pub(crate) mod rate;
 pub(crate) mod recorded;

@@ -1,21 +1,28 @@
-//! `--dry-run`: the cells that would be run, and about how long that takes.
+//! `--dry-run`: the cells that would be run, about how long that takes, and what differences it can show.
 
 use std::fmt::Write as _;
 
+use crate::analysis::power;
+use crate::commands::earlier::Earlier;
 use crate::experiment::place::Role;
 use crate::experiment::plan::{Cell, Plan};
 use crate::measure::progress::{self, Planned};
 use crate::measure::records::guests;
 use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
 use crate::text::duration::Span;
-use crate::text::quantity::patience;
+use crate::text::quantity::{patience, significant};
 
-/// The cells in the order of the file, then how many runs that is.
-pub(super) fn show(plan: &Plan, rule: Rule) -> String {
+/// The cells in the order of the file, then how many runs that is. What they can show is known by earlier results.
+pub(super) fn show(plan: &Plan, rule: Rule, earlier: Option<&Earlier>) -> String {
     let axes = plan.outline.axes.iter().map(|axis| axis.key.clone());
-    let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window", "cell"].map(String::from));
-    let mut lines = vec![heads.collect::<Vec<_>>()];
-    lines.extend(plan.cells().map(|cell| line(plan, cell)));
+    let shows = earlier.map(|_| SHOWS.to_owned());
+    let heads = axes.chain(["arm", "vCPUs", "pCPUs", "window"].map(String::from)).chain(shows);
+    let mut lines = vec![heads.chain(["cell".to_owned()]).collect::<Vec<_>>()];
+    let blocks = blocks_of_verdict(plan, rule);
+    lines.extend(plan.cells().map(|cell| {
+        let shows = earlier.map(|earlier| smallest_difference(plan, cell, blocks, earlier));
+        line(plan, cell, shows)
+    }));
     let mut text = aligned(&lines);
     let cells = plan.cells().count();
     let whole = progress::of_whole(plan, rule.blocks);
@@ -26,10 +33,51 @@ pub(super) fn show(plan: &Plan, rule: Rule) -> String {
         cells * rule.blocks as usize,
         patience(whole.as_secs_f64())
     );
-    for remark in remarks(plan, rule) {
+    for remark in remarks(plan, rule).into_iter().chain(what_shows(plan, blocks, earlier)) {
         let _ = writeln!(text, "{remark}");
     }
     text
+}
+
+/// Head of the column with the smallest difference that can be shown.
+const SHOWS: &str = "shows";
+
+/// Blocks that a verdict rests on.
+fn blocks_of_verdict(plan: &Plan, rule: Rule) -> u32 {
+    plan.outline.trial_blocks.unwrap_or(rule.blocks)
+}
+
+/// Of the arm that the headline compares; nothing in the other lines, or where nothing is known of the setting.
+fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier) -> String {
+    let of_headline = plan.outline.comparisons.first().is_some_and(|headline| headline.arm == cell.arm);
+    if !of_headline || cell.role != Role::Arm {
+        return String::new();
+    }
+    let found = earlier.headline.iter().find(|it| it.setting == cell.setting);
+    let estimate = found.and_then(|it| it.ratio.as_ref());
+    match estimate.and_then(|estimate| power::smallest_difference(estimate, blocks)) {
+        None => "-".into(),
+        Some(share) if share < 1.0 => format!("{} %", significant(share * 100.0)),
+        Some(share) => format!("{}x", significant(1.0 + share)),
+    }
+}
+
+/// What the column is, or how to get it.
+fn what_shows(plan: &Plan, blocks: u32, earlier: Option<&Earlier>) -> Option<String> {
+    let name = &plan.outline.comparisons.first()?.name;
+    Some(match earlier {
+        Some(Earlier { path, is_valid, .. }) => {
+            let invalid = if *is_valid { "" } else { ", which are invalid: a quiet host shows smaller ones" };
+            format!(
+                "{SHOWS}: the smallest difference in '{name}' that {blocks} blocks can show, by the scatter of the results in {}{invalid}",
+                path.display()
+            )
+        }
+        None => format!(
+            "the smallest difference in '{name}' that {blocks} blocks can show is not known: ./experiments-out has no results of \
+             this experiment from this host; --blocks 3 makes some"
+        ),
+    })
 }
 
 /// What makes it take longer, or less long.
@@ -58,7 +106,7 @@ fn remarks(plan: &Plan, rule: Rule) -> Vec<String> {
     remarks
 }
 
-fn line(plan: &Plan, cell: &Cell) -> Vec<String> {
+fn line(plan: &Plan, cell: &Cell, shows: Option<String>) -> Vec<String> {
     let of_axis = |key: &String| cell.setting.get(key).cloned().unwrap_or_default();
     let mut line: Vec<String> = plan.outline.axes.iter().map(|axis| of_axis(&axis.key)).collect();
     let again = if cell.role == Role::Control { " (again)" } else { "" };
@@ -69,8 +117,9 @@ fn line(plan: &Plan, cell: &Cell) -> Vec<String> {
         vcpus.join("+"),
         cell.config.cpus.len().to_string(),
         format!("{most}{}", Span(cell.config.window)),
-        cell.id.clone(),
     ]);
+    line.extend(shows);
+    line.push(cell.id.clone());
     line
 }
 
@@ -92,14 +141,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::measure::synthetic::Sketch;
+    use crate::analysis::summary::Summary;
+    use crate::measure::synthetic::{Shape, Sketch, World};
 
     #[test]
     fn every_cell_has_a_line_and_what_may_take_longer_is_said() {
         let plan =
             Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs").control("a").plan(4);
         let rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
-        let text = show(&plan, rule);
+        let text = show(&plan, rule, None);
         for cell in plan.cells() {
             assert_eq!(
                 text.lines().filter(|line| line.ends_with(&format!(" {}", cell.id))).count(),
@@ -115,9 +165,31 @@ mod tests {
             max_time: Some(Duration::from_secs(85)),
             ..rule
         };
-        let text = show(&plan, rule);
+        let text = show(&plan, rule, None);
         for remark in ["known to 8 %, 80 at most", "again, 2 times at most", "after 1 min 25 s"] {
             assert!(text.contains(remark), "{remark}: {text}");
         }
+    }
+
+    #[test]
+    fn what_the_plan_can_show_is_told_by_the_scatter_of_earlier_results() {
+        let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
+        let sketch = arms.compare("b/a", "b", "a").control("b");
+        let plan = sketch.plan(24);
+        let rule = Rule { blocks: 24, target_precision: None, max_time: None, retries: 0 };
+        assert!(show(&plan, rule, None).contains("'b/a' that 24 blocks can show is not known"));
+        let before = sketch.plan(6);
+        let world = World::new(1).shape(Shape::LogNormal(0.05));
+        let mut headline = Summary::new(&before.outline, &world.records(&before)).comparisons;
+        headline.retain(|it| it.setting["ratio"] == "8");
+        let half_width = headline[0].ratio.as_ref().unwrap().half_width().unwrap();
+        let earlier = Earlier { path: "experiments-out/b".into(), headline, is_valid: true };
+        let text = show(&plan, rule, Some(&earlier));
+        let line = |id: &str| text.lines().find(|line| line.ends_with(&format!(" {id}"))).unwrap();
+        assert!(line("b_ratio-1").contains("  -  "), "nothing is known of this setting: {text}");
+        assert!(!line("a_ratio-8").contains(" %") && !line("b_ratio-1_control").contains(" %"), "{text}");
+        let (percent, _) = line("b_ratio-8").split_once(" %").unwrap();
+        let share = percent.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() / 100.0;
+        assert!(share > 0.01 && share < half_width / 1.5, "{share} after {half_width}: {text}");
     }
 }

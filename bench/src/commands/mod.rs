@@ -7,6 +7,7 @@ mod completions;
 mod disasm;
 mod doctor;
 mod dry_run;
+mod earlier;
 mod guest_image;
 mod interrupt;
 mod list;

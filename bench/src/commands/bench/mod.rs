@@ -15,6 +15,7 @@ use crate::analysis::attempts;
 use crate::analysis::summary::Summary;
 use crate::cli::{BenchArgs, Conduct, Format};
 use crate::commands::dry_run;
+use crate::commands::earlier;
 use crate::commands::report::{self, Show};
 use crate::experiment::defaults::{self, Defaults, UserDefault};
 use crate::experiment::names::slug;
@@ -22,6 +23,7 @@ use crate::experiment::overrides::Overrides;
 use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
 use crate::host::facts::{self, Fact};
+use crate::host::identity::Host;
 use crate::measure::rule::Rule;
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
@@ -73,7 +75,8 @@ pub(super) fn of_user() -> Result<Defaults> {
 /// Runs all cells, or says what they are.
 fn begin(conduct: &Conduct, job: &Job) -> Result<Exit> {
     if conduct.dry_run {
-        output::data(&dry_run::show(&job.plan, job.rule(conduct)))?;
+        let earlier = earlier::newest(Path::new(RESULTS), &job.plan, &Host::probe());
+        output::data(&dry_run::show(&job.plan, job.rule(conduct), earlier.as_ref()))?;
         return Ok(Exit::Done);
     }
     // What cannot be simulated at the same time is refused before there is a directory.
@@ -325,9 +328,12 @@ fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
     Ok((cell, block))
 }
 
+/// Where results go that have no `--output`.
+const RESULTS: &str = "experiments-out";
+
 fn default_output(experiment: &Experiment) -> PathBuf {
     let now = timestamp::for_file_name(SystemTime::now());
-    Path::new("experiments-out").join(format!("{}-{now}", slug(&experiment.name)))
+    Path::new(RESULTS).join(format!("{}-{now}", slug(&experiment.name)))
 }
 
 #[cfg(test)]
