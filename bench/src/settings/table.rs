@@ -145,7 +145,7 @@ const LOCK: &[Setting] = &[
     name("layout", "Layout of the lock's queue, where it has several")
         .default_told("its first")
         .told("config.lock"),
-    switch("pv", "Use the lock's paravirtual form: on or off")
+    switch("pv", "Use the lock's paravirtual form: on or off. Off is what Linux runs with nopvspin; on a host without PV it runs --lock virt-tas")
         .default_told("off, unless the lock has only a paravirtual form")
         .of_guest()
         .linux(Linux::Used)
