@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plan_can_show_is_told_by_the_scatter_of_earlier_results() {
+    fn earlier_results_tell_what_the_plan_can_show() {
         let arms = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "mcs");
         let sketch = arms.compare("b/a", "b", "a").control("b");
         let plan = sketch.plan(24);

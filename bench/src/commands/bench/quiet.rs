@@ -27,7 +27,7 @@ pub(super) fn wait(conduct: &Conduct, plan: &Plan) -> Result<()> {
     let look = || {
         let watch = Watch::start(&cpus);
         thread::sleep(LOOK);
-        let (noise, _) = watch.finish()?;
+        let (noise, _) = watch.finish().map_err(|reason| reason.to_string())?;
         noise.others_share.ok_or_else(|| "nothing says what else runs".to_owned())
     };
     let failed = |reason: String| Failure::usage(format!("--wait-quiet: {reason}; start without it"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_stays_busy_is_waited_for_as_long_as_was_asked() {
+    fn a_host_that_stays_busy_is_waited_for_to_the_limit() {
         let (lines, looks) = said(9, &[0.5, 0.5, 0.4]);
         assert_eq!(looks, 3);
         assert_eq!(
