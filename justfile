@@ -33,6 +33,10 @@ dist: setup
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}
 
+# Any experiment of `haltkick list experiments`, or a file.
+bench NAME *ARGS: setup
+    @{{ haltkick }} bench {{ NAME }} {{ ARGS }}
+
 # Every lock of the guest at ratios 1, 2, 8 and 32.
 bench-locks *ARGS: setup
     @{{ haltkick }} bench locks {{ ARGS }}
