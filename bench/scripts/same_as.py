@@ -54,7 +54,7 @@ page-faults             0 RUN JSON --workload fault-many --lock per-vma --memory
 grant                   0 RUN JSON --workload grant-split --locks 4
 overtaking              0 RUN JSON --workload overtaking --lock clh --min-turns 4
 switches-off            0 RUN JSON --oracle off --stamps plain --patch off --attribution off --live on
-holders-off             0 RUN JSON --lock ticket --deschedule holder,rate=2000,for=100us
+holders-off             0 RUN JSON --lock ticket --slice 200us --deschedule holder,rate=5000,for=50us
 random-off              0 RUN JSON --lock qspinlock --pv on --deschedule random,rate=500,for=1ms --kick-yield on
 points-off              0 RUN JSON --lock qspinlock-points --pv on --deschedule waiter,prob=0.1,for=100us,at=halted-published
 extended                0 RUN JSON --lock slice-tas --slice 200us --grace 50us --slice-margin 20us
@@ -245,7 +245,8 @@ class Reader:
         if path.name == "manifest.json":
             text = json.dumps(without_host(json.loads(text)), indent=2)
         if self.commit:
-            text = text.replace(self.commit, "COMMIT")
+            # A manual page has a backslash before each hyphen.
+            text = text.replace(self.commit, "COMMIT").replace(self.commit.replace("-", "\\-"), "COMMIT")
         text = re.sub(r"\b[0-9a-f]{16}\b", lambda word: self.ids.get(word[0], word[0]), text)
         text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?", "TIME", text)
         text = re.sub(r"cells in .* left\n", "cells in SOME left\n", text)
@@ -343,8 +344,8 @@ def main():
         side.start()
     for side in sides:
         side.join()
-    check_codes(places[0], arguments)
     differ, files = compared(places)
+    check_codes(places[0], arguments)
     count = sum(1 for _ in commands(arguments.only))
     print(f"{count} commands, {files} files: " + (f"{differ} differ (see {PLACE / 'runs'})" if differ else "all the same"))
     return 1 if differ else 0
