@@ -37,10 +37,6 @@ bench-overcommit *ARGS: setup
 bench NAME *ARGS: setup
     @{{ haltkick }} bench {{ NAME }} {{ ARGS }}
 
-# Every lock of the guest at ratios 1, 2, 8 and 32.
-bench-locks *ARGS: setup
-    @{{ haltkick }} bench locks {{ ARGS }}
-
 # What it costs a lock of the crate to look at run time whether it is paravirtual.
 bench-chosen:
     cargo bench --package haltkick-locks --bench chosen
@@ -48,62 +44,6 @@ bench-chosen:
 # Boot a kernel of two CPUs that is made of the crates, in QEMU (`ACCEL=kvm just example-kernel` on KVM).
 example-kernel: setup
     cd guest/platform/example && cargo run
-
-# Today's paravirtual qspinlock against the one without unbounded spins.
-bench-work-conserving *ARGS: setup
-    @{{ haltkick }} bench work-conserving {{ ARGS }}
-
-# Strict hand-overs to sleepers, over the time of kick + wake + switch without a lock.
-bench-hand-off *ARGS: setup
-    @{{ haltkick }} bench hand-off {{ ARGS }}
-
-# How often others get a lock while one vCPU waits for it: the worst wait, for each of five locks.
-bench-overtaking *ARGS: setup
-    @{{ haltkick }} bench overtaking {{ ARGS }}
-
-# Slices that end inside critical sections, and ways to avoid them: grace, slice end, directed yields.
-bench-hostile *ARGS: setup
-    @{{ haltkick }} bench hostile {{ ARGS }}
-
-# Grant tables under one lock or many: 24 streaming disks, a hostile guest, occasional writers.
-bench-grant *ARGS: setup
-    @{{ haltkick }} bench grant {{ ARGS }}
-
-# Grant tables: the maptrack lock padded or not, a strict IOMMU, a lock in the mapper's own kernel.
-bench-grant-options *ARGS: setup
-    @{{ haltkick }} bench grant-options {{ ARGS }}
-
-# How long a writer of a grant table waits while all others map and unmap without a pause.
-bench-grant-writer *ARGS: setup
-    @{{ haltkick }} bench grant-writer {{ ARGS }}
-
-# How long a writer waits behind a steady stream of readers, for each reader-writer lock.
-bench-rwlock *ARGS: setup
-    @{{ haltkick }} bench rwlock {{ ARGS }}
-
-# The optimistic spin queue in four layouts, copying blocks within a shared file, under rwsem and mutex (`--quick`: half a minute).
-bench-osq *ARGS: setup
-    @{{ haltkick }} bench osq {{ ARGS }}
-
-# Mutex and rwsem against a futex mutex, with and without the hint that the owner is preempted.
-bench-sleeping-locks *ARGS: setup
-    @{{ haltkick }} bench sleeping-locks {{ ARGS }}
-
-# Does the instrument see differences where there are none? 200 comparisons of a lock with itself.
-bench-aa *ARGS: setup
-    @{{ haltkick }} bench aa {{ ARGS }}
-
-# Does the instrument see a known difference? A slow-down of 1 %, 50 times.
-bench-injected *ARGS: setup
-    @{{ haltkick }} bench injected {{ ARGS }}
-
-# What the instrument does to a figure: stamps, oracle, call sites (`--quick`: half a minute).
-bench-instrument *ARGS: setup
-    @{{ haltkick }} bench instrument {{ ARGS }}
-
-# Ticket locks, qspinlock of 2015 and of today: fixed work at three loads, one to eight vCPUs per pCPU, pinned or floating.
-bench-qspinlock *ARGS: setup
-    @{{ haltkick }} bench qspinlock {{ ARGS }}
 
 # This host's figures beside those that `--engine sim` predicts from what doctor measures: worst cells first (`--quick`: one block).
 bench-predict *ARGS: setup
@@ -113,18 +53,6 @@ bench-predict *ARGS: setup
     @{{ haltkick }} bench predict --set engine=sim --set machine=target/predict/here.toml --output target/predict/simulated {{ ARGS }} || test $? -eq 7
     @{{ haltkick }} predict target/predict/real target/predict/simulated
 
-# Five locks on 4 to 256 simulated CPUs (no KVM needed): where does the work-conserving lock stop winning?
-bench-sim-scale *ARGS: setup
-    @{{ haltkick }} bench sim-scale {{ ARGS }}
-
-# How long to spin before sleeping: three paravirtual locks with 5 us to endless, and with Linux's number of rounds.
-bench-spin-threshold *ARGS: setup
-    @{{ haltkick }} bench spin-threshold {{ ARGS }}
-
-# Page faults under mmap_sem, speculative, and with per-VMA locks, beside the rwsem of today and that of 2018.
-bench-fault *ARGS: setup
-    @{{ haltkick }} bench fault {{ ARGS }}
-
 # What the walls around guests cost: an experiment with them, without them, and with them again as a control.
 bench-walls *ARGS: setup
     @rm -rf target/walls
@@ -133,10 +61,6 @@ bench-walls *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }} --output target/walls/again
     -@{{ haltkick }} compare target/walls/with target/walls/again
     -@{{ haltkick }} compare target/walls/with target/walls/without
-
-# Two guests at once on the same CPUs: ticket locks against unfair ones (`--quick`: forty seconds).
-bench-unfair *ARGS: setup
-    @{{ haltkick }} bench unfair {{ ARGS }}
 
 # The published figures of the seeds beside ours, in fifteen minutes (`--quick`: in four, for a first look).
 reproduce *ARGS: setup

@@ -217,7 +217,7 @@ pub(super) const ROWS: &[Row] = &[
         seed: "today's PV qspinlock for VM2, each lock at its best threshold",
         ours: Figure::Ratio(Point { comparison: "best-tuned PV/best-tuned PV ticket", setting: HEAVY }),
         on_fewer: None,
-        why: "Each lock has its own best threshold, which just bench-spin-threshold finds.",
+        why: "Each lock has its own best threshold, which just bench spin-threshold finds.",
         ..TODAY
     },
     NATIVE,
