@@ -268,7 +268,7 @@ fn unlocks(outcome: &Outcome, why: &mut Why) -> Distribution {
     distribution("unlock_ns", &outcome.unlock, Err("only waits are looked at".into()), outcome.tsc_khz, why)
 }
 
-fn activities(ByActivity { holder, head, waiter, halted, other }: ByActivity<u64>) -> Activities {
+fn activities(ByActivity { holder, head, waiter, halted, other }: ByActivity) -> Activities {
     Activities { holder, head, waiter, halted, other }
 }
 

@@ -46,23 +46,23 @@ impl Activity {
     }
 }
 
-/// One value per thing that a vCPU can be doing.
+/// A count, or nanoseconds, for each thing that a vCPU can be doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByActivity<T> {
+pub struct ByActivity {
     /// Held a lock.
-    pub holder: T,
+    pub holder: u64,
     /// First in a lock's queue.
-    pub head: T,
+    pub head: u64,
     /// Waiting elsewhere.
-    pub waiter: T,
+    pub waiter: u64,
     /// Asleep in `pv_wait`: it took itself off.
-    pub halted: T,
+    pub halted: u64,
     /// None of these.
-    pub other: T,
+    pub other: u64,
 }
 
-impl<T> ByActivity<T> {
-    pub(crate) fn of(&mut self, activity: Activity) -> &mut T {
+impl ByActivity {
+    pub(crate) fn of(&mut self, activity: Activity) -> &mut u64 {
         match activity {
             Activity::Holder => &mut self.holder,
             Activity::Head => &mut self.head,
@@ -70,9 +70,7 @@ impl<T> ByActivity<T> {
             Activity::Other => &mut self.other,
         }
     }
-}
 
-impl ByActivity<u64> {
     /// Adds another vCPU's.
     pub(crate) fn add(&mut self, other: &Self) {
         self.holder += other.holder;

@@ -1,10 +1,7 @@
 //! By which means vCPUs sleep and are woken.
 
-use serde::Serialize;
-
 /// How a vCPU sleeps and is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PvBackend {
     /// The best that works here: `Kvm`, `Ipi`, `Vmm`.
     Auto,

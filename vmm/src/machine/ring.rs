@@ -1,18 +1,13 @@
 //! The ring that a guest runs in, and which one to choose on a host whose KVM interprets one of them.
 
-use serde::Serialize;
-
 /// The privilege ring that the guest runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
     /// Measure which ring this host's KVM runs natively; ring 0 if both are.
     Auto,
     /// Kernel mode.
-    #[serde(rename = "0")]
     Ring0,
     /// User mode.
-    #[serde(rename = "3")]
     Ring3,
 }
 

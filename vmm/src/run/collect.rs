@@ -71,14 +71,14 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     check_stacks(seen.memory, seen.config.vcpus)?;
     let lost_updates = check_exclusion(&seen)?;
     let control = facts.machine.memory.control();
-    let sum = |field: fn(&Finished) -> &ByActivity<u64>| {
+    let sum = |field: fn(&Finished) -> &ByActivity| {
         let mut sum = ByActivity::default();
         facts.finished.iter().for_each(|vcpu| sum.add(field(vcpu)));
         sum
     };
     let switched = facts.observed.switched.as_ref();
     let exact = (facts.config.sched == Sched::Vmm || switched.is_some()) && facts.config.attribution;
-    let with_switched = |mut sum: ByActivity<u64>, field: fn(&Switched) -> &ByActivity<u64>| {
+    let with_switched = |mut sum: ByActivity, field: fn(&Switched) -> &ByActivity| {
         switched.into_iter().for_each(|switched| sum.add(field(switched)));
         sum
     };

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::machine::capabilities::KernelHalts;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
@@ -14,8 +12,7 @@ use crate::sched::hints::PreemptedBy;
 use crate::sched::{Rules, Sched, Share};
 
 /// What runs the guest's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// `/dev/kvm`.
     Kvm,
@@ -28,8 +25,7 @@ pub enum Engine {
 }
 
 /// What QEMU runs the guest's code with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     /// Its emulator, a thread per CPU. Works everywhere; its figures say nothing about a real CPU.
     Tcg,

@@ -178,11 +178,11 @@ pub struct Outcome {
     /// What KVM counted for all vCPUs, whole run, under its names; or why it did not.
     pub kvm_stats: Known<Vec<(String, u64)>>,
     /// Times a running vCPU was taken off, or went to sleep, inside the window; `None` where nobody knows.
-    pub preemptions: Option<ByActivity<u64>>,
+    pub preemptions: Option<ByActivity>,
     /// Time those vCPUs were off for, in nanoseconds.
-    pub preempted_ns: Option<ByActivity<u64>>,
+    pub preempted_ns: Option<ByActivity>,
     /// Time that all other vCPUs waited for a lock because of them, in nanoseconds. See `loss` for what counts.
-    pub lost_ns: Option<ByActivity<u64>>,
+    pub lost_ns: Option<ByActivity>,
     /// Looks at the `preempted` flag; `None` where the workload does not take any.
     pub hint: Option<HintCheck>,
     /// Slices that were extended; `None` where that was not asked for.
@@ -190,7 +190,7 @@ pub struct Outcome {
     /// Times that a vCPU was run because another one named it, whole run; `None` where the host's scheduler decides.
     pub handed: Option<u64>,
     /// Those of `preemptions` that were on purpose.
-    pub injected: Option<ByActivity<u64>>,
+    pub injected: Option<ByActivity>,
     /// Reports of switches of the vCPUs' threads under the host's scheduler, or why there are none.
     pub switches: Known<SwitchReports>,
     /// Writer of the `preempted` flag.

@@ -45,13 +45,13 @@ pub(crate) struct Books {
     /// Times taken off while running, whole run.
     pub(crate) preemptions: u64,
     /// Times taken off inside the window, by activity; also sleeps.
-    pub(crate) preemptions_by: ByActivity<u64>,
+    pub(crate) preemptions_by: ByActivity,
     /// How long those were off for, inside the window.
-    pub(crate) preempted_ns_by: ByActivity<u64>,
+    pub(crate) preempted_ns_by: ByActivity,
     /// Time that the others lost to it, inside the window.
-    pub(crate) lost_ns_by: ByActivity<u64>,
+    pub(crate) lost_ns_by: ByActivity,
     /// Times taken off on purpose, inside the window.
-    pub(crate) injected_by: ByActivity<u64>,
+    pub(crate) injected_by: ByActivity,
     /// How often its slice was extended inside the window, and how often that was not enough.
     pub(crate) graces: Graces,
     /// Sleeps, whole run.

@@ -146,7 +146,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// The vCPU is off again, having entered so many sections: adds to `lost_ns` what the others lost, if it was for this one
     /// that they waited.
-    pub(crate) fn settle(self, entered: u64, lost_ns: &mut ByActivity<u64>) {
+    pub(crate) fn settle(self, entered: u64, lost_ns: &mut ByActivity) {
         if entered != self.entered {
             *lost_ns.of(self.activity) += self.lost_ns;
         }
@@ -162,7 +162,7 @@ pub(crate) fn on_return(
     idle_ns: Option<u64>,
     entered: u64,
     waited_since: impl FnOnce(u64) -> u64,
-    lost_ns: &mut ByActivity<u64>,
+    lost_ns: &mut ByActivity,
 ) -> Option<Claim> {
     match (activity, idle_ns) {
         (Activity::Holder, _) => {

@@ -37,8 +37,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::host::clock::process_cpu_time;
 use crate::machine::vcpu::Vcpu;
 use crate::observe::whereabouts::Whereabouts;
@@ -51,8 +49,7 @@ use runners::Runners;
 use simulated::Simulated;
 
 /// Who decides which vCPU runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sched {
     /// One pinned runner thread per pCPU multiplexes the vCPUs; a timer signal ends the slice.
     Vmm,
@@ -61,8 +58,7 @@ pub enum Sched {
 }
 
 /// What has equal shares of the pCPUs when several guests run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
     /// Every guest, whatever its number of vCPUs.
     Guest,

@@ -33,11 +33,11 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switched {
     /// Times a vCPU lost its pCPU, or went to sleep, inside the window.
-    pub(crate) preemptions: ByActivity<u64>,
+    pub(crate) preemptions: ByActivity,
     /// For how long, inside the window.
-    pub(crate) preempted_ns: ByActivity<u64>,
+    pub(crate) preempted_ns: ByActivity,
     /// What the others lost, inside the window.
-    pub(crate) lost_ns: ByActivity<u64>,
+    pub(crate) lost_ns: ByActivity,
     /// Per vCPU: times its thread lost its CPU and could have gone on, whole run.
     pub(crate) switched_out_ready: Vec<u64>,
     /// Reports that were read, and those that got lost.

@@ -29,7 +29,7 @@ fn done(config: &RunConfig) -> Outcome {
 }
 
 /// The sum over all activities, of sleeping vCPUs too.
-fn total(by: &ByActivity<u64>) -> u64 {
+fn total(by: &ByActivity) -> u64 {
     sum(by) + by.halted
 }
 
@@ -167,7 +167,7 @@ fn a_holder_and_a_queues_head_are_taken_off_on_purpose() {
         let windows = [2000, 20_000].map(us);
         let injected =
             windows.map(|window| done(&config.clone().pv(false).window(window)).injected.expect("asked for"));
-        let hit = |injected: &ByActivity<u64>| {
+        let hit = |injected: &ByActivity| {
             if target == Target::Holder { injected.holder } else { injected.head }
         };
         let injected = injected.into_iter().find(|injected| hit(injected) > 0).expect("one was hit");

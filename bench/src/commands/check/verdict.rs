@@ -20,7 +20,7 @@ struct Form {
     runs_with_readers: u64,
     sections: u64,
     /// Times that a vCPU was taken off its pCPU or went to sleep, by what it did.
-    taken_off: ByActivity<u64>,
+    taken_off: ByActivity,
     vcpus: BTreeSet<u32>,
 }
 

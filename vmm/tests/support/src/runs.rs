@@ -90,6 +90,6 @@ pub fn exits(outcome: &Outcome, name: &str) -> u64 {
 
 /// The sum over all activities of vCPUs that want to run.
 #[must_use]
-pub fn sum(by: &ByActivity<u64>) -> u64 {
+pub fn sum(by: &ByActivity) -> u64 {
     by.holder + by.head + by.waiter + by.other
 }
