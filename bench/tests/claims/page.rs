@@ -20,8 +20,6 @@ use crate::{boxes, tables};
 pub(crate) struct Known {
     pub(crate) records: BTreeMap<String, Record>,
     pub(crate) published: Vec<f64>,
-    /// Records that are named already and not yet measured.
-    pub(crate) pending: &'static [&'static str],
 }
 
 /// A page under examination.
@@ -64,13 +62,9 @@ impl<'k> Page<'k> {
         self.problems.push(format!("line {line}: {message}"));
     }
 
-    pub(crate) fn is_pending(&self, name: &str) -> bool {
-        self.known.pending.contains(&name)
-    }
-
     pub(crate) fn record(&mut self, at: usize, name: &str) -> Option<&'k Record> {
         let found = self.known.records.get(name);
-        if found.is_none() && !self.is_pending(name) {
+        if found.is_none() {
             self.complain(at, &format!("no record '{name}' in docs/results"));
         }
         found
@@ -109,9 +103,7 @@ impl<'k> Page<'k> {
         for (found, reference) in found.into_iter().zip(references) {
             let found = found.moved(start);
             let (named, figure) = match reference.split_once(": ") {
-                Some((name, figure)) if self.known.records.contains_key(name) || self.is_pending(name) => {
-                    (name, figure)
-                }
+                Some((name, figure)) if self.known.records.contains_key(name) => (name, figure),
                 _ => (record, reference),
             };
             record = named;
