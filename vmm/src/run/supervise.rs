@@ -14,7 +14,7 @@ use crate::host::switch_probe::SwitchProbe;
 use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
-use crate::observe::whereabouts::Whereabouts;
+use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::config::{MAX_WINDOWS, RunConfig};
 use crate::run::shown::{Looked, Shown};
 use crate::sched::Sched;
@@ -106,8 +106,6 @@ struct Supervised<'a> {
     notes_waits: bool,
     progress: u64,
     still: Duration,
-    /// Its window is closed, and it moved until then or has since: what it leaves is looked at by nobody, and its vCPUs leave.
-    settled: bool,
     chances: Chances,
     observed: Observed,
     /// Of the switches of the vCPUs' threads, where they are reported.
@@ -149,7 +147,6 @@ impl<'a, 's> Supervisor<'a, 's> {
             notes_waits: has_flag(config, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
-            settled: false,
             chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
             books: guest.watcher.reports().is_ok().then(|| SwitchBooks::new(config.vcpus, config.lock_count)),
@@ -385,10 +382,8 @@ impl Supervised<'_> {
     /// Looks whether the guest moves, after a sleep of `slept`.
     fn look(&mut self, index: usize, scheduler: &Scheduler<'_>, slept: Duration) {
         let progress = self.count_progress();
-        let moves = progress != self.progress || self.still <= STALL_WORTH_WAITING;
-        self.settled |= !self.checks_at_rest && self.guest.window.is_closed() && moves;
-        // One that has done its work may leave, and others may go on for longer.
-        if progress != self.progress || self.is_done() {
+        // One that has done its work may leave, on a busy host long after it last moved, and others may go on for longer.
+        if progress != self.progress || self.is_done() || self.has_left(scheduler) {
             (self.progress, self.still) = (progress, Duration::ZERO);
             self.chances = Chances::from_now(self.guest.clock, scheduler);
             return;
@@ -409,9 +404,15 @@ impl Supervised<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.config.mix.work_sections.is_some() && self.guest.window.is_closed()
-            || self.is_at_rest()
-            || self.settled
+        self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
+    }
+
+    /// All its vCPUs have left, as they are to when the window has closed.
+    fn has_left(&self, scheduler: &Scheduler<'_>) -> bool {
+        let first = self.guest.first_vcpu as usize;
+        let own = first..first + self.config.vcpus as usize;
+        self.guest.window.is_closed()
+            && scheduler.whereabouts()[own].iter().all(|vcpu| vcpu.at == Where::Left)
     }
 
     fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {

@@ -10,8 +10,8 @@ use support::{
     under_either_scheduler, unexpected,
 };
 
-/// What an honest guest may lack of half of the CPU time: windows are short, and hosts busy.
-const SLACK: f64 = 0.12;
+/// What an honest guest may lack of half of the CPU time, in the middle run of some: windows are short, and hosts busy.
+const SLACK: f64 = 0.05;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = under_either_scheduler![
@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         an_honest_guest_survives_a_flood_of_invalidations,
     ];
     trials.extend(trials![
+        an_honest_guest_has_its_share_beside_one_that_writes_nonsense,
         a_guest_that_never_starts_ends_under_both_schedulers,
         an_honest_guest_that_is_done_waits_for_one_that_stands_still,
         an_honest_guest_has_its_share_beside_one_favoured_vcpu,
@@ -59,8 +60,8 @@ fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64,
     Ok(run as f64 / (window.as_nanos() as f64 * cpus as f64))
 }
 
-/// Runs beside `workload` until the honest guest has had its share under the VMM's scheduler, which a busy host may prevent, but
-/// not ever again; under the host's, where shares are the host's, a few times. `look` at how the other one ended.
+/// Runs beside `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's scheduler,
+/// which a busy host may prevent now and then. Under the host's, shares are the host's. `look` at how the other one ended.
 fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Check) -> Check {
     const RUNS: u64 = 8;
     let base = base.clone().window(config().window * 3);
@@ -69,8 +70,8 @@ fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Che
         let [honest, hostile] = beside(workload, base.clone().seed(seed))?;
         parts.push(part_of_unharmed(honest, base.window, base.cpus.len())?);
         look(hostile)?;
-        let had_its_share =
-            base.sched == Sched::Host || nested() || parts.iter().any(|part| *part > 0.5 - SLACK);
+        parts.sort_by(f64::total_cmp);
+        let had_its_share = base.sched == Sched::Host || nested() || parts[parts.len() / 2] > 0.5 - SLACK;
         if seed >= RUNS / 2 && had_its_share {
             return Ok(());
         }
@@ -84,6 +85,14 @@ fn an_honest_guest_survives_one_that_rings_and_writes_anything(sched: Sched) -> 
             Err(format!("a guest has brought about {error}").into())
         }
         _ => Ok(()),
+    })
+}
+
+/// The run has no trace, and so no ring for one.
+fn an_honest_guest_has_its_share_beside_one_that_writes_nonsense() -> Check {
+    unharmed_beside("selftest-nonsense", &config(), |hostile| match hostile.result {
+        Ok(_) | Err(RunError::ExclusionViolated(_)) => Ok(()),
+        other => unexpected(other),
     })
 }
 
