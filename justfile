@@ -141,6 +141,10 @@ faults: setup
 soak HOURS="1": setup
     cargo run --release --package haltkick-vmm --example soak -- for {{ HOURS }}
 
+# Faults put into `soak` and `attacks` on purpose, each of which these must report: hangs, leaks, small shares, attacks that end early.
+soak-plants: setup
+    cargo run --release --package haltkick-vmm --example soak -- plants
+
 # An honest guest beside an attacking one, until there are RUNS runs; continues the count in target/attacks.tally.
 attacks RUNS="10000": setup
     cargo run --release --package haltkick-vmm --example soak -- attacks {{ RUNS }}

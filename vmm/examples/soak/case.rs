@@ -34,25 +34,43 @@ pub(crate) struct Case {
     /// Runs that are counted together.
     pub(crate) group: String,
     pub(crate) config: RunConfig,
+    /// The attack of the guest beside it, if there is one.
+    pub(crate) attack: Option<Attack>,
     /// Its vCPUs never sleep: where they had little CPU time, the host had none for them.
     pub(crate) is_always_busy: bool,
 }
 
-/// Attacks that go on as long as they can, and how many in a thousand runs each is.
-const ATTACKS: [(&str, u64); 7] = [
-    ("selftest-harm", 400),
-    ("selftest-nonsense", 150),
-    ("selftest-liar", 100),
-    ("selftest-feeder", 100),
-    ("selftest-flood", 149),
-    ("selftest-rewrite", 100),
-    // It takes until its time is up, which is long.
-    ("selftest-unborn", 1),
+/// A workload that harms, or tries to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attack {
+    pub(crate) workload: &'static str,
+    /// In how many of a thousand runs it is made.
+    weight: u64,
+    /// It goes on for the whole window. If not, it ends its own guest sooner or later, and nobody's share is looked at.
+    pub(crate) lasts: bool,
+}
+
+const ATTACKS: [Attack; 7] = [
+    Attack { weight: 400, ..Attack::lasting("selftest-harm") },
+    Attack { weight: 150, ..Attack::lasting("selftest-nonsense") },
+    Attack { weight: 100, ..Attack::lasting("selftest-liar") },
+    Attack { weight: 100, ..Attack::lasting("selftest-feeder") },
+    Attack { weight: 149, ..Attack::lasting("selftest-flood") },
+    // It runs the code that it has made up, and mostly dies of it.
+    Attack { weight: 100, lasts: false, ..Attack::lasting("selftest-rewrite") },
+    // It never starts, and takes until its time is up, which is long.
+    Attack { weight: 1, lasts: false, ..Attack::lasting("selftest-unborn") },
 ];
+
+impl Attack {
+    pub(crate) const fn lasting(workload: &'static str) -> Self {
+        Self { workload, weight: 0, lasts: true }
+    }
+}
 
 /// A wake-up that is lost is lost for ever; a host that has other things to do may keep a guest
 /// from moving for half a minute (this runs in the background).
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Case {
     pub(crate) fn new(kind: Kind, number: u64, image: &Image) -> Self {
@@ -78,7 +96,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     let sched = dice.one(&[Sched::Vmm, Sched::Vmm, Sched::Host]);
     let cpus = cpus(1 + dice.below(4) as usize);
     let ratio = dice.one(&[1, 2, 4, 8]);
-    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]).0);
+    let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]));
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
     let is_dense = !dice.one_in(3);
     let honest = RunConfig {
@@ -106,7 +124,7 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
         ..RunConfig::default()
     };
     let group = format!("{lock} {}", if pv { "pv" } else { "native" });
-    Case { group, config: with_beside(honest, hostile), is_always_busy: false }
+    Case { group, config: with_beside(honest, hostile), attack: hostile, is_always_busy: false }
 }
 
 fn injection(dice: &mut Dice) -> Deschedule {
@@ -129,39 +147,39 @@ fn forms(image: &Image) -> Vec<(String, bool)> {
 }
 
 fn attack(dice: &mut Dice, number: u64) -> Case {
-    let mut left = dice.below(ATTACKS.iter().map(|(_, weight)| weight).sum());
-    let chosen = ATTACKS.iter().find(|(_, weight)| {
-        let here = left < *weight;
-        left = left.saturating_sub(*weight);
+    let mut left = dice.below(ATTACKS.iter().map(|attack| attack.weight).sum());
+    let chosen = ATTACKS.iter().find(|attack| {
+        let here = left < attack.weight;
+        left = left.saturating_sub(attack.weight);
         here
     });
-    let workload = chosen.expect("the weights add up").0;
+    let attack = *chosen.expect("the weights add up");
     let sched = dice.one(&[Sched::Vmm, Sched::Host]);
     let (ring, ring_name) = dice.one(&[(Ring::Ring0, "0"), (Ring::Ring3, "3")]);
     let cpus = cpus(1 + dice.below(2) as usize);
     // A spinning lock whose vCPUs never sleep: it always wants its share.
     let honest = RunConfig {
-        vcpus: 2 * cpus.len() as u32,
+        vcpus: dice.one(&[1, 2, 2, 4]) * cpus.len() as u32,
         cpus,
         sched,
         ring,
-        pv_backend: PvBackend::Vmm,
+        pv_backend: dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]),
         share: if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu },
         lock: "tas".into(),
         warmup: Duration::from_millis(2),
         window: Duration::from_millis(80),
-        watchdog: Some(if workload == "selftest-unborn" { Duration::from_secs(1) } else { PATIENCE }),
+        watchdog: Some(if attack.workload == "selftest-unborn" { Duration::from_secs(1) } else { PATIENCE }),
         seed: number,
         ..RunConfig::default()
     };
-    let group = format!("{workload} {} {ring_name}", name(sched));
-    Case { group, config: with_beside(honest, Some(workload)), is_always_busy: true }
+    let group = format!("{} {} {ring_name}", attack.workload, name(sched));
+    Case { group, config: with_beside(honest, Some(attack)), attack: Some(attack), is_always_busy: true }
 }
 
-/// The same guest with one beside it that does `workload`.
-fn with_beside(honest: RunConfig, workload: Option<&str>) -> RunConfig {
-    let hostile = workload.map(|workload| RunConfig {
-        workload: workload.into(),
+/// The same guest with one beside it that makes `attack`.
+fn with_beside(honest: RunConfig, attack: Option<Attack>) -> RunConfig {
+    let hostile = attack.map(|attack| RunConfig {
+        workload: attack.workload.into(),
         lock: "tas".into(),
         pv: false,
         name: "hostile".into(),

@@ -1,13 +1,23 @@
-//! The child: makes runs one after the other, and says of each what came of it.
+//! The child: makes runs one after the other, says when each begins, and what came of it.
 
-use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use haltkick_vmm::{Ended, Found, Image, Instruments, Outcome, RunConfig, RunError, Sched};
+use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, RunConfig, RunError, Sched};
 
-use crate::case::{Case, Kind};
+use crate::case::{Attack, Case, Kind};
+use crate::plant::Plant;
+use crate::resources::{RESOURCES, held};
+
+/// A line of the child.
+#[derive(Debug)]
+pub(crate) enum Line {
+    /// A run begins, perhaps once more.
+    Begins(u64),
+    /// It has ended.
+    Ran(Report),
+}
 
 /// What a run says, in a line of the child.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,32 +29,51 @@ pub(crate) struct Report {
     /// How the other one ended.
     pub(crate) beside: String,
     pub(crate) acquisitions: u64,
-    /// Of the CPU time, in thousandths of its half; none where the host decides.
+    /// Of the CPU time, in thousandths of its half; none where the host decides, or where the other one has ended early.
     pub(crate) share_permille: Option<u64>,
-    pub(crate) rss_kib: u64,
-    pub(crate) descriptors: u64,
+    /// Of each of [`RESOURCES`], what the process holds.
+    pub(crate) held: [u64; RESOURCES.len()],
     /// How often it was made before, when the host had no time for it.
     pub(crate) starved: u64,
 }
 
-const MARK: &str = "run";
+const RAN: &str = "ran";
+const BEGINS: &str = "begins";
 
-impl Report {
-    fn line(&self) -> String {
-        let share = self.share_permille.map_or(String::new(), |share| share.to_string());
-        let one_line = |text: &str| text.replace(['\t', '\n'], " ");
-        let Self { number, group, acquisitions, rss_kib, descriptors, starved, .. } = self;
-        let (wrong, beside) = (one_line(&self.wrong), one_line(&self.beside));
-        format!(
-            "{MARK}\t{number}\t{group}\t{wrong}\t{beside}\t{acquisitions}\t{share}\t{rss_kib}\t{descriptors}\t{starved}"
-        )
+impl Line {
+    fn text(&self) -> String {
+        match self {
+            Self::Begins(number) => format!("{BEGINS}\t{number}"),
+            Self::Ran(report) => report.text(),
+        }
     }
 
     /// What a line says, if it is one.
     pub(crate) fn read(line: &str) -> Option<Self> {
-        let [mark, number, group, wrong, beside, acquisitions, share, rss_kib, descriptors, starved] =
-            line.split('\t').collect::<Vec<_>>().try_into().ok()?;
-        (mark == MARK).then_some(())?;
+        let words: Vec<&str> = line.split('\t').collect();
+        match words[..] {
+            [BEGINS, number] => Some(Self::Begins(number.parse().ok()?)),
+            [RAN, ref words @ ..] => Report::read(words).map(Self::Ran),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let share = self.share_permille.map_or(String::new(), |share| share.to_string());
+        let one_line = |text: &str| text.replace(['\t', '\n'], " ");
+        let Self { number, group, acquisitions, starved, .. } = self;
+        let (wrong, beside) = (one_line(&self.wrong), one_line(&self.beside));
+        let held = self.held.map(|held| held.to_string()).join("\t");
+        format!("{RAN}\t{number}\t{group}\t{wrong}\t{beside}\t{acquisitions}\t{share}\t{starved}\t{held}")
+    }
+
+    fn read(words: &[&str]) -> Option<Self> {
+        let [number, group, wrong, beside, acquisitions, share, starved, ref held @ ..] = words[..] else {
+            return None;
+        };
+        let held = held.iter().map(|held| held.parse().ok()).collect::<Option<Vec<u64>>>()?;
         Some(Self {
             number: number.parse().ok()?,
             group: group.into(),
@@ -52,21 +81,30 @@ impl Report {
             beside: beside.into(),
             acquisitions: acquisitions.parse().ok()?,
             share_permille: share.parse().ok(),
-            rss_kib: rss_kib.parse().ok()?,
-            descriptors: descriptors.parse().ok()?,
             starved: starved.parse().ok()?,
+            held: held.try_into().ok()?,
         })
     }
 }
 
-/// Runs from `first` on, until somebody kills this process.
-pub(crate) fn live(kind: Kind, first: u64) -> ExitCode {
+/// Runs from `first` on, behind the walls of the command, until somebody kills this process.
+pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
+    // Its files under /proc stay its own, so that it can count what it holds.
+    let needs = Needs { looked_into: true, switches: true, ..Needs::default() };
+    if let Err(error) = haltkick_vmm::confine_process(&needs) {
+        eprintln!("soak: {error}");
+        return ExitCode::FAILURE;
+    }
     let image = Image::embedded();
+    let say = |line: &Line| writeln!(std::io::stdout(), "{}", line.text());
     for number in first.. {
-        let report = run(number, &Case::new(kind, number, &image), &image, |_| ());
-        if writeln!(std::io::stdout(), "{}", report.line()).is_err() {
+        let mut case = Case::new(kind, number, &image);
+        plant.iter().for_each(|plant| plant.change(&mut case, number));
+        let report = run(number, &case, &image, || _ = say(&Line::Begins(number)), |_| ());
+        if say(&Line::Ran(report)).is_err() {
             break;
         }
+        plant.iter().for_each(|plant| plant.after(number - first));
     }
     ExitCode::SUCCESS
 }
@@ -76,12 +114,18 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     let image = Image::embedded();
     let case = Case::new(kind, number, &image);
     println!("{:#?}", case.config);
-    let report = run(number, &case, &image, |ended| {
-        for guest in ended {
-            println!("{}: {}", guest.name, how_it_ended(&guest.result));
-            guest.explanation.iter().for_each(|explanation| println!("{explanation}"));
-        }
-    });
+    let report = run(
+        number,
+        &case,
+        &image,
+        || (),
+        |ended| {
+            for guest in ended {
+                println!("{}: {}", guest.name, how_it_ended(&guest.result));
+                guest.explanation.iter().for_each(|explanation| println!("{explanation}"));
+            }
+        },
+    );
     println!("{report:#?}");
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -90,9 +134,11 @@ pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
 const MOST_STARVED: u64 = 5;
 
 /// One run; `see` sees how the guests ended. Where the host had no time for it, it is made again: it would say nothing.
-fn run(number: u64, case: &Case, image: &Image, see: impl Fn(&[Ended])) -> Report {
+/// `begin` is told of each time.
+fn run(number: u64, case: &Case, image: &Image, begin: impl Fn(), see: impl Fn(&[Ended])) -> Report {
     let mut starved = 0;
     loop {
+        begin();
         let (report, had_time) = attempt(number, case, image, &see);
         if had_time || starved == MOST_STARVED {
             return Report { starved, ..report };
@@ -110,34 +156,58 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
         Ok(found) => {
             see(&found.guests);
             had_time = !case.is_always_busy || has_had_time(&case.config, &found);
-            look(&case.config, found.guests, &mut report);
+            look(case, found.guests, &mut report);
         }
     }
-    (report.rss_kib, report.descriptors) = (rss_kib(), descriptors());
+    report.held = held();
     (report, had_time)
 }
 
-/// Whether the host gave this process a quarter of the window on its pCPUs at least: with next to nothing an honest guest may
+/// Whether the host gave this process half of the window on its pCPUs at least: with next to nothing an honest guest may
 /// well complete no section. A guest that failed is taken as one that had time.
 fn has_had_time(config: &RunConfig, found: &Found) -> bool {
     let Some(Ok(outcome)) = found.guests.first().map(|honest| &honest.result) else { return true };
-    found.cpu_time >= outcome.window * config.cpus.len() as u32 / 4
+    found.cpu_time >= outcome.window * config.cpus.len() as u32 / 2
 }
 
-fn look(config: &RunConfig, ended: Vec<Ended>, report: &mut Report) {
-    let mut ended = ended.into_iter();
-    match ended.next().map(|honest| honest.result) {
+fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
+    let mut ended = ended.into_iter().map(|guest| guest.result);
+    let (honest, other) = (ended.next(), ended.next());
+    report.beside = other.as_ref().map(how_it_ended).unwrap_or_default();
+    let early = case.attack.zip(other).and_then(|(attack, other)| has_ended_early(attack, &other));
+    match honest {
         None => report.wrong = "no guest ended".into(),
         Some(Err(error)) => report.wrong = error.to_string(),
         Some(Ok(outcome)) => {
             report.wrong = wrong_with(&outcome);
             report.acquisitions = outcome.acquisitions();
-            report.share_permille = share_permille(config, &outcome);
+            let lasts = case.attack.is_some_and(|attack| attack.lasts);
+            report.share_permille = lasts.then(|| share_permille(&case.config, &outcome)).flatten();
         }
     }
-    report.beside = ended.next().map(|other| how_it_ended(&other.result)).unwrap_or_default();
-    if report.beside.starts_with("host:") && report.wrong.is_empty() {
-        report.wrong = format!("a guest has brought about: {}", report.beside);
+    if report.wrong.is_empty() {
+        report.wrong = match early {
+            _ if report.beside.starts_with("host:") => {
+                format!("a guest has brought about: {}", report.beside)
+            }
+            Some(early) => format!("the attack {early}"),
+            None => String::new(),
+        };
+    }
+}
+
+/// Why an attack that is to last was none, or ended before its window. A guest whose memory is nonsense may well have violated
+/// its own oracle, which is looked at when the window has closed.
+fn has_ended_early(attack: Attack, result: &Result<Outcome, RunError>) -> Option<String> {
+    match result {
+        _ if !attack.lasts => None,
+        Err(RunError::ExclusionViolated(_)) => None,
+        Ok(outcome) => {
+            let exits: u64 = outcome.vm_exits.iter().map(|(_, count)| count).sum();
+            let did_nothing = exits == 0 && outcome.acquisitions() == 0;
+            did_nothing.then(|| "did nothing".into())
+        }
+        Err(error) => Some(format!("ended early: {}: {error}", how_it_ended(result))),
     }
 }
 
@@ -170,14 +240,4 @@ fn how_it_ended(result: &Result<Outcome, RunError>) -> String {
         Err(_) => "other",
     };
     kind.into()
-}
-
-fn rss_kib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
-}
-
-fn descriptors() -> u64 {
-    fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
 }

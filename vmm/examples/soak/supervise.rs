@@ -6,9 +6,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::case::Kind;
+use crate::case::{Kind, PATIENCE};
 use crate::dice::Dice;
-use crate::life::Report;
+use crate::life::{Line, Report};
+use crate::plant::{PLANTS, Plant};
+use crate::resources::RESOURCES;
 use crate::table;
 use crate::tally::Tally;
 
@@ -18,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) until: Until,
     /// Where the counts are kept.
     pub(crate) state: PathBuf,
+    /// A fault that is to be found.
+    pub(crate) plant: Option<&'static Plant>,
 }
 
 /// When to stop.
@@ -27,16 +31,25 @@ pub(crate) enum Until {
     Time(Duration),
     /// So many runs were made, by earlier calls too.
     Runs(u64),
+    /// Something was wrong, or this call has taken so long.
+    Wrong(Duration),
 }
 
-/// A child that says nothing for so long hangs: no run takes that long.
-const SILENCE: Duration = Duration::from_secs(400);
+/// A child that says nothing for so long hangs: a run that a guest keeps from its end is ended in each of three phases, ten
+/// seconds and four times its patience after the phase began.
+const SILENCE: Duration = Duration::from_secs(3 * (10 + 4 * PATIENCE.as_secs()) + 30);
+/// The same where a fault was put in, with less patience.
+const SILENCE_PLANTED: Duration = Duration::from_secs(20);
+/// No run is killed that has taken longer: it might be one that hangs, and its own watchdog is to say so.
+const MOST_USUAL: Duration = Duration::from_secs(5);
+/// The same where a fault was put in.
+const MOST_USUAL_PLANTED: Duration = Duration::from_secs(1);
 /// Runs after which a process has all the memory and descriptors that it keeps.
 const WARM: usize = 10;
-/// What memory may grow by after that, in a life: pages of stacks and of an allocator that come and go with the size of guests.
-const MOST_GAINED_KIB: u64 = 64 << 10;
 /// Shares are looked at in so many runs together: a single one is short, and hosts are busy.
 const TOGETHER: u64 = 20;
+/// What an honest guest must have had of its half of the CPU time in those, in thousandths.
+const LEAST_SHARE_PERMILLE: u64 = 950;
 /// How often the running count is told.
 const TELL_EVERY: Duration = Duration::from_secs(20);
 
@@ -60,18 +73,43 @@ fn wrongs(state: &Path) -> PathBuf {
     state.with_extension("wrong")
 }
 
+/// Puts in one fault after the other, each into a count of its own, and looks whether it is reported; then none.
+pub(crate) fn plants(directory: &Path) -> ExitCode {
+    if let Err(error) = std::fs::create_dir_all(directory) {
+        eprintln!("soak: {}: {error}", directory.display());
+        return ExitCode::FAILURE;
+    }
+    let mut missed = 0;
+    for plant in &PLANTS {
+        let state = directory.join(plant.name);
+        _ = std::fs::remove_file(&state);
+        _ = std::fs::remove_file(wrongs(&state));
+        let until = Until::Wrong(Duration::from_secs(180));
+        let job = Job { kind: plant.kind, until, state, plant: Some(plant) };
+        let said = match count(&job) {
+            Ok(_) => std::fs::read_to_string(wrongs(&job.state)).unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        let found = said.contains(plant.says);
+        missed += u32::from(!found);
+        println!("{} {}: {}", if found { "found " } else { "MISSED" }, plant.name, said.trim_end());
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn count(job: &Job) -> std::io::Result<u64> {
     let (began, mut tally) = (Instant::now(), Tally::load(&job.state)?);
     let is_over = |tally: &Tally| match job.until {
         Until::Time(length) => began.elapsed() >= length,
         Until::Runs(runs) => tally.get("runs") >= runs,
+        Until::Wrong(length) => tally.get("wrong") > 0 || began.elapsed() >= length,
     };
     while !is_over(&tally) {
         Life::begin(job, &mut tally)?.watch(job, &mut tally, is_over)?;
         tally.save()?;
     }
     eprintln!("soak: {}", table::running(&tally));
-    if job.kind == Kind::Attack {
+    if job.kind == Kind::Attack && job.plant.is_none() {
         print!("{}", table::attacks(&tally));
     }
     Ok(tally.get("wrong"))
@@ -81,10 +119,12 @@ fn count(job: &Job) -> std::io::Result<u64> {
 struct Life {
     child: Child,
     lines: Receiver<String>,
-    /// When it is killed.
+    /// When it is to be killed: not before its first run has ended, which may have been cut off in the life before.
     until: Instant,
-    /// Memory and descriptors of the first runs, at most.
-    before: (u64, u64),
+    /// The run that it makes, and since when.
+    running: Option<(u64, Instant)>,
+    /// Of each resource, the most that it held in its first runs.
+    warm: [u64; RESOURCES.len()],
     runs: usize,
 }
 
@@ -94,6 +134,7 @@ impl Life {
         tally.add("lives", 1);
         let mut child = Command::new(std::env::current_exe()?)
             .args(["life", &tally.get("next").to_string(), job.kind.name()])
+            .args(job.plant.map(|plant| plant.name))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -104,9 +145,10 @@ impl Life {
         });
         // Most are short, so that many end in the middle of something; some long, so that what leaks is seen.
         let mut dice = Dice::new(lives);
-        let milliseconds = if lives.is_multiple_of(4) { 60_000 } else { 500 + dice.below(12_000) };
+        let is_long = lives % 8 == 7 || job.plant.is_some_and(Plant::needs_a_long_life);
+        let milliseconds = if is_long { 600_000 } else { 500 + dice.below(12_000) };
         let until = Instant::now() + Duration::from_millis(milliseconds);
-        Ok(Self { child, lines, until, before: (0, 0), runs: 0 })
+        Ok(Self { child, lines, until, running: None, warm: [0; RESOURCES.len()], runs: 0 })
     }
 
     /// Counts until it is time to kill the child, or it has ended by itself, which is wrong.
@@ -116,21 +158,24 @@ impl Life {
         tally: &mut Tally,
         is_over: impl Fn(&Tally) -> bool,
     ) -> std::io::Result<()> {
+        let silence = if job.plant.is_some() { SILENCE_PLANTED } else { SILENCE };
         let (mut heard, mut told) = (Instant::now(), Instant::now());
         let wrong = loop {
-            if Instant::now() >= self.until || is_over(tally) {
+            if self.may_be_killed(job) && (Instant::now() >= self.until || is_over(tally)) {
                 tally.add("kills", 1);
                 break None;
             }
             match self.lines.recv_timeout(Duration::from_millis(50)) {
                 Ok(line) => {
                     heard = Instant::now();
-                    if let Some(report) = Report::read(&line) {
-                        self.enter(job, tally, &report)?;
+                    match Line::read(&line) {
+                        Some(Line::Begins(number)) => self.running = Some((number, heard)),
+                        Some(Line::Ran(report)) => self.enter(job, tally, &report)?,
+                        None => {}
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break Some("ended by itself"),
-                Err(RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE => break Some("hung"),
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > silence => break Some("hung"),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if told.elapsed() > TELL_EVERY {
@@ -142,17 +187,25 @@ impl Life {
         // It may have ended meanwhile.
         _ = self.child.kill();
         let status = self.child.wait()?;
-        let next = tally.get("next");
         if let Some(what) = wrong {
+            let next = tally.get("next");
             tell_wrong(job, tally, next, &format!("the process {what} ({status})"))?;
+            // It would end the next process, too.
+            tally.set("next", next + 1);
         }
-        // The run that was cut off is not made again: it would be cut off at the same place, or not at all.
-        tally.set("next", next + 1);
+        // A run that was cut off is the first one of the next life, which is not killed before it has ended.
         Ok(())
+    }
+
+    /// Whether a run is under way that has not taken long, and some run has ended before.
+    fn may_be_killed(&self, job: &Job) -> bool {
+        let usual = if job.plant.is_some() { MOST_USUAL_PLANTED } else { MOST_USUAL };
+        self.runs > 0 && self.running.is_none_or(|(_, since)| since.elapsed() < usual)
     }
 
     fn enter(&mut self, job: &Job, tally: &mut Tally, report: &Report) -> std::io::Result<()> {
         let group = |what: &str| format!("group/{}/{what}", report.group);
+        self.running = None;
         tally.set("next", report.number + 1);
         tally.add("runs", 1);
         tally.add("acquisitions", report.acquisitions);
@@ -163,7 +216,7 @@ impl Life {
             tally.add(&group(&format!("beside/{}", report.beside)), 1);
         }
         if let Some(share) = report.share_permille {
-            self.enter_share(tally, &group(""), share);
+            self.enter_share(job, tally, report, share)?;
         }
         if !report.wrong.is_empty() {
             tally.add(&group("wrong"), 1);
@@ -174,32 +227,44 @@ impl Life {
     }
 
     /// Adds a share to those of its group, and closes twenty of them.
-    fn enter_share(&self, tally: &mut Tally, group: &str, share: u64) {
-        tally.add(&format!("{group}shares"), 1);
-        tally.add(&format!("{group}share-permille"), share);
-        let (open, sum) = (format!("{group}share-of-20-open"), format!("{group}share-of-20-sum"));
+    fn enter_share(&self, job: &Job, tally: &mut Tally, report: &Report, share: u64) -> std::io::Result<()> {
+        let name = |what: &str| format!("group/{}/{what}", report.group);
+        tally.add(&name("shares"), 1);
+        tally.add(&name("share-permille"), share);
+        let (open, sum) = (name("share-of-20-open"), name("share-of-20-sum"));
         tally.add(&open, 1);
         tally.add(&sum, share);
-        if tally.get(&open) == TOGETHER {
-            tally.least(&format!("{group}share-of-20-least"), tally.get(&sum) / TOGETHER);
-            tally.set(&open, 0);
-            tally.set(&sum, 0);
-        }
-    }
-
-    /// Memory and descriptors stay what they were when the process was warm.
-    fn check_gains(&mut self, job: &Job, tally: &mut Tally, report: &Report) -> std::io::Result<()> {
-        if self.runs <= WARM {
-            self.before = (self.before.0.max(report.rss_kib), self.before.1.max(report.descriptors));
+        if tally.get(&open) < TOGETHER {
             return Ok(());
         }
-        let gained_kib = report.rss_kib.saturating_sub(self.before.0);
-        let descriptors = report.descriptors.saturating_sub(self.before.1);
-        tally.most("rss-gained-kib-most", gained_kib);
-        tally.most("descriptors-gained-most", descriptors);
-        if gained_kib > MOST_GAINED_KIB || descriptors > 0 {
-            let what = format!("{gained_kib} KiB and {descriptors} descriptors more than when it was warm");
-            tell_wrong(job, tally, report.number, &what)?;
+        let mean = tally.get(&sum) / TOGETHER;
+        tally.least(&name("share-of-20-least"), mean);
+        tally.set(&open, 0);
+        tally.set(&sum, 0);
+        if mean >= LEAST_SHARE_PERMILLE {
+            return Ok(());
+        }
+        let group = &report.group;
+        let what = format!("{group}: {mean} thousandths of its share in {TOGETHER} runs together");
+        tell_wrong(job, tally, report.number, &what)
+    }
+
+    /// What a process holds stays what it was when the process was warm.
+    fn check_gains(&mut self, job: &Job, tally: &mut Tally, report: &Report) -> std::io::Result<()> {
+        for (at, resource) in RESOURCES.iter().enumerate() {
+            let (warm, held) = (&mut self.warm[at], report.held[at]);
+            if self.runs <= WARM {
+                *warm = held.max(*warm);
+                continue;
+            }
+            let gained = held.saturating_sub(*warm);
+            tally.most(&format!("gained/{}", resource.name), gained);
+            if gained > resource.slack {
+                // Told once, not of every run that comes.
+                *warm = held;
+                let what = format!("{gained} {} more than when it was warm", resource.name);
+                tell_wrong(job, tally, report.number, &what)?;
+            }
         }
         Ok(())
     }
