@@ -111,12 +111,7 @@ impl Runs for LinuxRecord {
         RunConfig { seed: session.plan.seed.wrapping_add(u64::from(block)), ..cell.config.clone() }
     }
 
-    fn attempt(
-        session: &mut Session<'_, Self>,
-        cell: &Cell,
-        place: &Place,
-        _: &mut BTreeMap<String, Vec<f64>>,
-    ) -> Result<(Vec<Self>, Duration)> {
+    fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
         let config = Self::config(session, cell, place.block);
         let guest = cell.linux.as_ref().expect("the plan of a session like this has kernels only");
         let (started, begun) = (SystemTime::now(), Instant::now());

@@ -1,6 +1,6 @@
 //! The measuring part of an experiment: blocks of cells, each recorded before the next begins.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,6 @@ use super::engine::{self, Engine, Ran};
 use super::progress::{Planned, Position, Progress};
 use super::rule::{JUDGED_FROM, MOST_TIMES_PLANNED, Rule};
 use crate::analysis::attempts;
-use crate::analysis::recorded::Recorded;
 use crate::analysis::summarized::Summarized;
 use crate::experiment::names::BESIDE;
 use crate::experiment::place::{Place, Role};
@@ -67,13 +66,8 @@ pub(crate) trait Runs: Summarized {
     /// What a cell of `block` runs with.
     fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig;
 
-    /// One run of a cell, and how long it took. Lock-free cells leave what they found in `ideals`.
-    fn attempt(
-        session: &mut Session<'_, Self>,
-        cell: &Cell,
-        place: &Place,
-        ideals: &mut BTreeMap<String, Vec<f64>>,
-    ) -> Result<(Vec<Self>, Duration)>;
+    /// One run of a cell, and how long it took.
+    fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)>;
 }
 
 /// A running experiment.
@@ -164,13 +158,12 @@ impl<'a, R: Runs> Session<'a, R> {
 
     fn run_after_ideal(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
         let plan = self.plan;
-        let mut ideals = BTreeMap::new();
         let ideal = plan.cells().find(|other| Some(&other.id) == cell.ideal.as_ref());
         for cell in ideal.into_iter().chain([cell]) {
             let order = plan.block(block);
             let position = order.iter().position(|other| other.id == cell.id).unwrap_or(0);
             let order_index = u64::from(block) * order.len() as u64 + position as u64;
-            self.run_cell(cell, (block, order_index), &mut ideals, Retries { left: retries, until: None })?;
+            self.run_cell(cell, (block, order_index), vec![], Retries { left: retries, until: None })?;
         }
         Ok(())
     }
@@ -215,29 +208,43 @@ impl<'a, R: Runs> Session<'a, R> {
         rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
     }
 
-    /// Those of `wanted` that have no record in `block` yet, and the ideals that they need, in the order of the block.
+    /// Those of `wanted` that have no run in `block` yet, and the ideals that they need and that have none, in the order of the
+    /// block.
     fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
-        let recorded: BTreeSet<&str> = self
-            .records
-            .iter()
-            .filter_map(Recorded::place)
-            .filter(|place| place.block == block)
-            .map(|place| place.cell_id.as_str())
-            .collect();
+        let guests: HashMap<&str, usize> =
+            self.plan.cells().map(|cell| (cell.id.as_str(), 1 + cell.config.beside.len())).collect();
+        let mut recorded: HashMap<&str, usize> = HashMap::new();
+        let mut last: HashMap<&str, &str> = HashMap::new();
+        for (record, place) in self.of_block(block) {
+            *recorded.entry(record.run_id()).or_default() += 1;
+            last.insert(&place.cell_id, record.run_id());
+        }
+        let is_missing = |id: &str| last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id));
         let needed: BTreeSet<&str> = wanted
             .iter()
-            .filter(|cell| !recorded.contains(cell.id.as_str()))
+            .filter(|cell| is_missing(&cell.id))
             .flat_map(|cell| [Some(cell.id.as_str()), cell.ideal.as_deref()])
             .flatten()
+            .filter(|id| is_missing(id))
             .collect();
         self.plan.block(block).into_iter().filter(|cell| needed.contains(cell.id.as_str())).collect()
+    }
+
+    fn of_block(&self, block: u32) -> impl Iterator<Item = (&R, &Place)> {
+        let placed = self.records.iter().filter_map(|record| Some((record, record.place()?)));
+        placed.filter(move |(_, place)| place.block == block)
+    }
+
+    /// What a killed process left of a run of `cell` in `block`: the records of some of its guests. By its id.
+    fn cut_off(&self, cell: &Cell, block: u32) -> Vec<String> {
+        let of_cell = self.of_block(block).filter(|(_, place)| place.cell_id == cell.id);
+        of_cell.map(|(record, _)| record.run_id().to_owned()).collect()
     }
 
     fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell]) -> Result<()> {
         let blocks = rule.blocks.max(block + 1);
         let whole = self.plan.block(block);
         let first = u64::from(block) * whole.len() as u64;
-        let mut ideals = BTreeMap::new();
         for (i, cell) in cells.iter().enumerate() {
             let at = whole.iter().position(|other| other.id == cell.id).unwrap_or(0) as u64;
             let position = Position {
@@ -251,25 +258,26 @@ impl<'a, R: Runs> Session<'a, R> {
             let rest = self.time_left(&cells[i + 1..], 0);
             let until = rule.max_time.map(|max_time| max_time.saturating_sub(rest));
             let retries = Retries { left: rule.retries, until };
-            self.run_cell(cell, (block, first + at), &mut ideals, retries)?;
+            self.run_cell(cell, (block, first + at), self.cut_off(cell, block), retries)?;
         }
         self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
     }
 
     /// Runs a cell, and again at once while it is disturbed. The last attempt counts, whatever it finds: whether there is
-    /// another one depends on what else ran, never on the cell's own figures.
+    /// another one depends on what else ran, never on the cell's own figures. It counts in the place of what `replaces` names.
     fn run_cell(
         &mut self,
         cell: &Cell,
         (block, order_index): (u32, u64),
-        ideals: &mut BTreeMap<String, Vec<f64>>,
+        replaces: Vec<String>,
         mut retries: Retries,
     ) -> Result<()> {
-        let mut place = cell.place(&self.plan.outline.experiment, block, order_index);
+        let place = cell.place(&self.plan.outline.experiment, block, order_index);
+        let mut place = Place { replaces, ..place };
         let mut together = Duration::ZERO;
         loop {
-            let (records, took) = R::attempt(self, cell, &place, ideals)?;
+            let (records, took) = R::attempt(self, cell, &place)?;
             self.keep(&records)?;
             together += took;
             let disturbed = records.iter().any(attempts::is_disturbed);
@@ -301,10 +309,9 @@ impl<'a, R: Runs> Session<'a, R> {
 
     /// Writes down what was found.
     fn keep(&mut self, records: &[R]) -> Result<()> {
-        for record in records {
-            self.directory.append(&to_json(record)?).map_err(|failure| self.with_what_is_kept(failure))?;
-            self.records.push(record.clone());
-        }
+        let lines = records.iter().map(to_json).collect::<Result<Vec<_>>>()?;
+        self.directory.append(&lines.join("\n")).map_err(|failure| self.with_what_is_kept(failure))?;
+        self.records.extend_from_slice(records);
         Ok(())
     }
 
@@ -328,6 +335,14 @@ impl<'a, R: Runs> Session<'a, R> {
 }
 
 impl Session<'_> {
+    /// Throughput of each guest in the last run of the lock-free cell `id` in `block`; none if it was not run.
+    fn lock_free(&self, id: &str, block: u32) -> Vec<f64> {
+        let last = self.of_block(block).filter(|(_, place)| place.cell_id == *id).last();
+        let Some((last, _)) = last else { return vec![] };
+        let of_run = self.of_block(block).filter(|(record, _)| record.run_id == last.run_id);
+        of_run.map(|(record, _)| record.totals.acquisitions_per_second).collect()
+    }
+
     /// Runs a cell, or has it run, and says how long that took.
     fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
         let begun = Instant::now();
@@ -359,30 +374,21 @@ impl Runs for Record {
         session.calibration.apply(&cell.config, session.plan.seed.wrapping_add(u64::from(block)))
     }
 
-    fn attempt(
-        session: &mut Session<'_>,
-        cell: &Cell,
-        place: &Place,
-        ideals: &mut BTreeMap<String, Vec<f64>>,
-    ) -> Result<(Vec<Self>, Duration)> {
+    fn attempt(session: &mut Session<'_>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
         let config = Self::config(session, cell, place.block);
         let (ran, took) = session.ran(cell, place.block, &config);
         let ran = ran.map_err(|error| {
             session.progress.finish();
             in_cell(&cell.id, place.block, error.into())
         })?;
-        let ideal = cell.ideal.as_ref().map(|id| (id, ideals.get(id).cloned()));
+        let ideal = cell.ideal.as_ref().map(|id| (id, session.lock_free(id, place.block)));
         let lock_free = |found: &Found| match ideal {
-            Some((_, Some(lock_free))) => Ok(lock_free),
-            Some((id, None)) => Err(format!("cell {id} was not run in this block").into()),
+            Some((id, none)) if none.is_empty() => Err(format!("cell {id} was not run in this block").into()),
+            Some((_, lock_free)) => Ok(lock_free),
             None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
         let mut records = engine::records(ran, &config, &session.host, Some(place), lock_free);
-        if cell.role == Role::Ideal {
-            let per_second = records.iter().map(|record| record.totals.acquisitions_per_second);
-            ideals.insert(cell.id.clone(), per_second.collect());
-        }
         if cell.config.ring == Ring::Auto {
             let reason = &session.calibration.ring_reason;
             records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));

@@ -97,11 +97,10 @@ impl Directory {
         write_whole(&self.path.join(name), content.as_bytes())
     }
 
-    /// Appends one record, all of it or nothing.
-    pub(crate) fn append(&mut self, json_line: &str) -> Result<()> {
+    /// Appends the records of one run, a line each: all of them or nothing.
+    pub(crate) fn append(&mut self, json_lines: &str) -> Result<()> {
         let before = self.file.metadata().map(|file| file.len());
-        let appended =
-            self.file.write_all(format!("{json_line}\n").as_bytes()).and_then(|()| self.file.flush());
+        let appended = self.file.write_all(format!("{json_lines}\n").as_bytes());
         appended.map_err(|error| {
             let _ = before.and_then(|length| self.file.set_len(length));
             Failure::internal(format!("{}: {error}", self.runs.display()))

@@ -4,7 +4,7 @@ use haltkick_vmm::VirtualTime;
 
 use super::*;
 use crate::analysis::summary::Summary;
-use crate::measure::synthetic::{Scratch, Sketch, World};
+use crate::measure::synthetic::{Scratch, Shape, Sketch, World};
 
 const ONCE: Rule = Rule { blocks: 4, target_precision: None, max_time: None, retries: 0 };
 
@@ -151,4 +151,36 @@ fn a_session_records_every_cell_once_and_resumes_another() {
     let places = session.records.iter().map(|record| record.place.clone().unwrap());
     let runs: BTreeSet<(u32, String)> = places.map(|place| (place.block, place.cell_id)).collect();
     assert_eq!((runs.len(), session.records.len()), (4 * 7, 4 * 7));
+}
+
+#[test]
+fn a_session_cut_off_anywhere_counts_each_run_once() {
+    let mixed = "workload = \"mixed\"\nwork = \"3ms\"\nvm = \"lock=tas; name=second,lock=ticket\"";
+    let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").arm_with("both", mixed).plan(2);
+    let world = World::new(1).shape(Shape::LogNormal(0.1));
+    let (engine, watcher) = (world.engine(), world.watcher());
+    let rule = Rule { blocks: 2, ..ONCE };
+    let all = records("cut-off", &world, &plan, rule);
+    let places = |records: &[Record]| -> BTreeSet<(u32, String)> {
+        let places = records.iter().filter_map(|record| record.place.clone());
+        places.map(|place| (place.block, place.cell_id)).collect()
+    };
+    for kept in 0..all.len() {
+        let scratch = Scratch::new(&format!("cut-off-{kept}"));
+        let directory = Directory::create(scratch.path()).unwrap();
+        let mut session = world.session(&plan, &engine, &watcher, directory, all[..kept].to_vec());
+        session.run(rule).unwrap();
+        // A run of two guests of which one has no record yet is made again.
+        let is_cut = kept > 0 && all[kept - 1].run_id == all[kept].run_id;
+        assert_eq!(session.records.len(), all.len() + usize::from(is_cut), "{kept} were kept");
+        let counted = attempts::last(&session.records);
+        assert_eq!((counted.len(), places(&counted)), (all.len(), places(&all)), "{kept} were kept");
+        let ideal = |record: &Record| {
+            let place = record.place.as_ref().unwrap();
+            (place.block, record.totals.lock_free_per_second.unwrap().to_bits())
+        };
+        let of_ideals = counted.iter().filter(|record| record.place.as_ref().unwrap().role == Role::Ideal);
+        let ideals: BTreeSet<_> = of_ideals.map(ideal).collect();
+        assert!(counted.iter().all(|record| ideals.contains(&ideal(record))), "{kept} were kept");
+    }
 }
