@@ -1,5 +1,6 @@
 //! Long-form CSV: one value per line, so that pandas, R and DuckDB need no reshaping.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use csv::Writer;
@@ -102,13 +103,21 @@ impl<'a> Table<'a> {
     }
 
     fn write<'f>(&mut self, fields: impl Iterator<Item = &'f str>) {
-        self.writer.write_record(fields).expect("lines of one length, into memory");
+        self.writer
+            .write_record(fields.map(|field| cell(field).into_owned()))
+            .expect("lines of one length, into memory");
     }
 
     fn finish(self) -> String {
         let bytes = self.writer.into_inner().expect("memory is written to");
         String::from_utf8(bytes).expect("made of text")
     }
+}
+
+/// Text as no spreadsheet takes it for a formula: what begins like one has an apostrophe in front. Numbers stay.
+fn cell(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
+    if is_formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
@@ -153,5 +162,30 @@ mod tests {
                 rows.iter().any(|row| &row[arm] == "a, \"b\"") && rows.iter().all(|row| &row[0] == "sketch")
             );
         }
+    }
+
+    #[test]
+    fn no_text_is_a_formula_and_numbers_stay_numbers() {
+        let plan = Sketch::new().arm("=1+1", "tas").arm("-@b", "ticket").arm("+c", "mcs").plan(1);
+        let mut records = World::new(1).records(&plan);
+        records.iter_mut().for_each(|record| record.run_id = format!("@{}", record.run_id));
+        let summary = Summary::new(&plan.outline, &records);
+        for text in [super::summary(&summary), runs(&Long::new(&plan.outline, &records))] {
+            let mut reader = csv::Reader::from_reader(text.as_bytes());
+            let cells: Vec<String> = reader
+                .records()
+                .flat_map(|row| row.unwrap().iter().map(String::from).collect::<Vec<_>>())
+                .collect();
+            let formula = |cell: &&String| cell.starts_with(['=', '+', '-', '@']);
+            assert_eq!(cells.iter().find(formula), None);
+            assert!(
+                ["'=1+1", "'-@b", "'+c"].iter().all(|name| cells.iter().any(|cell| cell == name)),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            ["-1", "-2.5e-7", "+1 s", "-"].map(|text| cell(text).into_owned()),
+            ["-1", "-2.5e-7", "'+1 s", "'-"]
+        );
     }
 }
