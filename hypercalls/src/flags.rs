@@ -62,6 +62,8 @@ flags! {
         HAS_READERS = 6;
         /// An interrupt may come anywhere in it, also where it waits, and take another lock of its kind.
         MAY_BE_INTERRUPTED = 7;
+        /// Its waiters spin in the optimistic spin queue.
+        HAS_SPIN_QUEUE = 8;
     }
 }
 
@@ -96,5 +98,7 @@ flags! {
         /// Its vCPUs interrupt each other by [`PORT_INVALIDATE`](crate::PORT_INVALIDATE) and take the last of the locks then: there are two at least,
         /// with [`LockFlags::MAY_BE_INTERRUPTED`].
         INTERRUPTS = 11;
+        /// It uses the lock's spin queue alone: only locks with [`LockFlags::HAS_SPIN_QUEUE`] will do.
+        NEEDS_SPIN_QUEUE = 12;
     }
 }

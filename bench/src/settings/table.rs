@@ -4,6 +4,7 @@
 //! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `told` in. Its value goes into
 //! the run's configuration by `apply`; a row without one is combined with others in `Settings::resolve`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use haltkick_vmm::{MAX_LOCKS, MAX_VCPUS, MOST_LINES, PreemptedBy, PvBackend, Ring, Sched, Share};
@@ -27,6 +28,11 @@ pub(crate) static TABLE: &[(&str, &[Setting])] = &[
 
 /// Longest work in or between sections that still makes sense beside a watchdog.
 const MAX_WORK: Duration = Duration::from_secs(1);
+/// A shorter watchdog ends runs in which nothing is wrong.
+const SHORTEST_WATCHDOG: Duration = Duration::from_millis(10);
+const LONGEST_WATCHDOG: Duration = Duration::from_secs(24 * 3600);
+/// From one iteration in a microsecond to a hundred in a nanosecond: no CPU is slower or faster.
+const WORK_RATES: RangeInclusive<u64> = 1000..=100_000_000;
 const SHORTEST_SLICE: Duration = Duration::from_micros(50);
 const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// Workloads that vary what [`haltkick_vmm::Mix`] holds.
@@ -376,6 +382,7 @@ const MEASURING: &[Setting] = &[
         .told("config.warmup_ns"),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_told("from ratio and slice")
+        .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)
         .apply(|config, value| config.watchdog = Some(value.time()))
         .untold("a run that it ends has no record"),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
@@ -391,6 +398,7 @@ const MEASURING: &[Setting] = &[
         "Iterations of the work loop per 2^20 ns, from an earlier record",
     )
     .default_told("measured at boot")
+    .within(WORK_RATES)
     .apply(|config, value| config.work_rate = Some(value.number()))
     .told("timing.work_rate"),
 ];

@@ -175,11 +175,13 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {
     kvm()?;
     let arguments =
         "run --sched vmm --lock none --pv off --no-ideal --duration 20ms --vm vcpus=150 --vm vcpus=150";
-    let end = |with: &str| {
-        let script = format!("ulimit -n 300 && exec {with} {} {arguments}", env!("CARGO_BIN_EXE_haltkick"));
+    let end_within = |files: u32, with: &str, arguments: &str| {
+        let haltkick = env!("CARGO_BIN_EXE_haltkick");
+        let script = format!("ulimit -n {files} && exec {with} {haltkick} {arguments}");
         let output = Command::new("sh").args(["-c", &script]).output().expect("there is a shell");
         (code(&output), stderr(&output))
     };
+    let end = |with: &str| end_within(300, with, arguments);
     let is_refused = |(code, said): &(i32, String)| *code == 4 && said.contains("open files");
     let end_of_user = end("");
     if is_refused(&end_of_user) {
@@ -198,6 +200,8 @@ fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {
     }
     let end = end(unprivileged);
     assert!(is_refused(&end), "{end:?}");
+    let one = end_within(20, unprivileged, "run --vcpus 16 --no-ideal");
+    assert!(is_refused(&one) && one.1.starts_with("haltkick: 16 vCPUs need "), "{one:?}");
     Ok(())
 }
 

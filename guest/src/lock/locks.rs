@@ -20,7 +20,8 @@ lock! {
     LockFlags::IS_LOCK_FREE
         .with(LockFlags::SERVES_FAULTS)
         .with(LockFlags::IS_PART)
-        .with(LockFlags::MAY_BE_INTERRUPTED);
+        .with(LockFlags::MAY_BE_INTERRUPTED)
+        .with(LockFlags::HAS_SPIN_QUEUE);
     native {
         NoLock: haltkick_locks::NoLock = haltkick_locks::NoLock::new(), Guest = Guest,
         EXCLUDES: bool = false, PART: Option<Part> = Some(Part::Nothing),
@@ -192,7 +193,7 @@ macro_rules! in_every_layout {
         lock! {
             $order $mutex,
             "sleeping lock; spins, queued, while its owner runs; a sleeper that is overtaken is handed the lock",
-            LockFlags::NONE;
+            LockFlags::HAS_SPIN_QUEUE;
             paravirt {
                 $mutex_name: haltkick_locks::Mutex<osq::$layout> = haltkick_locks::Mutex::new(),
                 Sleepers<osq::$layout> = SleepDomain::new(Guest),

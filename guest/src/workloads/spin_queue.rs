@@ -18,7 +18,7 @@ use crate::lock::registry::{lock_named, workload};
 workload! {
     "075" "spin-queue",
     "queue in the spin queue of the mutex in its layout, work for --hold as head, leave, work for --think",
-    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE), [] => run
+    WorkloadFlags::TAKES_NO_LOCK.with(WorkloadFlags::IDEAL_IS_LOCK_FREE).with(WorkloadFlags::NEEDS_SPIN_QUEUE), [] => run
 }
 
 /// A queue, and the nodes of all vCPUs.

@@ -8,6 +8,7 @@ use crate::image::file::{Entry, Image};
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
+use crate::machine::vm::allow_open_files;
 use crate::run::beside;
 use crate::run::config::{Engine, MOST_LINES, RunConfig};
 use crate::run::told::{Chosen, pool_bytes};
@@ -23,7 +24,12 @@ const MOST_POINTS: usize = u64::BITS as usize;
 /// [`RunError::Usage`], and what the host lacks for guests of this size.
 pub fn check_guests(config: &RunConfig, image: &Image) -> Result<(), RunError> {
     let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    choose(&configs, image).map(drop)
+    choose(&configs, image)?;
+    // The calibration has fewer vCPUs, and would ask for too few.
+    match config.engine {
+        Engine::Kvm => allow_open_files(configs.iter().map(|config| config.vcpus).sum()),
+        _ => Ok(()),
+    }
 }
 
 /// What each of the guests that are to run together takes from the image.
@@ -215,7 +221,8 @@ fn check_deschedule(
 }
 
 /// A workload that takes page faults compares ways to serve them, and nothing else can be done with those. One that has
-/// structures made of locks takes those that can be parts, and one that interrupts those that can be interrupted.
+/// structures made of locks takes those that can be parts, one that interrupts those that can be interrupted, and the spin queue
+/// alone needs a lock that has one.
 fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunError> {
     let flags = image.workloads[workload].workload_flags();
     let faults = flags.has(WorkloadFlags::FAULTS_PAGES);
@@ -224,6 +231,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
         let needs = [
             (WorkloadFlags::NEEDS_PARTS, LockFlags::IS_PART),
             (WorkloadFlags::INTERRUPTS, LockFlags::MAY_BE_INTERRUPTED),
+            (WorkloadFlags::NEEDS_SPIN_QUEUE, LockFlags::HAS_SPIN_QUEUE),
         ];
         serves && needs.iter().all(|(need, can)| !flags.has(*need) || lock.lock_flags().has(*can))
     };
