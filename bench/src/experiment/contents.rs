@@ -4,12 +4,14 @@ use haltkick_vmm::{Entry, FILE_PREFIX};
 
 use super::boot::Boot;
 use super::defaults::Defaults;
+use super::keys::MOST_CELLS;
 use super::measure::Measure;
 use super::names::beside;
 use super::source::{At, Source};
 use crate::settings::Settings;
 use crate::settings::vm::{self, Vm};
 use crate::text::duration::Span;
+use crate::text::exit::Result;
 
 /// An experiment as its file has it.
 #[derive(Clone, Debug)]
@@ -83,6 +85,16 @@ impl Arm {
     }
 }
 
+/// Refuses `cells` if an experiment cannot have as many.
+pub(super) fn check_cells(cells: usize) -> std::result::Result<(), String> {
+    match cells > MOST_CELLS {
+        true => Err(format!(
+            "{cells} cells, and an experiment has at most {MOST_CELLS}: leave values out, or make several experiments"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// A ratio to report.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
@@ -134,6 +146,16 @@ impl Experiment {
             std::iter::once(arm.name.clone()).chain(others).collect::<Vec<_>>()
         };
         self.arms.iter().flat_map(of_arm).collect()
+    }
+
+    /// Refuses more cells than an experiment may have. Counts them: none is made.
+    pub(super) fn check_size(&self) -> Result<()> {
+        let at_once = [self.points.len().max(1), self.arms.len()];
+        let cells = at_once.into_iter().chain(self.axes.iter().map(|axis| axis.values.len()));
+        let cells = cells.fold(1, usize::saturating_mul);
+        let longest = self.axes.iter().max_by_key(|axis| axis.values.len());
+        let at = longest.and_then(|axis| axis.values.first()?.1.as_ref());
+        check_cells(cells).map_err(|error| self.source.complain(at, error))
     }
 
     /// The locks that it names, some of them several times.

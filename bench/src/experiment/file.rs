@@ -2,6 +2,8 @@
 //!
 //! Every complaint about a file names its line and column.
 
+use std::collections::BTreeSet;
+
 use super::contents::{Experiment, PointValues};
 use super::defaults::Defaults;
 use super::keys;
@@ -55,8 +57,9 @@ impl Experiment {
         if self.arms.is_empty() {
             return Err(top.source.complain(None, "no [[arm]]: an experiment compares at least one"));
         }
-        for (i, arm) in self.arms.iter().enumerate() {
-            if self.arms[..i].iter().any(|other| slug(&other.name) == slug(&arm.name)) {
+        let mut slugs = BTreeSet::new();
+        for arm in &self.arms {
+            if !slugs.insert(slug(&arm.name)) {
                 let at = arm.patch.place("name").flatten();
                 return Err(top.source.complain(at, format!("two arms are called '{}'", arm.name)));
             }

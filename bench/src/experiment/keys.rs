@@ -36,5 +36,7 @@ pub(super) const COMPARE: &[&str] = &["name", "arm", "baseline", "of"];
 pub(super) const CONTROL: &[&str] = &["arm"];
 /// Of `[quick]`, beside settings.
 pub(super) const QUICK: &[&str] = &["blocks"];
+/// Most cells of an experiment, which are all made before the first one runs.
+pub(super) const MOST_CELLS: usize = 10_000;
 /// Least and most of what counts blocks.
 pub(super) const BLOCKS: std::ops::RangeInclusive<u32> = 1..=100_000;

@@ -52,6 +52,7 @@ pub(crate) struct Cell {
 
 impl Plan {
     pub(crate) fn new(experiment: &Experiment, supply: Supply<'_>, seed: u64) -> Result<Self> {
+        experiment.check_size()?;
         let mut points = Vec::new();
         for setting in settings_of_grid(experiment) {
             points.push(point(experiment, supply, &setting)?);

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::boot::{Boot, boots};
-use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick};
+use super::contents::{Arm, Axis, Comparison, Control, Patch, PointValues, Quick, check_cells};
 use super::keys;
 use super::source::{At, FORMAT, Source};
 use crate::experiment::measure::Measure;
@@ -124,6 +124,7 @@ impl<'a> Reader<'a> {
         let wrong =
             || self.complain(&node.span(), format!("'{key}' must be a list of tables: write [[{key}]]"));
         let array = node.get_ref().as_array().ok_or_else(wrong)?;
+        check_cells(array.len()).map_err(|error| self.complain(&node.span(), error))?;
         array
             .iter()
             .map(|node| {
@@ -201,6 +202,7 @@ impl<'a> Reader<'a> {
         let values = node.get_ref().as_array().filter(|values| !values.is_empty());
         let values =
             values.ok_or_else(|| self.complain(at, format!("'{key}' must be a list, such as [1, 2]")))?;
+        check_cells(values.len()).map_err(|error| self.complain(at, error))?;
         let mut axis = Axis { key: key.into(), values: vec![] };
         for node in values {
             let value = self.value(key, node)?;

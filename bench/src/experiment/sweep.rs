@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use super::boot::{Boot, boots};
+use super::contents::check_cells;
 use super::keys;
 use super::measure::Measure;
 use super::source::{FORMAT, SWEEP, Source};
@@ -61,6 +62,7 @@ impl FromStr for Vary {
             // No words are a command line, too.
             .filter(|value| is_of_cmdline || !value.is_empty())
             .collect();
+        check_cells(values.len())?;
         for (i, value) in values.iter().enumerate() {
             read(key, value, separator)?;
             if values[..i].contains(value) {
@@ -172,8 +174,10 @@ impl Sweep<'_> {
         if self.vary.iter().any(is_of_lock) { is_of_lock(vary) } else { self.vary.last() == Some(vary) }
     }
 
-    /// Nothing is said twice.
+    /// Nothing is said twice, and there are no more cells than an experiment may have.
     fn check(&self) -> Result<()> {
+        let cells = self.vary.iter().map(|vary| vary.values.len()).fold(1, usize::saturating_mul);
+        check_cells(cells).map_err(|error| Failure::usage(format!("--vary: {error}")))?;
         let same = |key: &str, other: &str| {
             key == other || table::find(key).is_some_and(|setting| setting.instead_of == Some(other))
         };
