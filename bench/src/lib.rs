@@ -34,7 +34,12 @@ use cli::Cli;
 /// The command.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        // The same error without control characters, which arguments may have that somebody else named.
+        let printable =
+            std::env::args_os().map(|argument| haltkick_vmm::printable(&argument.to_string_lossy()));
+        Cli::try_parse_from(printable).err().unwrap_or(error).exit()
+    });
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();
     }

@@ -10,6 +10,7 @@ use crate::measure::progress::{self, Planned};
 use crate::measure::records::guests;
 use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
 use crate::text::duration::Span;
+use crate::text::output;
 use crate::text::quantity::{patience, significant};
 
 /// The cells in the order of the file, then how many runs that is. What they can show is known by earlier results.
@@ -70,7 +71,7 @@ fn what_shows(plan: &Plan, blocks: u32, earlier: Option<&Earlier>) -> Option<Str
             let invalid = if *is_valid { "" } else { ", which are invalid: a quiet host shows smaller ones" };
             format!(
                 "{SHOWS}: the smallest difference in '{name}' that {blocks} blocks can show, by the scatter of the results in {}{invalid}",
-                path.display()
+                output::shown(path)
             )
         }
         None => format!(

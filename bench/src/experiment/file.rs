@@ -233,6 +233,11 @@ mod tests {
             ("[[point]]\nhold = 5\n", "x.toml:5:8: hold: '5' has no unit: write 5ns, 5us, 5ms or 5s"),
             ("[grid]\nratio = 5\n", "x.toml:5:1: 'ratio' must be a list, such as [1, 2]"),
             ("[grid]\nratio = [1, 1]\n", "x.toml:5:13: 1 stands in the list twice"),
+            (
+                "[[arm]]\nname = \"a\\u001b]0;b\"\n",
+                "x.toml:5:8: a control character, which no name or value has",
+            ),
+            ("[settings]\n\"\\u0007\" = 1\n", "x.toml:5:1: a control character, which no name or value has"),
             ("", "x.toml:1:1: no [[arm]]: an experiment compares at least one"),
             ("[[arm]]\nlock = \"tas\"\n", "x.toml:4:1: 'name' is missing here"),
             ("[[arm]]\nname = \"a\"\n[[arm]]\nname = \"a\"\n", "x.toml:7:8: two arms are called 'a'"),

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use haltkick_vmm::input;
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
+use crate::text::output::clean;
 
 /// The origin of what `haltkick sweep` was asked for: a text that nobody wrote.
 pub(crate) const SWEEP: &str = "haltkick sweep";
@@ -93,10 +94,15 @@ impl Source {
 
     /// What it says, as TOML.
     pub(super) fn tree(&self) -> Result<Spanned<DeTable<'_>>> {
-        DeTable::parse(&self.text).map_err(|error| {
+        let tree = DeTable::parse(&self.text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
             self.complain(error.span().as_ref(), message)
-        })
+        })?;
+        // Names and titles go to terminals.
+        match unprintable(tree.get_ref()) {
+            Some(at) => Err(self.complain(Some(&at), "a control character, which no name or value has")),
+            None => Ok(tree),
+        }
     }
 
     /// Where a place begins, counted from 1.
@@ -113,5 +119,22 @@ impl Source {
         }
         let (line, column) = self.line_and_column(at.unwrap_or(&(0..0)));
         Failure::experiment(format!("{}:{line}:{column}: {message}", self.origin))
+    }
+}
+
+/// The first text in `table` that a terminal would not show as it is.
+fn unprintable(table: &DeTable<'_>) -> Option<At> {
+    table.iter().find_map(|(key, value)| match clean(key.get_ref()) == **key.get_ref() {
+        true => unprintable_value(value),
+        false => Some(key.span()),
+    })
+}
+
+fn unprintable_value(value: &Spanned<DeValue<'_>>) -> Option<At> {
+    match value.get_ref() {
+        DeValue::String(text) => (clean(text) != **text).then(|| value.span()),
+        DeValue::Array(values) => values.iter().find_map(unprintable_value),
+        DeValue::Table(table) => unprintable(table),
+        _ => None,
     }
 }

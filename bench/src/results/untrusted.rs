@@ -1,7 +1,8 @@
 //! What is read back from files of results, which may be anybody's.
 
-use haltkick_vmm::printable;
 use serde_json::Value;
+
+use crate::text::output::clean as clean_text;
 
 /// The value that a text in JSON has. Names, titles and reasons in it go to terminals, so none keeps a control character but the ends
 /// of lines.
@@ -16,13 +17,15 @@ pub(crate) fn json(text: &str) -> serde_json::Result<Value> {
 
 fn clean(value: &mut Value) {
     match value {
-        Value::String(text) if !is_clean(text) => *text = lines(text),
+        Value::String(text) if !is_clean(text) => *text = clean_text(text),
         Value::Array(values) => values.iter_mut().for_each(clean),
         Value::Object(fields) => {
             fields.values_mut().for_each(clean);
             if !fields.keys().all(|name| is_clean(name)) {
-                *fields =
-                    std::mem::take(fields).into_iter().map(|(name, value)| (lines(&name), value)).collect();
+                *fields = std::mem::take(fields)
+                    .into_iter()
+                    .map(|(name, value)| (clean_text(&name), value))
+                    .collect();
             }
         }
         _ => {}
@@ -33,10 +36,6 @@ fn clean(value: &mut Value) {
 /// has a byte of either kind, and it is the bytes that are looked at fast.
 fn is_clean(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_control() || byte == 0xc2) || !text.contains(char::is_control)
-}
-
-fn lines(text: &str) -> String {
-    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Data to stdout, talk to stderr. A reader that went away (`| head`) is no error.
 
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use haltkick_vmm::printable;
 use serde::Serialize;
 
 use crate::text::exit::{Failure, Result};
@@ -23,7 +25,17 @@ pub(crate) fn is_taken(text: &str) -> Result<bool> {
     }
 }
 
-/// Writes one line to stderr; if even that fails there is nobody to tell. Nor is there if stderr takes nothing for seconds: a
+/// `text` without what a terminal would take for a command, in as many lines.
+pub(crate) fn clean(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// A path as it may go to a terminal: anybody may have named a file.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}
+
+/// Writes lines to stderr, cleaned; if even that fails there is nobody to tell. Nor is there if stderr takes nothing for seconds: a
 /// command that is to end does so.
 pub(crate) fn talk(line: &str) {
     /// Once is enough: what else there is to say would wait as long.
@@ -32,7 +44,7 @@ pub(crate) fn talk(line: &str) {
     // Relaxed: a matter of politeness.
     let patience = if GIVEN_UP.load(Ordering::Relaxed) { Duration::ZERO } else { PATIENCE };
     if stderr_takes(patience) {
-        let _ = writeln!(anstream::stderr().lock(), "{line}");
+        let _ = writeln!(anstream::stderr().lock(), "{}", clean(line));
     } else {
         GIVEN_UP.store(true, Ordering::Relaxed);
     }

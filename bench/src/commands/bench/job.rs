@@ -120,7 +120,9 @@ impl Job {
             schema: manifest::SCHEMA.into(),
             schema_version: manifest::SCHEMA_VERSION,
             started: timestamp::rfc3339(SystemTime::now()),
-            command_line: std::env::args().collect(),
+            command_line: std::env::args_os()
+                .map(|argument| argument.to_string_lossy().into_owned())
+                .collect(),
             source: ManifestSource {
                 origin: self.experiment.source.origin.clone(),
                 text: self.experiment.source.text.clone(),

@@ -222,6 +222,11 @@ fn list_cells(args: &BenchArgs, name: &str, job: &Job) -> Result<Exit> {
     common.extend(conduct.strict.then(|| "--strict".into()));
     common.push(format!("--output={}", quote(&output.display().to_string())));
     let common = common.join(" ");
+    if haltkick_vmm::printable(&common) != common {
+        return Err(Failure::usage(format!(
+            "--list-cells: {common}: a command is not printed with control characters: rename the file"
+        )));
+    }
     let mut text = String::new();
     for block in 0..job.plan.outline.blocks {
         for cell in job.plan.block(block) {

@@ -9,6 +9,7 @@ use haltkick_vmm::{ByActivity, Outcome, RunConfig};
 
 use super::torture::Trial;
 use crate::text::duration::Span;
+use crate::text::output::shown;
 use crate::text::quantity;
 
 /// What was tried of one form.
@@ -90,7 +91,7 @@ impl Tried {
     pub(super) fn verdict(&self, object: &Path, time: Duration) -> String {
         let tenths = Duration::from_millis(100 * (time.as_millis() / 100).max(1) as u64);
         let mut text =
-            format!("{}: no fault found in {} runs, {}\n\n", object.display(), self.runs(), Span(tenths));
+            format!("{}: no fault found in {} runs, {}\n\n", shown(object), self.runs(), Span(tenths));
         text += &self.table();
         text += "\nLooked for: two vCPUs in one section, updates lost, wake-ups lost, hangs, faults, stack overflows.\n";
         for gap in self.gaps() {
@@ -103,7 +104,7 @@ impl Tried {
 
     /// What was tried before somebody stopped it.
     pub(super) fn so_far(&self, object: &Path) -> String {
-        format!("{}: stopped; no fault found so far\n\n{}", object.display(), self.table())
+        format!("{}: stopped; no fault found so far\n\n{}", shown(object), self.table())
     }
 
     fn table(&self) -> String {

@@ -73,10 +73,9 @@ pub(super) fn write(path: &Path) -> Result<Exit> {
     let machine = Machine::parse(&name, &text).map_err(|error| Failure::internal(error.to_string()))?;
     std::fs::write(path, &text).map_err(|error| Failure::internal(format!("{}: {error}", path.display())))?;
     output::data(&format!(
-        "{}: {} CPUs; try: haltkick run --engine sim --machine {}\n",
-        path.display(),
+        "{0}: {1} CPUs; try: haltkick run --engine sim --machine {0}\n",
+        output::shown(path),
         machine.topology.cpus(),
-        path.display()
     ))?;
     Ok(Exit::Done)
 }
