@@ -43,6 +43,7 @@ pub fn main() -> ExitCode {
     if cli.no_sandbox {
         haltkick_vmm::disable_sandbox();
     }
+    commands::interrupt::survive_size_limit();
     host::identity::read_before_the_walls();
     let exit = commands::dispatch(cli.command).unwrap_or_else(|failure| {
         text::output::talk(&format!("haltkick: {failure}"));

@@ -1,9 +1,9 @@
-//! Ctrl-C: the first one asks for a clean end, the second one ends at once.
+//! Signals. Ctrl-C: the first one asks for a clean end, the second one ends at once.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use crate::text::exit::{Exit, Failure, Result};
@@ -17,4 +17,10 @@ pub(crate) fn catch() -> Result<Arc<AtomicBool>> {
             .map_err(|error| Failure::internal(format!("handler for signal {signal}: {error}")))?;
     }
     Ok(stop)
+}
+
+/// From now on a write beyond `ulimit -f` fails, and does not end the process.
+pub(crate) fn survive_size_limit() {
+    // Without a handler the signal ends the process, as it would have without this.
+    _ = flag::register(SIGXFSZ, Arc::default());
 }

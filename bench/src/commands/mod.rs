@@ -9,7 +9,7 @@ mod doctor;
 mod dry_run;
 mod earlier;
 mod guest_image;
-mod interrupt;
+pub(crate) mod interrupt;
 mod list;
 mod predict;
 mod report;

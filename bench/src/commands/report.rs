@@ -39,16 +39,22 @@ pub(crate) fn conclude<R: Shown>(
     records: &[R],
     show: Show<'_>,
 ) -> Result<Exit> {
+    let kept = records.len();
     let records = attempts::last(records);
     let summary = R::summary(&manifest.outline, &records);
-    // The table needs no room on the disk.
-    match show.format {
-        _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => {}
-        Format::Table => output::data(&table::summary(&summary, detail(manifest, show)))?,
-        Format::Json => output::data(&to_json(&summary)?)?,
-    }
-    export(directory, show.exports, &summary, &records)?;
+    // The table needs no room on the disk, and the files need nobody who takes the table.
+    let printed = match show.format {
+        _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
+        Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
+        Format::Json => output::data(&to_json(&summary)?),
+    };
+    let exported = export(directory, show.exports, &summary, &records);
     write_files(directory, manifest, &summary, &records)?;
+    printed.and(exported).map_err(|failure| {
+        let path = directory.display();
+        let message = format!("{failure}: all {kept} records are kept, with the report, in {path}");
+        Failure { message, ..failure }
+    })?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
     Ok(exit(manifest, &records, show.strict))
 }

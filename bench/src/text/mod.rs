@@ -1,6 +1,7 @@
 //! What people type and read: lengths of time, sizes, figures, mistyped names, lines that fit; and how the command speaks
 //! and ends.
 
+mod closed;
 pub(crate) mod duration;
 pub(crate) mod exit;
 pub(crate) mod memory_size;

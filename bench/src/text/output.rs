@@ -8,6 +8,7 @@ use std::time::Duration;
 use haltkick_vmm::printable;
 use serde::Serialize;
 
+use super::closed::is_stdout_closed;
 use crate::text::exit::{Failure, Result};
 
 /// Writes data to stdout.
@@ -17,6 +18,9 @@ pub(crate) fn data(text: &str) -> Result<()> {
 
 /// Writes data to stdout. Whether there is still a reader.
 pub(crate) fn is_taken(text: &str) -> Result<bool> {
+    if is_stdout_closed() {
+        return Err(Failure::internal("standard output: it is closed: send it to a file or to /dev/null"));
+    }
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),

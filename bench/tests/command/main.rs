@@ -8,6 +8,7 @@ mod defaults;
 mod disasm;
 mod experiments;
 mod exports;
+mod files;
 mod full_disk;
 mod help;
 mod interrupted;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         disasm::trials,
         experiments::trials,
         exports::trials,
+        files::trials,
         full_disk::trials,
         help::trials,
         interrupted::trials,
