@@ -191,6 +191,7 @@ fn merge_records<R: Shown>(args: &MergeArgs) -> Result<Exit> {
     for record in &records {
         directory.append(&crate::text::output::to_json(record)?)?;
     }
+    directory.sync()?;
     let show = Show { format: args.format, strict: args.strict, verbose: args.verbose, exports: &exports };
     conclude(directory.path(), &manifest, &records, show)
 }

@@ -93,7 +93,8 @@ const MOST_IN_VAIN: u32 = 10;
 impl<'a, R: Runs> Session<'a, R> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
-        self.with_simulators(|session| session.run_blocks(rule))
+        let ended = self.with_simulators(|session| session.run_blocks(rule));
+        ended.and(self.directory.sync())
     }
 
     /// Does something while threads simulate, if cells are simulated.
@@ -153,7 +154,8 @@ impl<'a, R: Runs> Session<'a, R> {
 
     /// Runs one cell, after the lock-free one that gives its ideal.
     pub(crate) fn run_single(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
-        self.with_simulators(|session| session.run_after_ideal(cell, block, retries))
+        let ended = self.with_simulators(|session| session.run_after_ideal(cell, block, retries));
+        ended.and(self.directory.sync())
     }
 
     fn run_after_ideal(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
@@ -260,6 +262,7 @@ impl<'a, R: Runs> Session<'a, R> {
             let retries = Retries { left: rule.retries, until };
             self.run_cell(cell, (block, first + at), self.cut_off(cell, block), retries)?;
         }
+        self.directory.sync()?;
         self.progress.block_done(block, blocks, self.time_left(&[], blocks - block - 1));
         Ok(())
     }

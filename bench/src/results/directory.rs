@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use haltkick_vmm::{input, printable};
 
 use crate::analysis::recorded::Recorded;
 use crate::record::run_id::run_id;
+use crate::results::opened::create_anew;
 use crate::results::untrusted;
 use crate::text::exit::{Exit, Failure, Result};
 
@@ -97,9 +99,23 @@ impl Directory {
         write_whole(&self.path.join(name), content.as_bytes())
     }
 
-    /// Appends the records of one run, a line each: all of them or nothing.
+    /// Has the records so far written to the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|error| Failure::internal(format!("{}: {error}", self.runs.display())))
+    }
+
+    /// Appends the records of one run, a line each: all of them or nothing. They may be lost in a power cut until
+    /// [`Directory::sync`].
     pub(crate) fn append(&mut self, json_lines: &str) -> Result<()> {
         let before = self.file.metadata().map(|file| file.len());
+        if let Ok(length) = before
+            && length + json_lines.len() as u64 >= MOST_RUNS_BYTES
+        {
+            let path = self.runs.display();
+            return Err(Failure::internal(format!(
+                "{path}: it has {length} bytes, and {MOST_RUNS_BYTES} are the most: begin another directory"
+            )));
+        }
         let appended = self.file.write_all(format!("{json_lines}\n").as_bytes());
         appended.map_err(|error| {
             let _ = before.and_then(|length| self.file.set_len(length));
@@ -109,7 +125,8 @@ impl Directory {
 }
 
 fn append_to(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    OpenOptions::new().create(true).append(true).custom_flags(no_links).open(path)
 }
 
 fn refuse_taken(path: &Path) -> Result<()> {
@@ -142,15 +159,30 @@ fn check_lock(path: &Path, locked: std::result::Result<(), TryLockError>) -> Res
     }
 }
 
-/// Writes a file so that it is there completely or not at all.
+/// Writes a file so that it is there completely or not at all, also after a power cut.
 pub(crate) fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
     let partial = PathBuf::from(partial);
-    fs::write(&partial, content).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
-        let _ = fs::remove_file(&partial);
-        Failure::internal(format!("{}: {error}", path.display()))
-    })
+    let mut file = create_anew(&partial)
+        .map_err(|error| Failure::internal(format!("{}: {error}", partial.display())))?;
+    let written = file.write_all(content.as_ref()).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&partial, path)).and_then(|()| sync_names_beside(path)).map_err(
+        |error| {
+            let _ = fs::remove_file(&partial);
+            Failure::internal(format!("{}: {error}", path.display()))
+        },
+    )
+}
+
+/// Has the names in the directory of `path` written to the disk.
+fn sync_names_beside(path: &Path) -> std::io::Result<()> {
+    let is_here = |parent: &&Path| !parent.as_os_str().is_empty();
+    match File::open(path.parent().filter(is_here).unwrap_or(Path::new(".")))?.sync_all() {
+        // Some file systems do that by themselves.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 /// The files with records in a directory: `runs.jsonl`, then those of single cells by name.
@@ -307,5 +339,25 @@ mod tests {
         assert!(!write(&manifest).unwrap().outline.title.contains('\u{7}'));
         manifest.outline.trial_blocks = Some(0);
         assert!(write(&manifest).unwrap_err().message.contains("trials of 0 blocks"));
+    }
+
+    #[test]
+    fn no_more_records_are_written_than_are_read_back() {
+        let scratch = Scratch::new("largest");
+        let mut directory = Directory::create(scratch.path()).unwrap();
+        let runs = scratch.path().join(RUNS);
+        let largest = |length: u64| directory_file(&runs).set_len(length).unwrap();
+        largest(MOST_RUNS_BYTES - 4);
+        directory.append("abc").unwrap();
+        let refused = directory.append("").unwrap_err();
+        assert!(
+            refused.message.contains("it has 2147483648 bytes, and 2147483648 are the most"),
+            "{refused}"
+        );
+        assert_eq!(fs::metadata(&runs).unwrap().len(), MOST_RUNS_BYTES);
+    }
+
+    fn directory_file(path: &Path) -> File {
+        OpenOptions::new().write(true).open(path).unwrap()
     }
 }

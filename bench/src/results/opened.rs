@@ -1,11 +1,24 @@
 //! A file that somebody named for what comes at the end. It is opened at the start: a long run is not lost to a wrong path, and
 //! a process that runs guests opens no such file later.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::text::exit::{Failure, Result};
+
+/// A new file under a name that others can predict: it is written through no link, and replaces only what an earlier process of
+/// this user left.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    if let Ok(there) = fs::symlink_metadata(path)
+        && there.is_file()
+        && there.uid() == rustix::process::geteuid().as_raw()
+    {
+        fs::remove_file(path)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
 
 /// The open file. What is in it stays until something else is written.
 #[derive(Debug)]
@@ -47,8 +60,6 @@ impl OpenedFile {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::measure::synthetic::Scratch;
 

@@ -5,6 +5,8 @@ mod linux;
 mod repeat;
 mod trace;
 
+use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
@@ -19,7 +21,7 @@ use crate::host::cpulist;
 use crate::measure::calibrate::Calibration;
 use crate::measure::records;
 use crate::results::live::LiveFile;
-use crate::results::opened::OpenedFile;
+use crate::results::opened::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply};
 use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
@@ -132,6 +134,11 @@ fn write_perf_map(config: &RunConfig, image: &Image) -> Result<()> {
         return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));
     }
     let path = format!("/tmp/perf-{}.map", std::process::id());
-    std::fs::write(&path, image.symbols().perf_map())
-        .map_err(|error| Failure::internal(format!("{path}: {error}")))
+    let mut file = create_anew(Path::new(&path)).map_err(|error| {
+        Failure::usage(format!(
+            "--perf-map: {path}: {error}: remove what is there, it is none of this user's maps"
+        ))
+    })?;
+    file.write_all(image.symbols().perf_map().as_bytes())
+        .map_err(|error| Failure::internal(format!("--perf-map: {path}: {error}")))
 }
