@@ -2,6 +2,7 @@
 //! lies at an address.
 
 mod attach;
+mod debug_info;
 pub(crate) mod disassemble;
 pub(crate) mod file;
 #[cfg(any(test, fuzzing))]

@@ -137,6 +137,69 @@ fn an_object_whose_functions_overlap_without_end_is_refused() {
     assert_refused(object.linked(), "has functions of more than 1024 KiB");
 }
 
+/// An archive of so many bytes: half of them are one name, which is that of all members.
+fn archive_of_one_name(bytes: usize) -> Vec<u8> {
+    let member = |name: &str, length: usize| {
+        format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, "644").into_bytes()
+    };
+    let mut archive = b"!<arch>\n".to_vec();
+    archive.extend(member("//", bytes / 2));
+    archive.extend(vec![b'x'; bytes / 2 - 2]);
+    archive.extend(b"/\n");
+    let each = member("/0", 0);
+    archive.extend(each.repeat((bytes / 2).div_ceil(each.len())));
+    archive
+}
+
+#[test]
+fn an_archive_whose_members_share_a_long_name_is_refused() {
+    for mebibytes in [1, 4, 16] {
+        let archive = Changed(archive_of_one_name(mebibytes << 20));
+        assert_refused(archive.linked(), "again and again");
+    }
+}
+
+/// An object of so many sections that hold the same code, each of which the next one refers to.
+fn object_of_one_code(sections: usize, code_bytes: usize) -> Changed {
+    let mut object = object();
+    let (text, symbols) = (object.header(1), object.header(SYMBOLS));
+    let relocations = object.header(RELOCATIONS);
+    let mut code = object.section(text);
+    code.resize(code_bytes, 0x90);
+    object.replace(text, &code);
+    let first = object.sections();
+    let first_symbol = object.section(symbols).len() / SYMBOL_BYTES;
+    let mut more: Vec<u8> = Vec::new();
+    let mut named = object.section(symbols);
+    let mut references = object.section(relocations);
+    for number in 0..sections {
+        more.extend(&object.0[text..][..SECTION_HEADER_BYTES]);
+        // A symbol of the section, and a reference to it of kind 0, which does nothing.
+        named.extend([0, 0, 0, 0, 3, 0]);
+        named.extend((first as u16 + number as u16).to_le_bytes());
+        named.extend([0; 16]);
+        references.extend(code_bytes.to_le_bytes());
+        references.extend((((first_symbol + number) as u64) << 32).to_le_bytes());
+        references.extend([0; 8]);
+    }
+    object.replace(symbols, &named);
+    object.replace(relocations, &references);
+    let headers = object.0[object.word(SECTIONS_AT)..][..first * SECTION_HEADER_BYTES].to_vec();
+    object.put(SECTIONS_AT, object.0.len() as u64, 8);
+    object.put(SECTION_COUNT, (first + sections) as u64, 2);
+    object.0.extend(headers);
+    object.0.extend(more);
+    object
+}
+
+#[test]
+fn an_object_whose_sections_share_their_code_is_refused_before_it_is_read() {
+    for mebibytes in [1, 4, 16] {
+        let object = object_of_one_code(4000 * mebibytes, mebibytes << 19);
+        assert_refused(object.linked(), "takes more than 1024 KiB");
+    }
+}
+
 #[test]
 fn symbols_that_share_a_long_name_take_little_memory() {
     let mut image = image();

@@ -9,11 +9,15 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use serde::Serialize;
 
 use crate::host::text::printable;
+use crate::image::debug_info;
 use crate::image::segment::IMAGE_BASE;
 
 /// Most bytes that the names of a file take, made readable. Any number of symbols may share a long name in the file, and a short
 /// one may stand for a long one; what is beyond has no name.
 const MOST_BYTES: usize = 64 << 20;
+
+/// Most bytes of one name: every frame of every sampled instruction may have it.
+const MOST_NAME_BYTES: usize = 4096;
 
 /// A function or variable of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +117,9 @@ impl Symbol {
     }
 }
 
+/// A name as people read it, cut off where it is longer than any can be read.
 fn demangle(name: &str) -> String {
+    let name = &name[..name.floor_char_boundary(MOST_NAME_BYTES)];
     printable(&format!("{:#}", rustc_demangle::demangle(name)))
 }
 
@@ -181,7 +187,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The line table of an ELF file; `None` when it has none that can be read.
+    /// The line table of an ELF file; `None` when it has none that can be read, or none within [`debug_info`]'s limits.
     #[must_use]
     pub fn of(elf: &'a [u8]) -> Option<Self> {
         let file = object::File::parse(elf).ok()?;
@@ -190,6 +196,9 @@ impl<'a> Lines<'a> {
             Ok(gimli::EndianSlice::new(data.unwrap_or_default(), gimli::LittleEndian))
         };
         let dwarf = gimli::Dwarf::load(section).ok()?;
+        if !debug_info::is_bounded(&dwarf, elf.len()) {
+            return None;
+        }
         Some(Self { context: addr2line::Context::from_dwarf(dwarf).ok()?, of_objects: vec![] })
     }
 

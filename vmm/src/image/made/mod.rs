@@ -4,3 +4,5 @@
 mod elf;
 pub(crate) mod guest;
 pub(crate) mod lock;
+#[cfg(test)]
+pub(crate) mod nested;

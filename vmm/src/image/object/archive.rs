@@ -6,7 +6,7 @@ use object::read::archive::ArchiveFile;
 
 use crate::host::input;
 use crate::host::text::printable;
-use crate::image::object::member::Member;
+use crate::image::object::member::{Member, Room};
 
 /// Most bytes of an object's file. A static archive of Rust's holds all of its core library.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -41,8 +41,11 @@ pub(super) fn members_of(bytes: Vec<u8>) -> Result<Vec<Member>, String> {
     let broken = |_| "is a broken archive".to_owned();
     let archive = ArchiveFile::parse(&*bytes).map_err(broken)?;
     let mut members = Vec::new();
+    let mut room = Room::of(bytes.len());
     for member in archive.members() {
         let member = member.map_err(broken)?;
+        // The parser reads each name to its end, and members may share a long one.
+        room.take_name(member.name().len()).ok_or_else(|| format!("is broken: {}", Room::USED_UP))?;
         let data = member.data(&*bytes).map_err(broken)?;
         let inside = printable(&String::from_utf8_lossy(member.name()));
         // What languages add to their archives is no code: Rust's metadata.

@@ -1,6 +1,8 @@
 //! Instructions that an object must not have: vector registers, which the guest does not save and a simulated machine does not
 //! know, what a ring or a VMM would not let through, and what an interrupt on the same stack would spoil.
 
+use std::collections::{BTreeSet, HashMap};
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, FastFormatter, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpKind, Register,
@@ -9,44 +11,58 @@ use iced_x86::{
 use crate::image::object::layout::MOST_BYTES;
 use crate::image::object::member::{Member, Place};
 
-/// Looks at the code of one section.
+/// Looks at the code of all sections that are needed, by member and index. They are known to be small.
 ///
 /// # Errors
-/// The first that must not be there, with its place, as the end of a sentence that begins with the object's name.
-pub(super) fn check(member: &Member, section: usize) -> Result<(), String> {
-    let code = member.data(section);
-    let functions = functions(member, section, code.len() as u64);
-    // Any number of functions may overlap, which would take as long as there are pairs of them.
-    if functions.iter().map(|(start, end)| end - start).sum::<u64>() > MOST_BYTES {
-        return Err(format!("has functions of more than {} KiB", MOST_BYTES >> 10));
-    }
+/// The first instruction that must not be there, with its place, as the end of a sentence that begins with the object's name.
+pub(super) fn check(members: &[Member], reached: &BTreeSet<(usize, usize)>) -> Result<(), String> {
+    let mut functions = functions(members, reached);
     let mut info = InstructionInfoFactory::new();
-    for (start, end) in functions {
-        let within = &code[start as usize..end as usize];
-        for instruction in Decoder::with_ip(64, within, start, DecoderOptions::NONE) {
-            if let Some((what, advice)) = wrong(&instruction, &mut info) {
-                let place = member.describe(section, instruction.ip());
-                return Err(format!("{what} at {place} ({}): {advice}", text(&instruction)));
+    let mut left = MOST_BYTES;
+    let is_code = |&(member, section): &(usize, usize)| members[member].sections[section].is_executable();
+    for place in reached.iter().copied().filter(is_code) {
+        let (member, section) = (&members[place.0], place.1);
+        let code = member.data(section);
+        // Assembly may leave out where its functions begin and end.
+        let of_section = functions.remove(&place).unwrap_or_else(|| vec![(0, code.len() as u64)]);
+        for (start, end) in of_section {
+            // Any number of functions may overlap, which would take as long as there are pairs of them.
+            left = left
+                .checked_sub(end - start)
+                .ok_or_else(|| format!("has functions of more than {} KiB", MOST_BYTES >> 10))?;
+            let within = &code[start as usize..end as usize];
+            for instruction in Decoder::with_ip(64, within, start, DecoderOptions::NONE) {
+                if let Some((what, advice)) = wrong(&instruction, &mut info) {
+                    let place = member.describe(section, instruction.ip());
+                    return Err(format!("{what} at {place} ({}): {advice}", text(&instruction)));
+                }
             }
         }
     }
     Ok(())
 }
 
-/// Where the functions of a section begin and end; all of it where none has a length: assembly may leave it out.
-fn functions(member: &Member, section: usize, bytes: u64) -> Vec<(u64, u64)> {
-    let of_section = member
-        .symbols
-        .iter()
-        .filter(|symbol| symbol.place == Place::Section(section) && symbol.is_function && symbol.size > 0);
-    let within = of_section.filter_map(|symbol| {
-        let end = symbol.value.checked_add(symbol.size)?;
-        (end <= bytes).then_some((symbol.value, end))
-    });
-    let mut functions: Vec<_> = within.collect();
-    functions.sort_unstable();
-    functions.dedup();
-    if functions.is_empty() { vec![(0, bytes)] } else { functions }
+/// Where the functions of the sections that are needed begin and end, sorted; nothing of a section where none has a length.
+fn functions(
+    members: &[Member],
+    reached: &BTreeSet<(usize, usize)>,
+) -> HashMap<(usize, usize), Vec<(u64, u64)>> {
+    let mut functions: HashMap<_, Vec<_>> = HashMap::new();
+    for (number, member) in members.iter().enumerate() {
+        for symbol in member.symbols.iter().filter(|symbol| symbol.is_function && symbol.size > 0) {
+            let Place::Section(section) = symbol.place else { continue };
+            let bytes = member.sections[section].file.len() as u64;
+            let end = symbol.value.checked_add(symbol.size).filter(|&end| end <= bytes);
+            if let (Some(end), true) = (end, reached.contains(&(number, section))) {
+                functions.entry((number, section)).or_default().push((symbol.value, end));
+            }
+        }
+    }
+    for of_section in functions.values_mut() {
+        of_section.sort_unstable();
+        of_section.dedup();
+    }
+    functions
 }
 
 /// What is wrong with an instruction, and what to do.

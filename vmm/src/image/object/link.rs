@@ -73,13 +73,10 @@ fn link_members(
     let definitions = resolve::definitions(&members);
     let exports = contract::exports(&members, |name| definitions.get(name).copied())?;
     let resolved = resolve::resolve(&members, &definitions, exports.functions(), offer)?;
-    for &(member, section) in &resolved.reached {
-        if members[member].sections[section].is_executable() {
-            instructions::check(&members[member], section)?;
-        }
-    }
     let table = table(&members, &resolved)?;
+    // Before anybody looks at the code: sections may share their bytes, so that there is more of it than the file has.
     let layout = Layout::new(&members, &resolved, table, exports.cpu_bytes, base)?;
+    instructions::check(&members, &resolved.reached)?;
     if exports.cpu_bytes == 0 && refers_to_cpu_area(&members, &resolved) {
         return Err(
             "uses memory per vCPU and does not say how much: write HK_PERCPU(struct my_node) once".into()

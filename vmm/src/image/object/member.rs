@@ -15,7 +15,7 @@ pub(super) const SYMBOL_BYTES: usize = 24;
 
 /// How much of what a file names may be copied out of it: nothing keeps its headers from naming the same bytes any number of
 /// times, while what a compiler makes holds each of them once.
-struct Room {
+pub(super) struct Room {
     name_bytes: usize,
     relocations: usize,
 }
@@ -26,17 +26,23 @@ impl Room {
     /// A function, its section and that of its relocations have names that end alike, and are in the file once.
     const NAMES_OF_EACH: usize = 4;
     const MOST_NAME_BYTES: usize = 256 << 20;
-    const USED_UP: &str = "its headers name the same bytes again and again";
+    pub(super) const USED_UP: &str = "its headers name the same bytes again and again";
 
-    fn of(file_bytes: usize) -> Self {
+    pub(super) fn of(file_bytes: usize) -> Self {
         let name_bytes = (file_bytes * Self::NAMES_OF_EACH).min(Self::MOST_NAME_BYTES);
         Self { name_bytes, relocations: file_bytes / Self::LEAST_BYTES_OF_RELOCATION }
     }
 
-    /// Of a name; `None` once they are longer than all may be.
+    /// A name; `None` once they are longer than all may be.
     fn name(&mut self, name: &str) -> Option<String> {
-        self.name_bytes = self.name_bytes.checked_sub(name.len())?;
+        self.take_name(name.len())?;
         Some(printable(name))
+    }
+
+    /// Room for a name of so many bytes; `None` once they are longer than all may be.
+    pub(super) fn take_name(&mut self, bytes: usize) -> Option<()> {
+        self.name_bytes = self.name_bytes.checked_sub(bytes)?;
+        Some(())
     }
 }
 

@@ -1,0 +1,82 @@
+//! Limits of debug information, checked before addr2line reads it: it calls itself once for each function that is inlined into
+//! another, and reads what entries share once for each entry.
+
+use addr2line::gimli::{self, Dwarf, Reader};
+
+/// Most entries of debug information inside each other. Compilers nest some dozens.
+pub(super) const MOST_NESTED: isize = 400;
+
+/// How often all of a file may be named: units of one module share a line program's names, functions their ranges.
+const TIMES: usize = 8;
+
+/// Whether debug information of a file of so many bytes can be read with a bounded stack and in a time that is bounded by the
+/// file's length.
+pub(super) fn is_bounded<R: Reader>(dwarf: &Dwarf<R>, file_bytes: usize) -> bool {
+    let mut left = file_bytes.saturating_mul(TIMES);
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        // addr2line leaves out a unit whose head is broken.
+        let Ok(unit) = dwarf.unit(header) else { continue };
+        let unit = gimli::UnitRef::new(dwarf, &unit);
+        // Behind what cannot be read, addr2line reads nothing either.
+        if is_bounded_unit(unit, &mut left) == Ok(false) {
+            return false;
+        }
+    }
+    true
+}
+
+/// The same of a unit; `left` bytes may still be named.
+fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> gimli::Result<bool> {
+    use gimli::ReaderOffset as _;
+    let mut take = |bytes: u64| {
+        let rest = usize::try_from(bytes).ok().and_then(|bytes| left.checked_sub(bytes));
+        *left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let program = unit.line_program.as_ref().map(|program| program.header().raw_program_buf().len());
+    if !take(program.map_or(0, |bytes| bytes.into_u64())) {
+        return Ok(false);
+    }
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() {
+        let depth = entries.next_depth();
+        let Some(shape) = entries.read_abbreviation()? else { continue };
+        if depth > MOST_NESTED {
+            return Ok(false);
+        }
+        for &attribute in shape.attributes() {
+            let attribute = entries.read_attribute(attribute)?;
+            if attribute.name() != gimli::DW_AT_ranges {
+                continue;
+            }
+            let Ok(Some(mut ranges)) = unit.attr_ranges(attribute.value()) else { continue };
+            while let Ok(Some(_)) = ranges.next() {
+                if !take(1) {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::made::nested::{CODE, nested};
+    use crate::image::symbols::Lines;
+
+    #[test]
+    fn functions_inlined_into_each_other_are_followed_to_a_bound() {
+        // Inside the unit, which is inside nothing, and the function.
+        let deepest = MOST_NESTED as usize - 1;
+        let file = nested(deepest);
+        assert_eq!(Lines::of(&file).expect("it has lines").frames(CODE).len(), deepest + 1);
+        for depth in [deepest + 1, 300_000] {
+            let file = nested(depth);
+            let frames = Lines::of(&file).map(|lines| lines.frames(CODE).len());
+            assert_eq!(frames, None, "{depth} are too many");
+        }
+    }
+}
