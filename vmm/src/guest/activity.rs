@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER, VcpuArea};
+use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_OTHER, ACTIVITY_WAITER, VcpuArea};
 
 /// What a vCPU says it is doing, as far as it concerns locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,6 +31,16 @@ impl Activity {
             ACTIVITY_HEAD => Self::Head,
             ACTIVITY_WAITER => Self::Waiter,
             _ => Self::Other,
+        }
+    }
+
+    /// The word for it.
+    pub(crate) fn word(self) -> u32 {
+        match self {
+            Self::Holder => ACTIVITY_HOLDER,
+            Self::Head => ACTIVITY_HEAD,
+            Self::Waiter => ACTIVITY_WAITER,
+            Self::Other => ACTIVITY_OTHER,
         }
     }
 

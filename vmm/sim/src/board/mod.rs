@@ -19,6 +19,7 @@
 //! its core has, will do so again until one of those lines changes: it is parked (`spin`). So is one whose rounds depend on
 //! the clock alone, until the first round that leaves the loop. The loop that stands for work is time (`work_loop`).
 
+mod alarm;
 mod buffer;
 mod counters;
 mod fabric;
@@ -253,19 +254,8 @@ impl<M: Memory> Board<M> {
         let place = &mut self.slots[slot as usize];
         place.state = State::Still;
         place.token += 1;
-        place.alarm_token += 1;
-        place.alarm_rang = false;
+        place.forget_alarm();
         place.cpu.take()
-    }
-
-    /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.
-    pub fn set_alarm(&mut self, slot: u32, at_ps: u64) {
-        let place = &mut self.slots[slot as usize];
-        place.alarm_token += 1;
-        place.alarm_rang = false;
-        place.alarm_ps = at_ps;
-        let due = Due::Alarm { slot, token: place.alarm_token };
-        self.enter(at_ps.max(self.now_ps), due);
     }
 
     /// Lets time pass until something happens, at most until `until_ps`; `None`: nothing did.
@@ -454,27 +444,5 @@ impl<M: Memory> Board<M> {
                 self.wake(watcher, line);
             }
         }
-    }
-
-    /// The alarm of a slot rings.
-    fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
-        let place = &mut self.slots[slot as usize];
-        match place.state {
-            // It rings as soon as the CPU comes to an end of what it waits for.
-            State::Still | State::Line | State::Drain | State::Full => {
-                place.alarm_rang = place.cpu.is_some();
-                return None;
-            }
-            State::Parked => {
-                self.unpark_before(slot, at_ps);
-                self.slots[slot as usize].at_ps = at_ps;
-            }
-            State::Due => {}
-        }
-        let place = &mut self.slots[slot as usize];
-        (place.state, place.token, place.alarm_ps) = (State::Still, place.token + 1, u64::MAX);
-        let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip()));
-        rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
-        Some(Happening { cpu: slot, at_ps, what: What::Alarm })
     }
 }

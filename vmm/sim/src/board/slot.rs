@@ -16,6 +16,8 @@ pub(super) struct Slot {
     pub(super) alarm_ps: u64,
     /// The alarm has rung, and the CPU could not be stopped.
     pub(super) alarm_rang: bool,
+    /// It is due at `alarm_ps`.
+    pub(super) alarm_is_due: bool,
     /// What is due with another token is no longer due.
     pub(super) token: u64,
     pub(super) alarm_token: u64,
@@ -34,6 +36,7 @@ impl Default for Slot {
             at_ps: 0,
             alarm_ps: u64::MAX,
             alarm_rang: false,
+            alarm_is_due: false,
             token: 0,
             alarm_token: 0,
             storing: false,

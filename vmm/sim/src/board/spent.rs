@@ -9,12 +9,17 @@ use std::collections::HashMap;
 use super::state::State;
 use super::{Board, Memory};
 
+/// Most things that time is counted for by themselves. A guest decides where its code is and what its marks are: what comes later
+/// counts as spent at address 0, with mark 0.
+const MOST: usize = 1 << 17;
+
 /// What a CPU spent time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpentOn {
     /// The instruction: of a parked spin loop the one behind its PAUSE, of work the first one of its loop.
     pub rip: u64,
-    /// What lay at the address that [`Board::count_time_of`] was told, after the instruction.
+    /// What [`Board::count_time`] was told to take for what lay at the address that [`Board::count_time_of`] was told, after the
+    /// instruction.
     pub mark: u32,
     /// The CPU stood still: whoever drives the board took the time.
     pub still: bool,
@@ -25,6 +30,8 @@ pub struct SpentOn {
 pub(super) struct Spent {
     slots: Vec<Counted>,
     by: HashMap<SpentOn, u64>,
+    /// Makes a mark of what lies there.
+    marked: fn(u32) -> u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,15 +43,16 @@ struct Counted {
 }
 
 impl Spent {
-    pub(super) fn new(slots: usize) -> Self {
-        Self { slots: vec![Counted::default(); slots], by: HashMap::new() }
+    fn new(slots: usize, marked: fn(u32) -> u32) -> Self {
+        Self { slots: vec![Counted::default(); slots], by: HashMap::new(), marked }
     }
 }
 
 impl<M: Memory> Board<M> {
-    /// From now on the board can say where time goes, of the CPUs that [`Self::count_time_of`] is called for.
-    pub fn count_time(&mut self) {
-        self.spent.get_or_insert_with(|| Box::new(Spent::new(self.slots.len())));
+    /// From now on the board can say where time goes, of the CPUs that [`Self::count_time_of`] is called for. `marked` has few
+    /// results for all that a guest may write.
+    pub fn count_time(&mut self, marked: fn(u32) -> u32) {
+        self.spent.get_or_insert_with(|| Box::new(Spent::new(self.slots.len(), marked)));
     }
 
     /// From now on the time of the CPU in the slot counts, with the 32 bits at the physical address `mark_at` as its mark; `None`:
@@ -83,8 +91,12 @@ impl<M: Memory> Board<M> {
         let time_ps = until_ps.saturating_sub(counted.until_ps);
         counted.until_ps = counted.until_ps.max(until_ps);
         if let (Some(mark_at), 1..) = (counted.mark_at, time_ps) {
-            let mark = self.fabric.memory.load(mark_at, size_of::<u32>()) as u32;
-            *spent.by.entry(SpentOn { rip, mark, still }).or_default() += time_ps;
+            let mark = (spent.marked)(self.fabric.memory.load(mark_at, size_of::<u32>()) as u32);
+            let mut on = SpentOn { rip, mark, still };
+            if spent.by.len() >= MOST && !spent.by.contains_key(&on) {
+                (on.rip, on.mark) = (0, 0);
+            }
+            *spent.by.entry(on).or_default() += time_ps;
         }
     }
 }

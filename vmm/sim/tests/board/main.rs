@@ -145,7 +145,7 @@ fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
             bench.board.never_park();
         }
         if counts {
-            bench.board.count_time();
+            bench.board.count_time(|word| word);
         }
         for slot in 0..5 {
             bench.start(slot, CODE, DATA, 40);
@@ -172,6 +172,23 @@ fn all_time_of_cpus_is_counted_and_counting_changes_nothing() {
     let work_ps = counted.2.iter().filter(|(on, _)| on.rip - CODE == WORK).map(|(_, ps)| ps).sum::<u64>();
     assert_eq!(work_ps, 5 * 40 * 50 * 6 * counted.3);
     assert!(counted.2.iter().all(|(on, _)| !on.still && on.mark <= 5 * 40), "nobody stood still");
+}
+
+#[test]
+fn a_guest_that_counts_up_its_mark_takes_bounded_memory() {
+    const EACH: u64 = 200_000;
+    let spent = |marked: fn(u32) -> u32| {
+        let mut bench = Bench::new("cascadelake-2s", add());
+        bench.board.count_time(marked);
+        bench.start(0, CODE, DATA, EACH);
+        bench.board.count_time_of(0, Some(DATA));
+        let end_ps = bench.finish(1)[0].1;
+        let spent: Vec<_> = bench.board.spent().collect();
+        assert_eq!(spent.iter().map(|(_, ps)| ps).sum::<u64>(), end_ps, "all time is counted");
+        spent.len()
+    };
+    assert!(spent(|word| word) <= (1 << 17) + 1);
+    assert!(spent(|word| word % 4) <= 4 * 4, "four marks at four instructions");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use haltkick_sim::board::{Board, Happening, What, WorkLoop};
 use haltkick_sim::machine::Machine;
 use haltkick_sim::{Event, Partition};
 
+use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
 use crate::host::random::SplitMix;
@@ -158,7 +159,7 @@ impl<'a> Simulated<'a> {
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
         if guests[0].notes.is_profiled() {
-            board.count_time();
+            board.count_time(|word| Activity::said(word).word());
         }
         let slots = cpus.iter().zip(0..).map(|(&cpu, index)| {
             let alarm = Alarm::default();

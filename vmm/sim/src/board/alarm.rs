@@ -1,0 +1,71 @@
+//! Alarms: a CPU is stopped at a time, wherever it is.
+
+use crate::board::slot::Slot;
+use crate::board::state::State;
+use crate::board::{Board, Due, Happening, Memory, What};
+
+impl<M: Memory> Board<M> {
+    /// [`What::Alarm`] happens to the CPU of the slot at `at_ps`, or as soon as it can after that. The last call counts.
+    pub fn set_alarm(&mut self, slot: u32, at_ps: u64) {
+        let place = &mut self.slots[slot as usize];
+        // A driver sets it again after each exit: there may be any number of them before it rings.
+        if place.alarm_is_due && place.alarm_ps == at_ps {
+            return;
+        }
+        place.forget_alarm();
+        (place.alarm_ps, place.alarm_is_due) = (at_ps, true);
+        let due = Due::Alarm { slot, token: place.alarm_token };
+        self.enter(at_ps.max(self.now_ps), due);
+    }
+
+    /// The alarm of a slot rings.
+    pub(super) fn alarm(&mut self, slot: u32, at_ps: u64) -> Option<Happening> {
+        let place = &mut self.slots[slot as usize];
+        place.alarm_is_due = false;
+        match place.state {
+            // It rings as soon as the CPU comes to an end of what it waits for.
+            State::Still | State::Line | State::Drain | State::Full => {
+                place.alarm_rang = place.cpu.is_some();
+                return None;
+            }
+            State::Parked => {
+                self.unpark_before(slot, at_ps);
+                self.slots[slot as usize].at_ps = at_ps;
+            }
+            State::Due => {}
+        }
+        let place = &mut self.slots[slot as usize];
+        (place.state, place.token, place.alarm_ps) = (State::Still, place.token + 1, u64::MAX);
+        let (at_ps, rip) = (place.at_ps.max(at_ps), place.cpu.as_ref().map(|cpu| cpu.rip()));
+        rip.into_iter().for_each(|rip| self.spend(slot, rip, false, at_ps));
+        Some(Happening { cpu: slot, at_ps, what: What::Alarm })
+    }
+}
+
+impl Slot {
+    /// What is due of its alarm is no longer due.
+    pub(super) fn forget_alarm(&mut self) {
+        self.alarm_token += 1;
+        (self.alarm_rang, self.alarm_is_due) = (false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Ram;
+    use crate::machine::presets;
+
+    #[test]
+    fn an_alarm_that_is_set_again_takes_no_more_memory() {
+        let machine = Arc::new(presets()[0].machine());
+        let mut board = Board::new(machine, Ram::new(1 << 12), &[]);
+        (0..10_000).for_each(|_| board.set_alarm(0, 1_000_000));
+        assert_eq!(board.due.len(), 1);
+        board.set_alarm(0, 2_000_000);
+        board.set_alarm(0, 1_000_000);
+        assert_eq!(board.due.len(), 3, "the last call counts");
+    }
+}
