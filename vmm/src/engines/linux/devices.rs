@@ -18,6 +18,7 @@ use super::spool::Spool;
 use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
+use crate::host::sandbox;
 use crate::machine::vcpu::Ports;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
@@ -106,6 +107,7 @@ impl Devices {
         let interrupt = EventFd::new(EFD_NONBLOCK).map_err(system("create an event for the serial port"))?;
         vm.register_irqfd(&interrupt, SERIAL_INTERRUPT)
             .map_err(system("connect the serial port's interrupt"))?;
+        sandbox::will_write(&interrupt);
         Self::with(interrupt, console, marker)
     }
 

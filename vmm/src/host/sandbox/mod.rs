@@ -3,7 +3,7 @@
 //! A process that will run guests gives up what it does not need ([`Needs`]): new privileges and most of those that it has
 //! (`privileges`), files (`files`), system calls (`process_rules`). Threads that run vCPUs give up all privileges, and have a
 //! filter of their own on top (`rules`), from when they have what they need until they end. A call that is not in a filter ends
-//! the process with a line that says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
+//! the process; a debug build says which it was, and of which thread (`refusal`). The process cannot be looked into by others of
 //! the same user, and leaves no memory image behind.
 #![expect(unsafe_code, reason = "prctl and a signal's handler have no safe wrapper in rustix")]
 
@@ -15,8 +15,8 @@ mod rules;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
@@ -24,6 +24,7 @@ use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::host::error::RunError;
 use crate::host::known::Known;
+use crate::host::locks::lock;
 
 pub use files::landlock_abi;
 pub use process_rules::process_rules;
@@ -31,6 +32,9 @@ pub use rules::{Needed, SandboxRule, runner_rules};
 
 static DISABLED: AtomicBool = AtomicBool::new(false);
 static WALLS: OnceLock<Walls> = OnceLock::new();
+/// The descriptor by which threads that run vCPUs interrupt a Linux guest.
+static EVENT: AtomicU32 = AtomicU32::new(NO_EVENT);
+const NO_EVENT: u32 = u32::MAX;
 
 /// What a process that will run guests goes on needing; all else it gives up.
 #[derive(Clone, Debug, Default)]
@@ -172,25 +176,50 @@ fn filter_process(needs: &Needs) -> Result<Known<()>, RunError> {
         SeccompAction::Errno(libc::ENOSYS as u32),
     );
     let rules = process_rules::all(std::process::id(), needs);
-    let program = rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(refused)?;
+    let program = rules::program(rules, refusal::action(), SeccompAction::Allow).map_err(refused)?;
     seccompiler::apply_filter(&no_clone3.map_err(refused)?).map_err(refused)?;
     seccompiler::apply_filter(&program).map_err(refused)?;
     Ok(Ok(()))
 }
 
-/// The calling thread runs vCPUs from now on, and does nothing else until it ends. Its kernel may have no filters: `doctor` says so.
+/// Threads that run vCPUs and are confined from now on write this event.
+pub(crate) fn will_write(event: &impl std::os::fd::AsRawFd) {
+    // Relaxed: said before those threads are started.
+    EVENT.store(event.as_raw_fd().cast_unsigned(), Ordering::Relaxed);
+}
+
+/// The calling thread runs vCPUs from now on, and does nothing else until it ends. Its kernel may have no filters: records and
+/// `doctor` say so.
 ///
 /// # Errors
 /// What the kernel says to the filter.
 pub(crate) fn confine_runner() -> Result<(), RunError> {
-    confine_runner_to(runner_rules(std::process::id()))
-}
-
-fn confine_runner_to(rules: Vec<SandboxRule>) -> Result<(), RunError> {
-    static PROGRAM: OnceLock<Result<BpfProgram, String>> = OnceLock::new();
+    /// The last one that was made, and for which event: all threads of a run have the same.
+    static PROGRAM: Mutex<Option<(u32, Arc<BpfProgram>)>> = Mutex::new(None);
     if !is_sandboxed() {
         return Ok(());
     }
+    // Relaxed: said before this thread was started.
+    let event = EVENT.load(Ordering::Relaxed);
+    let mut program = lock(&PROGRAM);
+    let made = match &*program {
+        Some((of, made)) if *of == event => Arc::clone(made),
+        _ => {
+            let known = Some(event).filter(|&event| event != NO_EVENT);
+            Arc::new(runner_program(runner_rules(std::process::id(), known))?)
+        }
+    };
+    *program = Some((event, Arc::clone(&made)));
+    drop(program);
+    confine_runner_to(&made)
+}
+
+fn runner_program(rules: Vec<SandboxRule>) -> Result<BpfProgram, RunError> {
+    rules::program(rules, refusal::action(), SeccompAction::Allow)
+        .map_err(|error| refused(&error.to_string()))
+}
+
+fn confine_runner_to(program: &BpfProgram) -> Result<(), RunError> {
     privileges::drop_all().map_err(|source| RunError::System {
         what: "give up a thread's privileges (--no-sandbox keeps them)".into(),
         source,
@@ -199,10 +228,6 @@ fn confine_runner_to(rules: Vec<SandboxRule>) -> Result<(), RunError> {
         return Ok(());
     }
     refusal::explain();
-    let program = PROGRAM.get_or_init(|| {
-        rules::program(rules, SeccompAction::Trap, SeccompAction::Allow).map_err(|error| error.to_string())
-    });
-    let program = program.as_ref().map_err(|why| refused(why))?;
     seccompiler::apply_filter(program).map_err(|error| refused(&error.to_string()))
 }
 
@@ -224,6 +249,7 @@ fn overstep() -> Result<(), RunError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
     use std::process::Command;
 
     use super::*;
@@ -265,8 +291,65 @@ mod tests {
             "a_forbidden_call_ends_the_process_and_is_named_with_its_thread",
             "oversteps",
         );
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(&format!("thread pcpu7 made system call {}", libc::SYS_mkdir)), "{said}");
+        assert_refused((code, said), &format!("thread pcpu7 made system call {}", libc::SYS_mkdir));
+    }
+
+    /// The process was ended by its filter; a debug build has said why.
+    fn assert_refused((code, said): (Option<i32>, String), why: &str) {
+        if cfg!(debug_assertions) {
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains(why), "{said}");
+        } else {
+            assert_eq!(code, None, "no signal ended it: {said}");
+        }
+    }
+
+    #[test]
+    fn a_runner_writes_eight_bytes_to_its_event_and_nothing_elsewhere() {
+        const TEST: &str = "a_runner_writes_eight_bytes_to_its_event_and_nothing_elsewhere";
+        if let Some(part) = part() {
+            let event = vmm_sys_util::eventfd::EventFd::new(0).unwrap();
+            will_write(&event);
+            let (file, bytes) = match part.as_str() {
+                "as it should" => (event.as_raw_fd(), 8),
+                "longer" => (event.as_raw_fd(), 8 | 1 << 32),
+                _ => (1, 8),
+            };
+            let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(move || {
+                confine_runner().unwrap();
+                let one = 1_u64;
+                // SAFETY: of more bytes than there are, the kernel reads eight: an event takes no more.
+                unsafe { libc::write(file, (&raw const one).cast(), bytes) };
+            });
+            runner.unwrap().join().unwrap();
+            return;
+        }
+        if sandbox_filters().is_err() {
+            return;
+        }
+        assert_eq!(in_a_process_of_its_own(TEST, "as it should").0, Some(0));
+        let why = format!("made system call {}", libc::SYS_write);
+        ["longer", "elsewhere"]
+            .into_iter()
+            .for_each(|part| assert_refused(in_a_process_of_its_own(TEST, part), &why));
+    }
+
+    #[test]
+    fn a_runner_sets_no_handler_and_no_thread_reaches_another_process() {
+        let needs = Needs { foreign_code: true, switches: true, counters: true, ..Needs::default() };
+        let runner = runner_rules(1, Some(9));
+        let all = process_rules::all(1, &needs);
+        let allows = |rules: &[SandboxRule], call, arguments: &[u64]| {
+            rules.iter().any(|rule| rule.allows(call, arguments))
+        };
+        for signal in [libc::SIGUSR1, libc::SIGSYS, libc::SIGSEGV] {
+            assert!(!allows(&runner, libc::SYS_rt_sigaction, &[signal as u64, 1, 0, 8]), "{signal}");
+        }
+        for (call, rest) in [(libc::SYS_prlimit64, 7), (libc::SYS_sched_setaffinity, 128)] {
+            assert!(allows(&all, call, &[0, rest, 0, 0]), "{call} of its own");
+            assert!(!allows(&all, call, &[1, rest, 0, 0]), "{call} of another process");
+            assert!(!allows(&runner, call, &[0, rest, 0, 0]), "{call} of a runner");
+        }
     }
 
     #[test]
@@ -289,12 +372,12 @@ mod tests {
     #[test]
     fn what_a_panic_needs_behind_the_wall_is_needed() {
         const TEST: &str = "what_a_panic_needs_behind_the_wall_is_needed";
-        let rules = || runner_rules(std::process::id());
+        let rules = || runner_rules(std::process::id(), None);
         if let Some(part) = part() {
             let without = part.parse::<usize>().ok();
             let runner = std::thread::Builder::new().name("pcpu7".into()).spawn(move || {
                 let kept = rules().into_iter().enumerate().filter(|(index, _)| Some(*index) != without);
-                confine_runner_to(kept.map(|(_, rule)| rule).collect()).unwrap();
+                confine_runner_to(&runner_program(kept.map(|(_, rule)| rule).collect()).unwrap()).unwrap();
                 panic!("behind the wall");
             });
             assert!(runner.unwrap().join().is_err());
@@ -315,7 +398,7 @@ mod tests {
     #[test]
     fn no_rule_stands_in_two_tables() {
         let needs = Needs { foreign_code: true, switches: true, counters: true, ..Needs::default() };
-        let (of_runner, of_process) = (runner_rules(1), process_rules(&needs));
+        let (of_runner, of_process) = (runner_rules(1, Some(9)), process_rules(&needs));
         let same = |one: &SandboxRule, other: &SandboxRule| one.call == other.call && one.why == other.why;
         for (index, rule) in of_runner.iter().enumerate() {
             assert!(!of_runner[index + 1..].iter().any(|other| same(rule, other)), "{rule:?}");
@@ -350,8 +433,7 @@ mod tests {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("within") && said.contains("{closure"), "no names in the backtrace: {said}");
         let (code, said) = in_a_process_of_its_own(TEST, "starts a program");
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(&format!("made system call {}", libc::SYS_execve)), "{said}");
+        assert_refused((code, said), &format!("made system call {}", libc::SYS_execve));
     }
 
     #[test]

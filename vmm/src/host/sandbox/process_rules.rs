@@ -68,7 +68,7 @@ pub fn process_rules(needs: &Needs) -> Vec<SandboxRule> {
 
 /// All that the process's filter lets pass, KVM_RUN before other requests: a filter is gone through in order.
 pub(super) fn all(process: u32, needs: &Needs) -> Vec<SandboxRule> {
-    [runner_rules(process), process_rules(needs)].concat()
+    [runner_rules(process, None), process_rules(needs)].concat()
 }
 
 /// Machines on KVM, and what it counted of them.
@@ -117,8 +117,13 @@ fn threads() -> Vec<SandboxRule> {
         rule(libc::SYS_prctl, [is(0, libc::PR_SET_NAME as u64)], "a thread's name"),
         rule(libc::SYS_prctl, [is(0, GET_AUXV)], "rustix asks, once, how long a page is"),
         rule(libc::SYS_open, [without(1, WRITES)], "and reads it in /proc before Linux 6.4").elsewhere(),
-        rule(libc::SYS_sched_setaffinity, [], "pins a thread"),
-        rule(libc::SYS_prlimit64, [], "how many files may be open"),
+        rule(libc::SYS_sched_setaffinity, [is(0, 0)], "a thread pins itself"),
+        rule(libc::SYS_prlimit64, [is(0, 0)], "how many files may be open"),
+        rule(
+            libc::SYS_rt_sigaction,
+            [],
+            "catches Ctrl-C, and what ends the code of an image in this process",
+        ),
         rule(libc::SYS_timer_create, [], "the timer of a runner"),
         rule(libc::SYS_capget, [], "the privileges that it gives up"),
         rule(libc::SYS_capset, [], "gives them up, or takes back what BPF needs for a moment").elsewhere(),

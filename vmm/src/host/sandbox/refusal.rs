@@ -1,11 +1,22 @@
-//! What is said of a call that a filter refused. The process ends with it.
+//! A call that a filter refused: the process ends with it. A debug build says which call it was. Others have no handler for that,
+//! which somebody who got hold of a thread could make use of; the host's kernel has the call in its log.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Lets a refused call say what it was, once in a process.
+use seccompiler::SeccompAction;
+
+/// What the kernel does about such a call.
+pub(super) fn action() -> SeccompAction {
+    if cfg!(debug_assertions) { SeccompAction::Trap } else { SeccompAction::KillProcess }
+}
+
+/// Lets a refused call say what it was, once in a process, where a handler sees it.
 pub(super) fn explain() {
     static ONCE: OnceLock<()> = OnceLock::new();
+    if action() != SeccompAction::Trap {
+        return;
+    }
     ONCE.get_or_init(|| {
         // SAFETY: plain data for which zero is a valid value of every field.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

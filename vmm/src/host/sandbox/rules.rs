@@ -20,16 +20,21 @@ const FUTEX_FLAGS: u64 = 128 | 256;
 /// ARCH_SET_GS.
 const SET_GS: u64 = 0x1001;
 const STDERR: u64 = 2;
-/// What an event descriptor is written.
+/// Bytes that an event descriptor is written.
 const EVENT_BYTES: u64 = 8;
 
 /// One argument of a call: its position, and what it must be where the mask has ones.
 #[derive(Clone, Debug)]
 pub(super) struct Argument(u8, u64, u64);
 
-/// An argument that is this number.
+/// An argument that is this number in its lower half, of which the kernel takes no more.
 pub(super) const fn is(position: u8, value: u64) -> Argument {
     Argument(position, u32::MAX as u64, value)
+}
+
+/// An argument of 64 bits that is this number.
+const fn is_long(position: u8, value: u64) -> Argument {
+    Argument(position, u64::MAX, value)
 }
 
 /// Bits of an argument that must be set.
@@ -98,9 +103,10 @@ pub(super) fn rule<const N: usize>(
     SandboxRule { call, arguments: arguments.into(), why, needed: Needed::InRuns }
 }
 
-/// Those of threads that run vCPUs, in process `process`. Long: it is one table.
+/// Those of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest. Long: it
+/// is one table.
 #[must_use]
-pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
+pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {
     let process = u64::from(process);
     let kick = signal::kick_signal() as u64;
     let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
@@ -119,8 +125,6 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
         rule(libc::SYS_arch_prctl, [is(0, SET_GS)], "the way into it"),
         rule(libc::SYS_sigaltstack, [], "its signals have a stack of their own; a thread that ends has none"),
         rule(libc::SYS_rt_sigprocmask, [], "a thread's end blocks signals"),
-        rule(libc::SYS_rt_sigaction, [], "a fault of our own goes to whoever was responsible before")
-            .elsewhere(),
         rule(libc::SYS_timer_settime, [], "slices, injections, samples"),
         rule(libc::SYS_timer_delete, [], "their timers end with the thread"),
         rule(libc::SYS_clock_gettime, [], "all clocks, where the kernel maps none into the process")
@@ -146,12 +150,16 @@ pub fn runner_rules(process: u32) -> Vec<SandboxRule> {
         rule(libc::SYS_lseek, [], "where in a file it is").in_panics(),
         rule(libc::SYS_getcwd, [], "shortens paths in a backtrace").in_panics(),
         rule(libc::SYS_write, [is(0, STDERR)], "says what went wrong").in_panics(),
-        rule(libc::SYS_write, [is(2, EVENT_BYTES)], "a Linux kernel's serial port interrupts it").elsewhere(),
         rule(libc::SYS_writev, [is(0, STDERR)], "a message of several parts").elsewhere(),
         rule(libc::SYS_prctl, [is(0, libc::PR_GET_NAME as u64)], "whose call was refused").elsewhere(),
         rule(libc::SYS_exit, [], "the thread's end"),
         rule(libc::SYS_exit_group, [], "the process's, when a call is refused").elsewhere(),
     ];
+    if let Some(event) = event {
+        let arguments = [is(0, event.into()), is_long(2, EVENT_BYTES)];
+        rules
+            .push(rule(libc::SYS_write, arguments, "a Linux kernel's serial port interrupts it").elsewhere());
+    }
     if cfg!(target_env = "musl") {
         rules.push(rule(libc::SYS_open, [without(1, writes)], "openat, as musl has it"));
         rules.extend(of_musl());
@@ -183,7 +191,8 @@ pub(super) fn program(
             continue;
         }
         let conditions = arguments.into_iter().map(|Argument(position, mask, value)| {
-            SeccompCondition::new(position, Length::Dword, Compare::MaskedEq(mask), value)
+            let length = if mask > u32::MAX.into() { Length::Qword } else { Length::Dword };
+            SeccompCondition::new(position, length, Compare::MaskedEq(mask), value)
         });
         alternatives.push(SeccompRule::new(conditions.collect::<Result<_, _>>()?)?);
     }
