@@ -180,12 +180,12 @@ fn every_rule_is_needed_and_nothing_else_is_asked_for() -> Tested {
     let table = |rules: Vec<SandboxRule>| {
         rules.iter().map(|rule| (name(rule), rule.needed)).collect::<BTreeMap<_, _>>()
     };
-    let (mut of_runners, mut of_others) = (table(runner_rules(0)), table(process_rules(&all)));
+    let (mut of_runners, mut of_others) = (table(runner_rules(0, None)), table(process_rules(&all)));
     for (name, arguments, needs) in &runs {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let seen = traced(name, &arguments)?;
         assert!(!seen.by_others.is_empty(), "{name}: there are no walls");
-        let runner = runner_rules(seen.process);
+        let runner = runner_rules(seen.process, None);
         let refused = use_up(&seen.by_runners, &runner, &[], &mut of_runners);
         assert!(refused.is_empty(), "{name}: {refused:x?}");
         let refused = use_up(&seen.by_others, &process_rules(needs), &runner, &mut of_others);
