@@ -1,15 +1,20 @@
 //! What `--trace` and `--profile` give.
 
+use std::process::Command;
+
 use prost::Message as _;
 use serde_json::Value;
 
 use crate::perfetto::{Shown, Trace, shown};
-use crate::support::{Tested, haltkick, in_some_window, kvm, scratch, skip, stdout, trials};
+use crate::support::{
+    Tested, an_allowed_cpu, code, haltkick, in_some_window, kvm, scratch, skip, stderr, stdout, trials,
+};
 
 trials![
     a_trace_shows_runs_sleeps_holders_and_kicks,
     reported_switches_show_in_a_trace_who_ran_on_which_pcpu,
     without_reported_switches_no_vcpu_is_shown_on_a_pcpu,
+    in_a_namespace_of_processes_the_host_reports_its_own_threads,
     under_the_hosts_scheduler_each_guest_shows_its_own_vcpus,
     every_injection_is_an_instant_in_the_trace,
     a_trace_of_a_hang_is_written_and_ends_with_it,
@@ -134,6 +139,35 @@ fn reported_switches_show_in_a_trace_who_ran_on_which_pcpu() -> Tested {
     let off = shown.iter().filter(|shown| shown.name.starts_with("preempted")).count() as u64;
     // The record counts inside the window, the trace from start to end.
     assert!(off >= counted, "{off} off, {counted} counted");
+    Ok(())
+}
+
+fn in_a_namespace_of_processes_the_host_reports_its_own_threads() -> Tested {
+    kvm()?;
+    let cpu = an_allowed_cpu();
+    let mut program = Command::new("unshare");
+    program.args([
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        env!("CARGO_BIN_EXE_haltkick"),
+        "run",
+        "--sched",
+        "host",
+    ]);
+    program.args(["--vcpus", "4", "--cpus", &cpu, "--duration", "300ms", "--no-ideal", "--format", "json"]);
+    let output = match program.output() {
+        Ok(output) if [0, 7].contains(&code(&output)) => output,
+        Ok(output) => return skip(format_args!("unshare: {}", stderr(&output))),
+        Err(error) => return skip(format_args!("unshare: {error}")),
+    };
+    let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
+    if let Some(reason) = record["why"]["switches"].as_str() {
+        return skip(reason);
+    }
+    // Four that never sleep share a pCPU for many slices.
+    assert!(record["switches"]["read"].as_u64() > Some(0), "{:#}", record["switches"]);
+    assert!(counted_preemptions(&record) > 0, "{:#}", record["preemptions"]);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ pub(super) const STORE_32_IMMEDIATE: u8 = 0x62;
 pub(super) const STORE_8_IMMEDIATE: u8 = 0x72;
 pub(super) const STORE_64_IMMEDIATE: u8 = 0x7a;
 pub(super) const ATOMIC_ADD_64: u8 = 0xdb;
-const LOAD_MAP: u8 = 0x18;
+const LOAD_NUMBER: u8 = 0x18;
 pub(super) const MOVE: u8 = 0xbf;
 pub(super) const MOVE_IMMEDIATE: u8 = 0xb7;
 pub(super) const ADD_IMMEDIATE: u8 = 0x07;
@@ -24,7 +24,7 @@ pub(super) const JUMP_IF_LESS: u8 = 0xa5;
 const CALL: u8 = 0x85;
 pub(super) const EXIT: u8 = 0x95;
 
-/// Source of [`LOAD_MAP`]: the immediate is a descriptor.
+/// Source of [`LOAD_NUMBER`]: the number is a map's descriptor.
 const OF_DESCRIPTOR: u8 = 1;
 
 /// The frame pointer.
@@ -37,7 +37,7 @@ pub(super) enum Helper {
     MapUpdate = 2,
     TimeNs = 5,
     Cpu = 8,
-    CurrentPid = 14,
+    CurrentPidIn = 120,
     RingOutput = 130,
 }
 
@@ -114,9 +114,15 @@ impl Assembler {
         self.call(Helper::MapLookUp);
     }
 
+    /// The register := a number of 64 bits.
+    pub(super) fn number(&mut self, register: u8, number: u64) {
+        self.put(LOAD_NUMBER, register, 0, 0, number as u32 as i32);
+        self.put(0, 0, 0, 0, (number >> 32) as u32 as i32);
+    }
+
     /// r1 := the map.
     pub(super) fn map(&mut self, map: BorrowedFd<'_>) {
-        self.put(LOAD_MAP, 1, OF_DESCRIPTOR, 0, map.as_raw_fd());
+        self.put(LOAD_NUMBER, 1, OF_DESCRIPTOR, 0, map.as_raw_fd());
         self.put(0, 0, 0, 0, 0);
     }
 

@@ -20,6 +20,7 @@ mod ring;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,6 +68,25 @@ struct Maps {
     pids: OwnedFd,
     tasks: OwnedFd,
     flags: OwnedFd,
+    namespace: Namespace,
+}
+
+/// Of processes: the one in which this process knows its threads by their numbers.
+#[derive(Debug)]
+struct Namespace {
+    /// As the kernel has it inside.
+    device: u64,
+    inode: u64,
+}
+
+impl Namespace {
+    /// That of this process.
+    fn own() -> io::Result<Self> {
+        const MINOR_BITS: u32 = 20;
+        let file = std::fs::metadata("/proc/self/ns/pid")?;
+        let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+        Ok(Self { device: u64::from(major) << MINOR_BITS | u64::from(minor), inode: file.ino() })
+    }
 }
 
 /// What reports are made of and go through.
@@ -97,6 +117,7 @@ impl SwitchProbe {
             pids: create_map(BPF_MAP_TYPE_HASH, 4, 4, entries, 0)?,
             tasks: create_map(BPF_MAP_TYPE_HASH, 8, 4, entries, 0)?,
             flags: create_map(BPF_MAP_TYPE_ARRAY, 4, FLAG_BYTES as u32, entries, BPF_F_MMAPABLE)?,
+            namespace: Namespace::own()?,
         };
         let reports = reported.map(Reports::new).transpose()?;
         let mut links = Vec::new();

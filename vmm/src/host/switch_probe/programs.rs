@@ -5,7 +5,7 @@
 //! ```text
 //! sched_switch(preempt, prev, next, prev_state)
 //!     vcpu = TASKS[prev]
-//!     if none: vcpu = PIDS[current pid]; if there is one: TASKS[prev] = vcpu
+//!     if none: vcpu = PIDS[current pid in our namespace]; if there is one: TASKS[prev] = vcpu
 //!     if there is one:
 //!         ready = preempt || prev_state == running
 //!         FLAGS[vcpu] = ready
@@ -43,13 +43,15 @@ use crate::host::switches::{IN, LOOK, OUT_BLOCKED, OUT_READY, Switch, WOKEN};
 // Variables in the stack.
 const TASK: i16 = -8;
 const INDEX: i16 = -12;
-const PID: i16 = -16;
 const NOW: i16 = -24;
 const PCPU: i16 = -28;
 const OTHER_PCPU: i16 = -32;
 const OTHER: i16 = -36;
 const DROPPED_KEY: i16 = -40;
-const REPORT: i16 = -40 - size_of::<Switch>() as i16;
+/// A thread's number and its process's (struct bpf_pidns_info).
+const IDENTITY: i16 = -48;
+const IDENTITY_BYTES: i32 = 8;
+const REPORT: i16 = IDENTITY - size_of::<Switch>() as i16;
 const OTHER_REPORT: i16 = REPORT - size_of::<Switch>() as i16;
 
 /// Do not wake a reader: it looks by itself.
@@ -137,9 +139,14 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
     a.look_up(maps.tasks.as_fd(), TASK);
     a.jump(JUMP_UNLESS_EQUAL, 0, 0, have_value);
 
-    a.call(Helper::CurrentPid);
-    a.put(STORE_32, STACK, 0, PID, 0);
-    a.look_up(maps.pids.as_fd(), PID);
+    // Of another namespace: there are others of that number.
+    a.number(1, maps.namespace.device);
+    a.number(2, maps.namespace.inode);
+    a.address_in_stack(3, IDENTITY);
+    a.put(MOVE_IMMEDIATE, 4, 0, 0, IDENTITY_BYTES);
+    a.call(Helper::CurrentPidIn);
+    a.jump(JUMP_UNLESS_EQUAL, 0, 0, none);
+    a.look_up(maps.pids.as_fd(), IDENTITY);
     a.jump(JUMP_IF_EQUAL, 0, 0, none);
     a.put(LOAD_32, 7, 0, 0, 0);
     a.put(STORE_32, STACK, 7, INDEX, 0);
