@@ -217,8 +217,7 @@ impl<'a, B: Bell> Core<'a, B> {
         }
         pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
         let start_ns = self.clock.now_ns();
-        // What it takes to begin a turn is the vCPU's, as far as shares go: one that has many short ones would cost the others that.
-        task.account.turns.virtual_ns += start_ns.saturating_sub(began_ns);
+        task.account.turns.begin(self.slice_ns, start_ns.saturating_sub(began_ns));
         task.account.goes(guest, id, Where::Running, start_ns);
         guest.runs_here(id);
         pcpu.publish_slice_end(task, self.clock);

@@ -1,5 +1,9 @@
 //! One vCPU's place among those that take turns: its virtual time, and what it owes or was given.
 
+/// Slices that a turn costs a vCPU at most. A turn is longer where nobody else is ready, and where the host took the thread off its
+/// CPU in it: that is not to cost as many scheduling rounds, of a second each with 1024 vCPUs on a pCPU.
+const MOST_SLICES: u64 = 2;
+
 /// The turns of one vCPU.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
@@ -7,6 +11,8 @@ pub(crate) struct Turns {
     pub(crate) virtual_ns: u64,
     /// The part of the present turn that does not count there.
     boot_ns: u64,
+    /// The most of it that counts.
+    most_ns: u64,
     /// Time that it ran beyond the end of its last slice: the next one is shorter by that.
     pub(crate) debt_ns: u64,
     /// Directed yields to it, or kicks that handed it a pCPU, whole run.
@@ -14,6 +20,13 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
+    /// A turn of one slice begins; to begin it took `took_ns`, which is the vCPU's as far as shares go: one that has many short turns
+    /// would cost the others that.
+    pub(super) fn begin(&mut self, slice_ns: u64, took_ns: u64) {
+        self.most_ns = slice_ns.saturating_mul(MOST_SLICES);
+        self.virtual_ns += took_ns.min(slice_ns);
+    }
+
     /// The vCPU, which has run for `ran_ns`, has booted the guest by itself: from now on it takes turns with the others, which
     /// start at `virtual_ns`. The time of the boot is not charged, or it would be the last for as long.
     pub(super) fn booted(&mut self, virtual_ns: u64, ran_ns: u64) {
@@ -23,6 +36,25 @@ impl Turns {
 
     /// The vCPU has been on a pCPU for `ran_ns`.
     pub(super) fn ran(&mut self, ran_ns: u64) {
-        self.virtual_ns += ran_ns.saturating_sub(std::mem::take(&mut self.boot_ns));
+        self.virtual_ns += ran_ns.saturating_sub(std::mem::take(&mut self.boot_ns)).min(self.most_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_the_host_interrupts_costs_two_slices_at_most() {
+        const SLICE: u64 = 1_000_000;
+        let cost = |took_ns: u64, ran_ns: u64| {
+            let mut turns = Turns::default();
+            turns.begin(SLICE, took_ns);
+            turns.ran(ran_ns);
+            turns.virtual_ns
+        };
+        assert_eq!(cost(8_000, 100_000), 108_000);
+        assert_eq!(cost(8_000, 50 * SLICE), 2 * SLICE + 8_000);
+        assert_eq!(cost(50 * SLICE, 100_000), SLICE + 100_000);
     }
 }
