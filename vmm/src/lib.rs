@@ -65,7 +65,7 @@ pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
-pub use run::check::check_guests;
+pub use run::check::{check_guests, most_at_a_time};
 pub use run::config::{Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, RunConfig, Shape};
 pub use run::found::{Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::outcome::{

@@ -152,6 +152,11 @@ impl Memory {
         Ok(memory)
     }
 
+    /// The size of that without trace rings, if it can be mapped.
+    pub(crate) fn bytes_of(image_end: u64, vcpus: u32, pool_bytes: u64) -> Option<u64> {
+        Some(Extent::new(image_end, vcpus, pool_bytes, 0).ok()?.size)
+    }
+
     /// The same at the guest's own addresses, for an image that this process runs itself. The first large page stays
     /// as it is: unmapped, as in any process.
     pub(crate) fn at_its_own_addresses(

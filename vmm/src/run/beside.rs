@@ -1,8 +1,12 @@
 //! Several guests in one run: what they must have in common, and whether there is room for all.
 
+use std::path::Path;
+
 use haltkick_hypercalls::MAX_VCPUS;
 
+use crate::guest::memory::Memory;
 use crate::host::error::RunError;
+use crate::image::file::Image;
 use crate::run::config::{Engine, RunConfig};
 
 /// Checks guests that are to run together.
@@ -52,22 +56,100 @@ pub(crate) fn check_memory(
     let needed = of_each.fold(0, u64::saturating_add);
     let Some(available) = available.filter(|available| needed > *available) else { return Ok(()) };
     Err(RunError::Usage(format!(
-        "the guests have {} MiB to manage together, and this host has {} MiB to give: use fewer guests, or less --memory",
+        "the guests may take {} MiB together, and there are {} MiB to be had (see /proc/meminfo, memory.max): use fewer guests, or less \
+         --memory",
         needed >> 20,
         available >> 20
     )))
 }
 
-/// What the kernel estimates can be had without swapping, in bytes.
+/// Most of the host's memory that a guest with a pool of `pool_bytes` can make the run take, in bytes: its pool, and of a simulated
+/// machine all of its memory with what is known of each of its lines, and decoded code.
+pub(crate) fn most_bytes(config: &RunConfig, image: &Image, pool_bytes: u64) -> u64 {
+    let Some(machine) = &config.simulated else { return pool_bytes };
+    // What is refused elsewhere takes none.
+    let guest = Memory::bytes_of(image.end, config.vcpus, pool_bytes).unwrap_or(0);
+    guest.saturating_add(haltkick_sim::board::most_bytes(guest, machine.topology.cpus()))
+}
+
+/// Memory that can be had, in bytes: what the kernel estimates without swapping, or less where a control group has a limit.
 pub(crate) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    let of_host = kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)?;
+    let membership = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some(left_in_groups(Path::new("/sys/fs/cgroup"), &membership).unwrap_or(u64::MAX).min(of_host))
+}
+
+/// Least of what the limits of this process's control groups leave; `None` where none has one. `membership` is what
+/// /proc/self/cgroup says.
+fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
+    const NAMES: [(&str, [&str; 2]); 2] = [
+        ("", ["memory.max", "memory.current"]),
+        ("memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"]),
+    ];
+    let left = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (_, [limit, used]) =
+            NAMES.into_iter().find(|(name, _)| controllers.split(',').any(|one| one == *name))?;
+        let root = if controllers.is_empty() { root.to_owned() } else { root.join("memory") };
+        let of_group = |group: &Path| {
+            let number = |name| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+            // "max" is no number.
+            Some(number(limit)?.saturating_sub(number(used)?).saturating_add(reclaimable(group)))
+        };
+        // From inside a container, its own group may be the root of all.
+        let own = root.join(path.trim_start_matches('/'));
+        own.ancestors().take_while(|group| group.starts_with(&root)).filter_map(of_group).min()
+    };
+    membership.lines().filter_map(left).min()
+}
+
+/// What the kernel takes back from a group that needs memory: files that were not used for long.
+fn reclaimable(group: &Path) -> u64 {
+    let text = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_simulated_guest_takes_more_than_its_memory() {
+        let image = Image::embedded();
+        let machine = haltkick_sim::machine::presets()[0].machine();
+        let kvm = RunConfig { memory_bytes: 1 << 30, ..RunConfig::default() };
+        let sim =
+            RunConfig { engine: Engine::Sim, simulated: Some(std::sync::Arc::new(machine)), ..kvm.clone() };
+        assert_eq!(most_bytes(&kvm, &image, 1 << 30), 1 << 30);
+        let of_sim = most_bytes(&sim, &image, 1 << 30);
+        assert!((3 << 30..6 << 30).contains(&of_sim), "{of_sim} bytes");
+        assert!(most_bytes(&sim, &image, 0) < 512 << 20, "a guest without a pool");
+    }
+
+    #[test]
+    fn the_tightest_control_group_limits_what_guests_get() {
+        let root = std::env::temp_dir().join(format!("haltkick-groups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "800\n");
+        write("a/memory.stat", "anon 5\ninactive_file 50\n");
+        write("a/b/memory.max", "max\n");
+        write("a/b/memory.current", "700\n");
+        write("memory/c/memory.limit_in_bytes", "90\n");
+        write("memory/c/memory.usage_in_bytes", "100\n");
+        let left = |membership| left_in_groups(&root, membership);
+        assert_eq!(left("0::/a/b\n"), Some(250));
+        assert_eq!(left("1:cpu,memory:/c\n0::/a\n"), Some(0));
+        assert_eq!(left("1:cpu:/c\n0::/elsewhere\n"), None);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn guests_get_no_more_memory_than_the_host_has() {

@@ -32,12 +32,29 @@ pub fn check_guests(config: &RunConfig, image: &Image) -> Result<(), RunError> {
     }
 }
 
+/// So many runs of `config` at a time there is memory for, at least one; `None` where it is not known.
+#[must_use]
+pub fn most_at_a_time(config: &RunConfig, image: &Image) -> Option<u64> {
+    let configs = || std::iter::once(config).chain(&config.beside);
+    let needed = configs().map(|config| {
+        // A workload that does not exist is refused elsewhere.
+        let workload = image.workloads.iter().position(|entry| entry.name == config.workload);
+        let pool =
+            |workload| pool_bytes(config, image, Chosen { lock: 0, workload: workload as u32, point: None });
+        beside::most_bytes(config, image, workload.map_or(0, pool))
+    });
+    Some((beside::available_memory()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
+}
+
 /// What each of the guests that are to run together takes from the image.
 pub(crate) fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen>, RunError> {
     beside::check(configs)?;
     let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
-    let pools = configs.iter().zip(&chosen).map(|(config, chosen)| pool_bytes(config, image, *chosen));
-    beside::check_memory(pools, beside::available_memory())?;
+    let needed = configs
+        .iter()
+        .zip(&chosen)
+        .map(|(config, chosen)| beside::most_bytes(config, image, pool_bytes(config, image, *chosen)));
+    beside::check_memory(needed, beside::available_memory())?;
     Ok(chosen)
 }
 

@@ -104,7 +104,16 @@ impl Job {
     pub(super) fn jobs(&self, asked: Option<NonZeroUsize>) -> Result<Option<NonZeroUsize>> {
         if self.plan.cells().all(|cell| cell.config.simulated.is_some()) {
             let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-            return Ok(Some(asked.unwrap_or(cpus)));
+            let most =
+                self.plan.cells().filter_map(|cell| haltkick_vmm::most_at_a_time(&cell.config, &self.image));
+            let most =
+                most.min().and_then(|most| NonZeroUsize::new(most as usize)).unwrap_or(NonZeroUsize::MAX);
+            return match asked {
+                Some(asked) if asked > most => Err(Failure::usage(format!(
+                    "--jobs: there is memory for {most} simulated cells at a time, not for {asked}"
+                ))),
+                asked => Ok(Some(asked.unwrap_or(cpus.min(most)))),
+            };
         }
         match asked {
             None | Some(NonZeroUsize::MIN) => Ok(None),

@@ -37,6 +37,7 @@ mod work;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu::code::Code;
 use crate::cpu::event::Event;
@@ -46,7 +47,7 @@ use crate::machine::Machine;
 
 pub use crate::machine::work_loop::WorkLoop;
 use fabric::{Fabric, From, Why};
-pub use memory::Memory;
+pub use memory::{Memory, most_bytes};
 use slot::Slot;
 use spent::Spent;
 pub use spent::SpentOn;
@@ -260,16 +261,26 @@ impl<M: Memory> Board<M> {
 
     /// Lets time pass until something happens, at most until `until_ps`; `None`: nothing did.
     pub fn run(&mut self, until_ps: u64) -> Option<Happening> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        self.run_unless(&NEVER, until_ps)
+    }
+
+    /// The same, but stops wherever it is once `stop` is set.
+    pub fn run_unless(&mut self, stop: &AtomicBool, until_ps: u64) -> Option<Happening> {
         while let Some(&Reverse((at_ps, due))) = self.due.peek()
             && at_ps <= until_ps
         {
+            // Relaxed: a request; nothing is read on the strength of it.
+            if stop.load(Ordering::Relaxed) {
+                return None;
+            }
             self.due.pop();
             self.now_ps = self.now_ps.max(at_ps);
             let happening = match due {
-                Due::Line(line) => self.line_comes(line, at_ps, until_ps),
+                Due::Line(line) => self.line_comes(line, at_ps, until_ps, stop),
                 Due::Cpu { slot, token } if self.slots[slot as usize].token == token => {
                     self.unpark_before(slot, at_ps);
-                    self.execute(slot, None, until_ps)
+                    self.execute(slot, None, until_ps, stop)
                 }
                 Due::Alarm { slot, token } if self.slots[slot as usize].alarm_token == token => {
                     self.alarm(slot, at_ps)
@@ -308,7 +319,13 @@ impl<M: Memory> Board<M> {
     }
 
     /// Executes the CPU of a slot until it has to wait for something. `granted`: the line that it waited for.
-    fn execute(&mut self, slot: u32, mut granted: Option<u64>, until_ps: u64) -> Option<Happening> {
+    fn execute(
+        &mut self,
+        slot: u32,
+        mut granted: Option<u64>,
+        until_ps: u64,
+        stop: &AtomicBool,
+    ) -> Option<Happening> {
         let instruction_ps = self.instruction_ps(slot);
         let horizon_ps = self.due.peek().map_or(until_ps, |next| next.0.0.min(until_ps));
         let place = &mut self.slots[slot as usize];
@@ -360,7 +377,8 @@ impl<M: Memory> Board<M> {
                     break Some(Happening { cpu: slot, at_ps: now_ps, what: What::Event(event) });
                 }
             }
-            if self.slots[slot as usize].at_ps >= end_ps {
+            // Relaxed: as above. A CPU that is alone may execute for as long as its driver waits.
+            if self.slots[slot as usize].at_ps >= end_ps || stop.load(Ordering::Relaxed) {
                 self.schedule(slot, self.slots[slot as usize].at_ps);
                 break None;
             }
@@ -417,7 +435,7 @@ impl<M: Memory> Board<M> {
     }
 
     /// The transfer of a line has come to its end.
-    fn line_comes(&mut self, line: u64, at_ps: u64, until_ps: u64) -> Option<Happening> {
+    fn line_comes(&mut self, line: u64, at_ps: u64, until_ps: u64, stop: &AtomicBool) -> Option<Happening> {
         let Fabric { lines, machine, .. } = &mut self.fabric;
         let served = lines.complete(machine, at_ps, line);
         if let Some(next_ps) = served.next_ps {
@@ -434,7 +452,7 @@ impl<M: Memory> Board<M> {
         }
         let place = &mut self.slots[served.cpu as usize];
         place.at_ps = place.at_ps.max(at_ps);
-        self.execute(served.cpu, Some(line), until_ps)
+        self.execute(served.cpu, Some(line), until_ps, stop)
     }
 
     /// Wakes those that are parked on lines which `writer` has just written.

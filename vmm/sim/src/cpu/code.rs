@@ -23,6 +23,13 @@ const MOST_PAGES: usize = 1 << 12;
 /// Most operations of a block.
 pub(crate) const BLOCK_OPS: usize = 64;
 
+/// Most bytes that decoded instructions take.
+pub(crate) const fn most_bytes<B>() -> usize {
+    let of_op = size_of::<Op<B>>() + size_of::<Effect>();
+    let of_page = size_of::<Page>() + PAGE as usize * size_of::<u32>();
+    MOST_BLOCKS * (size_of::<Block<B>>() + BLOCK_OPS * of_op) + MOST_PAGES * of_page
+}
+
 pub(crate) struct Block<B> {
     pub(crate) ops: Box<[Op<B>]>,
     /// Of each operation.

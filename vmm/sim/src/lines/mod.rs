@@ -134,6 +134,12 @@ impl Lines {
         }
     }
 
+    /// Most bytes that the directory of so much memory takes, for a machine of so many CPUs.
+    pub(crate) fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
+        let of_line = size_of::<Line>() + Sharers::most_bytes(cpus as usize);
+        memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64)
+    }
+
     /// Whether there is such a line: memory has an end.
     #[must_use]
     #[inline]

@@ -13,6 +13,11 @@ impl Sharers {
         Self { cores: vec![0; cores.div_ceil(64)].into(), clusters: 0 }
     }
 
+    /// Bytes that one takes beside its own.
+    pub(super) fn most_bytes(cores: usize) -> usize {
+        cores.div_ceil(64) * size_of::<u64>()
+    }
+
     /// Adds a core, which is in this cluster.
     pub(super) fn add(&mut self, core: u16, cluster: u16) {
         self.cores[usize::from(core) / 64] |= 1 << (core % 64);

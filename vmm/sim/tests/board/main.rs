@@ -4,6 +4,8 @@ mod parking;
 mod programs;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use haltkick_sim::board::{Board, Happening, SpentOn, What, WorkLoop};
 use haltkick_sim::machine::{Machine, presets};
@@ -204,6 +206,25 @@ fn a_load_may_pass_stores_to_other_lines_and_sees_its_own() {
     let mut bench = Bench::new("cascadelake-2s", store_then_load());
     bench.start(0, CODE, x, x);
     assert_eq!(bench.finish(1)[0].2, 1, "its own store");
+}
+
+#[test]
+fn a_board_that_is_to_stop_does_so_wherever_it_is() {
+    // Alone, a CPU has no reason to stop; with others, each does at every turn.
+    for cpus in [1, 2] {
+        let mut bench = Bench::new("haswell-2s", pause_and_count());
+        bench.board.never_park();
+        (0..cpus).for_each(|slot| bench.start(slot, CODE, DATA, u64::MAX));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                stop.store(true, Ordering::Relaxed);
+            });
+            assert_eq!(bench.board.run_unless(&stop, u64::MAX / 2), None);
+        });
+        assert!(bench.board.executed() > 0 && bench.board.now_ps() < u64::MAX / 2);
+    }
 }
 
 #[test]

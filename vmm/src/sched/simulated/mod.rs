@@ -192,10 +192,13 @@ impl<'a> Simulated<'a> {
                 return;
             }
             let next_ps = state.due.peek().map_or(end_ps, |next| next.0.0.min(end_ps));
-            if let Some(happening) = state.board.run(next_ps) {
+            if let Some(happening) = state.board.run_unless(self.stop, next_ps) {
                 self.happens(state, happening);
                 self.wake_idle(state);
                 continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
             }
             match state.due.pop() {
                 Some(Reverse((at_ps, due))) if at_ps <= end_ps => {
