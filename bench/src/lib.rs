@@ -35,7 +35,7 @@ use cli::Cli;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| {
-        // The same error without control characters, which arguments may have that somebody else named.
+        // Repeats the error without control characters, which names of files may have.
         let printable =
             std::env::args_os().map(|argument| haltkick_vmm::printable(&argument.to_string_lossy()));
         Cli::try_parse_from(printable).err().unwrap_or(error).exit()

@@ -198,8 +198,8 @@ pub(crate) struct RunArgs {
     /// With --engine threads: run the code of --guest and of lock objects in this process, with all rights of its user
     #[arg(long, help_heading = "Machine")]
     pub(crate) trust_image: bool,
-    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit, --memory is
-    /// the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
+    /// Boot this Linux kernel, a vmlinux or bzImage, instead of our own guest; then --duration is a time limit [default:
+    /// 10m], --memory is the guest's memory [default: 256MiB], and --pv is on unless switched off. See docs/linux-guest.md
     #[arg(long, value_name = "FILE", help_heading = "Linux guest")]
     pub(crate) kernel: Option<PathBuf>,
     /// The initial RAM disk of that kernel

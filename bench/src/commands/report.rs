@@ -41,8 +41,8 @@ pub(crate) fn conclude<R: Shown>(
 ) -> Result<Exit> {
     let kept = records.len();
     let records = attempts::last(records);
-    let summary = R::summary(&manifest.outline, &records);
-    // The table needs no room on the disk, and the files need nobody who takes the table.
+    let summary = summarized(manifest, &records);
+    // The table needs no room on the disk, and the files do not need a reader of the table.
     let printed = match show.format {
         _ if show.exports.0.iter().any(|(export, _)| export.is_stdout()) => Ok(()),
         Format::Table => output::data(&table::summary(&summary, detail(manifest, show))),
@@ -57,6 +57,13 @@ pub(crate) fn conclude<R: Shown>(
     })?;
     output::talk(&format!("results: {0}, report: {0}/report.html", directory.display()));
     Ok(exit(manifest, &records, show.strict))
+}
+
+/// Summary of the records. Runs that failed have none, and are told first.
+fn summarized<R: Shown>(manifest: &Manifest, records: &[R]) -> Summary {
+    let mut summary = R::summary(&manifest.outline, records);
+    summary.warnings.splice(0..0, manifest.warnings_of_failed());
+    summary
 }
 
 /// How much stands below the table.
@@ -95,7 +102,7 @@ pub(crate) fn write<R: Shown>(
     records: &[R],
 ) -> Result<(Summary, Exit)> {
     let records = attempts::last(records);
-    let summary = R::summary(&manifest.outline, &records);
+    let summary = summarized(manifest, &records);
     write_files(directory, manifest, &summary, &records)?;
     Ok((summary, exit(manifest, &records, false)))
 }

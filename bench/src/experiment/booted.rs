@@ -13,9 +13,6 @@ use crate::settings::value::Value;
 use crate::settings::{Impossible, Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
 
-/// How long a guest may take until it has powered off, where nobody says.
-const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
-
 impl Experiment {
     /// Whether it compares kernels rather than locks.
     pub(crate) fn has_kernels(&self) -> bool {
@@ -102,7 +99,7 @@ impl Experiment {
             return Err(Impossible { key: "deschedule", message: linux::RANDOM_ONLY.into() });
         }
         let config = settings.resolve(supply)?;
-        let limit = settings.given("window").map_or(DEFAULT_LIMIT, Value::time);
+        let limit = linux::limit(&settings);
         let pv = settings.given("pv").is_none_or(Value::is_on);
         let config = RunConfig { pv, window: limit, warmup: Duration::ZERO, ..config };
         Ok(Booted {
@@ -218,7 +215,10 @@ mod tests {
             (&a.kernel, a.initrd.as_ref(), a.append.as_str()),
             (&path("old"), Some(&path("initrd")), "quiet")
         );
-        assert_eq!((a.memory_bytes, a.limit, a.marker.as_str()), (128 << 20, Some(DEFAULT_LIMIT), "Run /"));
+        assert_eq!(
+            (a.memory_bytes, a.limit, a.marker.as_str()),
+            (128 << 20, Some(linux::DEFAULT_LIMIT), "Run /")
+        );
         assert_eq!((cell.config.pv, cell.config.vcpus, cell.ideal.as_ref()), (true, 4, None));
         let (_, b) = guest(&plan, "b");
         assert_eq!(

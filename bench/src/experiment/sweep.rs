@@ -174,7 +174,7 @@ impl Sweep<'_> {
         if self.vary.iter().any(is_of_lock) { is_of_lock(vary) } else { self.vary.last() == Some(vary) }
     }
 
-    /// Nothing is said twice, and there are no more cells than an experiment may have.
+    /// Refuses settings that are said twice, and more cells than an experiment may have.
     fn check(&self) -> Result<()> {
         let cells = self.vary.iter().map(|vary| vary.values.len()).fold(1, usize::saturating_mul);
         check_cells(cells).map_err(|error| Failure::usage(format!("--vary: {error}")))?;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +59,36 @@ pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
     paths.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// Which file a path names, and when it changed last: device, inode, seconds and nanoseconds.
+type Version = (u64, u64, i64, i64);
+
+/// Files that a plan boots, as they were when their digests were made.
+pub(crate) type Versions = BTreeMap<PathBuf, Version>;
+
+/// The files of `plan` as they are now: before their digests are made.
+pub(crate) fn versions(plan: &Plan) -> Result<Versions> {
+    paths(plan).into_iter().map(|path| version(&path).map(|version| (path, version))).collect()
+}
+
+fn version(path: &Path) -> Result<Version> {
+    let file = std::fs::metadata(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}: make it readable", path.display())))?;
+    Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+/// Refuses a guest whose files are others than when their digests were made. It may have booted those.
+fn check_unchanged(guest: &LinuxGuest, versions: &Versions) -> Result<()> {
+    let mut files = std::iter::once(&guest.kernel).chain(&guest.initrd);
+    let is_changed = |path: &&PathBuf| version(path).ok().as_ref() != versions.get(*path);
+    match files.find(is_changed) {
+        None => Ok(()),
+        Some(path) => Err(Failure::usage(format!(
+            "{}: it has changed since the experiment began: restore it, and go on with `haltkick bench --resume`",
+            path.display()
+        ))),
+    }
+}
+
 /// The digest of a kernel or initial RAM disk of at most as many bytes as a guest's memory may have.
 fn sha256(path: &Path) -> io::Result<String> {
     let (mut file, mut digest) = (input::open(path, MAX_LINUX_MEMORY)?, Sha256::new());
@@ -104,8 +135,8 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
 
 impl Runs for LinuxRecord {
     type Engine<'a> = Engine<'a>;
-    /// Nothing in Linux is calibrated.
-    type Calibration = ();
+    /// The files, which are to stay as they are. Linux needs no calibration.
+    type Calibration = Versions;
 
     fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig {
         RunConfig { seed: session.plan.seed.wrapping_add(u64::from(block)), ..cell.config.clone() }
@@ -119,9 +150,11 @@ impl Runs for LinuxRecord {
         let noise = (session.watcher)(&config.cpus, &mut || seen = Some((session.engine)(&config, guest)));
         let took = begun.elapsed();
         let fails = |failure| in_cell(&cell.id, place.block, failure);
-        let Seen { outcome, heard } = seen.expect("a watcher runs what it watches").map_err(|error| {
+        let seen = check_unchanged(guest, &session.calibration)
+            .and(seen.expect("a watcher runs what it watches").map_err(Failure::from));
+        let Seen { outcome, heard } = seen.map_err(|failure| {
             session.progress.finish();
-            fails(error.into())
+            fails(failure)
         })?;
         let origin = Origin::new(started, session.host.clone(), noise);
         let mut record = linux::record(&config, guest, &outcome, heard, &origin, Some(place.clone()));
@@ -173,6 +206,7 @@ mod tests {
     use crate::show::export::exported::Exported as _;
     use crate::show::shown::Shown;
     use crate::show::table;
+    use crate::text::exit::Exit;
 
     const BLOCKS: u32 = 8;
     const TEXT: &str = "format = 1\nname = \"k\"\ntitle = \"Kernels\"\nblocks = 8\n\
@@ -220,11 +254,12 @@ mod tests {
             engine,
             watcher: &quiet,
             host: Host { host_id: Some("host-a".into()), ..Host::default() },
-            calibration: (),
+            calibration: versions(plan).unwrap(),
             directory,
             records,
             progress: Progress::start(),
             in_vain: 0,
+            failed: vec![],
             simulators: None,
         }
     }
@@ -352,5 +387,27 @@ mod tests {
         std::fs::write(scratch.path().join("kernel"), "another kernel").unwrap();
         let message = merge::merge(&paths, vec![first, part()], true).unwrap_err().message;
         assert!(message.contains("two was measured with other kernels than one: arm 'pv'"), "{message}");
+    }
+
+    #[test]
+    fn a_kernel_that_changes_meanwhile_ends_the_experiment() {
+        let scratch = Scratch::new("kernels-changing");
+        let plan = plan(&scratch);
+        let kernel = scratch.path().join("kernel");
+        let runs = std::cell::Cell::new(0);
+        let engine = |config: &RunConfig, guest: &LinuxGuest| {
+            runs.set(runs.get() + 1);
+            if runs.get() == 3 {
+                // The file is another one, with the same words in it.
+                std::fs::write(kernel.with_extension("new"), "a kernel").unwrap();
+                std::fs::rename(kernel.with_extension("new"), &kernel).unwrap();
+            }
+            Ok(seen(LinuxEnd::PowerOff, &console(config, guest)))
+        };
+        let path = scratch.path().join("results");
+        let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
+        let failure = session.run(ONCE).unwrap_err();
+        assert!(failure.message.contains("kernel: it has changed since the experiment began"), "{failure}");
+        assert_eq!((failure.exit, session.records.len()), (Exit::Usage, 2));
     }
 }

@@ -21,6 +21,7 @@ use crate::host::identity::Host;
 use crate::host::noise::{self, Watcher};
 use crate::record::Record;
 use crate::results::directory::Directory;
+use crate::results::manifest::FailedRun;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output::{self, to_json};
 
@@ -83,9 +84,14 @@ pub(crate) struct Session<'a, R: Runs = Record> {
     pub(crate) progress: Progress,
     /// Further attempts in a row that were disturbed as well.
     pub(crate) in_vain: u32,
+    /// Runs that are left out.
+    pub(crate) failed: Vec<FailedRun>,
     /// Where all cells are simulated.
     pub(crate) simulators: Option<Simulators<'a>>,
 }
+
+/// Number of blocks in which a cell fails before it is given up.
+const MOST_FAILED: usize = 2;
 
 /// So many of them in a row, and the host is one that is always disturbed.
 const MOST_IN_VAIN: u32 = 10;
@@ -94,7 +100,7 @@ impl<'a, R: Runs> Session<'a, R> {
     /// Runs blocks until the rule is met. Cells that have a record are left out.
     pub(crate) fn run(&mut self, rule: Rule) -> Result<()> {
         let ended = self.with_simulators(|session| session.run_blocks(rule));
-        ended.and(self.directory.sync())
+        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
     }
 
     /// Does something while threads simulate, if cells are simulated.
@@ -155,7 +161,7 @@ impl<'a, R: Runs> Session<'a, R> {
     /// Runs one cell, after the lock-free one that gives its ideal.
     pub(crate) fn run_single(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
         let ended = self.with_simulators(|session| session.run_after_ideal(cell, block, retries));
-        ended.and(self.directory.sync())
+        ended.and(self.directory.sync()).and_then(|()| self.without_failed_runs())
     }
 
     fn run_after_ideal(&mut self, cell: &Cell, block: u32, retries: u32) -> Result<()> {
@@ -210,7 +216,7 @@ impl<'a, R: Runs> Session<'a, R> {
         rule.max_time.is_some_and(|max_time| self.progress.elapsed() + next > max_time)
     }
 
-    /// Those of `wanted` that have no run in `block` yet, and the ideals that they need and that have none, in the order of the
+    /// Cells of `wanted` without a run in `block`, and the ideals that they need and that have none either, in the order of the
     /// block.
     fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
         let guests: HashMap<&str, usize> =
@@ -221,7 +227,9 @@ impl<'a, R: Runs> Session<'a, R> {
             *recorded.entry(record.run_id()).or_default() += 1;
             last.insert(&place.cell_id, record.run_id());
         }
-        let is_missing = |id: &str| last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id));
+        let is_missing = |id: &str| {
+            last.get(id).is_none_or(|run_id| recorded.get(run_id) != guests.get(id)) && !self.is_given_up(id)
+        };
         let needed: BTreeSet<&str> = wanted
             .iter()
             .filter(|cell| is_missing(&cell.id))
@@ -237,10 +245,11 @@ impl<'a, R: Runs> Session<'a, R> {
         placed.filter(move |(_, place)| place.block == block)
     }
 
-    /// What a killed process left of a run of `cell` in `block`: the records of some of its guests. By its id.
+    /// Ids of runs of `cell` in `block` of which a killed process left the records of some guests only.
     fn cut_off(&self, cell: &Cell, block: u32) -> Vec<String> {
         let of_cell = self.of_block(block).filter(|(_, place)| place.cell_id == cell.id);
-        of_cell.map(|(record, _)| record.run_id().to_owned()).collect()
+        let runs: BTreeSet<&str> = of_cell.map(|(record, _)| record.run_id()).collect();
+        runs.into_iter().map(String::from).collect()
     }
 
     fn run_block(&mut self, block: u32, rule: Rule, cells: &[&Cell]) -> Result<()> {
@@ -280,7 +289,7 @@ impl<'a, R: Runs> Session<'a, R> {
         let mut place = Place { replaces, ..place };
         let mut together = Duration::ZERO;
         loop {
-            let (records, took) = R::attempt(self, cell, &place)?;
+            let Some((records, took)) = self.progressing(cell, &place)? else { return Ok(()) };
             self.keep(&records)?;
             together += took;
             let disturbed = records.iter().any(attempts::is_disturbed);
@@ -293,6 +302,46 @@ impl<'a, R: Runs> Session<'a, R> {
             retries.left -= 1;
             place.replaces.extend(records.first().map(|record| record.run_id().to_owned()));
         }
+    }
+
+    /// One run of a cell. If it makes no progress, which happens on a busy host, a second one; if neither does, `None`, and it is
+    /// noted.
+    fn progressing(&mut self, cell: &Cell, place: &Place) -> Result<Option<(Vec<R>, Duration)>> {
+        // A simulated machine has no busy moments.
+        let is_simulated = self.simulators.is_some() || cell.config.simulated.is_some();
+        let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
+        match R::attempt(self, cell, place) {
+            Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
+            other => return other.map(Some),
+        }
+        match R::attempt(self, cell, place) {
+            Err(failure) if is_stuck(&failure) => {
+                self.progress.say(&format!("{failure}: twice: left out"));
+                let message = failure.message;
+                self.failed.push(FailedRun { cell_id: cell.id.clone(), block: place.block, message });
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Whether the cell has failed so often that it is not run again.
+    fn is_given_up(&self, cell_id: &str) -> bool {
+        self.failed.iter().filter(|run| run.cell_id == cell_id).count() >= MOST_FAILED
+    }
+
+    /// The failure that failed runs are in the end.
+    fn without_failed_runs(&self) -> Result<()> {
+        let Some(first) = self.failed.first() else { return Ok(()) };
+        let path = self.directory.path().display();
+        let failed = self.failed.len();
+        let runs = if failed == 1 { "1 run was" } else { &format!("{failed} runs were") };
+        let message = format!(
+            "{runs} left out, of cells that made no progress twice; the first: {}; \
+             `haltkick bench --resume {path}` tries them again",
+            first.message
+        );
+        Err(Failure { exit: Exit::NoProgress, message })
     }
 
     /// Counts further attempts that were disturbed as well. Where all are, another one costs time and finds nothing.

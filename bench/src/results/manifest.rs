@@ -7,8 +7,10 @@ use haltkick_vmm::{input, printable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::analysis::recorded::Recorded;
 use crate::experiment::defaults::UserDefault;
 use crate::experiment::outline::Outline;
+use crate::experiment::place::Place;
 use crate::host::facts::Fact;
 use crate::host::identity::Host;
 use crate::results::untrusted;
@@ -53,6 +55,20 @@ pub(crate) struct Manifest {
     pub(crate) facts: BTreeMap<String, Fact>,
     /// The group `noise` of the facts again, at the end; null while the experiment runs, or if it was killed.
     pub(crate) noise_after: Option<BTreeMap<String, Fact>>,
+    /// Runs that are left out, since they made no progress.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<FailedRun>,
+}
+
+/// A run that made no progress, nor did a second one.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub(crate) struct FailedRun {
+    /// The cell.
+    pub(crate) cell_id: String,
+    /// The block.
+    pub(crate) block: u32,
+    /// Message of its failure.
+    pub(crate) message: String,
 }
 
 /// What an arm boots.
@@ -119,10 +135,35 @@ pub(crate) struct ManifestSource {
     pub(crate) overrides: Vec<String>,
 }
 
+impl FailedRun {
+    fn is_of(&self, (cell_id, block): (&str, u32)) -> bool {
+        self.cell_id == cell_id && self.block == block
+    }
+}
+
 impl Manifest {
     /// Whether it was a first look, with the experiment's `[quick]` part.
     pub(crate) fn is_quick(&self) -> bool {
         self.source.overrides.iter().any(|option| option == "--quick")
+    }
+
+    /// Notes runs that failed; forgets earlier ones that have a record by now.
+    pub(crate) fn note_failed(&mut self, failed: Vec<FailedRun>, records: &[impl Recorded]) {
+        self.failed.retain(|known| !failed.iter().any(|new| known.is_of((&new.cell_id, new.block))));
+        self.failed.extend(failed);
+        let places: Vec<&Place> = records.iter().filter_map(|record| record.place()).collect();
+        self.failed.retain(|run| !places.iter().any(|place| run.is_of((&place.cell_id, place.block))));
+    }
+
+    /// A warning for each cell with failed runs.
+    pub(crate) fn warnings_of_failed(&self) -> Vec<String> {
+        let mut cells: BTreeMap<&str, Vec<&FailedRun>> = BTreeMap::new();
+        self.failed.iter().for_each(|run| cells.entry(&run.cell_id).or_default().push(run));
+        let of_cell = |(cell, runs): (&str, Vec<&FailedRun>)| {
+            let blocks = runs.iter().map(|run| run.block.to_string()).collect::<Vec<_>>().join(", ");
+            format!("FAILED: {cell} made no progress, twice, in blocks {blocks}, and has no runs there")
+        };
+        cells.into_iter().map(of_cell).collect()
     }
 
     pub(crate) fn to_json(&self) -> Result<String> {

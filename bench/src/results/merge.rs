@@ -52,10 +52,13 @@ pub(crate) fn merge<R: Recorded>(
         }
         let known: BTreeSet<String> = records.iter().map(|record| record.run_id().to_owned()).collect();
         let mut added: Vec<R> = added.into_iter().filter(|record| !known.contains(record.run_id())).collect();
+        let mut failed = other.failed;
         if overlap(&records, &added) {
+            failed.iter_mut().for_each(|run| run.block += blocks(&records));
             renumber(&records, &mut added);
         }
         records.append(&mut added);
+        manifest.note_failed(failed, &records);
     }
     manifest.outline.blocks = blocks(&records);
     Ok((manifest, records))

@@ -39,7 +39,7 @@ pub(crate) fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
-/// Writes lines to stderr, cleaned; if even that fails there is nobody to tell. Nor is there if stderr takes nothing for seconds: a
+/// Writes lines to stderr, cleaned. A failure to do so is not told, and a stderr that takes nothing for seconds is given up: a
 /// command that is to end does so.
 pub(crate) fn talk(line: &str) {
     /// Once is enough: what else there is to say would wait as long.

@@ -16,7 +16,7 @@ use crate::experiment::{Experiment, Source};
 use crate::host::cpulist;
 use crate::host::facts;
 use crate::host::identity::Host;
-use crate::measure::kernels;
+use crate::measure::kernels::{self, Versions};
 use crate::measure::records;
 use crate::measure::rule::Rule;
 use crate::results::live::LiveFile;
@@ -32,6 +32,7 @@ pub(super) struct Job {
     pub(super) overrides: Overrides,
     pub(super) plan: Plan,
     pub(super) image: Image,
+    pub(super) versions: Versions,
     /// What its arms boot, where they are kernels.
     pub(super) kernels: Vec<KernelFiles>,
 }
@@ -60,8 +61,9 @@ impl Job {
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
         guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
+        let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
-        Ok(Self { experiment, overrides: overrides.clone(), plan, image, kernels })
+        Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
     }
 
     /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
@@ -145,6 +147,7 @@ impl Job {
             host: Host::probe(),
             facts: facts::all(&self.image),
             noise_after: None,
+            failed: vec![],
         }
     }
 }

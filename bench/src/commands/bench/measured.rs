@@ -73,11 +73,12 @@ impl Measured for LinuxRecord {
             engine,
             watcher: &noise::around,
             host: Host::probe(),
-            calibration: (),
+            calibration: job.versions.clone(),
             directory: with_manifest(job, directory)?,
             records,
             progress: Progress::start(),
             in_vain: 0,
+            failed: vec![],
             simulators: None,
         };
         let done = work(&mut session);
@@ -113,6 +114,7 @@ fn start<'a>(
         records,
         progress: Progress::start(),
         in_vain: 0,
+        failed: vec![],
         simulators: None,
     })
 }

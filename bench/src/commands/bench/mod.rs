@@ -25,6 +25,7 @@ use crate::experiment::{Experiment, Source, user_defaults};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
 use crate::measure::rule::Rule;
+use crate::measure::session::Session;
 use crate::record::Record;
 use crate::record::linux::LinuxRecord;
 use crate::results::directory::{self, Directory};
@@ -120,9 +121,11 @@ fn measure<R: Measured>(
     (rule, jobs): (Rule, Option<NonZeroUsize>),
     live: Option<LiveFile>,
 ) -> Result<(Directory, Manifest, Vec<R>, Result<()>)> {
-    let (directory, records, ending) =
-        R::in_session(job, directory, records, (jobs, live.as_ref()), |session| session.run(rule))?;
-    let manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
+    let run = |session: &mut Session<'_, R>| (session.run(rule), std::mem::take(&mut session.failed));
+    let (directory, records, (ending, failed)) =
+        R::in_session(job, directory, records, (jobs, live.as_ref()), run)?;
+    let mut manifest = Manifest { noise_after: Some(facts::noise()), ..Manifest::read(directory.path())? };
+    manifest.note_failed(failed, &records);
     let written = directory.write(directory::MANIFEST, &manifest.to_json()?);
     Ok((directory, manifest, records, ending.and(written)))
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         append: args.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(&settings),
         marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
-        limit: settings.given("window").map(Value::time),
+        limit: Some(linux::limit(&settings)),
     };
     let reads = std::iter::once(&guest.kernel).chain(&guest.initrd).cloned().collect();
     haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;

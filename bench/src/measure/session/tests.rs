@@ -184,3 +184,63 @@ fn a_session_cut_off_anywhere_counts_each_run_once() {
         assert!(counted.iter().all(|record| ideals.contains(&ideal(record))), "{kept} were kept");
     }
 }
+
+/// End, records and failed runs of a session whose engine fails as `fails` says, by the lock and the number of the run.
+fn with_failures(
+    name: &str,
+    plan: &Plan,
+    fails: impl Fn(&str, u64) -> Option<RunError>,
+) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
+    let (scratch, world) = (Scratch::new(name), World::new(1));
+    let (good, watcher) = (world.engine(), world.watcher());
+    let engine = |config: &RunConfig| {
+        let found = good(config)?;
+        fails(&config.lock, world.runs()).map_or(Ok(found), Err)
+    };
+    let directory = Directory::create(scratch.path()).unwrap();
+    let mut session = world.session(plan, &good, &watcher, directory, vec![]);
+    session.engine = &engine;
+    let ended = session.run(ONCE);
+    (ended, session.records, session.failed)
+}
+
+#[test]
+fn a_run_without_progress_is_made_once_more_and_then_left_out() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(4);
+    let stuck = || Some(RunError::NoProgress("nothing moved".into()));
+    let tries = std::cell::Cell::new(0);
+    let once = |lock: &str, _| {
+        tries.set(tries.get() + u32::from(lock == "mcs"));
+        (lock == "mcs" && tries.get() == 1).then(stuck).flatten()
+    };
+    let (ended, records, failed) = with_failures("stuck-once", &plan, once);
+    assert_eq!((ended, records.len(), failed.len()), (Ok(()), 4 * 3, 0), "a busy moment costs one run");
+
+    let tries = std::cell::Cell::new(0);
+    let always = |lock: &str, _| {
+        tries.set(tries.get() + u32::from(lock == "mcs"));
+        (lock == "mcs").then(stuck).flatten()
+    };
+    let (ended, records, failed) = with_failures("stuck-always", &plan, always);
+    let failure = ended.unwrap_err();
+    assert_eq!((failure.exit, records.len()), (Exit::NoProgress, 4 * 2), "all other cells have their runs");
+    assert!(
+        failure.message.starts_with("2 runs were left out, of cells that made no progress twice"),
+        "{failure}"
+    );
+    let places: Vec<(&str, u32)> = failed.iter().map(|run| (run.cell_id.as_str(), run.block)).collect();
+    assert_eq!(
+        (places, tries.get()),
+        (vec![("b", 0), ("b", 1)], 4),
+        "a cell that failed in two blocks is left out"
+    );
+}
+
+#[test]
+fn a_guest_that_fails_ends_the_session_at_once() {
+    let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").plan(4);
+    let violated = |lock: &str, _| (lock == "mcs").then(|| RunError::ExclusionViolated("on purpose".into()));
+    let (ended, records, failed) = with_failures("violated", &plan, violated);
+    assert_eq!((ended.unwrap_err().exit, failed.len()), (Exit::GuestFailed, 0));
+    assert!(records.len() < 3, "{} records", records.len());
+}

@@ -214,6 +214,7 @@ impl World {
             host: self.host.clone(),
             facts: BTreeMap::new(),
             noise_after: None,
+            failed: vec![],
         }
     }
 
@@ -243,6 +244,7 @@ impl World {
             records,
             progress: Progress::start(),
             in_vain: 0,
+            failed: vec![],
             simulators: None,
         }
     }
