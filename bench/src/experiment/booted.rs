@@ -99,7 +99,7 @@ impl Experiment {
             return Err(Impossible { key: "deschedule", message: linux::RANDOM_ONLY.into() });
         }
         let config = settings.resolve(supply)?;
-        let limit = linux::limit(&settings);
+        let limit = linux::limit(settings);
         let pv = settings.given("pv").is_none_or(Value::is_on);
         let config = RunConfig { pv, window: limit, warmup: Duration::ZERO, ..config };
         Ok(Booted {
