@@ -133,6 +133,10 @@ fuzz-seeds TARGET EXECUTIONS="1000000":
 fuzz-seconds SECONDS="10": setup
     HALTKICK_FUZZ_SECONDS={{ SECONDS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_
 
+# Files of KIB KiB and of four times as many: the longer ones may take no more than in proportion.
+fuzz-sizes KIB="1024": setup
+    HALTKICK_FUZZ_KIB={{ KIB }} cargo test --release --package haltkick-sim --package haltkick --lib -- in_proportion_to_their_length --nocapture
+
 # Let the system calls of the command fail, one in each run, with each error that a host may give.
 faults: setup
     HALTKICK_FAULTS=all cargo test --package haltkick --test faults -- --nocapture

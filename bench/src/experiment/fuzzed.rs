@@ -58,4 +58,9 @@ mod tests {
     fn fuzz_experiment_any_text_is_refused_in_a_line_or_planned() {
         super::TARGET.run();
     }
+
+    #[test]
+    fn long_texts_take_time_in_proportion_to_their_length() {
+        super::TARGET.grow(0);
+    }
 }

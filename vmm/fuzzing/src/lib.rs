@@ -2,10 +2,11 @@
 //!
 //! A [`Target`] says what is executed and what to begin with. Its unit test makes inputs up from a seed, repeatably: a few in every
 //! test run, as many as somebody has time for with the variables that [`Target::run`] names. The same targets are guided by
-//! coverage in `fuzz/`, which begins with what the unit tests leave in HALTKICK_FUZZ_CORPUS.
+//! coverage in `fuzz/`, which begins with what the unit tests leave in HALTKICK_FUZZ_CORPUS. Their inputs are short: [`Target::grow`] makes long ones.
 
 mod edits;
 mod script;
+mod sizes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -33,4 +33,9 @@ mod tests {
     fn fuzz_machine_any_text_is_refused_or_is_a_machine() {
         super::TARGET.run();
     }
+
+    #[test]
+    fn long_texts_take_time_in_proportion_to_their_length() {
+        super::TARGET.grow(0);
+    }
 }

@@ -1,0 +1,104 @@
+//! Long inputs: an input of four times the length may take about four times as long, not sixteen.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::{Target, given};
+
+/// Length of the shorter inputs where HALTKICK_FUZZ_KIB names none.
+const KIB: u64 = 16;
+/// How many times as long the longer ones are.
+const LONGER: usize = 4;
+/// What the longer input may take, in times of what the shorter one took. Linear is 4, quadratic 16.
+const MOST: u32 = 9;
+/// A shorter time is no measure.
+const LEAST: Duration = Duration::from_millis(50);
+/// What stands in a row where an input has only that.
+const BYTES: &[u8] = b"[{(\"'a0,.=#- \n\\";
+/// Lines of a seed that are tried alone.
+const LINES: usize = 16;
+
+impl Target {
+    /// Executes on long inputs that look like the seeds: their text again and again, one line of it, one byte. `head` bytes of each
+    /// seed stand before that. HALTKICK_FUZZ_KIB says how long the shorter ones are, of which the longer ones are four times.
+    ///
+    /// # Panics
+    /// If an execution does, or where time grows faster than length.
+    pub fn grow(&self, head: usize) {
+        let bytes = given("HALTKICK_FUZZ_KIB").unwrap_or(KIB) as usize * 1024;
+        let mut shapes = 0;
+        for (number, seed) in (self.seeds)().iter().enumerate().filter(|(_, seed)| seed.len() > head + 8) {
+            for (what, [start, repeated]) in shapes_of(&seed[head..]) {
+                let took = [bytes, bytes * LONGER].map(|length| {
+                    let mut input = [&seed[..head], start].concat();
+                    input.extend(repeated.iter().cycle().take(length));
+                    cpu_time_of(|| (self.execute)(&input))
+                });
+                let most = took[0].max(LEAST) * MOST;
+                assert!(
+                    took[1] <= most,
+                    "{}: seed {number}, {what}: {bytes} bytes take {:?}, {LONGER} times as many {:?}",
+                    self.name,
+                    took[0],
+                    took[1]
+                );
+                shapes += 1;
+            }
+        }
+        println!("{}: {shapes} shapes of {bytes} and of {} bytes", self.name, bytes * LONGER);
+    }
+}
+
+/// What a long input may look like: how it begins, and what comes then, again and again.
+fn shapes_of(seed: &[u8]) -> impl Iterator<Item = (String, [&[u8]; 2])> {
+    let half = &seed[..seed.len() / 2];
+    let lines = seed.split_inclusive(|byte| *byte == b'\n').filter(|line| line.len() > 1).take(LINES);
+    let line = |line| (format!("{:?} again and again", String::from_utf8_lossy(line)), [&seed[..0], line]);
+    let behind = move |byte: usize| {
+        (format!("half of it and {:?}", char::from(BYTES[byte])), [half, &BYTES[byte..=byte]])
+    };
+    let whole = ("all of it again and again".to_owned(), [&seed[..0], seed]);
+    std::iter::once(whole).chain(lines.map(line)).chain((0..BYTES.len()).map(behind))
+}
+
+/// Of this thread alone, which other work does not lengthen.
+fn cpu_time_of(execute: impl FnOnce()) -> Duration {
+    let now = || {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+        Duration::from_nanos(ns.expect("Linux says how long a thread has run"))
+    };
+    let began = now();
+    execute();
+    now().saturating_sub(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(execute: fn(&[u8])) -> Target {
+        Target {
+            name: "itself",
+            most_bytes: 16,
+            seeds: || vec![b"a line of text\nanother one\n".to_vec()],
+            execute,
+        }
+    }
+
+    #[test]
+    fn time_in_proportion_to_length_is_fine() {
+        target(|input| _ = std::hint::black_box(input.iter().map(|byte| u64::from(*byte)).sum::<u64>()))
+            .grow(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "4 times as many")]
+    fn time_that_grows_with_the_square_is_found() {
+        target(|input| {
+            let equal = |at: usize| input[..at].iter().filter(|byte| **byte == input[at]).count();
+            std::hint::black_box((0..input.len()).step_by(16).map(equal).sum::<usize>());
+        })
+        .grow(0);
+    }
+}
