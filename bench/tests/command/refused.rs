@@ -50,7 +50,7 @@ fn impossible_runs_are_refused_in_one_line_that_says_what_to_do() {
             &["--workload", "selftest-lost-kick", "--lock", "qspinlock"],
             "haltkick: --pv: workload 'selftest-lost-kick' needs vCPUs that sleep, and none sleeps without it: use pv on\n",
         ),
-        (&["--watchdog", "0s"], "haltkick: --watchdog: 0ns is out of range: 10ms to 24h\n"),
+        (&["--watchdog", "0s"], "haltkick: --watchdog: 0s is out of range: 10ms to 86400s\n"),
         (&["--work-rate", "1"], "haltkick: --work-rate: 1 is out of range: 1000 to 100000000\n"),
         (
             &["--work-rate", "18446744073709551615"],
