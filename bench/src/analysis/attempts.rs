@@ -6,8 +6,8 @@ use super::recorded::Recorded;
 
 /// Warnings that say that the host disturbed the run: another attempt may go better. What lies in the run itself would come
 /// again.
-const DISTURBANCES: [&str; 6] =
-    ["busy-neighbour", "host-steal", "pinning-lost", "window-missed", "work-off", "work-uneven"];
+const DISTURBANCES: [&str; 7] =
+    ["busy-neighbour", "host-steal", "pinning-lost", "stopped", "window-missed", "work-off", "work-uneven"];
 
 /// Whether another attempt may go better.
 pub(crate) fn is_disturbed(record: &impl Recorded) -> bool {

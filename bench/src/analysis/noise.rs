@@ -74,6 +74,7 @@ mod tests {
                 steal_share: None,
                 of_ns: 1_000_000,
                 run_delay_share: Some(0.01),
+                stopped_share: Some(0.0),
             };
         }
         records[0].noise.others_share = None;

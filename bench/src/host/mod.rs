@@ -5,4 +5,6 @@ pub(crate) mod facts;
 pub(crate) mod identity;
 pub(crate) mod noise;
 pub(crate) mod probe;
+pub(crate) mod stops;
 pub(crate) mod topology;
+pub(crate) mod walls;

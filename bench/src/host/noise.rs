@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::probe;
+use crate::host::stops::Stops;
 
 /// Unit of `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
@@ -26,12 +27,17 @@ pub(crate) struct Noise {
     /// in nanoseconds, where `others_share` is counted in ticks. Null where vCPUs have a thread each.
     #[serde(default)]
     pub(crate) run_delay_share: Option<f64>,
+    /// Share of the run in which the process was stopped (SIGSTOP, a debugger, a freezer), or the host suspended.
+    #[serde(default)]
+    pub(crate) stopped_share: Option<f64>,
 }
 
 /// More than this share of the pCPUs used by others spoils a run.
 pub(crate) const OTHERS_SHARE_LIMIT: f64 = 0.05;
 /// More than this share of the pCPUs taken by the machine below spoils a run.
 pub(crate) const STEAL_SHARE_LIMIT: f64 = 0.02;
+/// More than this share of a run in which nothing of it could run spoils it.
+pub(crate) const STOPPED_SHARE_LIMIT: f64 = 0.02;
 
 /// Runs something and says what else ran on the CPUs meanwhile: the kernel's counts say it, or in tests what is tested.
 pub(crate) type Watcher<'a> = &'a dyn Fn(&[u32], &mut dyn FnMut()) -> Found;
@@ -52,6 +58,7 @@ pub(crate) struct Watch {
     own: Duration,
     ticks: Result<Ticks, String>,
     cpus: Vec<u32>,
+    stops: Stops,
 }
 
 /// Ticks of the watched CPUs together.
@@ -66,6 +73,9 @@ struct Ticks {
 /// Why a share of stolen time is null.
 pub(crate) const NO_STEAL: &str = "this is a virtual machine, and the one below has reported no stolen time since boot: it does not count, or took none";
 
+/// Why it is not known for how long a process was stopped.
+pub(crate) const NO_STOPS: &str = "/proc/thread-self/schedstat does not tell how long a thread waited";
+
 /// Why nothing else is known to have run on a simulated machine.
 pub(crate) use haltkick_vmm::NOTHING_ELSE_RUNS as SIMULATED;
 
@@ -76,15 +86,18 @@ fn steal_is_known(ticks: Ticks) -> bool {
 
 impl Watch {
     pub(crate) fn start(cpus: &[u32]) -> Self {
-        Self { start: Instant::now(), own: own_cpu_time(), ticks: read(cpus), cpus: cpus.to_vec() }
+        let stops = Stops::watch();
+        Self { start: Instant::now(), own: own_cpu_time(), ticks: read(cpus), cpus: cpus.to_vec(), stops }
     }
 
     /// What else ran since the start, and the smallest share that the ticks can tell from none.
     pub(crate) fn finish(self) -> Found {
+        let stopped = self.stops.finish();
         let before = self.ticks?;
         let after = read(&self.cpus)?;
         let own = own_cpu_time().saturating_sub(self.own).as_secs_f64();
-        let offered = self.start.elapsed().as_secs_f64() * self.cpus.len() as f64;
+        let elapsed = self.start.elapsed().as_secs_f64();
+        let offered = elapsed * self.cpus.len() as f64;
         let seconds = |before: u64, after: u64| after.saturating_sub(before) as f64 * TICK.as_secs_f64();
         let steal_share = (seconds(before.steal, after.steal) / offered).clamp(0.0, 1.0);
         let noise = Noise {
@@ -92,6 +105,7 @@ impl Watch {
             steal_share: steal_is_known(after).then_some(steal_share),
             of_ns: (offered * 1e9) as u64,
             run_delay_share: None,
+            stopped_share: stopped.ok().map(|stopped| (stopped.as_secs_f64() / elapsed).min(1.0)),
         };
         Ok((noise, 2.0 * TICK.as_secs_f64() * self.cpus.len() as f64 / offered))
     }

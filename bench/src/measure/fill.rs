@@ -12,7 +12,7 @@ use super::origin::Context;
 use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::host::noise::{NO_STEAL, Noise};
+use crate::host::noise::{NO_STEAL, NO_STOPS, Noise};
 use crate::record::config::ns;
 use crate::record::why::Why;
 use crate::record::{
@@ -43,7 +43,7 @@ impl Record {
             place: context.place.clone(),
             config: Config::new(config, outcome, &mut why),
             host: context.host,
-            sandbox: Some(haltkick_vmm::is_sandboxed()),
+            sandbox: Some(why.holds("sandbox", haltkick_vmm::walls().calls)),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
             timing: timing(config, outcome, &mut why),
             lock_cost: lock_cost(config, outcome, &mut why),
@@ -308,6 +308,10 @@ fn noise(config: &RunConfig, found: &Found, seen: Known<Noise>, why: &mut Why) -
     if let Err(Unknown(reason)) = &seen {
         why.explain("noise.others_share", reason.clone());
         why.explain("noise.steal_share", reason.clone());
+        why.explain("noise.stopped_share", reason.clone());
+    }
+    if seen.as_ref().is_ok_and(|noise| noise.stopped_share.is_none()) {
+        why.explain("noise.stopped_share", NO_STOPS);
     }
     if seen.as_ref().is_ok_and(|noise| noise.steal_share.is_none()) && config.simulated.is_none() {
         why.explain("noise.steal_share", NO_STEAL);

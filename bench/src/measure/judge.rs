@@ -2,7 +2,7 @@
 
 use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, Outcome, RunConfig, SwitchReports};
 
-use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT};
+use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::config::Config;
 use crate::record::{PerVcpu, Record, Warning, WorkSpeed};
 use crate::text::memory_size::MemorySize;
@@ -54,6 +54,13 @@ pub(crate) fn spoilers(noise: &Noise, tick_resolution: f64, pinning_lost: Option
         let message =
             format!("the machine below took {} of the pCPUs' time: run on quieter hardware", percent(share));
         warn("host-steal", message);
+    }
+    if let Some(share) = noise.stopped_share.filter(|share| *share > STOPPED_SHARE_LIMIT) {
+        let message = format!(
+            "the process was stopped for {} of the run (SIGSTOP, a debugger, a suspended host?): run it again",
+            percent(share)
+        );
+        warn("stopped", message);
     }
     if let Some(lost) = pinning_lost {
         let message = format!("{lost}: somebody changed it (taskset, a cpuset?) while the run went on");
@@ -281,6 +288,15 @@ mod tests {
         ] {
             let codes: Vec<String> = spoilers(&noise, coarse, None).into_iter().map(|it| it.code).collect();
             assert_eq!(codes, vec!["busy-neighbour"; usize::from(warned)], "{noise:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_whose_process_was_stopped_is_not_trusted() {
+        for (share, warned) in [(None, false), (Some(0.01), false), (Some(0.03), true), (Some(0.9), true)] {
+            let noise = Noise { stopped_share: share, ..Noise::default() };
+            let codes: Vec<String> = spoilers(&noise, 0.1, None).into_iter().map(|it| it.code).collect();
+            assert_eq!(codes, vec!["stopped"; usize::from(warned)], "{share:?}");
         }
     }
 

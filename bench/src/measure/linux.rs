@@ -14,7 +14,7 @@ use super::console::Heard;
 use super::judge;
 use super::origin::{Context, Origin};
 use crate::experiment::place::Place;
-use crate::host::noise::NO_STEAL;
+use crate::host::noise::{NO_STEAL, NO_STOPS};
 use crate::record::Warning;
 use crate::record::config::{ns, sched};
 use crate::record::linux::{Config, LinuxRecord, PerVcpu, SCHEMA, SCHEMA_VERSION, Timing};
@@ -136,7 +136,7 @@ fn unjudged(
         place: context.place,
         config: echo(config, linux, outcome),
         host: context.host,
-        sandbox: haltkick_vmm::is_sandboxed(),
+        sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
         landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
         end: end.into(),
         clean: matches!(outcome.end, LinuxEnd::PowerOff),
@@ -185,11 +185,15 @@ fn why(config: &RunConfig, outcome: &LinuxOutcome, heard: &Heard, context: &Cont
         Err(Unknown(reason)) => {
             why.explain("noise.others_share", reason.clone());
             why.explain("noise.steal_share", reason.clone());
+            why.explain("noise.stopped_share", reason.clone());
         }
         Ok(noise) if noise.others_share.is_some() && noise.steal_share.is_none() => {
             why.explain("noise.steal_share", NO_STEAL);
         }
         Ok(_) => {}
+    }
+    if context.noise.as_ref().is_ok_and(|noise| noise.stopped_share.is_none()) {
+        why.explain("noise.stopped_share", NO_STOPS);
     }
     why.explain("noise.run_delay_share", "runs of Linux do not look");
     for (name, reason) in context.host.why() {

@@ -36,7 +36,7 @@ pub(crate) struct LinuxRecord {
     pub(crate) config: Config,
     /// Where it ran, in short.
     pub(crate) host: Host,
-    /// Whether threads that ran vCPUs were walled in, and the process had given up its privileges.
+    /// Whether the system calls of the process and of threads that ran vCPUs were filtered; `why` says why not.
     pub(crate) sandbox: bool,
     /// The version of Landlock that kept the process from files that it did not need; null where none did.
     pub(crate) landlock_abi: Option<u32>,

@@ -48,8 +48,8 @@ pub(crate) struct Record {
     pub(crate) config: Config,
     /// Where it ran, in short; an experiment's manifest.json has all of it.
     pub(crate) host: Host,
-    /// Whether threads that ran vCPUs were walled in, and the process had given up its privileges; null in records older than
-    /// the walls.
+    /// Whether the system calls of the process and of threads that ran vCPUs were filtered; `why` says why not. Null in records
+    /// older than the filters.
     #[serde(default)]
     pub(crate) sandbox: Option<bool>,
     /// The version of Landlock that kept the process from files that it did not need; null where none did.

@@ -27,7 +27,12 @@ impl Why {
         value
     }
 
-    /// Notes why the field at `path` is null.
+    /// Whether something is so, for the field at `path`; if not, the reason is noted.
+    pub(crate) fn holds(&mut self, path: impl Into<String>, fact: Known<()>) -> bool {
+        self.known(path, fact).is_some()
+    }
+
+    /// Notes why the field at `path` is null, or false.
     pub(crate) fn explain(&mut self, path: impl Into<String>, reason: impl Into<String>) {
         self.0.insert(path.into(), reason.into());
     }

@@ -1,12 +1,13 @@
 //! Single runs, their records, and how they fail.
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::{
-    FINISHED, Tested, an_allowed_cpu, assert_valid, code, finished, haltkick, in_some_window, kvm,
-    nulls_without_reason, refusal, skip, stderr, stdout, trials,
+    FINISHED, Tested, an_allowed_cpu, assert_valid, code, command, eventually, finished, haltkick,
+    in_some_window, kvm, nulls_without_reason, refusal, skip, stderr, stdout, trials,
 };
 
 trials![
@@ -18,6 +19,7 @@ trials![
     guests_with_too_few_files_together_are_refused_or_get_more,
     a_guest_that_dies_is_named_beside_the_others_record,
     the_record_says_how_long_a_neighbour_delayed_the_runs_threads,
+    a_run_whose_process_was_stopped_meanwhile_is_not_trusted,
 ];
 
 fn threads_need_no_kvm_and_the_record_names_the_engine() {
@@ -169,6 +171,30 @@ fn the_record_says_how_long_a_neighbour_delayed_the_runs_threads() -> Tested {
     assert!(warnings.iter().any(|warning| warning["code"] == "busy-neighbour"), "{warnings:?}");
     assert_eq!(code(&output), 7, "a run by itself is the headline");
     Ok(())
+}
+
+fn a_run_whose_process_was_stopped_meanwhile_is_not_trusted() {
+    let cpu = an_allowed_cpu();
+    let mut command =
+        command(&["run", "--engine", "threads", "--sched", "host", "--vcpus", "2", "--cpus", &cpu]);
+    command.args(["--duration", "1s", "--no-ideal", "--format", "json"]);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("haltkick can be started");
+    let process = rustix::process::Pid::from_child(&run);
+    let tasks = format!("/proc/{}/task", run.id());
+    let runs_vcpus = || std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() >= 4).then_some(());
+    eventually("threads that run vCPUs", runs_vcpus);
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).expect("it is ours");
+    std::thread::sleep(Duration::from_millis(1500));
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).expect("it is ours");
+    let record: Value = serde_json::from_slice(&run.wait_with_output().unwrap().stdout).expect("a record");
+    let warnings = record["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|warning| warning["code"] == "stopped"), "{warnings:?}");
+    assert_eq!(record["trusted"], false);
+    assert!(
+        record["noise"]["stopped_share"].as_f64().is_some_and(|share| share > 0.1),
+        "{:#}",
+        record["noise"]
+    );
 }
 
 fn guests_with_too_few_files_together_are_refused_or_get_more() -> Tested {

@@ -20,6 +20,7 @@ trials![
     every_rule_is_needed_and_nothing_else_is_asked_for,
     no_thread_has_a_privilege_in_force_while_a_guest_runs,
     records_say_which_walls_kept_the_process_from_files,
+    what_this_kernel_lacks_for_walls_is_said_and_recorded,
 ];
 
 /// A system call: its number and its arguments.
@@ -283,23 +284,46 @@ fn records_say_which_walls_kept_the_process_from_files() -> Tested {
     Ok(())
 }
 
+/// A run that takes little of the host.
+const SIMULATED: [&str; 14] = [
+    "run",
+    "--engine",
+    "sim",
+    "--machine",
+    "skylake-8s",
+    "--cpus",
+    "0",
+    "--vcpus",
+    "1",
+    "--duration",
+    "1ms",
+    "--no-ideal",
+    "--format",
+    "json",
+];
+
+fn what_this_kernel_lacks_for_walls_is_said_and_recorded() -> Tested {
+    for (call, of_calls, of_files) in [("seccomp", true, false), ("landlock_create_ruleset", false, true)] {
+        let inject = format!("inject={call}:error=ENOSYS");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+        let output = match command.arg(env!("CARGO_BIN_EXE_haltkick")).args(SIMULATED).output() {
+            Ok(output) => output,
+            Err(error) => return skip(format_args!("strace: {error}")),
+        };
+        let said = stderr(&output);
+        let record: Value = serde_json::from_str(&stdout(&output)).expect(&said);
+        assert_eq!(said.contains("haltkick: no filter of system calls: seccomp: "), of_calls, "{said}");
+        assert_eq!(said.contains("haltkick: no wall around files: this kernel has no"), of_files, "{said}");
+        assert_eq!(record["sandbox"], !of_calls);
+        assert_eq!(record["why"]["sandbox"].is_string(), of_calls, "{:#}", record["why"]);
+        assert_eq!(record["landlock_abi"].is_null(), of_files);
+    }
+    Ok(())
+}
+
 fn a_record_made_behind_the_walls_names_its_host() {
-    let run = [
-        "run",
-        "--engine",
-        "sim",
-        "--machine",
-        "skylake-8s",
-        "--cpus",
-        "0",
-        "--vcpus",
-        "1",
-        "--duration",
-        "1ms",
-    ];
-    let record: serde_json::Value =
-        serde_json::from_str(&stdout(&haltkick(&[&run[..], &["--no-ideal", "--format", "json"]].concat())))
-            .expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&stdout(&haltkick(&SIMULATED))).expect("a record");
     assert_eq!(record["sandbox"], true, "{record:#}");
     // Whoever compares two directories must be able to tell whether they are of one host.
     let is_known = std::fs::read_to_string("/etc/machine-id").is_ok();

@@ -24,6 +24,7 @@ use crate::experiment::plan::{Cell, Plan};
 use crate::experiment::{Experiment, Source, user_defaults};
 use crate::host::facts::{self, Fact};
 use crate::host::identity::Host;
+use crate::host::walls;
 use crate::measure::rule::Rule;
 use crate::measure::session::Session;
 use crate::record::Record;
@@ -104,7 +105,7 @@ fn run_all<R: Measured>(conduct: &Conduct, job: &Job, directory: Directory, reco
     // Once they are open, no other file needs to be written outside of the directory.
     let exports = Exports::open(&conduct.export)?;
     let live = job.live(directory.path())?;
-    haltkick_vmm::confine_process(&job.needs(directory.path()))?;
+    walls::confine(&job.needs(directory.path()))?;
     let (directory, manifest, records, ending) = measure(job, directory, records, how, live)?;
     let show =
         Show { format: conduct.format, strict: conduct.strict, verbose: conduct.verbose, exports: &exports };
@@ -156,7 +157,7 @@ pub(crate) fn run_in(
     // Further experiments go beside this one, and may need more of the host.
     let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
-    haltkick_vmm::confine_process(&Needs { switches: true, counters: true, ..needs })?;
+    walls::confine(&Needs { switches: true, counters: true, ..needs })?;
     let how = (job.rule_of_file(), job.jobs(None)?);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     let concluded = report::write(directory.path(), &manifest, &records);
@@ -275,7 +276,7 @@ fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> 
     }
     quiet::wait(conduct, &job.plan)?;
     let live = job.live(path)?;
-    haltkick_vmm::confine_process(&job.needs(path))?;
+    walls::confine(&job.needs(path))?;
     let how = (cell.config.simulated.is_some().then_some(NonZeroUsize::MIN), live.as_ref());
     let before = records.len();
     let retries = job.rule(conduct).retries;

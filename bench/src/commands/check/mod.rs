@@ -16,6 +16,7 @@ use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 use crate::cli::{CheckArgs, Language};
 use crate::commands::{guest_image, interrupt};
 use crate::host::cpulist::{self, CpuList};
+use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
 use crate::measure::records;
@@ -58,7 +59,7 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
         args.trust_image,
         std::iter::once(probe.engine),
     )?;
-    haltkick_vmm::confine_process(&job.needs(&trials))?;
+    walls::confine(&job.needs(&trials))?;
     let stop = interrupt::catch()?;
     let engine = engine::kvm(&job.image, &stop, None);
     let rate = match probe.work_rate {

@@ -11,6 +11,7 @@ use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::host::identity::Host;
 use crate::host::noise::Watch;
+use crate::host::walls;
 use crate::measure::linux::Seen;
 use crate::measure::{self, origin::Origin};
 use crate::record::linux::LinuxRecord;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
         limit: Some(linux::limit(&settings)),
     };
     let reads = std::iter::once(&guest.kernel).chain(&guest.initrd).cloned().collect();
-    haltkick_vmm::confine_process(&Needs { reads, ..Needs::default() })?;
+    walls::confine(&Needs { reads, ..Needs::default() })?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
     let shows = Box::new(|line: &str| output::pass_on(&printable(line)));

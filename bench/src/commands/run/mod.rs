@@ -18,6 +18,7 @@ use crate::experiment::defaults::Defaults;
 use crate::experiment::guest_set;
 use crate::experiment::user_defaults;
 use crate::host::cpulist;
+use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::records;
 use crate::results::live::LiveFile;
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let live = config.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
     let needs = Needs { looked_into: args.perf_map, ..Needs::of(records::guests(&config)) };
-    haltkick_vmm::confine_process(&needs)?;
+    walls::confine(&needs)?;
     let config = calibrated(config, &image)?;
     if args.repeat > 1 {
         return repeat::run(args, &config, &image, instruments);

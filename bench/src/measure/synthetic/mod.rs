@@ -149,6 +149,7 @@ impl World {
                 steal_share: Some(0.0),
                 of_ns,
                 run_delay_share: None,
+                stopped_share: Some(0.0),
             };
             Ok((noise, 0.0))
         }
