@@ -12,10 +12,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::host::probe;
 
+/// Why it is not known for how long a process was stopped.
+pub(crate) const NO_STOPS: &str = "/proc/thread-self/schedstat does not tell how long a thread waited";
+
 /// Between two looks.
 const EACH: Duration = Duration::from_millis(20);
-/// Timers and interrupts may delay a look by so much.
-const LATE: Duration = Duration::from_millis(10);
+/// A busy machine, or one below it, may delay a look by so much.
+const LATE: Duration = Duration::from_millis(30);
 
 /// Looks from its start to its end.
 pub(crate) struct Stops {
@@ -31,15 +34,18 @@ impl Stops {
         let looks = move || {
             let mut stopped = Duration::ZERO;
             loop {
-                let (since, accounted) = (elapsed(), accounted()?);
+                let (since, before) = (elapsed(), Accounted::of_this_thread()?);
                 let ends = ended.recv_timeout(EACH) == Err(RecvTimeoutError::Disconnected);
-                let known = EACH + self::accounted()?.saturating_sub(accounted);
+                let after = Accounted::of_this_thread()?;
+                let known = EACH + after.sum().saturating_sub(before.sum());
                 let beyond = elapsed().saturating_sub(since).saturating_sub(known);
                 if beyond > LATE {
                     stopped += beyond;
                 }
-                if ends {
-                    return Ok(stopped);
+                match ends {
+                    true if after.ran.is_zero() => return Err(NO_STOPS.into()),
+                    true => return Ok(stopped),
+                    false => {}
                 }
             }
         };
@@ -64,12 +70,25 @@ fn elapsed() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Time that the calling thread ran, or was ready and waited for a CPU.
-fn accounted() -> Known<Duration> {
-    let text = probe::text("/proc/thread-self/schedstat")?;
-    let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
-    match (fields.next(), fields.next()) {
-        (Some(Ok(run_ns @ 1..)), Some(Ok(delay_ns))) => Ok(Duration::from_nanos(run_ns + delay_ns)),
-        _ => Err("/proc/thread-self/schedstat does not tell".into()),
+/// Time that a thread ran, and time that it was ready and waited for a CPU, up to its last switch.
+struct Accounted {
+    ran: Duration,
+    waited: Duration,
+}
+
+impl Accounted {
+    /// What the kernel says of the calling thread; it may not count.
+    fn of_this_thread() -> Known<Self> {
+        let text = probe::text("/proc/thread-self/schedstat")?;
+        let mut fields =
+            text.split_ascii_whitespace().map(str::parse).map(|field| field.map(Duration::from_nanos));
+        match (fields.next(), fields.next()) {
+            (Some(Ok(ran)), Some(Ok(waited))) => Ok(Self { ran, waited }),
+            _ => Err(NO_STOPS.into()),
+        }
+    }
+
+    fn sum(&self) -> Duration {
+        self.ran + self.waited
     }
 }

@@ -12,7 +12,8 @@ use super::origin::Context;
 use super::timeline::timeline;
 use super::times::distribution;
 use crate::analysis::statistics::median;
-use crate::host::noise::{NO_STEAL, NO_STOPS, Noise};
+use crate::host::noise::{NO_STEAL, Noise};
+use crate::host::stops::NO_STOPS;
 use crate::record::config::ns;
 use crate::record::why::Why;
 use crate::record::{

@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_process_was_stopped_is_not_trusted() {
-        for (share, warned) in [(None, false), (Some(0.01), false), (Some(0.03), true), (Some(0.9), true)] {
+        for (share, warned) in [(None, false), (Some(0.04), false), (Some(0.06), true), (Some(0.9), true)] {
             let noise = Noise { stopped_share: share, ..Noise::default() };
             let codes: Vec<String> = spoilers(&noise, 0.1, None).into_iter().map(|it| it.code).collect();
             assert_eq!(codes, vec!["stopped"; usize::from(warned)], "{share:?}");
