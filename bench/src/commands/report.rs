@@ -223,7 +223,8 @@ mod tests {
     /// How a plan of eight blocks ends whose first `blocks` have a run of arm `b` that is invalid.
     fn ending(blocks: u32, overrides: &[&str], strict: bool) -> Exit {
         let plan = Sketch::new().arm("a", "tas").arm("b", "mcs").compare("b/a", "b", "a").plan(8);
-        let (scratch, world) = (Scratch::new("conclude"), World::new(1));
+        let (scratch, world) =
+            (Scratch::new(&format!("conclude-{blocks}-{strict}-{}", overrides.len())), World::new(1));
         let mut records = world.records(&plan);
         for record in &mut records {
             let place = record.place.as_ref().unwrap();
