@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
-use haltkick_vmm::{Engine, Found, Image, Instruments, RunConfig, VirtualTime, run};
+use haltkick_vmm::{Engine, Found, Guest, Image, Instruments, Ours, Run, VirtualTime, run};
 
 /// A machine, so many of its CPUs, and the most that a millisecond may take.
 const SIZES: [(&str, u32, f64); 2] = [("ivybridge-ex-4s", 80, 0.3), ("numaconnect-512", 512, 2.0)];
@@ -51,25 +51,26 @@ struct Figures {
 fn measure(machine: &str, cpus: u32, load: &Load, image: &Image) -> Figures {
     let preset = presets().iter().find(|preset| preset.name == machine).expect("it is built in");
     let machine = Arc::new(preset.machine());
-    let config = RunConfig {
-        engine: Engine::Sim,
-        work_rate: Some(machine.work_rate()),
-        simulated: Some(machine),
-        cpus: (0..cpus).collect(),
-        vcpus: cpus * load.ratio,
+    let ours = Ours {
         lock: load.lock.into(),
-        pv: load.pv,
         lock_count: load.locks,
         hold: Duration::from_micros(load.hold_us),
         think: Duration::from_micros(load.think_us),
+        ..Ours::default()
+    };
+    let asked = Run {
+        work_rate: Some(machine.work_rate()),
+        engine: Engine::Sim(machine),
+        cpus: (0..cpus).collect(),
         warmup: Duration::from_micros(100),
         window: Duration::from_millis(if cpus > 100 { 2 } else { 10 }),
-        ..RunConfig::default()
+        guests: vec![Guest { vcpus: cpus * load.ratio, pv: load.pv, ours, ..Guest::default() }],
+        ..Run::default()
     };
     let virtual_time = Arc::new(VirtualTime::default());
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..Instruments::default() };
     let began = cpu_time();
-    run(&config, image, &instruments, &AtomicBool::new(false))
+    run(&asked, image, &instruments, &AtomicBool::new(false))
         .and_then(Found::all)
         .unwrap_or_else(|error| panic!("{}: {error}", load.name));
     Figures {

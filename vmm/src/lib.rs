@@ -1,6 +1,6 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
-//! [`run`] takes a [`RunConfig`] and an [`Image`] and gives what it [`Found`]; [`run_linux`] boots an unmodified Linux kernel
+//! [`run`] takes a [`Run`] and an [`Image`] and gives what it [`Found`]; [`run_linux`] boots an unmodified Linux kernel
 //! instead. The rooms, from the ground up; each may import from those before it:
 //! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
 //! `image/`: what a guest's file holds: tables, call sites, symbols;
@@ -55,6 +55,7 @@ pub use image::object::FILE_PREFIX;
 pub use image::patch::{Edit, Form};
 pub use image::sites::{Calls, Operation};
 pub use image::symbols::{Frame, Lines, Symbol, Symbols};
+pub use machine::capabilities::KernelHalts;
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
 pub use observe::instruments::Instruments;
@@ -65,8 +66,8 @@ pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
+pub use run::asked::{Accelerator, Engine, Guest, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape};
 pub use run::check::{check_guests, most_at_a_time};
-pub use run::config::{Accelerator, Engine, MAX_WINDOWS, MOST_LINES, Mix, RunConfig, Shape};
 pub use run::found::{Ended, Found, NOTHING_ELSE_RUNS};
 pub use run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
@@ -76,7 +77,7 @@ pub use sched::deschedule::{Deschedule, HowOften, Target};
 pub use sched::hints::{PreemptedBy, PreemptedSource, bpf_can_report_switches, bpf_can_write_flags};
 pub use sched::run_delay::RunDelay;
 pub use sched::timeline::{MOST_TIMELINES, TIMELINE_BINS, Timeline};
-pub use sched::{Sched, Share};
+pub use sched::{Rules, Sched, Share};
 
 /// What the targets in `fuzz/` execute on bytes that coverage has chosen.
 #[cfg(fuzzing)]

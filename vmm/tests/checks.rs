@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, HowOften, Image, Instruments, RunConfig, RunError, Sched, Target, check_guests};
+use haltkick_vmm::{Engine, HowOften, Image, Instruments, Run, RunError, Sched, Target, check_guests};
 use support::{Settings, deschedule, start_with, watched};
 
-fn base() -> RunConfig {
+fn base() -> Run {
     support::on(Engine::Threads)
 }
 

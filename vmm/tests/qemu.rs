@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use haltkick_vmm::Accelerator::{self, Kvm, Tcg};
 use haltkick_vmm::{
-    Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, RunConfig, RunError, Sched, Shape,
-    Target, find_qemu, probe,
+    Engine, HowOften, Image, Instruments, Mix, Outcome, PvBackend, Ring, Run, RunError, Sched, Shape, Target,
+    find_qemu, probe,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Check, Settings, deschedule, event, start, start_stoppable, trials, watched};
@@ -87,11 +87,11 @@ fn on_either(
 }
 
 /// Short runs: every engine here is slow.
-fn config() -> RunConfig {
+fn config() -> Run {
     with(Tcg)
 }
 
-fn with(accelerator: Accelerator) -> RunConfig {
+fn with(accelerator: Accelerator) -> Run {
     support::on(Engine::Qemu(accelerator))
         .vcpus(4)
         .sched(Sched::Host)
@@ -111,14 +111,18 @@ fn forms() -> Vec<(String, bool)> {
 }
 
 /// An emulated CPU may get nowhere in a short window while its host is busy: longer ones follow until it does.
-fn until(config: &RunConfig, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Failed> {
+fn until(config: &Run, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Failed> {
     for factor in [1, 10, 100] {
         let outcome = start(&config.clone().window(config.window * factor))?;
         if done(&outcome) {
             return Ok(outcome);
         }
     }
-    Err(format!("{}, {}: not even in the longest window", config.lock, config.workload).into())
+    Err(format!(
+        "{}, {}: not even in the longest window",
+        config.guests[0].ours.lock, config.guests[0].ours.workload
+    )
+    .into())
 }
 
 fn taken(outcome: &Outcome) -> bool {

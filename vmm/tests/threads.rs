@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, RunConfig, RunError, Sched};
+use haltkick_vmm::{Engine, Image, PreemptedSource, Ring, Run, RunError, Sched};
 use libtest_mimic::Arguments;
 use support::{Check, PATIENCE, Settings, exits, start, start_stoppable, trials};
 
@@ -29,9 +29,9 @@ fn main() -> ExitCode {
 /// For what has to happen by itself, on a host that may be busy with something else.
 const LONG: Duration = Duration::from_millis(500);
 
-fn config() -> RunConfig {
+fn config() -> Run {
     let base = support::on(Engine::Threads);
-    let vcpus = base.vcpus * 2;
+    let vcpus = base.guests[0].vcpus * 2;
     base.vcpus(vcpus).window(Duration::from_millis(60))
 }
 

@@ -152,8 +152,9 @@ mod tests {
 
     fn summary(plan: &Plan, seed: u64, slower_at_12: f64) -> Summary {
         let world = World::new(seed)
-            .truth(move |config| {
-                let is_slow = config.lock == "ticket" && config.vcpus == 12 * config.cpus.len() as u32;
+            .truth(move |asked| {
+                let is_slow =
+                    asked.ours.lock == "ticket" && asked.guest.vcpus == 12 * asked.run.cpus.len() as u32;
                 if is_slow { 1e5 * slower_at_12 } else { 1e5 }
             })
             .shape(Shape::LogNormal(0.05));
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn a_finding_of_mostly_invalid_runs_is_none() {
         let plan = plan();
-        let world = World::new(1).truth(|config| if config.lock == "tas" { 1e5 } else { 2e5 });
+        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.records(&plan);
         let mut told = |invalid: u32, setting: &str| {
             for record in &mut records {

@@ -7,7 +7,6 @@ use crate::commands::earlier::Earlier;
 use crate::experiment::place::Role;
 use crate::experiment::plan::{Cell, Plan};
 use crate::measure::progress::{self, Planned};
-use crate::measure::records::guests;
 use crate::measure::rule::{MOST_TIMES_PLANNED, Rule};
 use crate::text::duration::Span;
 use crate::text::output;
@@ -87,7 +86,7 @@ fn remarks(plan: &Plan, rule: Rule) -> Vec<String> {
     if plan.cells().any(|cell| Planned::of(cell).is_limit) {
         remarks.push("less, since fixed work and kernels end when they are done".to_owned());
     }
-    if plan.cells().any(|cell| guests(&cell.config).any(|guest| guest.min_sections > 0)) {
+    if plan.cells().any(|cell| cell.run.min_sections > 0) {
         remarks.push("more where windows are doubled until min-sections are done, up to 16 times".into());
     }
     if let Some(target) = rule.target_precision {
@@ -111,13 +110,13 @@ fn line(plan: &Plan, cell: &Cell, shows: Option<String>) -> Vec<String> {
     let of_axis = |key: &String| cell.setting.get(key).cloned().unwrap_or_default();
     let mut line: Vec<String> = plan.outline.axes.iter().map(|axis| of_axis(&axis.key)).collect();
     let again = if cell.role == Role::Control { " (again)" } else { "" };
-    let vcpus: Vec<String> = guests(&cell.config).map(|guest| guest.vcpus.to_string()).collect();
+    let vcpus: Vec<String> = cell.run.guests.iter().map(|guest| guest.vcpus.to_string()).collect();
     let most = if Planned::of(cell).is_limit { "<= " } else { "" };
     line.extend([
         format!("{}{again}", cell.arm),
         vcpus.join("+"),
-        cell.config.cpus.len().to_string(),
-        format!("{most}{}", Span(cell.config.window)),
+        cell.run.cpus.len().to_string(),
+        format!("{most}{}", Span(cell.run.window)),
     ]);
     line.extend(shows);
     line.push(cell.id.clone());

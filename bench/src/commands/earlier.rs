@@ -36,7 +36,7 @@ pub(super) fn newest(within: &Path, plan: &Plan, host: &Host) -> Option<Earlier>
     });
     let mut found: Vec<(Manifest, PathBuf)> = of_experiment.collect();
     found.sort_by(|(a, _), (b, _)| b.started.cmp(&a.started));
-    let is_simulated = plan.cells().any(|cell| cell.config.simulated.is_some());
+    let is_simulated = plan.cells().any(|cell| cell.run.engine.is_simulated());
     found.into_iter().find_map(|(manifest, path)| {
         match manifest.kernels.is_empty() {
             true => read::<Record>(&manifest, path, headline, is_simulated),
@@ -98,7 +98,7 @@ mod tests {
         let host = Host { host_id: Some("host-a".into()), ..Host::default() };
         assert!(newest(&within.join("none"), &plan(8), &host).is_none());
         leave(within, "old", 1, 6, &world(1));
-        leave(within, "new", 2, 6, &world(2).disturbed(|config, _| config.lock == "tas"));
+        leave(within, "new", 2, 6, &world(2).disturbed(|asked, _| asked.ours.lock == "tas"));
         leave(within, "one-block", 3, 1, &world(3));
         leave(within, "elsewhere", 4, 6, &world(4).host_id(Some("host-b")));
         fs::create_dir(within.join("empty")).unwrap();

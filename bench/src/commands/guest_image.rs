@@ -25,14 +25,14 @@ pub(crate) fn objects<'a>(locks: impl IntoIterator<Item = &'a str>) -> Vec<PathB
 }
 
 /// Refuses to run the code of a file in this process, unless somebody says that it may do what its user may.
-pub(crate) fn check_trust(
+pub(crate) fn check_trust<'a>(
     (guest, image): (Option<&Path>, &Image),
     trusted: bool,
-    mut engines: impl Iterator<Item = Engine>,
+    mut engines: impl Iterator<Item = &'a Engine>,
 ) -> Result<()> {
     let file = guest.map(|path| path.display().to_string());
     let object = || image.locks.iter().find_map(|lock| lock.name.strip_prefix(FILE_PREFIX).map(String::from));
-    match file.or_else(object).filter(|_| !trusted && engines.any(|engine| engine == Engine::Threads)) {
+    match file.or_else(object).filter(|_| !trusted && engines.any(|engine| *engine == Engine::Threads)) {
         None => Ok(()),
         Some(file) => Err(Failure::usage(format!(
             "--engine threads runs the code of {file} in this process, with all your rights: use --engine kvm, or --trust-image if \

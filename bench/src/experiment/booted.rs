@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{LinuxGuest, RunConfig};
+use haltkick_vmm::{LinuxGuest, Run};
 
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
@@ -98,15 +98,15 @@ impl Experiment {
         if linux::deschedules_by_activity(settings) {
             return Err(Impossible { key: "deschedule", message: linux::RANDOM_ONLY.into() });
         }
-        let config = settings.resolve(supply)?;
+        let mut run = settings.resolve(supply)?;
         let limit = linux::limit(settings);
-        let pv = settings.given("pv").is_none_or(Value::is_on);
-        let config = RunConfig { pv, window: limit, warmup: Duration::ZERO, ..config };
+        run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
+        (run.window, run.warmup) = (limit, Duration::ZERO);
         Ok(Booted {
             boot: arm.boot.over(&self.boot_at(setting).over(&self.boot)),
             memory_bytes: linux::memory_bytes(settings),
             limit,
-            config,
+            run,
         })
     }
 
@@ -157,7 +157,7 @@ pub(super) struct Booted {
     boot: Boot,
     memory_bytes: u64,
     limit: Duration,
-    pub(super) config: RunConfig,
+    pub(super) run: Run,
 }
 
 #[cfg(test)]
@@ -219,14 +219,14 @@ mod tests {
             (a.memory_bytes, a.limit, a.marker.as_str()),
             (128 << 20, Some(linux::DEFAULT_LIMIT), "Run /")
         );
-        assert_eq!((cell.config.pv, cell.config.vcpus, cell.ideal.as_ref()), (true, 4, None));
+        assert_eq!((cell.run.guests[0].pv, cell.run.guests[0].vcpus, cell.ideal.as_ref()), (true, 4, None));
         let (_, b) = guest(&plan, "b");
         assert_eq!(
             (&b.kernel, b.append.as_str(), b.marker.as_str()),
             (&path("new"), "quiet x=1 nopvspin", "there")
         );
         let (cell, c) = guest(&plan, "c");
-        assert_eq!((cell.config.pv, c.limit), (false, Some(Duration::from_secs(30))));
+        assert_eq!((cell.run.guests[0].pv, c.limit), (false, Some(Duration::from_secs(30))));
         assert_eq!(
             plan.cells().count(),
             4,
@@ -328,7 +328,7 @@ mod tests {
             let guest = cell.linux.as_ref().unwrap();
             let value = |key: &str| cell.setting[key].as_str();
             assert_eq!(guest.kernel, directory.path().join(value("kernel")));
-            assert_eq!(cell.config.vcpus.to_string(), value("vcpus"));
+            assert_eq!(cell.run.guests[0].vcpus.to_string(), value("vcpus"));
             let of_arm = if cell.arm == "a" { "x=1" } else { "" };
             // An arm's own word goes before the grid's.
             let nopvspin = if cell.arm == "a" && value("nopvspin") == "true" { "nopvspin" } else { "" };
@@ -354,7 +354,7 @@ mod tests {
         )
         .unwrap();
         let booted: Vec<_> =
-            plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.config.vcpus)).collect();
+            plan.cells().map(|cell| (cell.setting["kernel"].as_str(), cell.run.guests[0].vcpus)).collect();
         assert_eq!(booted, [("old", 2), ("old", 2), ("new", 4), ("new", 4)]);
     }
 
@@ -379,7 +379,7 @@ mod tests {
                 .unwrap();
         let (cell, b) = guest(&plan, "b");
         assert_eq!((&b.kernel, b.append.as_str()), (&PathBuf::from(&here), "a=b c x nopvspin"));
-        assert_eq!(cell.config.vcpus, 3);
+        assert_eq!(cell.run.guests[0].vcpus, 3);
         let one = apply(&of_grid, &[("kernel", &here)]).unwrap();
         assert_eq!((one.cells().count(), one.outline.axes[0].values.len()), (2, 1));
         let own = "[[arm]]\nname = \"a\"\nkernel = \"old\"\n[[arm]]\nname = \"b\"\nkernel = \"new\"\n";

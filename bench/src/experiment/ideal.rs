@@ -1,27 +1,40 @@
 //! The lock-free cell beside a cell: what it could do if locking cost nothing.
 
-use haltkick_vmm::{Image, RunConfig};
+use haltkick_vmm::{Guest, Image, Ours, Rules, Run};
 
 /// Returns the cell without a lock, if the image has such a thing. Settings that only concern locks have their defaults.
-pub(crate) fn lock_free(config: &RunConfig, image: &Image) -> Option<RunConfig> {
-    let lock = image.locks.iter().find(|lock| lock.is_lock_free())?;
-    let plain = RunConfig::default();
-    Some(RunConfig {
-        lock: lock.name.clone(),
-        pv: plain.pv,
-        min_sections: plain.min_sections,
-        patch: plain.patch,
-        preempted_hint: plain.preempted_hint,
+pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
+    let lock = &image.locks.iter().find(|lock| lock.is_lock_free())?.name;
+    let Rules { sched, share, slice, .. } = run.rules;
+    let plain = Run::default();
+    Some(Run {
+        rules: Rules { sched, share, slice, ..plain.rules },
         preempted_by: plain.preempted_by,
-        spin_threshold: plain.spin_threshold,
-        spin_rounds: plain.spin_rounds,
-        grace: plain.grace,
-        slice_margin: plain.slice_margin,
-        kick_yields: plain.kick_yields,
+        deschedule: plain.deschedule,
+        min_sections: plain.min_sections,
         attribution: plain.attribution,
         live: plain.live,
-        deschedule: plain.deschedule,
-        beside: config.beside.iter().map(|guest| lock_free(guest, image)).collect::<Option<_>>()?,
-        ..config.clone()
+        guests: run.guests.iter().map(|guest| without_lock(guest, lock)).collect(),
+        ..run.clone()
     })
+}
+
+/// Returns the guest with the lock-free `lock` around its work.
+fn without_lock(guest: &Guest, lock: &str) -> Guest {
+    let Ours { hold, think, lock_count, mix, shape, oracle, ordered_stamps, memory_bytes, .. } = guest.ours;
+    let workload = guest.ours.workload.clone();
+    let ours = Ours {
+        lock: lock.into(),
+        workload,
+        hold,
+        think,
+        lock_count,
+        mix,
+        shape,
+        oracle,
+        ordered_stamps,
+        memory_bytes,
+        ..Ours::default()
+    };
+    Guest { pv: Guest::default().pv, ours, ..guest.clone() }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, LinuxGuest, RunConfig};
+use haltkick_vmm::{Image, LinuxGuest, Run};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     pub(crate) arm: String,
     pub(crate) role: Role,
     pub(crate) setting: BTreeMap<String, String>,
-    pub(crate) config: RunConfig,
+    pub(crate) run: Run,
     /// The Linux guest that it boots instead of our own.
     pub(crate) linux: Option<LinuxGuest>,
     /// Id of the lock-free cell that gives its ideal; none for that cell itself.
@@ -124,18 +124,18 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
     let mut point = Point { ideals: vec![], arms: vec![] };
     for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
-        let (config, linux) = resolve(experiment, arm, setting, supply)?;
+        let (run, linux) = resolve(experiment, arm, setting, supply)?;
         let ideal = if experiment.without_ideal || linux.is_some() {
             None
         } else {
-            ideal_of(experiment, &mut point.ideals, &config, setting, supply.image)
+            ideal_of(experiment, &mut point.ideals, &run, setting, supply.image)
         };
         point.arms.push(Cell {
             id: cell_id(experiment, &arm.name, setting),
             arm: arm.name.clone(),
             role: Role::Arm,
             setting: setting.iter().cloned().collect(),
-            config,
+            run,
             linux,
             ideal,
         });
@@ -143,24 +143,23 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
     Ok(point)
 }
 
-/// Id of the lock-free cell for `config`, which is added if there is none yet.
+/// Id of the lock-free cell for `run`, which is added if there is none yet.
 fn ideal_of(
     experiment: &Experiment,
     ideals: &mut Vec<Cell>,
-    config: &RunConfig,
+    run: &Run,
     setting: &Setting,
     image: &Image,
 ) -> Option<String> {
-    let config = lock_free(config, image)?;
-    let same = |cell: &Cell| format!("{:?}", cell.config) == format!("{config:?}");
-    if let Some(cell) = ideals.iter().find(|cell| same(cell)) {
+    let run = lock_free(run, image)?;
+    if let Some(cell) = ideals.iter().find(|cell| cell.run == run) {
         return Some(cell.id.clone());
     }
     let serial = if ideals.is_empty() { String::new() } else { format!(" {}", ideals.len() + 1) };
     let arm = format!("{LOCK_FREE}{serial}");
     let id = cell_id(experiment, &arm, setting);
     let setting = setting.iter().cloned().collect();
-    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, config, linux: None, ideal: None });
+    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, run, linux: None, ideal: None });
     Some(id)
 }
 
@@ -189,7 +188,7 @@ fn resolve(
     arm: &Arm,
     setting: &Setting,
     supply: Supply<'_>,
-) -> Result<(RunConfig, Option<LinuxGuest>)> {
+) -> Result<(Run, Option<LinuxGuest>)> {
     let mut of_grid = Settings::default();
     for (key, value) in setting.iter().filter(|(key, _)| !boots(key)) {
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
@@ -204,7 +203,7 @@ fn resolve(
     if has_kernel {
         let booted = experiment.boot((arm, setting), &settings, supply).map_err(blamed)?;
         let guest = experiment.linux_guest(&booted)?;
-        return Ok((booted.config, Some(guest)));
+        return Ok((booted.run, Some(guest)));
     }
     Ok((settings.resolve(supply).map_err(blamed)?, None))
 }

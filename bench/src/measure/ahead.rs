@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{Found, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Found, Run, RunError, VirtualTime};
 
 use super::progress::LOOKS_EVERY;
 
@@ -24,14 +24,14 @@ pub(crate) type Key = (u32, String);
 
 /// What makes a run, and shows how far it is.
 pub(crate) type Simulate<'a> =
-    &'a (dyn Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
+    &'a (dyn Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync);
 
 /// So many runs may be done and not taken, beside one for each thread.
 const MOST_SPARE: usize = 16;
 
 /// A run that has ended.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Made {
     pub(crate) started: SystemTime,
     pub(crate) took: Duration,
     pub(crate) result: Result<Found, RunError>,
@@ -48,9 +48,9 @@ struct UnderWay {
 
 #[derive(Debug, Default)]
 struct State {
-    waits: VecDeque<(Key, RunConfig)>,
+    waits: VecDeque<(Key, Run)>,
     under_way: Vec<UnderWay>,
-    done: BTreeMap<Key, Run>,
+    done: BTreeMap<Key, Made>,
     /// The run that somebody waits for, which is made however many are done.
     wanted: Option<Key>,
     ended: bool,
@@ -66,15 +66,15 @@ impl State {
     }
 
     /// The next one to be made.
-    fn begin(&mut self, most: usize) -> Option<(Key, RunConfig, Arc<VirtualTime>)> {
+    fn begin(&mut self, most: usize) -> Option<(Key, Run, Arc<VirtualTime>)> {
         let is_wanted = self.waits.front().is_some_and(|(key, _)| Some(key) == self.wanted.as_ref());
         if !is_wanted && self.done.len() + self.under_way.len() >= most {
             return None;
         }
-        let (key, config) = self.waits.pop_front()?;
+        let (key, run) = self.waits.pop_front()?;
         let virtual_time = Arc::new(VirtualTime::default());
         self.under_way.push(UnderWay { key: key.clone(), virtual_time: Arc::clone(&virtual_time) });
-        Some((key, config, virtual_time))
+        Some((key, run, virtual_time))
     }
 }
 
@@ -98,18 +98,18 @@ impl Ahead {
     }
 
     /// These will be wanted, in this order. Those that are known already keep their place.
-    pub(crate) fn expect(&self, runs: impl IntoIterator<Item = (Key, RunConfig)>) {
+    pub(crate) fn expect(&self, runs: impl IntoIterator<Item = (Key, Run)>) {
         let mut state = self.state();
-        for (key, config) in runs {
+        for (key, run) in runs {
             if !state.knows(&key) {
-                state.waits.push_back((key, config));
+                state.waits.push_back((key, run));
             }
         }
         self.changed.notify_all();
     }
 
     /// Waits for a run, and says now and then how far it is, once it has begun.
-    pub(crate) fn take(&self, key: &Key, config: &RunConfig, mut meanwhile: impl FnMut(Duration)) -> Run {
+    pub(crate) fn take(&self, key: &Key, run: &Run, mut meanwhile: impl FnMut(Duration)) -> Made {
         let mut state = self.state();
         state.wanted = Some(key.clone());
         match state.waits.iter().position(|(waits, _)| waits == key) {
@@ -117,16 +117,16 @@ impl Ahead {
                 let wanted = state.waits.remove(at).expect("it was just found");
                 state.waits.push_front(wanted);
             }
-            None if !state.knows(key) => state.waits.push_front((key.clone(), config.clone())),
+            None if !state.knows(key) => state.waits.push_front((key.clone(), run.clone())),
             None => {}
         }
         self.changed.notify_all();
         loop {
             assert!(!state.is_broken, "a thread that simulates has panicked");
-            if let Some(run) = state.done.remove(key) {
+            if let Some(made) = state.done.remove(key) {
                 state.wanted = None;
                 self.changed.notify_all();
-                return run;
+                return made;
             }
             let passed =
                 state.under_way.iter().find(|run| run.key == *key).map(|run| run.virtual_time.passed());
@@ -145,13 +145,13 @@ impl Ahead {
     /// Makes runs until the end: what each of the threads does.
     pub(crate) fn work(&self, simulate: Simulate<'_>) {
         let _fall = Fall(self);
-        while let Some((key, config, virtual_time)) = self.next() {
+        while let Some((key, run, virtual_time)) = self.next() {
             let (started, begun) = (SystemTime::now(), Instant::now());
-            let (result, story) = simulate(&config, virtual_time);
-            let run = Run { started, took: begun.elapsed(), result, story };
+            let (result, story) = simulate(&run, virtual_time);
+            let made = Made { started, took: begun.elapsed(), result, story };
             let mut state = self.state();
             state.under_way.retain(|other| other.key != key);
-            state.done.insert(key, run);
+            state.done.insert(key, made);
             self.changed.notify_all();
         }
     }
@@ -164,7 +164,7 @@ impl Ahead {
         !state.under_way.is_empty()
     }
 
-    fn next(&self) -> Option<(Key, RunConfig, Arc<VirtualTime>)> {
+    fn next(&self) -> Option<(Key, Run, Arc<VirtualTime>)> {
         let most = self.jobs() + MOST_SPARE;
         let mut state = self.state();
         loop {
@@ -200,6 +200,8 @@ impl Drop for Fall<'_> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use haltkick_vmm::Guest;
+
     use super::*;
 
     const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
@@ -209,17 +211,22 @@ mod tests {
     }
 
     /// A run that fails with its seed.
-    fn failing(config: &RunConfig, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
-        (Err(RunError::Usage(config.seed.to_string())), String::new())
+    fn failing(run: &Run, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
+        (Err(RunError::Usage(run.guests[0].seed.to_string())), String::new())
     }
 
-    fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, RunConfig)> {
-        numbers.map(|number| (key(number), RunConfig { seed: number.into(), ..RunConfig::default() }))
+    fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {
+        numbers.map(|number| {
+            (
+                key(number),
+                Run { guests: vec![Guest { seed: number.into(), ..Guest::default() }], ..Run::default() },
+            )
+        })
     }
 
     fn take(ahead: &Ahead, number: u32) -> String {
-        let (key, config) = seeds(number..number + 1).next().unwrap();
-        ahead.take(&key, &config, |_| ()).result.unwrap_err().to_string()
+        let (key, run) = seeds(number..number + 1).next().unwrap();
+        ahead.take(&key, &run, |_| ()).result.unwrap_err().to_string()
     }
 
     #[test]
@@ -238,9 +245,9 @@ mod tests {
     #[test]
     fn few_more_runs_are_made_ahead_than_there_are_threads() {
         let (ahead, begun) = (Ahead::new(FOUR), AtomicUsize::new(0));
-        let counted = |config: &RunConfig, virtual_time| {
+        let counted = |run: &Run, virtual_time| {
             begun.fetch_add(1, Ordering::Relaxed);
-            failing(config, virtual_time)
+            failing(run, virtual_time)
         };
         let most = 4 + MOST_SPARE;
         std::thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Engine as Runs, Image, Mix, Outcome, Ring, RunConfig, RunError};
+use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError};
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
@@ -27,36 +27,39 @@ const CALIBRATION_WORK: Duration = Duration::from_micros(2);
 const CALIBRATION_SLICE: Duration = Duration::from_millis(1);
 
 impl Calibration {
-    /// Runs the guest `boots` times without a lock, one vCPU on each of the pCPUs of `config`, so that the work is timed
+    /// Runs the guest `boots` times without a lock, one vCPU on each of the pCPUs of `run`, so that the work is timed
     /// as experiments do it: on all pCPUs at once. A processor that is alone is often faster than one in company.
     pub(crate) fn measure(
         engine: Engine<'_>,
-        config: &RunConfig,
+        run: &Run,
         image: &Image,
         boots: usize,
     ) -> std::result::Result<Self, RunError> {
-        if let (Runs::Sim, Some(work_rate)) = (config.engine, config.work_rate) {
-            let ring = if config.ring == Ring::Auto { Ring::Ring3 } else { config.ring };
+        if let (true, Some(work_rate)) = (run.engine.is_simulated(), run.work_rate) {
+            let ring = if run.ring == Ring::Auto { Ring::Ring3 } else { run.ring };
             return Ok(Self { work_rate, ring, ring_reason: "a simulated CPU runs either ring".into() });
         }
-        let plain = RunConfig {
-            vcpus: config.cpus.len() as u32,
-            work_rate: None,
+        let first = run.guests[0].clone();
+        let ours = Ours {
             workload: "critical-section".into(),
             hold: CALIBRATION_WORK,
             think: CALIBRATION_WORK,
             lock_count: 1,
-            // Nobody waits for a pCPU, but a slice that ends still interrupts.
-            slice: config.slice.max(CALIBRATION_SLICE),
-            grace: Duration::ZERO,
+            mix: Mix::default(),
+            ..first.ours
+        };
+        // Nobody waits for a pCPU, but a slice that ends still interrupts.
+        let slice = run.rules.slice.max(CALIBRATION_SLICE);
+        let plain = Run {
+            rules: Rules { slice, grace: Duration::ZERO, ..run.rules },
+            work_rate: None,
             warmup: Duration::from_millis(1),
             window: Duration::from_millis(20),
-            beside: vec![],
-            mix: Mix::default(),
-            ..config.clone()
+            guests: vec![Guest { vcpus: run.cpus.len() as u32, ours, ..first }],
+            ..run.clone()
         };
-        let config = lock_free(&plain, image).unwrap_or(plain);
-        let boots = (0..boots).map(|_| Ok(Self::of_outcome(&engine(&config)?.outcome()?)));
+        let run = lock_free(&plain, image).unwrap_or(plain);
+        let boots = (0..boots).map(|_| Ok(Self::of_outcome(&engine(&run)?.outcome()?)));
         let mut boots = boots.collect::<std::result::Result<Vec<_>, RunError>>()?;
         boots.sort_by_key(|calibration| calibration.work_rate);
         let middle = boots.len() / 2;
@@ -86,14 +89,15 @@ impl Calibration {
         })
     }
 
-    pub(super) fn apply(&self, config: &RunConfig, seed: u64) -> RunConfig {
-        RunConfig {
-            work_rate: config.work_rate.or(Some(self.work_rate)),
-            ring: if config.ring == Ring::Auto { self.ring } else { config.ring },
-            // That of a guest beside the first differs from it.
-            seed: seed.wrapping_add(config.seed.wrapping_sub(1)),
-            beside: config.beside.iter().map(|guest| self.apply(guest, seed)).collect(),
-            ..config.clone()
+    pub(super) fn apply(&self, run: &Run, seed: u64) -> Run {
+        // That of a guest beside the first differs from it.
+        let seeded =
+            |guest: &Guest| Guest { seed: seed.wrapping_add(guest.seed.wrapping_sub(1)), ..guest.clone() };
+        Run {
+            work_rate: run.work_rate.or(Some(self.work_rate)),
+            ring: if run.ring == Ring::Auto { self.ring } else { run.ring },
+            guests: run.guests.iter().map(seeded).collect(),
+            ..run.clone()
         }
     }
 }

@@ -1,17 +1,17 @@
 //! What lock and instrument cost where nobody contends.
 
-use haltkick_vmm::{Costs, Engine, Outcome, RunConfig};
+use haltkick_vmm::{Costs, Engine, OurGuest, Outcome};
 
 use crate::record::why::Why;
 use crate::record::{InstrumentCost, LockCost};
 
-pub(super) fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> LockCost {
+pub(super) fn lock_cost(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> LockCost {
     let ticks = outcome.pair_ticks;
     let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
     let called = ticks.through_table.is_some();
-    let unpatched = match config.engine {
+    let unpatched = match &asked.run.engine {
         Engine::Qemu(_) => "QEMU starts the image as it is, and nobody patches it",
-        _ if !config.patch => "patch is off",
+        _ if !asked.ours.patch => "patch is off",
         _ => "no call site was patched",
     };
     let no_site = "no call site: this lock is compiled into the workloads";
@@ -33,18 +33,18 @@ pub(super) fn lock_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) ->
         lock_bytes: outcome.calls.map(|calls| calls.lock_bytes),
         cpu_bytes: outcome.calls.map(|calls| calls.cpu_bytes),
         patched_sites: outcome.patched_sites as u64,
-        instrument: Some(instrument_cost(config, outcome, why)),
+        instrument: Some(instrument_cost(asked, outcome, why)),
     }
 }
 
-fn instrument_cost(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> InstrumentCost {
+fn instrument_cost(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> InstrumentCost {
     let cycles = |ticks: Option<u64>| ticks.map(|ticks| ticks as f64 / 1024.0);
     let Costs { stamp, ordered_stamp, oracle, section, counting } = outcome.costs;
     let unsaid = "the guest image does not measure it";
     for (field, known, reason) in [
         ("stamp_tsc_cycles", stamp.is_some(), unsaid),
         ("ordered_stamp_tsc_cycles", ordered_stamp.is_some(), unsaid),
-        ("oracle_tsc_cycles", oracle.is_some(), if config.oracle { unsaid } else { "the oracle is off" }),
+        ("oracle_tsc_cycles", oracle.is_some(), if asked.ours.oracle { unsaid } else { "the oracle is off" }),
         ("section_tsc_cycles", section.is_some(), unsaid),
         ("counting_tsc_cycles", counting.is_some(), unsaid),
     ] {

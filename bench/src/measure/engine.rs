@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{Found, Image, Instruments, Known, Live, RunConfig, RunError, VirtualTime};
+use haltkick_vmm::{Found, Image, Instruments, Known, Live, Run, RunError, VirtualTime};
 
 use super::origin::Origin;
-use super::records::{guests, record};
+use super::records::record;
 use crate::experiment::ideal::lock_free;
 use crate::experiment::place::Place;
 use crate::host::identity::Host;
@@ -17,17 +17,17 @@ use crate::show::failure;
 use crate::text::output;
 
 /// What runs guests, all of which come to their end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig) -> Result<Found, RunError>;
+pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> Result<Found, RunError>;
 
 /// The real engine. Tells the story of a guest that fails, and shows in `live` runs that are to show themselves.
 pub(crate) fn kvm<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&RunConfig) -> Result<Found, RunError> + 'a {
+) -> impl Fn(&Run) -> Result<Found, RunError> + 'a {
     let instruments = Instruments { live, ..Instruments::default() };
-    move |config| {
-        let (result, story) = run_and_tell(config, image, stop, &instruments);
+    move |run| {
+        let (result, story) = run_and_tell(run, image, stop, &instruments);
         if !story.is_empty() {
             output::talk(&story);
         }
@@ -40,22 +40,22 @@ pub(crate) fn simulator<'a>(
     image: &'a Image,
     stop: &'a AtomicBool,
     live: Option<Arc<Live>>,
-) -> impl Fn(&RunConfig, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync + 'a {
-    move |config, virtual_time| {
+) -> impl Fn(&Run, Arc<VirtualTime>) -> (Result<Found, RunError>, String) + Sync + 'a {
+    move |run, virtual_time| {
         let live = live.clone();
         let instruments = Instruments { virtual_time: Some(virtual_time), live, ..Instruments::default() };
-        run_and_tell(config, image, stop, &instruments)
+        run_and_tell(run, image, stop, &instruments)
     }
 }
 
 /// What came of a run, and the story of the guest that failed, if one did.
 fn run_and_tell(
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> (Result<Found, RunError>, String) {
-    let found = match haltkick_vmm::run(config, image, instruments, stop) {
+    let found = match haltkick_vmm::run(run, image, instruments, stop) {
         Ok(found) => found,
         Err(error) => return (Err(error), String::new()),
     };
@@ -76,35 +76,32 @@ pub(crate) struct Ran {
 }
 
 /// Runs one cell.
-pub(crate) fn run_cell(
-    engine: Engine<'_>,
-    watcher: Watcher<'_>,
-    config: &RunConfig,
-) -> Result<Ran, RunError> {
+pub(crate) fn run_cell(engine: Engine<'_>, watcher: Watcher<'_>, run: &Run) -> Result<Ran, RunError> {
     let started = SystemTime::now();
     let mut found = None;
-    let noise = if config.simulated.is_some() {
-        found = Some(engine(config));
+    let noise = if run.engine.is_simulated() {
+        found = Some(engine(run));
         Err(noise::SIMULATED.into())
     } else {
-        watcher(&config.cpus, &mut || found = Some(engine(config)))
+        watcher(&run.cpus, &mut || found = Some(engine(run)))
     };
     Ok(Ran { started, found: found.expect("a watcher runs what it watches")?, noise })
 }
 
-/// The record of a run's guest, and of each that ran beside it. `lock_free_per_second` is asked of each.
+/// The records of a run's guests. `lock_free_per_second` is asked of each.
 pub(crate) fn records(
     Ran { started, found, noise }: Ran,
-    config: &RunConfig,
+    run: &Run,
     host: &Host,
     place: Option<&Place>,
     lock_free_per_second: impl FnOnce(&Found) -> Known<Vec<f64>>,
 ) -> Vec<Record> {
     let origin = Origin::new(started, host.clone(), noise);
     let lock_free = lock_free_per_second(&found);
-    let records = guests(config).zip(found.outcomes()).enumerate().map(|(index, (config, outcome))| {
-        let place = place.map(|place| if index == 0 { place.clone() } else { place.beside(&config.name) });
-        record((config, index), outcome, &found, &origin, place, &lock_free)
+    let records = run.ours().zip(found.outcomes()).map(|(asked, outcome)| {
+        let beside = |place: &Place| place.beside(&asked.guest.name);
+        let place = place.map(|place| if asked.index == 0 { place.clone() } else { beside(place) });
+        record(asked, outcome, &found, &origin, place, &lock_free)
     });
     records.collect()
 }
@@ -112,19 +109,15 @@ pub(crate) fn records(
 /// Lock-free throughput of each guest of the cell per second, from a short run without lock.
 pub(crate) fn companion(
     engine: Engine<'_>,
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     work_rate: u64,
 ) -> Result<Vec<f64>, RunError> {
-    let mut config = lock_free(config, image)
+    let mut run = lock_free(run, image)
         .ok_or_else(|| RunError::Usage("the image has no lock-free lock to compare with".into()))?;
-    for guest in &mut config.beside {
-        guest.window = guest.window.min(COMPANION_WINDOW);
-        guest.work_rate = Some(work_rate);
-    }
-    config.window = config.window.min(COMPANION_WINDOW);
-    config.work_rate = Some(work_rate);
-    Ok(per_second(&engine(&config)?))
+    run.window = run.window.min(COMPANION_WINDOW);
+    run.work_rate = Some(work_rate);
+    Ok(per_second(&engine(&run)?))
 }
 
 /// Sections completed per second of window, by each guest.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use haltkick_vmm::{
-    ByActivity, Found, Graces, HintCheck, Ideal, Known, Outcome, PreemptedSource, RunConfig, RunDelay, Sched,
+    ByActivity, Found, Graces, HintCheck, Ideal, Known, OurGuest, Outcome, PreemptedSource, RunDelay, Sched,
     SwitchReports, Unknown, VcpuOutcome,
 };
 
@@ -22,11 +22,11 @@ use crate::record::{
 };
 
 impl Record {
-    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, found: &Found, context: Context) -> Self {
+    pub(crate) fn new(asked: OurGuest<'_>, outcome: &Outcome, found: &Found, context: Context) -> Self {
         let mut why = Why::default();
-        let totals = totals(config, (outcome, found), context.lock_free_per_second, &mut why);
-        let noise = noise(config, found, context.noise, &mut why);
-        let (unattributed, not_injected) = if config.attribution {
+        let totals = totals(asked, (outcome, found), context.lock_free_per_second, &mut why);
+        let noise = noise(asked, found, context.noise, &mut why);
+        let (unattributed, not_injected) = if asked.run.attribution {
             let unseen = outcome.switches.as_ref().err().map_or("", |reason| &*reason.0);
             let unattributed = format!(
                 "the host's scheduler does not say what a vCPU was doing when it preempted it, and {unseen}; per_vcpu counts \
@@ -42,12 +42,12 @@ impl Record {
             run_id: context.run_id,
             started: context.started,
             place: context.place.clone(),
-            config: Config::new(config, outcome, &mut why),
+            config: Config::new(asked, outcome, &mut why),
             host: context.host,
             sandbox: Some(why.holds("sandbox", haltkick_vmm::walls().calls)),
             landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
-            timing: timing(config, outcome, &mut why),
-            lock_cost: lock_cost(config, outcome, &mut why),
+            timing: timing(asked, outcome, &mut why),
+            lock_cost: lock_cost(asked, outcome, &mut why),
             totals,
             fairness: fairness(&outcome.vcpus, &mut why),
             wait_ns: waits(outcome, &mut why),
@@ -62,12 +62,12 @@ impl Record {
             preempted_ns: why.given("preempted_ns", outcome.preempted_ns.map(activities), &*unattributed),
             lost_ns: why.given("lost_ns", outcome.lost_ns.map(activities), &*unattributed),
             hint: hint(outcome, &mut why),
-            grace: grace(config, outcome, &mut why),
+            grace: grace(asked, outcome, &mut why),
             handed_over: why.given("handed_over", outcome.handed, "the host's scheduler takes no directions"),
             switches: switches(outcome, &mut why),
             injected: why.given("injected", outcome.injected.map(activities), not_injected),
             per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
-            timeline: timeline(config, outcome, context.place.as_ref(), &mut why),
+            timeline: timeline(asked, outcome, context.place.as_ref(), &mut why),
             profile: None,
             trace: None,
             noise,
@@ -98,14 +98,14 @@ fn explain_unmeasured(record: &mut Record) {
     }
 }
 
-fn timing(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Timing {
+fn timing(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Timing {
     let source = outcome.preempted_source.clone().map(|source| match source {
         PreemptedSource::Vmm => "vmm".into(),
         PreemptedSource::Kvm => "kvm".into(),
         PreemptedSource::Bpf => "bpf".into(),
     });
     if outcome.completion.is_none() {
-        let reason = match config.mix.work_sections {
+        let reason = match asked.ours.mix.work_sections {
             None => "no fixed amount of work was asked for".into(),
             Some(sections) => format!("the {sections} sections were not done within the window"),
         };
@@ -155,7 +155,7 @@ fn times(outcome: &Outcome, why: &mut Why) -> BTreeMap<String, Distribution> {
 }
 
 fn totals(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     (outcome, found): (&Outcome, &Found),
     lock_free: Known<f64>,
     why: &mut Why,
@@ -167,7 +167,7 @@ fn totals(
         if per_second > 0.0 { Ok(per_second) } else { Err(none.into()) }
     });
     let lock_free_per_second = lock_free.as_ref().ok().copied();
-    let ideal = lock_free.and_then(|lock_free| ideal(lock_free, config, outcome));
+    let ideal = lock_free.and_then(|lock_free| ideal(lock_free, asked, outcome));
     if let Err(Unknown(reason)) = &ideal {
         for figure in ["lock_free_per_second", "ideal_per_second", "efficiency"] {
             why.explain(format!("totals.{figure}"), reason.clone());
@@ -175,7 +175,7 @@ fn totals(
     }
     let ideal_per_second = ideal.ok();
     if outcome.lost_updates.is_none() {
-        let reason = if config.oracle {
+        let reason = if asked.ours.oracle {
             "without a lock, updates may be lost"
         } else {
             "nobody watched (--oracle off)"
@@ -210,17 +210,17 @@ fn totals(
 
 /// The most that any lock lets through, if the workload has such a bound: lock-free throughput, and at most locks / hold where
 /// all sections are of one length.
-fn ideal(lock_free_per_second: f64, config: &RunConfig, outcome: &Outcome) -> Known<f64> {
+fn ideal(lock_free_per_second: f64, asked: OurGuest<'_>, outcome: &Outcome) -> Known<f64> {
     match outcome.ideal {
         Ideal::Serial => {
-            let hold = config.mix.mean_hold(config.hold).as_secs_f64();
-            let serial = if hold > 0.0 { f64::from(config.lock_count) / hold } else { f64::INFINITY };
+            let hold = asked.ours.mix.mean_hold(asked.ours.hold).as_secs_f64();
+            let serial = if hold > 0.0 { f64::from(asked.ours.lock_count) / hold } else { f64::INFINITY };
             Ok(lock_free_per_second.min(serial))
         }
         Ideal::LockFree => Ok(lock_free_per_second),
         Ideal::Unknown => Err(format!(
             "workload {} has no ideal: its operations are neither sections of one known length nor the same without a lock",
-            config.workload
+            asked.ours.workload
         )
         .into()),
     }
@@ -288,10 +288,13 @@ fn hint(outcome: &Outcome, why: &mut Why) -> Option<HintErrors> {
     Some(HintErrors { samples, moved_while_marked, still_while_unmarked, compared, contradicted, error_rate })
 }
 
-fn grace(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Option<GraceCounts> {
+fn grace(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Option<GraceCounts> {
     let Some(Graces { granted, expired, overrun_ns }) = outcome.graces else {
-        let asked =
-            if config.sched == Sched::Host { "the host's scheduler decides" } else { "not asked for" };
+        let asked = if asked.run.rules.sched == Sched::Host {
+            "the host's scheduler decides"
+        } else {
+            "not asked for"
+        };
         why.explain("grace", asked);
         return None;
     };
@@ -305,7 +308,7 @@ fn switches(outcome: &Outcome, why: &mut Why) -> Option<SwitchCounts> {
 }
 
 /// What else ran, by the kernel's ticks and by what the run's own threads noticed.
-fn noise(config: &RunConfig, found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
+fn noise(asked: OurGuest<'_>, found: &Found, seen: Known<Noise>, why: &mut Why) -> Noise {
     if let Err(Unknown(reason)) = &seen {
         why.explain("noise.others_share", reason.clone());
         why.explain("noise.steal_share", reason.clone());
@@ -314,7 +317,7 @@ fn noise(config: &RunConfig, found: &Found, seen: Known<Noise>, why: &mut Why) -
     if seen.as_ref().is_ok_and(|noise| noise.stopped_share.is_none()) {
         why.explain("noise.stopped_share", NO_STOPS);
     }
-    if seen.as_ref().is_ok_and(|noise| noise.steal_share.is_none()) && config.simulated.is_none() {
+    if seen.as_ref().is_ok_and(|noise| noise.steal_share.is_none()) && !asked.run.engine.is_simulated() {
         why.explain("noise.steal_share", NO_STEAL);
     }
     let noise = seen.unwrap_or_default();
@@ -337,6 +340,8 @@ fn per_vcpu(vcpu: &VcpuOutcome) -> PerVcpu {
 mod tests {
     use std::collections::BTreeSet;
 
+    use haltkick_vmm::Run;
+
     use super::*;
     use crate::settings::{Told, table};
 
@@ -349,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_counted_beyond_all_numbers_has_a_record() {
-        let mut outcome = crate::measure::synthetic::outcome_of(&RunConfig::default(), 1e6, 1 << 20);
+        let mut outcome = crate::measure::synthetic::outcome_of(Run::default().our(0), 1e6, 1 << 20);
         let most = u64::MAX;
         outcome.hint =
             Some(HintCheck { moved_while_marked: most, still_while_unmarked: most, ..HintCheck::default() });

@@ -1,6 +1,6 @@
 //! What speaks against a run: what the host did to it, and what it did not do as it was asked.
 
-use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, Outcome, RunConfig, SwitchReports};
+use haltkick_vmm::{Accelerator, ByActivity, Engine, Found, OurGuest, Outcome, SwitchReports};
 
 use crate::host::noise::{Noise, OTHERS_SHARE_LIMIT, STEAL_SHARE_LIMIT, STOPPED_SHARE_LIMIT};
 use crate::record::config::Config;
@@ -148,12 +148,12 @@ fn judge_sleep(record: &mut Record) {
 /// Writes down what speaks against the run.
 pub(crate) fn judge(
     record: &mut Record,
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     outcome: &Outcome,
     found: &Found,
     tick_resolution: f64,
 ) {
-    if config.engine == Engine::Qemu(Accelerator::Tcg) {
+    if asked.run.engine == Engine::Qemu(Accelerator::Tcg) {
         let message =
             "QEMU's emulator ran the guest: its figures are not comparable with those of a real CPU";
         record.warn("emulated", message.into());
@@ -163,12 +163,12 @@ pub(crate) fn judge(
         record.warn(&code, message);
     }
     // The clock of a simulated machine stands; a CPU whose sibling is busy works more slowly, as it should.
-    if config.simulated.is_none() {
+    if !asked.run.engine.is_simulated() {
         judge_work(record);
     }
     judge_sleep(record);
-    let asked = config.window * found.windows;
-    let off = outcome.window.as_secs_f64() / asked.as_secs_f64() - 1.0;
+    let wanted = asked.run.window * found.windows;
+    let off = outcome.window.as_secs_f64() / wanted.as_secs_f64() - 1.0;
     if outcome.completion.is_none() && off.abs() > WINDOW_TOLERANCE {
         let message =
             format!("the window was {} off its length: the host did not wake the VMM in time", percent(off));
@@ -189,8 +189,8 @@ pub(crate) fn judge(
         );
         record.warn("switches-dropped", message);
     }
-    if outcome.vcpus.len() != config.vcpus as usize {
-        let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), config.vcpus);
+    if outcome.vcpus.len() != asked.guest.vcpus as usize {
+        let message = format!("{} vCPUs ran where {} were asked for", outcome.vcpus.len(), asked.guest.vcpus);
         record.warn("ratio-missed", message);
     }
     let out_of_memory = outcome.lock_events.iter().find(|(name, _)| name == "mm_out_of_memory");
@@ -244,7 +244,8 @@ mod tests {
             });
             let mut plan = Sketch::new().arm("a", "tas").plan(1);
             for cell in plan.points.iter_mut().flat_map(|point| &mut point.arms) {
-                (cell.config.hold, cell.config.think) = (Duration::from_nanos(hold), Duration::ZERO);
+                let ours = &mut cell.run.guests[0].ours;
+                (ours.hold, ours.think) = (Duration::from_nanos(hold), Duration::ZERO);
             }
             codes_of(&world.records(&plan))
         };
@@ -256,8 +257,8 @@ mod tests {
     #[test]
     fn more_lock_free_work_than_the_pcpus_can_do_is_not_trusted() {
         let level = |factor: u64| {
-            let world = World::new(1).adjust(move |config, outcome| {
-                if config.lock == "none" {
+            let world = World::new(1).adjust(move |asked, outcome| {
+                if asked.ours.lock == "none" {
                     outcome
                         .vcpus
                         .iter_mut()
@@ -302,8 +303,8 @@ mod tests {
 
     /// The warnings of eight vCPUs on one pCPU, of which seven slept through a window of 100 ms, with changes.
     fn codes_of_sleepers(change: impl Fn(&mut Outcome) + Send + Sync + 'static) -> Vec<String> {
-        let world = World::new(1).adjust(move |config, outcome| {
-            if config.lock == "none" {
+        let world = World::new(1).adjust(move |asked, outcome| {
+            if asked.ours.lock == "none" {
                 return;
             }
             let taken = outcome.acquisitions();
@@ -316,8 +317,8 @@ mod tests {
         });
         let mut plan = Sketch::new().arm("a", "futex-mutex").plan(1);
         for cell in plan.points.iter_mut().flat_map(|point| point.ideals.iter_mut().chain(&mut point.arms)) {
-            (cell.config.vcpus, cell.config.cpus) = (8, vec![0]);
-            cell.config.window = Duration::from_millis(100);
+            (cell.run.guests[0].vcpus, cell.run.cpus) = (8, vec![0]);
+            cell.run.window = Duration::from_millis(100);
         }
         codes_of(&world.records(&plan))
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{LinuxEnd, LinuxGuest, MAX_LINUX_MEMORY, RunConfig, RunError, input, printable};
+use haltkick_vmm::{LinuxEnd, LinuxGuest, MAX_LINUX_MEMORY, Run, RunError, input, printable};
 use sha2::{Digest as _, Sha256};
 
 use super::linux::{self, Seen};
@@ -24,7 +24,7 @@ use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
 /// What boots a guest and runs it to its end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&RunConfig, &LinuxGuest) -> std::result::Result<Seen, RunError>;
+pub(crate) type Engine<'a> = &'a dyn Fn(&Run, &LinuxGuest) -> std::result::Result<Seen, RunError>;
 
 /// Lines of the console that are told of a guest that failed.
 const LAST_LINES: usize = 40;
@@ -32,8 +32,8 @@ const LAST_LINES: usize = 40;
 /// The real engine. Tells the end of the console of a guest that fails.
 pub(crate) fn kvm(
     stop: &AtomicBool,
-) -> impl Fn(&RunConfig, &LinuxGuest) -> std::result::Result<Seen, RunError> + '_ {
-    move |config, guest| {
+) -> impl Fn(&Run, &LinuxGuest) -> std::result::Result<Seen, RunError> + '_ {
+    move |run, guest| {
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let keeps = Arc::clone(&last);
         let shows = Box::new(move |line: &str| {
@@ -43,7 +43,7 @@ pub(crate) fn kvm(
             }
             last.push_back(printable(line));
         });
-        let seen = linux::boot(config, guest, shows, stop)?;
+        let seen = linux::boot(run, guest, shows, stop)?;
         if !matches!(seen.outcome.end, LinuxEnd::PowerOff) {
             let last = last.lock().unwrap_or_else(PoisonError::into_inner);
             last.iter().for_each(|line| output::talk(line));
@@ -138,16 +138,18 @@ impl Runs for LinuxRecord {
     /// The files, which are to stay as they are. Linux needs no calibration.
     type Calibration = Versions;
 
-    fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig {
-        RunConfig { seed: session.plan.seed.wrapping_add(u64::from(block)), ..cell.config.clone() }
+    fn run(session: &Session<'_, Self>, cell: &Cell, block: u32) -> Run {
+        let mut run = cell.run.clone();
+        run.guests[0].seed = session.plan.seed.wrapping_add(u64::from(block));
+        run
     }
 
     fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
-        let config = Self::config(session, cell, place.block);
+        let run = Self::run(session, cell, place.block);
         let guest = cell.linux.as_ref().expect("the plan of a session like this has kernels only");
         let (started, begun) = (SystemTime::now(), Instant::now());
         let mut seen = None;
-        let noise = (session.watcher)(&config.cpus, &mut || seen = Some((session.engine)(&config, guest)));
+        let noise = (session.watcher)(&run.cpus, &mut || seen = Some((session.engine)(&run, guest)));
         let took = begun.elapsed();
         let fails = |failure| in_cell(&cell.id, place.block, failure);
         let seen = check_unchanged(guest, &session.calibration)
@@ -157,7 +159,7 @@ impl Runs for LinuxRecord {
             fails(failure)
         })?;
         let origin = Origin::new(started, session.host.clone(), noise);
-        let mut record = linux::record(&config, guest, &outcome, heard, &origin, Some(place.clone()));
+        let mut record = linux::record(&run, guest, &outcome, heard, &origin, Some(place.clone()));
         if let Some(failure) = linux::failure(outcome.end, record.timing.run_ns) {
             session.progress.finish();
             return Err(fails(failure));
@@ -226,10 +228,10 @@ mod tests {
     }
 
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
-    fn console(config: &RunConfig, guest: &LinuxGuest) -> Vec<String> {
-        assert_eq!(config.vcpus, 4);
+    fn console(run: &Run, guest: &LinuxGuest) -> Vec<String> {
+        assert_eq!(run.guests[0].vcpus, 4);
         let is_slower = guest.append.contains("nopvspin");
-        let scatter = 1.0 + (config.seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
+        let scatter = 1.0 + (run.guests[0].seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
         let pages = if is_slower { 8e4 } else { 1e5 } * scatter;
         let mut lines = vec!["user space is there".into(), format!("haltkick: page-loop={pages} pages/s")];
         if !is_slower {
@@ -268,8 +270,7 @@ mod tests {
     fn command_lines_are_compared_within_blocks_and_need_a_figure() {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
-        let engine =
-            |config: &RunConfig, guest: &LinuxGuest| Ok(seen(LinuxEnd::PowerOff, &console(config, guest)));
+        let engine = |run: &Run, guest: &LinuxGuest| Ok(seen(LinuxEnd::PowerOff, &console(run, guest)));
         let path = scratch.path().join("results");
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
         session.run(ONCE).unwrap();
@@ -326,9 +327,9 @@ mod tests {
     fn a_failed_guest_ends_the_session_and_the_rest_runs_later() {
         let scratch = Scratch::new("kernels-resumed");
         let plan = plan(&scratch);
-        let fails = |config: &RunConfig, guest: &LinuxGuest| {
-            let end = if config.seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
-            Ok(seen(end, &console(config, guest)))
+        let fails = |run: &Run, guest: &LinuxGuest| {
+            let end = if run.guests[0].seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
+            Ok(seen(end, &console(run, guest)))
         };
         let path = scratch.path().join("results");
         let mut first = session(&plan, &fails, Directory::create(&path).unwrap(), vec![]);
@@ -340,9 +341,9 @@ mod tests {
         drop(first);
         let before: Vec<LinuxRecord> = read_records(&path).unwrap();
         assert_eq!(before.len(), 2 * 5, "two whole blocks");
-        let goes = |config: &RunConfig, guest: &LinuxGuest| {
-            assert!(config.seed >= 3, "what is there is not run again");
-            Ok(seen(LinuxEnd::PowerOff, &console(config, guest)))
+        let goes = |run: &Run, guest: &LinuxGuest| {
+            assert!(run.guests[0].seed >= 3, "what is there is not run again");
+            Ok(seen(LinuxEnd::PowerOff, &console(run, guest)))
         };
         let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
         second.run(ONCE).unwrap();
@@ -395,14 +396,14 @@ mod tests {
         let plan = plan(&scratch);
         let kernel = scratch.path().join("kernel");
         let runs = std::cell::Cell::new(0);
-        let engine = |config: &RunConfig, guest: &LinuxGuest| {
+        let engine = |run: &Run, guest: &LinuxGuest| {
             runs.set(runs.get() + 1);
             if runs.get() == 3 {
                 // The file is another one, with the same words in it.
                 std::fs::write(kernel.with_extension("new"), "a kernel").unwrap();
                 std::fs::rename(kernel.with_extension("new"), &kernel).unwrap();
             }
-            Ok(seen(LinuxEnd::PowerOff, &console(config, guest)))
+            Ok(seen(LinuxEnd::PowerOff, &console(run, guest)))
         };
         let path = scratch.path().join("results");
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);

@@ -6,8 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
-    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, RunConfig, RunError, Sched,
-    Unknown,
+    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown,
 };
 
 use super::console::Heard;
@@ -37,7 +36,7 @@ pub(crate) struct Seen {
 
 /// Boots `guest` and runs it to its end, whatever that is.
 pub(crate) fn boot(
-    config: &RunConfig,
+    run: &Run,
     guest: &LinuxGuest,
     shows: ConsoleSink,
     stop: &AtomicBool,
@@ -54,7 +53,7 @@ pub(crate) fn boot(
             ));
         });
     };
-    let outcome = haltkick_vmm::run_linux(config, guest, console, warn, stop)?;
+    let outcome = haltkick_vmm::run_linux(run, guest, console, warn, stop)?;
     let heard = lock(&heard).clone();
     Ok(Seen { outcome, heard })
 }
@@ -89,7 +88,7 @@ pub(crate) fn failure(end: LinuxEnd, run_ns: u64) -> Option<Failure> {
 
 /// The record of a run of `linux`, with what speaks against it.
 pub(crate) fn record(
-    config: &RunConfig,
+    run: &Run,
     linux: &LinuxGuest,
     outcome: &LinuxOutcome,
     heard: Heard,
@@ -97,7 +96,7 @@ pub(crate) fn record(
     place: Option<Place>,
 ) -> LinuxRecord {
     let context = origin.context(place, Err("".into()));
-    let mut record = unjudged(config, linux, outcome, heard.clone(), context);
+    let mut record = unjudged(run, linux, outcome, heard.clone(), context);
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
     if let Some(obstacle) = &outcome.obstacle {
@@ -115,13 +114,13 @@ pub(crate) fn record(
 }
 
 fn unjudged(
-    config: &RunConfig,
+    run: &Run,
     linux: &LinuxGuest,
     outcome: &LinuxOutcome,
     heard: Heard,
     context: Context,
 ) -> LinuxRecord {
-    let mut why = why(config, outcome, &heard, &context);
+    let mut why = why(run, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
         LinuxEnd::Reset => ("reset", None),
@@ -135,7 +134,7 @@ fn unjudged(
         run_id: context.run_id,
         started: context.started,
         place: context.place,
-        config: echo(config, linux, outcome),
+        config: echo(run, linux, outcome),
         host: context.host,
         sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
         landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
@@ -165,7 +164,7 @@ fn unjudged(
         preemptions: None,
         preempted_ns: None,
         lost_ns: None,
-        injected: config.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
+        injected: run.deschedule.is_some().then(|| outcome.vcpus.iter().map(|vcpu| vcpu.injected).sum()),
         per_vcpu: outcome.vcpus.iter().map(per_vcpu).collect(),
         noise: context.noise.unwrap_or_default(),
         trusted: true,
@@ -175,7 +174,7 @@ fn unjudged(
 }
 
 /// Why a field is null, by its path.
-fn why(config: &RunConfig, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> Why {
+fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> Why {
     let mut why = Why::default();
     for inside in
         ["lock_cost", "totals", "fairness", "wait_ns", "hold_ns", "preemptions", "preempted_ns", "lost_ns"]
@@ -212,36 +211,36 @@ fn why(config: &RunConfig, outcome: &LinuxOutcome, heard: &Heard, context: &Cont
             "the guest printed none: see \"Figures of the guest\" in docs/linux-guest.md",
         );
     }
-    if config.deschedule.is_none() {
+    if run.deschedule.is_none() {
         why.explain("injected", "nobody was to be descheduled on purpose");
     }
-    if config.sched == Sched::Host {
+    if run.rules.sched == Sched::Host {
         why.explain("config.slice_ns", "the host's scheduler decides");
         why.explain("per_vcpu.halted_ns", "the host's scheduler does not tell sleeping from being held back");
     }
     why
 }
 
-fn echo(config: &RunConfig, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Config {
+fn echo(run: &Run, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Config {
     let path = |path: &Path| path.display().to_string();
     Config {
         kernel: path(&linux.kernel),
         initrd: linux.initrd.as_deref().map(path),
         command_line: outcome.command_line.clone(),
         memory_bytes: linux.memory_bytes,
-        vcpus: config.vcpus,
-        cpus: config.cpus.clone(),
-        ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
-        sched: sched(config.sched).into(),
-        slice_ns: (config.sched == Sched::Vmm).then(|| ns(config.slice)),
-        pv: config.pv,
+        vcpus: run.guests[0].vcpus,
+        cpus: run.cpus.clone(),
+        ratio: f64::from(run.guests[0].vcpus) / run.cpus.len() as f64,
+        sched: sched(run.rules.sched).into(),
+        slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
+        pv: run.guests[0].pv,
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
-        deschedule: config.deschedule.clone().map(|policy| Policy(policy).to_string()),
-        halt_poll_ns: config.halt_poll.map(ns),
-        pause_exits: config.pause_exits,
+        deschedule: run.deschedule.clone().map(|policy| Policy(policy).to_string()),
+        halt_poll_ns: run.halts.poll.map(ns),
+        pause_exits: run.halts.pause_exits,
         marker: linux.marker.clone(),
         limit_ns: linux.limit.map(ns),
-        seed: config.seed,
+        seed: run.guests[0].seed,
     }
 }
 

@@ -82,12 +82,12 @@ pub(crate) struct Planned<'a> {
 
 impl<'a> Planned<'a> {
     pub(crate) fn of(cell: &'a Cell) -> Self {
-        let config = &cell.config;
-        let is_simulated = config.simulated.is_some();
+        let run = &cell.run;
+        let is_simulated = run.engine.is_simulated();
         Self {
             id: &cell.id,
-            length: if is_simulated { simulated_for(config) } else { config.warmup + config.window },
-            is_limit: config.mix.work_sections.is_some() || cell.linux.is_some(),
+            length: if is_simulated { simulated_for(run) } else { run.warmup + run.window },
+            is_limit: run.guests[0].ours.mix.work_sections.is_some() || cell.linux.is_some(),
             is_simulated,
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Found, Ring, RunConfig, RunError};
+use haltkick_vmm::{Found, Ring, Run, RunError};
 
-use super::ahead::{Ahead, Run, Simulate};
+use super::ahead::{Ahead, Made, Simulate};
 use super::calibrate::Calibration;
 use super::engine::{self, Engine, Ran};
 use super::progress::{Planned, Position, Progress};
@@ -65,7 +65,7 @@ pub(crate) trait Runs: Summarized {
     type Calibration;
 
     /// What a cell of `block` runs with.
-    fn config(session: &Session<'_, Self>, cell: &Cell, block: u32) -> RunConfig;
+    fn run(session: &Session<'_, Self>, cell: &Cell, block: u32) -> Run;
 
     /// One run of a cell, and how long it took.
     fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)>;
@@ -148,7 +148,7 @@ impl<'a, R: Runs> Session<'a, R> {
         let Some(simulators) = &self.simulators else { return };
         simulators
             .ahead
-            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), R::config(self, cell, block))));
+            .expect(cells.iter().map(|cell| ((block, cell.id.clone()), R::run(self, cell, block))));
     }
 
     /// Says how long it will take to simulate these cells and as many more blocks, where that is worth saying.
@@ -220,7 +220,7 @@ impl<'a, R: Runs> Session<'a, R> {
     /// block.
     fn missing(&self, block: u32, wanted: &[&'a Cell]) -> Vec<&'a Cell> {
         let guests: HashMap<&str, usize> =
-            self.plan.cells().map(|cell| (cell.id.as_str(), 1 + cell.config.beside.len())).collect();
+            self.plan.cells().map(|cell| (cell.id.as_str(), cell.run.guests.len())).collect();
         let mut recorded: HashMap<&str, usize> = HashMap::new();
         let mut last: HashMap<&str, &str> = HashMap::new();
         for (record, place) in self.of_block(block) {
@@ -308,7 +308,7 @@ impl<'a, R: Runs> Session<'a, R> {
     /// noted.
     fn progressing(&mut self, cell: &Cell, place: &Place) -> Result<Option<(Vec<R>, Duration)>> {
         // A simulated machine has no busy moments.
-        let is_simulated = self.simulators.is_some() || cell.config.simulated.is_some();
+        let is_simulated = self.simulators.is_some() || cell.run.engine.is_simulated();
         let is_stuck = |failure: &Failure| failure.exit == Exit::NoProgress && !is_simulated;
         match R::attempt(self, cell, place) {
             Err(failure) if is_stuck(&failure) => self.progress.say(&format!("{failure}: once more")),
@@ -396,20 +396,20 @@ impl Session<'_> {
     }
 
     /// Runs a cell, or has it run, and says how long that took.
-    fn ran(&mut self, cell: &Cell, block: u32, config: &RunConfig) -> (Ended, Duration) {
+    fn ran(&mut self, cell: &Cell, block: u32, run: &Run) -> (Ended, Duration) {
         let begun = Instant::now();
         let Some(simulators) = self.simulators.clone() else {
             let length = self.progress.estimate(Planned::of(cell));
             let (engine, watcher) = (self.engine, self.watcher);
-            let ran = self.progress.ticks(length, &config.cpus, || engine::run_cell(engine, watcher, config));
+            let ran = self.progress.ticks(length, &run.cpus, || engine::run_cell(engine, watcher, run));
             return (ran, begun.elapsed());
         };
-        let length = config.warmup + config.window;
+        let length = run.warmup + run.window;
         let progress = &mut self.progress;
-        let Run { started, took, result, story } =
+        let Made { started, took, result, story } =
             simulators
                 .ahead
-                .take(&(block, cell.id.clone()), config, |passed| progress.simulates(passed, length));
+                .take(&(block, cell.id.clone()), run, |passed| progress.simulates(passed, length));
         if !story.is_empty() {
             progress.finish();
             output::talk(&story);
@@ -422,13 +422,13 @@ impl Runs for Record {
     type Engine<'a> = Engine<'a>;
     type Calibration = Calibration;
 
-    fn config(session: &Session<'_>, cell: &Cell, block: u32) -> RunConfig {
-        session.calibration.apply(&cell.config, session.plan.seed.wrapping_add(u64::from(block)))
+    fn run(session: &Session<'_>, cell: &Cell, block: u32) -> Run {
+        session.calibration.apply(&cell.run, session.plan.seed.wrapping_add(u64::from(block)))
     }
 
     fn attempt(session: &mut Session<'_>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
-        let config = Self::config(session, cell, place.block);
-        let (ran, took) = session.ran(cell, place.block, &config);
+        let run = Self::run(session, cell, place.block);
+        let (ran, took) = session.ran(cell, place.block, &run);
         let ran = ran.map_err(|error| {
             session.progress.finish();
             in_cell(&cell.id, place.block, error.into())
@@ -440,8 +440,8 @@ impl Runs for Record {
             None if cell.role == Role::Ideal => Ok(engine::per_second(found)),
             None => Err("no lock-free cell was run: without-ideal, or an image without such a lock".into()),
         };
-        let mut records = engine::records(ran, &config, &session.host, Some(place), lock_free);
-        if cell.config.ring == Ring::Auto {
+        let mut records = engine::records(ran, &run, &session.host, Some(place), lock_free);
+        if cell.run.ring == Ring::Auto {
             let reason = &session.calibration.ring_reason;
             records.iter_mut().for_each(|record| record.config.ring_reason.clone_from(reason));
         }

@@ -1,6 +1,6 @@
 //! Which records have a timeline, and why others have none.
 
-use haltkick_vmm::{MOST_TIMELINES, Outcome, RunConfig, Sched};
+use haltkick_vmm::{MOST_TIMELINES, OurGuest, Outcome, Sched};
 
 use crate::experiment::place::{Place, Role};
 use crate::record::timeline::Timeline;
@@ -8,7 +8,7 @@ use crate::record::why::Why;
 
 /// Of an experiment only where it is drawn: a record is half as long again with it.
 pub(super) fn timeline(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     outcome: &Outcome,
     place: Option<&Place>,
     why: &mut Why,
@@ -20,7 +20,7 @@ pub(super) fn timeline(
         Some(noted) => {
             return Timeline::new(&noted, u64::try_from(outcome.window.as_nanos()).unwrap_or(u64::MAX));
         }
-        None if config.sched == Sched::Vmm => {
+        None if asked.run.rules.sched == Sched::Vmm => {
             format!(
                 "only KVM and the simulated machine note it, and of {MOST_TIMELINES} vCPUs in a run at most"
             )

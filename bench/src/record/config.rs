@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Accelerator, Engine, Outcome, Ring, RunConfig, Sched, Share};
+use haltkick_vmm::{Accelerator, Engine, OurGuest, Outcome, Ring, Sched, Share};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -149,33 +149,35 @@ pub(crate) struct Config {
 
 impl Config {
     /// Echoes the settings of a guest, and the choices that were left to the run. Long: its one literal names every field.
-    pub(crate) fn new(config: &RunConfig, outcome: &Outcome, why: &mut Why) -> Self {
-        let (mix, shape) = (config.mix, config.shape);
-        let deschedule = config.deschedule.clone().map(|policy| Policy(policy).to_string());
-        let slice_ns = (config.sched == Sched::Vmm).then(|| ns(config.slice));
-        let machine = config.simulated.as_ref().map(|machine| machine.text.clone());
+    pub(crate) fn new(asked: OurGuest<'_>, outcome: &Outcome, why: &mut Why) -> Self {
+        let (mix, shape) = (asked.ours.mix, asked.ours.shape);
+        // The first tells of the others.
+        let beside = asked.run.guests.iter().skip(1).filter(|_| asked.index == 0);
+        let deschedule = asked.run.deschedule.clone().map(|policy| Policy(policy).to_string());
+        let slice_ns = (asked.run.rules.sched == Sched::Vmm).then(|| ns(asked.run.rules.slice));
+        let machine = asked.run.engine.machine().map(|machine| machine.text.clone());
         Self {
-            engine: engine(config.engine).into(),
+            engine: engine(&asked.run.engine).into(),
             machine: why.given("config.machine", machine, "a machine that is not simulated"),
-            guest: config.name.clone(),
-            beside: config.beside.iter().map(|guest| guest.name.clone()).collect(),
-            share: share(config.share).into(),
-            vcpus: config.vcpus,
-            cpus: config.cpus.clone(),
-            ratio: f64::from(config.vcpus) / config.cpus.len() as f64,
-            grace_ns: ns(config.grace),
-            slice_margin_ns: Some(ns(config.slice_margin)),
-            kick_yield: config.kick_yields,
-            attribution: config.attribution,
+            guest: asked.guest.name.clone(),
+            beside: beside.map(|guest| guest.name.clone()).collect(),
+            share: share(asked.run.rules.share).into(),
+            vcpus: asked.guest.vcpus,
+            cpus: asked.run.cpus.clone(),
+            ratio: f64::from(asked.guest.vcpus) / asked.run.cpus.len() as f64,
+            grace_ns: ns(asked.run.rules.grace),
+            slice_margin_ns: Some(ns(asked.ours.slice_margin)),
+            kick_yield: asked.run.rules.kick_yields,
+            attribution: asked.run.attribution,
             deschedule: why.given("config.deschedule", deschedule, "nobody was to be descheduled on purpose"),
-            lock: config.lock.clone(),
-            pv: config.pv,
-            patch: config.patch,
-            preempted_hint: config.preempted_hint,
-            spin_threshold_ns: ns(config.spin_threshold),
-            spin_rounds: config.spin_rounds,
+            lock: asked.ours.lock.clone(),
+            pv: asked.guest.pv,
+            patch: asked.ours.patch,
+            preempted_hint: asked.ours.preempted_hint,
+            spin_threshold_ns: ns(asked.ours.spin_threshold),
+            spin_rounds: asked.ours.spin_rounds,
             memory_bytes: outcome.memory_bytes,
-            sched: sched(config.sched).into(),
+            sched: sched(asked.run.rules.sched).into(),
             slice_ns: why.given("config.slice_ns", slice_ns, "the host's scheduler decides"),
             ring: if outcome.ring == Ring::Ring0 { 0 } else { 3 },
             ring_reason: outcome.ring_reason.clone(),
@@ -183,15 +185,15 @@ impl Config {
             pv_backend_reason: outcome.pv_backend_reason.clone(),
             halt_poll_ns: why.given(
                 "config.halt_poll_ns",
-                config.halt_poll.map(ns),
+                asked.run.halts.poll.map(ns),
                 "left as the host has it",
             ),
-            pause_exits: config.pause_exits,
-            hlt_exits: config.hlt_exits,
-            workload: config.workload.clone(),
-            hold_ns: ns(config.hold),
-            think_ns: ns(config.think),
-            locks: config.lock_count,
+            pause_exits: asked.run.halts.pause_exits,
+            hlt_exits: asked.run.halts.hlt_exits,
+            workload: asked.ours.workload.clone(),
+            hold_ns: ns(asked.ours.hold),
+            think_ns: ns(asked.ours.think),
+            locks: asked.ours.lock_count,
             work_sections: why.given(
                 "config.work_sections",
                 mix.work_sections,
@@ -213,13 +215,13 @@ impl Config {
             dirty_lines: shape.dirty_lines,
             read_percent: shape.read_percent,
             read_hold_ns: if shape.read_percent > 0 { ns(shape.read_hold) } else { 0 },
-            oracle: config.oracle,
-            live: config.live,
-            ordered_stamps: config.ordered_stamps,
-            warmup_ns: ns(config.warmup),
-            window_ns: ns(config.window),
-            min_sections: config.min_sections,
-            seed: config.seed,
+            oracle: asked.ours.oracle,
+            live: asked.run.live,
+            ordered_stamps: asked.ours.ordered_stamps,
+            warmup_ns: ns(asked.run.warmup),
+            window_ns: ns(asked.run.window),
+            min_sections: asked.run.min_sections,
+            seed: asked.guest.seed,
         }
     }
 
@@ -238,13 +240,13 @@ pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn engine(engine: Engine) -> &'static str {
+fn engine(engine: &Engine) -> &'static str {
     match engine {
         Engine::Kvm => "kvm",
         Engine::Threads => "threads",
         Engine::Qemu(Accelerator::Kvm) => "qemu-kvm",
         Engine::Qemu(Accelerator::Tcg) => "qemu-tcg",
-        Engine::Sim => "sim",
+        Engine::Sim(_) => "sim",
     }
 }
 

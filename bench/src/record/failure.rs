@@ -1,6 +1,6 @@
 //! What programs are told of a guest that failed.
 
-use haltkick_vmm::{Explanation, RunConfig};
+use haltkick_vmm::{Explanation, OurGuest};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -54,9 +54,9 @@ pub(crate) struct Asked {
 }
 
 impl FailureRecord {
-    /// The record of a run of `config` that ended in `failure`.
+    /// The record of a guest that ended in `failure`.
     pub(crate) fn new(
-        config: &RunConfig,
+        asked: OurGuest<'_>,
         failure: &Failure,
         console: String,
         explanation: Explanation,
@@ -67,16 +67,16 @@ impl FailureRecord {
             exit_code: failure.exit as u8,
             message: failure.message.clone(),
             config: Asked {
-                vcpus: config.vcpus,
-                cpus: config.cpus.clone(),
-                sched: sched(config.sched),
-                lock: config.lock.clone(),
-                pv: config.pv,
-                workload: config.workload.clone(),
-                hold_ns: config.hold.as_nanos() as u64,
-                think_ns: config.think.as_nanos() as u64,
-                locks: config.lock_count,
-                seed: config.seed,
+                vcpus: asked.guest.vcpus,
+                cpus: asked.run.cpus.clone(),
+                sched: sched(asked.run.rules.sched),
+                lock: asked.ours.lock.clone(),
+                pv: asked.guest.pv,
+                workload: asked.ours.workload.clone(),
+                hold_ns: asked.ours.hold.as_nanos() as u64,
+                think_ns: asked.ours.think.as_nanos() as u64,
+                locks: asked.ours.lock_count,
+                seed: asked.guest.seed,
             },
             console,
             explanation,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{Accelerator, Engine, Entry, Image, MAX_VCPUS, RunConfig, Sched};
+use haltkick_vmm::{Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Run, Sched};
 
 use super::choices::{AccelChoice, EngineChoice, Ratio, SchedChoice};
 use super::machines;
-use super::row::in_range;
+use super::row::{Apply, in_range};
 use super::value::Value;
-use super::vm::{self, Vm};
+use super::vm;
 use super::{Impossible, Settings, Supply, table};
 use crate::host::cpulist::{self, CpuList};
 use crate::text::duration::Span;
@@ -37,59 +37,69 @@ const LONGEST_SIMULATION: Duration = Duration::from_secs(3600);
 const SLOWDOWN: u32 = 2;
 
 /// About how long a run on a simulated machine takes.
-pub(crate) fn simulated_for(config: &RunConfig) -> Duration {
-    (config.warmup + config.window) * (SLOWDOWN * config.cpus.len() as u32)
+pub(crate) fn simulated_for(run: &Run) -> Duration {
+    (run.warmup + run.window) * (SLOWDOWN * run.cpus.len() as u32)
 }
 
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
-    pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
-        let run = self.of_run();
-        if self.guests().is_empty() {
-            return run.resolve_one(supply);
+    pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<Run, Impossible> {
+        let (common, vms) = (self.of_run(), self.guests());
+        let of_vms = vms.iter().map(|vm| vm.settings.clone().over(&common));
+        let each = if vms.is_empty() { vec![common.clone()] } else { of_vms.collect() };
+        each.iter().try_for_each(Self::check_bounds)?;
+        let mut run = common.run(supply)?;
+        for (index, settings) in each.iter().enumerate() {
+            let mut guest = settings.guest(&run, supply.image)?;
+            if let Some(vm) = vms.get(index) {
+                guest.name = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
+                // Guests that do the same must not do it in step.
+                let step = if vm.settings.given("seed").is_some() { 0 } else { index as u64 };
+                guest.seed = guest.seed.wrapping_add(step);
+            }
+            let (warmup, window) = settings.times(&run, &guest)?;
+            (run.warmup, run.window) = (run.warmup.max(warmup), run.window.max(window));
+            run.guests.push(guest);
         }
-        let guest = |(index, vm): (usize, &Vm)| {
-            let config = vm.settings.clone().over(&run).resolve_one(supply)?;
-            // Guests that do the same must not do it in step.
-            let step = if vm.settings.given("seed").is_some() { 0 } else { index as u64 };
-            let name = vm.name.clone().unwrap_or_else(|| vm::default_name(index));
-            Ok(RunConfig { name, seed: config.seed.wrapping_add(step), ..config })
-        };
-        let mut guests =
-            self.guests().iter().enumerate().map(guest).collect::<Result<Vec<_>, Impossible>>()?;
-        let longest = |of: fn(&RunConfig) -> Duration| guests.iter().map(of).max().unwrap_or_default();
-        let (warmup, window) = (longest(|guest| guest.warmup), longest(|guest| guest.window));
-        guests.iter_mut().for_each(|guest| (guest.warmup, guest.window) = (warmup, window));
-        let first = guests.remove(0);
-        Ok(RunConfig { beside: guests, ..first })
+        common.finish_simulated(&mut run)?;
+        common.check_scheduler(&run)?;
+        check_descheduling(&run, supply.image)?;
+        Ok(run)
     }
 
-    /// One guest of it.
-    fn resolve_one(&self, supply: Supply<'_>) -> Result<RunConfig, Impossible> {
-        self.check_bounds()?;
+    /// The run, without guests yet, and so without the times that they need.
+    fn run(&self, supply: Supply<'_>) -> Result<Run, Impossible> {
         let engine = self.engine()?;
-        let simulated = self.simulated_machine(engine)?;
-        let whole = simulated.as_ref().map(|machine| CpuList((0..machine.topology.cpus()).collect()));
+        let whole = engine.machine().map(|machine| CpuList((0..machine.topology.cpus()).collect()));
         let cpus = self.pcpus(whole.as_ref().unwrap_or(supply.allowed))?.0;
-        let vcpus = self.vcpu_count(cpus.len() as u32)?;
-        let (lock, pv) = self.lock_form(&supply.image.locks)?;
-        let mut config = RunConfig { engine, simulated, vcpus, cpus, lock, pv, ..RunConfig::default() };
+        let (warmup, window) = (Duration::ZERO, Duration::ZERO);
+        let mut run = Run { engine, cpus, warmup, window, guests: vec![], ..Run::default() };
         for setting in table::all() {
-            if let Some(value) = self.value(setting) {
-                (setting.apply)(&mut config, &value);
+            if let (Apply::Run(apply), Some(value)) = (&setting.apply, self.value(setting)) {
+                apply(&mut run, &value);
             }
         }
-        if matches!(engine, Engine::Qemu(_)) && self.given("sched").is_none() {
+        if matches!(run.engine, Engine::Qemu(_)) && self.given("sched").is_none() {
             // QEMU's vCPUs are threads that only the host can schedule.
-            config.sched = Sched::Host;
+            run.rules.sched = Sched::Host;
         }
-        self.check_workload(&config, supply.image)?;
-        self.finish_sections(&mut config)?;
-        self.finish_times(&mut config)?;
-        self.finish_simulated(&mut config)?;
-        self.check_scheduler(&config)?;
-        check_descheduling(&config, supply.image)?;
-        Ok(config)
+        Ok(run)
+    }
+
+    /// A guest of `run`.
+    fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Impossible> {
+        let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
+        let (lock, pv) = self.lock_form(&image.locks)?;
+        let mut guest = Guest { vcpus, pv, ..Guest::default() };
+        guest.ours.lock = lock;
+        for setting in table::all() {
+            if let (Apply::Guest(apply), Some(value)) = (&setting.apply, self.value(setting)) {
+                apply(&mut guest, &value);
+            }
+        }
+        self.check_workload(&guest, image)?;
+        self.finish_sections(&mut guest.ours)?;
+        Ok(guest)
     }
 
     /// What the table says of single values.
@@ -101,10 +111,10 @@ impl Settings {
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
-    fn check_workload(&self, config: &RunConfig, image: &Image) -> Result<(), Impossible> {
-        let name = &config.workload;
+    fn check_workload(&self, guest: &Guest, image: &Image) -> Result<(), Impossible> {
+        let name = &guest.ours.workload;
         let workload = find("workload", name, &image.workloads)?;
-        if workload.needs_paravirt() && !config.pv {
+        if workload.needs_paravirt() && !guest.pv {
             let message =
                 format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
             return Err(Impossible { key: "pv", message });
@@ -123,21 +133,21 @@ impl Settings {
     }
 
     /// What a simulated machine knows of itself, and how long a run of one is that says nothing of it.
-    fn finish_simulated(&self, config: &mut RunConfig) -> Result<(), Impossible> {
-        let Some(machine) = &config.simulated else { return Ok(()) };
-        config.work_rate = config.work_rate.or_else(|| Some(machine.work_rate()));
+    fn finish_simulated(&self, run: &mut Run) -> Result<(), Impossible> {
+        let Some(machine) = run.engine.machine() else { return Ok(()) };
+        run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
         if self.given("window").is_none() {
-            config.window = SIMULATED_WINDOW;
+            run.window = SIMULATED_WINDOW;
         }
         if self.given("warmup").is_none() {
-            config.warmup = SIMULATED_WARMUP;
+            run.warmup = SIMULATED_WARMUP;
         }
-        let takes = simulated_for(config);
+        let takes = simulated_for(run);
         if takes > LONGEST_SIMULATION {
             let message = format!(
                 "{} simulated on {} pCPUs would take about {} hours: use a shorter window, or fewer pCPUs",
-                Span(config.warmup + config.window),
-                config.cpus.len(),
+                Span(run.warmup + run.window),
+                run.cpus.len(),
                 takes.as_secs().div_ceil(3600)
             );
             return Err(Impossible { key: "window", message });
@@ -146,22 +156,22 @@ impl Settings {
     }
 
     /// What sections are like, where one setting depends on another.
-    fn finish_sections(&self, config: &mut RunConfig) -> Result<(), Impossible> {
-        config.mix.long_hold = self.time("long-hold").unwrap_or(config.hold);
-        config.shape.read_hold = self.time("read-hold").unwrap_or(config.hold);
-        if config.mix.nested_one_in > 0 && config.lock_count < 2 {
+    fn finish_sections(&self, ours: &mut Ours) -> Result<(), Impossible> {
+        ours.mix.long_hold = self.time("long-hold").unwrap_or(ours.hold);
+        ours.shape.read_hold = self.time("read-hold").unwrap_or(ours.hold);
+        if ours.mix.nested_one_in > 0 && ours.lock_count < 2 {
             let message = "nested sections need a second lock: use locks 2 or more".into();
             return Err(Impossible { key: "nested-one-in", message });
         }
         if let Some(work) = self.time("work") {
-            let section = config.mix.mean_hold(config.hold) + config.think;
+            let section = ours.mix.mean_hold(ours.hold) + ours.think;
             if section.is_zero() {
                 let message = "there is no work to divide: give hold or think a length".into();
                 return Err(Impossible { key: "work", message });
             }
-            config.mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
+            ours.mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
         }
-        let (footprint, dirty) = (config.shape.footprint_lines, config.shape.dirty_lines);
+        let (footprint, dirty) = (ours.shape.footprint_lines, ours.shape.dirty_lines);
         if dirty > footprint {
             let message = format!("a section cannot write {dirty} of the {footprint} lines of --footprint");
             return Err(Impossible { key: "dirty", message });
@@ -169,24 +179,24 @@ impl Settings {
         Ok(())
     }
 
-    /// How long a run warms up and measures.
-    fn finish_times(&self, config: &mut RunConfig) -> Result<(), Impossible> {
-        let round = config.slice * config.vcpus.div_ceil(config.cpus.len() as u32);
-        config.warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
-        let window = if config.mix.work_sections.is_some() { LONGEST_WORK } else { DEFAULT_WINDOW };
+    /// How long a run warms up and measures for `guest`.
+    fn times(&self, run: &Run, guest: &Guest) -> Result<(Duration, Duration), Impossible> {
+        let round = run.rules.slice * guest.vcpus.div_ceil(run.cpus.len() as u32);
+        let warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
+        let window = if guest.ours.mix.work_sections.is_some() { LONGEST_WORK } else { DEFAULT_WINDOW };
         let turns = self.given("min-turns").map_or(0, Value::number_u32);
-        config.window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
-        if config.window < SHORTEST_WINDOW {
+        let window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
+        if window < SHORTEST_WINDOW {
             let message = "the window is too short to count in: 1ms at least".into();
             return Err(Impossible { key: "window", message });
         }
-        Ok(())
+        Ok((warmup, window))
     }
 
     /// What only the VMM's own scheduler can do.
-    fn check_scheduler(&self, config: &RunConfig) -> Result<(), Impossible> {
+    fn check_scheduler(&self, run: &Run) -> Result<(), Impossible> {
         let host = self.word("sched") == Some(SchedChoice::Host);
-        let (grace, slice) = (config.grace, config.slice);
+        let (grace, slice) = (run.rules.grace, run.rules.slice);
         if grace > slice {
             let message = format!("{} is out of range: a slice, {}, at most", Span(grace), Span(slice));
             return Err(Impossible { key: "grace", message });
@@ -195,7 +205,7 @@ impl Settings {
             let message = "only the VMM's own scheduler can grant it: use --sched vmm".into();
             return Err(Impossible { key: "grace", message });
         }
-        if config.kick_yields && host {
+        if run.rules.kick_yields && host {
             let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm".into();
             return Err(Impossible { key: "kick-yield", message });
         }
@@ -208,10 +218,14 @@ impl Settings {
             let message = "only QEMU has accelerators to choose from: use engine qemu".into();
             return Err(Impossible { key: "accel", message });
         }
+        if self.given("machine").is_some() && engine != EngineChoice::Sim {
+            let message = "only engine sim simulates a machine: use engine sim".into();
+            return Err(Impossible { key: "machine", message });
+        }
         Ok(match engine {
             EngineChoice::Kvm => Engine::Kvm,
             EngineChoice::Threads => Engine::Threads,
-            EngineChoice::Sim => Engine::Sim,
+            EngineChoice::Sim => Engine::Sim(Arc::new(self.machine()?)),
             EngineChoice::Qemu => Engine::Qemu(match self.word("accel") {
                 Some(AccelChoice::Tcg) => Accelerator::Tcg,
                 Some(AccelChoice::Kvm) => Accelerator::Kvm,
@@ -222,18 +236,12 @@ impl Settings {
     }
 
     /// The machine of engine sim: a built-in one, or that of a file.
-    fn simulated_machine(&self, engine: Engine) -> Result<Option<Arc<Machine>>, Impossible> {
-        let refuse = |message: String| Impossible { key: "machine", message };
-        match (engine, self.given("machine").map(Value::text)) {
-            (Engine::Sim, Some(name)) => {
-                machines::find(name).map(|machine| Some(Arc::new(machine))).map_err(refuse)
-            }
-            (Engine::Sim, None) => Err(refuse(
-                "engine sim simulates a machine: name one of `haltkick list machines`, or a file".into(),
-            )),
-            (_, Some(_)) => Err(refuse("only engine sim simulates a machine: use engine sim".into())),
-            (_, None) => Ok(None),
-        }
+    fn machine(&self) -> Result<Machine, Impossible> {
+        let refuse = |message| Impossible { key: "machine", message };
+        let name = self.given("machine").map(Value::text).ok_or_else(|| {
+            refuse("engine sim simulates a machine: name one of `haltkick list machines`, or a file".into())
+        })?;
+        machines::find(name).map_err(refuse)
     }
 
     fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {
@@ -258,8 +266,8 @@ impl Settings {
 
     /// How many pCPUs a run would have, where this host has `allowed` to offer.
     pub(crate) fn pcpu_count(&self, allowed: &CpuList) -> usize {
-        let machine = self.engine().and_then(|engine| self.simulated_machine(engine)).ok().flatten();
-        let all = machine.map_or(allowed.0.len(), |machine| machine.topology.cpus() as usize);
+        let engine = self.engine().unwrap_or_default();
+        let all = engine.machine().map_or(allowed.0.len(), |machine| machine.topology.cpus() as usize);
         self.given("cpus").map_or(all, |cpus| cpus.cpus().0.len())
     }
 
@@ -317,11 +325,13 @@ impl Settings {
 }
 
 /// Whether there is somebody whom the policy of descheduling means.
-fn check_descheduling(config: &RunConfig, image: &Image) -> Result<(), Impossible> {
-    let Some(policy) = &config.deschedule else { return Ok(()) };
-    let lock = find("lock", &config.lock, &image.locks)?;
-    let workload = find("workload", &config.workload, &image.workloads)?;
-    policy.check(lock, workload, image).map_err(|message| Impossible { key: "deschedule", message })
+fn check_descheduling(run: &Run, image: &Image) -> Result<(), Impossible> {
+    let Some(policy) = &run.deschedule else { return Ok(()) };
+    run.guests.iter().try_for_each(|guest| {
+        let lock = find("lock", &guest.ours.lock, &image.locks)?;
+        let workload = find("workload", &guest.ours.workload, &image.workloads)?;
+        policy.check(lock, workload, image).map_err(|message| Impossible { key: "deschedule", message })
+    })
 }
 
 /// The layouts in which the image has lock `name`; none if it has it in one form only.
@@ -347,7 +357,7 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
 mod tests {
     use super::*;
 
-    fn resolve(given: &[(&str, &str)]) -> Result<RunConfig, Impossible> {
+    fn resolve(given: &[(&str, &str)]) -> Result<Run, Impossible> {
         let mut settings = Settings::default();
         given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
         let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
@@ -357,21 +367,25 @@ mod tests {
     #[test]
     fn the_defaults_of_the_table_are_those_of_the_library() {
         let resolved = resolve(&[("vcpus", "1"), ("cpus", "0")]).unwrap();
-        let mut library = RunConfig::default();
+        let mut library = Run::default();
         // These follow the length of a section.
-        (library.mix.long_hold, library.shape.read_hold) = (library.hold, library.hold);
-        assert_eq!(format!("{resolved:#?}"), format!("{library:#?}"));
+        let ours = &mut library.guests[0].ours;
+        (ours.mix.long_hold, ours.shape.read_hold) = (ours.hold, ours.hold);
+        assert_eq!(resolved, library);
     }
 
     #[test]
     fn a_section_writes_no_more_lines_than_it_walks() {
-        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().shape.dirty_lines, 4);
+        assert_eq!(
+            resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().guests[0].ours.shape.dirty_lines,
+            4
+        );
         assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().key, "dirty");
     }
 
     #[test]
     fn only_a_workload_of_sections_has_a_shape() {
-        assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().shape.zipf_hundredths, 99);
+        assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().guests[0].ours.shape.zipf_hundredths, 99);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().key, "zipf");
     }
 
@@ -380,10 +394,10 @@ mod tests {
         let sim = |more: &[(&str, &str)]| {
             resolve(&[&[("engine", "sim"), ("machine", "numaconnect-512")], more].concat())
         };
-        assert_eq!(resolve(&[]).unwrap().vcpus, 16);
-        assert_eq!(sim(&[]).unwrap().vcpus, 1024);
-        assert_eq!(sim(&[("cpus", "0-127")]).unwrap().vcpus, 1024);
-        assert_eq!(sim(&[("cpus", "0-128")]).unwrap().vcpus, 7 * 129);
+        assert_eq!(resolve(&[]).unwrap().guests[0].vcpus, 16);
+        assert_eq!(sim(&[]).unwrap().guests[0].vcpus, 1024);
+        assert_eq!(sim(&[("cpus", "0-127")]).unwrap().guests[0].vcpus, 1024);
+        assert_eq!(sim(&[("cpus", "0-128")]).unwrap().guests[0].vcpus, 7 * 129);
         let refused = sim(&[("ratio", "8")]).unwrap_err();
         assert_eq!(refused.key, "ratio");
         assert!(refused.message.contains("4096 vCPUs on 512 pCPUs"), "{}", refused.message);

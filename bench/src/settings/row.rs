@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use haltkick_vmm::RunConfig;
+use haltkick_vmm::{Guest, Run};
 
 use super::choices::Ratio;
 use super::value::Value;
@@ -33,8 +33,7 @@ pub(crate) struct Setting {
     pub(crate) linux: Linux,
     /// Workloads that have such a thing; empty: all.
     pub(crate) workloads: &'static [&'static str],
-    /// Puts its value into a configuration. What depends on several settings is left to `Settings::resolve`.
-    pub(crate) apply: fn(&mut RunConfig, &Value),
+    pub(crate) apply: Apply,
     /// Where the record tells of it.
     pub(crate) told: Told,
 }
@@ -81,6 +80,16 @@ pub(crate) enum Linux {
     Only(&'static str),
 }
 
+/// Where a value goes by itself.
+pub(crate) enum Apply {
+    /// Into the run.
+    Run(fn(&mut Run, &Value)),
+    /// Into a guest.
+    Guest(fn(&mut Guest, &Value)),
+    /// Nowhere: it depends on others, and `Settings::resolve` combines them.
+    Combined,
+}
+
 /// Where the record tells of a setting.
 #[cfg_attr(not(test), expect(dead_code, reason = "a test holds the record to it"))]
 pub(crate) enum Told {
@@ -105,7 +114,7 @@ impl Setting {
             of_guest: false,
             linux: Linux::Refused,
             workloads: &[],
-            apply: |_, _| (),
+            apply: Apply::Combined,
             told: Told::Nowhere(""),
         }
     }
@@ -159,8 +168,13 @@ impl Setting {
         self
     }
 
-    pub(super) const fn apply(mut self, apply: fn(&mut RunConfig, &Value)) -> Self {
-        self.apply = apply;
+    pub(super) const fn sets_run(mut self, apply: fn(&mut Run, &Value)) -> Self {
+        self.apply = Apply::Run(apply);
+        self
+    }
+
+    pub(super) const fn sets_guest(mut self, apply: fn(&mut Guest, &Value)) -> Self {
+        self.apply = Apply::Guest(apply);
         self
     }
 

@@ -2,7 +2,7 @@
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
 //! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `told` in. Its value goes into
-//! the run's configuration by `apply`; a row without one is combined with others in `Settings::resolve`.
+//! the run by `sets_run`, or into each guest by `sets_guest`; a row without either is combined with others in `Settings::resolve`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -75,8 +75,8 @@ const MACHINE: &[Setting] = &[
         .told("config.cpus"),
     word::<RingChoice>("ring", "RING", "Privilege ring of the guest")
         .default("auto")
-        .apply(|config, value| {
-            config.ring = match value.word() {
+        .sets_run(|run, value| {
+            run.ring = match value.word() {
                 RingChoice::Auto => Ring::Auto,
                 RingChoice::Zero => Ring::Ring0,
                 RingChoice::Three => Ring::Ring3,
@@ -86,8 +86,8 @@ const MACHINE: &[Setting] = &[
     word::<SchedChoice>("sched", "SCHEDULER", "Which scheduler preempts the vCPUs: vmm or host")
         .default("vmm")
         .linux(Linux::Used)
-        .apply(|config, value| {
-            config.sched = match value.word() {
+        .sets_run(|run, value| {
+            run.rules.sched = match value.word() {
                 SchedChoice::Vmm => Sched::Vmm,
                 SchedChoice::Host => Sched::Host,
             };
@@ -97,16 +97,16 @@ const MACHINE: &[Setting] = &[
         .default("1ms")
         .lasting(SHORTEST_SLICE..=LONGEST_SLICE)
         .linux(Linux::Used)
-        .apply(|config, value| config.slice = value.time())
+        .sets_run(|run, value| run.rules.slice = value.time())
         .told("config.slice_ns"),
     switch("pause-exits", "Exits of spin loops in ring 0 (PLE, PAUSE filter): on or off")
         .default("on")
         .linux(Linux::Used)
-        .apply(|config, value| config.pause_exits = value.is_on())
+        .sets_run(|run, value| run.halts.pause_exits = value.is_on())
         .told("config.pause_exits"),
     switch("hlt-exits", "Exits at HLT: on, or off (a halted vCPU keeps its pCPU)")
         .default("on")
-        .apply(|config, value| config.hlt_exits = value.is_on())
+        .sets_run(|run, value| run.halts.hlt_exits = value.is_on())
         .told("config.hlt_exits"),
 ];
 
@@ -120,26 +120,26 @@ const HOSTILITY: &[Setting] = &[
     )
     .default("none")
     .linux(Linux::Used)
-    .apply(|config, value| config.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
+    .sets_run(|run, value| run.deschedule = value.deschedule().0.clone().map(|policy| policy.0))
     .told("config.deschedule"),
     time("grace", "How much longer a vCPU may run if it holds a lock when its slice ends, at most a slice")
         .default("0s")
-        .apply(|config, value| config.grace = value.time())
+        .sets_run(|run, value| run.rules.grace = value.time())
         .told("config.grace_ns"),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
-        .apply(|config, value| config.slice_margin = value.time())
+        .sets_guest(|guest, value| guest.ours.slice_margin = value.time())
         .told("config.slice_margin_ns"),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
-        .apply(|config, value| config.kick_yields = value.is_on())
+        .sets_run(|run, value| run.rules.kick_yields = value.is_on())
         .told("config.kick_yield"),
     switch(
         "attribution",
         "Find out what each descheduled vCPU was doing, and what that cost the others: on or off",
     )
     .default("on")
-    .apply(|config, value| config.attribution = value.is_on())
+    .sets_run(|run, value| run.attribution = value.is_on())
     .told("config.attribution"),
 ];
 
@@ -161,12 +161,12 @@ const LOCK: &[Setting] = &[
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
-    .apply(|config, value| config.patch = value.is_on())
+    .sets_guest(|guest, value| guest.ours.patch = value.is_on())
     .told("config.patch"),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
-        .apply(|config, value| config.preempted_hint = value.is_on())
+        .sets_guest(|guest, value| guest.ours.preempted_hint = value.is_on())
         .told("config.preempted_hint"),
     word::<PvBackendChoice>(
         "pv-backend",
@@ -174,8 +174,8 @@ const LOCK: &[Setting] = &[
         "How vCPUs sleep and are woken: vmm (doorbells), kvm (HLT and hypercall), ipi (HLT and interrupt)",
     )
     .default("auto")
-    .apply(|config, value| {
-        config.pv_backend = match value.word() {
+    .sets_run(|run, value| {
+        run.pv_backend = match value.word() {
             PvBackendChoice::Auto => PvBackend::Auto,
             PvBackendChoice::Vmm => PvBackend::Vmm,
             PvBackendChoice::Kvm => PvBackend::Kvm,
@@ -186,7 +186,7 @@ const LOCK: &[Setting] = &[
     time("halt-poll", "How long KVM polls for a wake-up before it lets a halted vCPU sleep, 0ns for never")
         .default_told("the host's")
         .linux(Linux::Used)
-        .apply(|config, value| config.halt_poll = Some(value.time()))
+        .sets_run(|run, value| run.halts.poll = Some(value.time()))
         .told("config.halt_poll_ns"),
     word::<PreemptedChoice>(
         "preempted-by",
@@ -194,8 +194,8 @@ const LOCK: &[Setting] = &[
         "What writes the preempted flag under the host's scheduler: auto, kvm or bpf",
     )
     .default("auto")
-    .apply(|config, value| {
-        config.preempted_by = match value.word() {
+    .sets_run(|run, value| {
+        run.preempted_by = match value.word() {
             PreemptedChoice::Auto => PreemptedBy::Auto,
             PreemptedChoice::Kvm => PreemptedBy::Kvm,
             PreemptedChoice::Bpf => PreemptedBy::Bpf,
@@ -210,8 +210,8 @@ const LOCK: &[Setting] = &[
     )
     .default("20us")
     .of_guest()
-    .apply(|config, value| {
-        (config.spin_threshold, config.spin_rounds) = value.spin_threshold().time_and_rounds();
+    .sets_guest(|guest, value| {
+        (guest.ours.spin_threshold, guest.ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
     .told("config.spin_threshold_ns"),
 ];
@@ -220,25 +220,25 @@ const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
         .default("critical-section")
         .of_guest()
-        .apply(|config, value| config.workload = value.text().into())
+        .sets_guest(|guest, value| guest.ours.workload = value.text().into())
         .told("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
-        .apply(|config, value| config.hold = value.time())
+        .sets_guest(|guest, value| guest.ours.hold = value.time())
         .told("config.hold_ns"),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
-        .apply(|config, value| config.think = value.time())
+        .sets_guest(|guest, value| guest.ours.think = value.time())
         .told("config.think_ns"),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
-        .apply(|config, value| config.lock_count = value.number_u32())
+        .sets_guest(|guest, value| guest.ours.lock_count = value.number_u32())
         .told("config.locks"),
     other(
         "memory",
@@ -248,7 +248,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("64MiB")
     .linux(Linux::Used)
-    .apply(|config, value| config.memory_bytes = value.bytes())
+    .sets_guest(|guest, value| guest.ours.memory_bytes = value.bytes())
     .told("config.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
@@ -258,7 +258,7 @@ const WORKLOAD: &[Setting] = &[
         .default("leave")
         .of_guest()
         .only_in(MIXED)
-        .apply(|config, value| config.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
+        .sets_guest(|guest, value| guest.ours.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
         .told("config.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
@@ -270,14 +270,14 @@ const WORKLOAD: &[Setting] = &[
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
-        .apply(|config, value| config.mix.long_one_in = value.number_u32())
+        .sets_guest(|guest, value| guest.ours.mix.long_one_in = value.number_u32())
         .told("config.long_one_in"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
-        .apply(|config, value| config.mix.nested_one_in = value.number_u32())
+        .sets_guest(|guest, value| guest.ours.mix.nested_one_in = value.number_u32())
         .told("config.nested_one_in"),
     word::<Distribution>(
         "think-distribution",
@@ -286,8 +286,8 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("fixed")
     .only_in(SHAPED)
-    .apply(|config, value| {
-        config.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
+    .sets_guest(|guest, value| {
+        guest.ours.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
     })
     .told("config.exponential_think"),
     other(
@@ -298,7 +298,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(SHAPED)
-    .apply(|config, value| config.shape.hold_jitter_percent = value.percent())
+    .sets_guest(|guest, value| guest.ours.shape.hold_jitter_percent = value.percent())
     .told("config.hold_jitter_percent"),
     other(
         "zipf",
@@ -308,7 +308,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default_told("each lock in turn")
     .only_in(SHAPED)
-    .apply(|config, value| config.shape.zipf_hundredths = value.hundredths())
+    .sets_guest(|guest, value| guest.ours.shape.zipf_hundredths = value.hundredths())
     .told("config.zipf"),
     other(
         "arrivals",
@@ -317,23 +317,23 @@ const WORKLOAD: &[Setting] = &[
         "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
     )
     .only_in(SHAPED)
-    .apply(|config, value| config.shape.arrivals = Some(value.arrivals().apart()))
+    .sets_guest(|guest, value| guest.ours.shape.arrivals = Some(value.arrivals().apart()))
     .told("config.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
-        .apply(|config, value| config.shape.footprint_lines = value.number_u32())
+        .sets_guest(|guest, value| guest.ours.shape.footprint_lines = value.number_u32())
         .told("config.footprint_lines"),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
-        .apply(|config, value| config.shape.dirty_lines = value.number_u32())
+        .sets_guest(|guest, value| guest.ours.shape.dirty_lines = value.number_u32())
         .told("config.dirty_lines"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)
-        .apply(|config, value| config.shape.read_percent = value.percent())
+        .sets_guest(|guest, value| guest.ours.shape.read_percent = value.percent())
         .told("config.read_percent"),
     time("read-hold", "Work inside a section that only reads")
         .default_told("--hold")
@@ -344,19 +344,19 @@ const WORKLOAD: &[Setting] = &[
 const MEASURING: &[Setting] = &[
     switch("pmu", "Count cache events of the guest, where the host has a PMU: on or off")
         .default("off")
-        .apply(|config, value| config.pmu = value.is_on())
+        .sets_run(|run, value| run.pmu = value.is_on())
         .told("pmu"),
     switch("live", "Show the run to `haltkick top` while it goes: on or off")
         .default("off")
-        .apply(|config, value| config.live = value.is_on())
+        .sets_run(|run, value| run.live = value.is_on())
         .told("config.live"),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
-        .apply(|config, value| config.oracle = value.is_on())
+        .sets_guest(|guest, value| guest.ours.oracle = value.is_on())
         .told("config.oracle"),
     word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
         .default("ordered")
-        .apply(|config, value| config.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
+        .sets_guest(|guest, value| guest.ours.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
         .told("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
@@ -375,7 +375,7 @@ const MEASURING: &[Setting] = &[
     )
     .default("0")
     .default_told("0, it stays as it is")
-    .apply(|config, value| config.min_sections = value.number())
+    .sets_run(|run, value| run.min_sections = value.number())
     .told("config.min_sections"),
     time("warmup", "Time between start and window")
         .default_told("20ms, or two rounds of slices if longer")
@@ -383,13 +383,13 @@ const MEASURING: &[Setting] = &[
     time("watchdog", "End the run when nothing has moved for this long")
         .default_told("from ratio and slice")
         .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)
-        .apply(|config, value| config.watchdog = Some(value.time()))
+        .sets_run(|run, value| run.watchdog = Some(value.time()))
         .untold("a run that it ends has no record"),
     other("seed", "N", Kind::Seed, "Seed of everything random, echoed in the record")
         .default("1")
         .of_guest()
         .linux(Linux::Used)
-        .apply(|config, value| config.seed = value.number())
+        .sets_guest(|guest, value| guest.seed = value.number())
         .told("config.seed"),
     other(
         "work-rate",
@@ -399,7 +399,7 @@ const MEASURING: &[Setting] = &[
     )
     .default_told("measured at boot")
     .within(WORK_RATES)
-    .apply(|config, value| config.work_rate = Some(value.number()))
+    .sets_run(|run, value| run.work_rate = Some(value.number()))
     .told("timing.work_rate"),
 ];
 
@@ -413,8 +413,8 @@ const SEVERAL_GUESTS: &[Setting] = &[
     .told("config.guest"),
     word::<ShareChoice>("share", "WHAT", "What has equal shares of the pCPUs: guest or vcpu")
         .default("vcpu")
-        .apply(|config, value| {
-            config.share = match value.word() {
+        .sets_run(|run, value| {
+            run.rules.share = match value.word() {
                 ShareChoice::Guest => Share::Guest,
                 ShareChoice::Vcpu => Share::Vcpu,
             };

@@ -148,7 +148,7 @@ mod tests {
         let plan = sketch.plan(3);
         let records = World::new(1)
             .shape(Shape::LogNormal(0.02))
-            .disturbed(|config, _| config.vcpus > 2)
+            .disturbed(|asked, _| asked.guest.vcpus > 2)
             .records(&plan);
         let shown = table::summary(&Summary::new(&plan.outline, &records), Detail::Verbose);
         assert!(shown.contains(", ! not valid, more than 29 % of its pairs have an invalid run"), "{shown}");

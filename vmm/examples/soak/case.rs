@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Deschedule, HowOften, Image, PvBackend, Ring, RunConfig, Sched, Share, Target, allowed_cpus,
+    Deschedule, Guest, HowOften, Image, Ours, PvBackend, Ring, Rules, Run, Sched, Share, Target, allowed_cpus,
 };
 
 use crate::dice::Dice;
@@ -33,7 +33,7 @@ impl Kind {
 pub(crate) struct Case {
     /// Runs that are counted together.
     pub(crate) group: String,
-    pub(crate) config: RunConfig,
+    pub(crate) run: Run,
     /// The attack of the guest beside it, if there is one.
     pub(crate) attack: Option<Attack>,
     /// Its vCPUs never sleep: where they had little CPU time, the host had none for them.
@@ -99,32 +99,40 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     let hostile = dice.one_in(4).then(|| dice.one(&ATTACKS[..6]));
     // Two runs in three are for the number of acquisitions: they have empty sections, and last longer.
     let is_dense = !dice.one_in(3);
-    let honest = RunConfig {
-        vcpus: ratio * cpus.len() as u32,
-        cpus,
+    // The order of what is drawn is part of what a number stands for.
+    let rules = Rules {
         sched,
-        pv_backend: PvBackend::Vmm,
         slice: Duration::from_micros(dice.one(&[200, 500, 1_000, 4_000])),
         grace: Duration::from_micros(if sched == Sched::Vmm { dice.one(&[0, 0, 100]) } else { 0 }),
         kick_yields: sched == Sched::Vmm && dice.one_in(4),
+        ..Rules::default()
+    };
+    let mut ours = Ours {
+        lock: lock.clone(),
         patch: !dice.one_in(4),
         preempted_hint: !dice.one_in(4),
         spin_threshold: Duration::from_micros(dice.one(&[5, 20, 100])),
-        // It goes with one guest only.
-        deschedule: (hostile.is_none() && dice.one_in(2)).then(|| injection(dice)),
-        lock_count: dice.one(&[1, 1, 1, 3, 16]),
-        hold: Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) }),
-        think: Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] })),
+        ..Ours::default()
+    };
+    // It goes with one guest only.
+    let deschedule = (hostile.is_none() && dice.one_in(2)).then(|| injection(dice));
+    ours.lock_count = dice.one(&[1, 1, 1, 3, 16]);
+    ours.hold = Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) });
+    ours.think = Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] }));
+    let honest = Guest { vcpus: ratio * cpus.len() as u32, pv, seed: number, ours, ..Guest::default() };
+    let run = Run {
+        cpus,
+        pv_backend: PvBackend::Vmm,
+        rules,
+        deschedule,
         warmup: Duration::from_millis(2),
         window: Duration::from_millis(if is_dense { 2_000 } else { 400 }),
         watchdog: Some(PATIENCE),
-        seed: number,
-        lock: lock.clone(),
-        pv,
-        ..RunConfig::default()
+        guests: with_beside(honest, hostile),
+        ..Run::default()
     };
     let group = format!("{lock} {}", if pv { "pv" } else { "native" });
-    Case { group, config: with_beside(honest, hostile), attack: hostile, is_always_busy: false }
+    Case { group, run, attack: hostile, is_always_busy: false }
 }
 
 fn injection(dice: &mut Dice) -> Deschedule {
@@ -158,32 +166,33 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
     let (ring, ring_name) = dice.one(&[(Ring::Ring0, "0"), (Ring::Ring3, "3")]);
     let cpus = cpus(1 + dice.below(2) as usize);
     // A spinning lock whose vCPUs never sleep: it always wants its share.
-    let honest = RunConfig {
-        vcpus: dice.one(&[1, 2, 2, 4]) * cpus.len() as u32,
+    let vcpus = dice.one(&[1, 2, 2, 4]) * cpus.len() as u32;
+    let pv_backend = dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]);
+    let share = if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu };
+    let ours = Ours { lock: "tas".into(), ..Ours::default() };
+    let honest = Guest { vcpus, seed: number, ours, ..Guest::default() };
+    let run = Run {
         cpus,
-        sched,
+        rules: Rules { sched, share, ..Rules::default() },
         ring,
-        pv_backend: dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]),
-        share: if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu },
-        lock: "tas".into(),
+        pv_backend,
         warmup: Duration::from_millis(2),
         window: Duration::from_millis(80),
         watchdog: Some(if attack.workload == "selftest-unborn" { Duration::from_secs(1) } else { PATIENCE }),
-        seed: number,
-        ..RunConfig::default()
+        guests: with_beside(honest, Some(attack)),
+        ..Run::default()
     };
     let group = format!("{} {} {ring_name}", attack.workload, name(sched));
-    Case { group, config: with_beside(honest, Some(attack)), attack: Some(attack), is_always_busy: true }
+    Case { group, run, attack: Some(attack), is_always_busy: true }
 }
 
-/// The same guest with one beside it that makes `attack`.
-fn with_beside(honest: RunConfig, attack: Option<Attack>) -> RunConfig {
-    let hostile = attack.map(|attack| RunConfig {
-        workload: attack.workload.into(),
-        lock: "tas".into(),
-        pv: false,
+/// The honest guest, and one that makes `attack`.
+fn with_beside(honest: Guest, attack: Option<Attack>) -> Vec<Guest> {
+    let hostile = attack.map(|attack| Guest {
         name: "hostile".into(),
+        pv: false,
+        ours: Ours { workload: attack.workload.into(), lock: "tas".into(), ..honest.ours.clone() },
         ..honest.clone()
     });
-    RunConfig { name: "honest".into(), beside: hostile.into_iter().collect(), ..honest }
+    std::iter::once(Guest { name: "honest".into(), ..honest }).chain(hostile).collect()
 }

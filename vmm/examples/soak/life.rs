@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, RunConfig, RunError, Sched};
+use haltkick_vmm::{Ended, Found, Image, Instruments, Needs, Outcome, Run, RunError, Sched};
 
 use crate::case::{Attack, Case, Kind};
 use crate::plant::Plant;
@@ -113,7 +113,7 @@ pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
 pub(crate) fn one(kind: Kind, number: u64) -> ExitCode {
     let image = Image::embedded();
     let case = Case::new(kind, number, &image);
-    println!("{:#?}", case.config);
+    println!("{:#?}", case.run);
     let report = run(
         number,
         &case,
@@ -151,11 +151,11 @@ fn run(number: u64, case: &Case, image: &Image, begin: impl Fn(), see: impl Fn(&
 fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> (Report, bool) {
     let mut had_time = true;
     let mut report = Report { number, group: case.group.clone(), ..Report::default() };
-    match haltkick_vmm::run(&case.config, image, &Instruments::default(), &AtomicBool::new(false)) {
+    match haltkick_vmm::run(&case.run, image, &Instruments::default(), &AtomicBool::new(false)) {
         Err(error) => report.wrong = format!("no run: {error}"),
         Ok(found) => {
             see(&found.guests);
-            had_time = !case.is_always_busy || has_had_time(&case.config, &found);
+            had_time = !case.is_always_busy || has_had_time(&case.run, &found);
             look(case, found.guests, &mut report);
         }
     }
@@ -165,9 +165,9 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
 
 /// Whether the host gave this process half of the window on its pCPUs at least: with next to nothing an honest guest may
 /// well complete no section. A guest that failed is taken as one that had time.
-fn has_had_time(config: &RunConfig, found: &Found) -> bool {
+fn has_had_time(run: &Run, found: &Found) -> bool {
     let Some(Ok(outcome)) = found.guests.first().map(|honest| &honest.result) else { return true };
-    found.cpu_time >= outcome.window * config.cpus.len() as u32 / 2
+    found.cpu_time >= outcome.window * run.cpus.len() as u32 / 2
 }
 
 fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
@@ -182,7 +182,7 @@ fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
             report.wrong = wrong_with(&outcome);
             report.acquisitions = outcome.acquisitions();
             let lasts = case.attack.is_some_and(|attack| attack.lasts);
-            report.share_permille = lasts.then(|| share_permille(&case.config, &outcome)).flatten();
+            report.share_permille = lasts.then(|| share_permille(&case.run, &outcome)).flatten();
         }
     }
     if report.wrong.is_empty() {
@@ -220,10 +220,10 @@ fn wrong_with(outcome: &Outcome) -> String {
 }
 
 /// Which part it had of its half of the window on all pCPUs.
-fn share_permille(config: &RunConfig, outcome: &Outcome) -> Option<u64> {
-    let half_ns = outcome.window.as_nanos() as u64 * config.cpus.len() as u64 / 2;
+fn share_permille(run: &Run, outcome: &Outcome) -> Option<u64> {
+    let half_ns = outcome.window.as_nanos() as u64 * run.cpus.len() as u64 / 2;
     let run_ns = outcome.vcpus.iter().map(|vcpu| vcpu.run_ns).sum::<Option<u64>>()?;
-    let counts = config.sched == Sched::Vmm && !config.beside.is_empty() && half_ns > 0;
+    let counts = run.rules.sched == Sched::Vmm && run.guests.len() > 1 && half_ns > 0;
     counts.then(|| run_ns * 1000 / half_ns)
 }
 

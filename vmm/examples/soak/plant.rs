@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use haltkick_vmm::{RunConfig, Sched, Share};
+use haltkick_vmm::{Guest, Ours, Rules, Run, Sched, Share};
 
 use crate::case::{Attack, Case, Kind};
 
@@ -71,8 +71,7 @@ impl Plant {
 
     /// Changes every third run.
     pub(crate) fn change(&self, case: &mut Case, number: u64) {
-        case.config.watchdog = Some(PATIENCE);
-        case.config.beside.iter_mut().for_each(|other| other.watchdog = Some(PATIENCE));
+        case.run.watchdog = Some(PATIENCE);
         if let Fault::Case(fault) = self.fault
             && number % 3 == 1
         {
@@ -92,48 +91,35 @@ impl Plant {
 
 /// Has an honest guest alone do `workload`.
 fn of_honest(case: &mut Case, workload: &str, pv: bool) {
-    let lock = "qspinlock".into();
     case.group = format!("planted {workload}");
-    let watchdog = Some(PATIENCE);
-    case.config = RunConfig {
-        workload: workload.into(),
-        lock,
-        pv,
-        watchdog,
-        lock_count: 1,
-        deschedule: None,
-        beside: vec![],
-        ..case.config.clone()
-    };
+    let honest = case.run.guests[0].clone();
+    let (lock, workload) = ("qspinlock".into(), workload.into());
+    let ours = Ours { lock, workload, lock_count: 1, ..honest.ours };
+    let guests = vec![Guest { pv, ours, ..honest }];
+    case.run = Run { watchdog: Some(PATIENCE), deschedule: None, guests, ..case.run.clone() };
 }
 
 fn lose_kicks(case: &mut Case) {
     of_honest(case, "selftest-lost-kick", true);
-    let vcpus = 4 * case.config.cpus.len() as u32;
+    case.run.guests[0].vcpus = 4 * case.run.cpus.len() as u32;
     let (grace, sched) = (Duration::ZERO, Sched::Host);
-    case.config = RunConfig { vcpus, sched, grace, kick_yields: false, ..case.config.clone() };
+    case.run.rules = Rules { sched, grace, kick_yields: false, ..case.run.rules };
 }
 
 /// The other guest has thrice the vCPUs, each with a share of its own.
 fn halve_the_share(case: &mut Case) {
     beside(case, "selftest-feeder");
-    case.config.sched = Sched::Vmm;
-    case.config.share = Share::Vcpu;
-    let vcpus = 3 * case.config.vcpus;
-    let honest = case.config.clone();
-    for other in &mut case.config.beside {
-        *other = RunConfig {
-            vcpus,
-            workload: other.workload.clone(),
-            name: other.name.clone(),
-            beside: vec![],
-            ..honest.clone()
-        };
+    case.run.rules = Rules { sched: Sched::Vmm, share: Share::Vcpu, ..case.run.rules };
+    let honest = case.run.guests[0].clone();
+    for other in &mut case.run.guests[1..] {
+        let ours = Ours { workload: other.ours.workload.clone(), ..honest.ours.clone() };
+        let (vcpus, name) = (3 * honest.vcpus, other.name.clone());
+        *other = Guest { vcpus, name, ours, ..honest.clone() };
     }
 }
 
 fn beside(case: &mut Case, workload: &'static str) {
     case.group = "planted vmm 3".into();
     case.attack = Some(Attack::lasting(workload));
-    case.config.beside.iter_mut().for_each(|other| other.workload = workload.into());
+    case.run.guests[1..].iter_mut().for_each(|other| other.ours.workload = workload.into());
 }

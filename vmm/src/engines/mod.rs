@@ -10,31 +10,30 @@ use crate::host::clock::read_tsc;
 use crate::host::error::RunError;
 use crate::image::file::Image;
 use crate::observe::instruments::Instruments;
+use crate::run::asked::{Engine, Run};
 use crate::run::check::choose;
-use crate::run::config::{Engine, RunConfig};
 use crate::run::found::Found;
 
-/// Runs a guest and those beside it, all at the same time, to the end of the window.
+/// Runs guests, all at the same time, to the end of the window.
 ///
 /// `stop` is polled: setting it (from a signal handler) ends the run with [`RunError::Interrupted`].
 ///
 /// # Errors
 /// What concerns all guests: settings that make no sense, what the host lacks, a request to stop. How each guest ended is found.
 pub fn run(
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     instruments: &Instruments,
     stop: &AtomicBool,
 ) -> Result<Found, RunError> {
     // The counter of a simulated machine begins with the run.
-    let start_tsc = if config.engine == Engine::Sim { 0 } else { read_tsc() };
-    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
+    let start_tsc = if run.engine.is_simulated() { 0 } else { read_tsc() };
     instruments.check()?;
-    let chosen = choose(&configs, image)?;
-    match config.engine {
-        Engine::Kvm | Engine::Threads | Engine::Sim => {
-            vmm::run(&configs, image, &chosen, stop, instruments, start_tsc)
+    let chosen = choose(run, image)?;
+    match run.engine {
+        Engine::Kvm | Engine::Threads | Engine::Sim(_) => {
+            vmm::run(run, image, &chosen, stop, instruments, start_tsc)
         }
-        Engine::Qemu(accelerator) => qemu::run(config, image, chosen[0], accelerator, stop, instruments),
+        Engine::Qemu(accelerator) => qemu::run(run.our(0), image, chosen[0], accelerator, stop, instruments),
     }
 }

@@ -18,8 +18,8 @@ use crate::observe::instruments::Instruments;
 use crate::observe::notes::Notes;
 use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;
+use crate::run::asked::{Engine, OurGuest, Run};
 use crate::run::collect::{self, Facts};
-use crate::run::config::{Engine, RunConfig};
 use crate::run::found::{Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::shown::Shown;
 use crate::run::supervise::{Observed, Supervisor};
@@ -33,7 +33,7 @@ use crate::sched::{Finished, Sched, Scheduler};
 
 /// What is known of all guests when their threads have ended.
 struct Ran<'a> {
-    configs: &'a [&'a RunConfig],
+    run: &'a Run,
     image: &'a Image,
     chosen: &'a [Chosen],
     machines: &'a [Machine],
@@ -48,51 +48,49 @@ struct Ran<'a> {
     stopped: (u64, u64),
 }
 
-/// Runs `configs`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
+/// Runs the guests of `run`, of which each takes from the image what `chosen` says, all at the same time. `start_tsc`: when the run began.
 /// Long: these are its steps in order, and what each makes lives until the last one.
 pub(super) fn run(
-    configs: &[&RunConfig],
+    run: &Run,
     image: &Image,
     chosen: &[Chosen],
     stop: &AtomicBool,
     instruments: &Instruments,
     start_tsc: u64,
 ) -> Result<Found, RunError> {
-    let config = configs[0];
-    let vcpus: u32 = configs.iter().map(|config| config.vcpus).sum();
+    let vcpus: u32 = run.guests.iter().map(|guest| guest.vcpus).sum();
     let trace_sections = if instruments.trace { trace::sections_per_vcpu(vcpus) } else { 0 };
-    let clock = match config.engine {
-        Engine::Sim => {
+    let clock = match run.engine {
+        Engine::Sim(_) => {
             Clock::Simulated(SimulatedClock::watched(instruments.virtual_time.clone().unwrap_or_default()))
         }
         _ => Clock::Host,
     };
-    let notes = notes(configs, instruments, vcpus, clock.moment());
+    let notes = notes(run, instruments, vcpus, clock.moment());
     let machines =
-        configs.iter().zip(chosen).map(|(config, chosen)| machine(config, image, *chosen, trace_sections));
+        run.ours().zip(chosen).map(|(asked, chosen)| machine(asked, image, *chosen, trace_sections));
     let mut machines = machines.collect::<Result<Vec<_>, _>>()?;
     let vcpus: Vec<_> = machines.iter_mut().map(|machine| std::mem::take(&mut machine.vcpus)).collect();
-    let shown = Shown::begin(configs, instruments, &vcpus);
-    let hinted: Vec<_> =
-        configs.iter().zip(&machines).map(|(config, machine)| hints(config, machine)).collect();
-    let guests = guest_runs(configs, &machines, &hinted, image, &clock, &notes);
-    let plan = config.deschedule.as_ref().map(|deschedule| {
-        Plan::new(deschedule, chosen[0].point, config.cpus.len(), config.slice, config.seed)
+    let shown = Shown::begin(run, instruments, &vcpus);
+    let hinted: Vec<_> = run.ours().zip(&machines).map(|(asked, machine)| hints(asked, machine)).collect();
+    let guests = guest_runs(run, &machines, &hinted, image, &clock, &notes);
+    let plan = run.deschedule.as_ref().map(|deschedule| {
+        Plan::new(deschedule, chosen[0].point, run.cpus.len(), run.rules.slice, run.guests[0].seed)
     });
-    let scheduler = match &config.simulated {
-        Some(machine) if config.engine == Engine::Sim => {
-            let machine = (machine, config.cpus.as_slice(), config.seed);
-            Scheduler::simulated(config.rules(), &guests, vcpus, plan, machine, stop)
+    let scheduler = match run.engine.machine() {
+        Some(machine) => {
+            let machine = (machine, run.cpus.as_slice(), run.guests[0].seed);
+            Scheduler::simulated(run.rules, &guests, vcpus, plan, machine, stop)
         }
-        _ => Scheduler::new(config.rules(), &guests, vcpus, plan),
+        None => Scheduler::new(run.rules, run.cpus.len(), &guests, vcpus, plan),
     };
-    let pmu = counters(config);
+    let pmu = counters(run);
     let memories: Vec<_> = machines.iter().map(|machine| &machine.memory).collect();
-    let mut supervisor = Supervisor::new(configs, &guests, (image, &memories), &scheduler, &pmu, stop);
+    let mut supervisor = Supervisor::new(run, &guests, (image, &memories), &scheduler, &pmu, stop);
     supervisor.shown = shown;
 
     let (verdict, stopped) = std::thread::scope(|scope| {
-        scheduler.start(scope, &config.cpus);
+        scheduler.start(scope, &run.cpus);
         let verdict = supervisor.supervise();
         let stopped = (clock.now_ns(), clock.tsc());
         guests.iter().for_each(GuestRun::stop);
@@ -103,7 +101,7 @@ pub(super) fn run(
     let is_broken = scheduler.is_broken();
     let mut finished = scheduler.finish();
     let ran = Ran {
-        configs,
+        run,
         image,
         chosen,
         machines: &machines,
@@ -120,12 +118,11 @@ pub(super) fn run(
         let of_guest = finished.extract_if(.., |vcpu| vcpu.guest == index).collect();
         ended.push(ran.end_of(index, observed, of_guest)?);
     }
-    let switches = (config.sched == Sched::Host).then(|| switches_of(&hinted));
-    let about =
-        About::new(about_guests(configs), &config.cpus, image, guests[0].window.times(), switches.as_ref());
+    let switches = (run.rules.sched == Sched::Host).then(|| switches_of(&hinted));
+    let about = About::new(about_guests(run), &run.cpus, image, guests[0].window.times(), switches.as_ref());
     let tsc_offsets: Vec<u64> = guests.iter().map(|guest| guest.tsc.of_host(0)).collect();
-    let run_delay = match config.sched {
-        Sched::Vmm if config.engine == Engine::Sim => Err(NOTHING_ELSE_RUNS.into()),
+    let run_delay = match run.rules.sched {
+        Sched::Vmm if run.engine.is_simulated() => Err(NOTHING_ELSE_RUNS.into()),
         Sched::Vmm => guests[0].run_delays.sum(),
         Sched::Host => Err(ONE_THREAD_PER_VCPU.into()),
     };
@@ -143,14 +140,14 @@ impl Ran<'_> {
         observed: Observed,
         mut finished: Vec<Finished>,
     ) -> Result<Ended, RunError> {
-        let (config, guest) = (self.configs[index], &self.guests[index]);
+        let (asked, guest) = (self.run.our(index), &self.guests[index]);
         for (vcpu, preempted) in finished.iter_mut().zip(&observed.preempted) {
             if let (Where::Running, &Some(preempted)) = (vcpu.whereabouts.at, preempted) {
                 vcpu.whereabouts = preempted;
             }
         }
         let facts = Facts {
-            config,
+            asked,
             image: self.image,
             machine: &self.machines[index],
             preempted_source: &self.hinted[index].1,
@@ -170,27 +167,26 @@ impl Ran<'_> {
         };
         let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, self.stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));
-        Ok(Ended { name: config.name.clone(), result, explanation, console: guest.console() })
+        Ok(Ended { name: asked.guest.name.clone(), result, explanation, console: guest.console() })
     }
 }
 
 /// Where the threads of a run with so many vCPUs hand in what they note.
-fn notes(configs: &[&RunConfig], instruments: &Instruments, vcpus: u32, start: Moment) -> Notes {
-    let config = configs[0];
-    let (threads, reported_guests) = match config.sched {
-        Sched::Vmm => (config.cpus.len(), 0),
-        Sched::Host => (vcpus as usize, configs.len()),
+fn notes(run: &Run, instruments: &Instruments, vcpus: u32, start: Moment) -> Notes {
+    let (threads, reported_guests) = match run.rules.sched {
+        Sched::Vmm => (run.cpus.len(), 0),
+        Sched::Host => (vcpus as usize, run.guests.len()),
     };
-    Notes::new(instruments, (threads, reported_guests), config.seed, start)
+    Notes::new(instruments, (threads, reported_guests), run.guests[0].seed, start)
 }
 
 /// The cache events of the guest, as far as they are asked for and can be told from other guests'.
-fn counters(config: &RunConfig) -> Pmu {
-    if !config.pmu {
+fn counters(run: &Run) -> Pmu {
+    if !run.pmu {
         Pmu::none("not asked for (--pmu on)")
-    } else if config.engine != Engine::Kvm {
+    } else if run.engine != Engine::Kvm {
         Pmu::none("threads are no guest, which is all that is counted: use --engine kvm")
-    } else if !config.beside.is_empty() {
+    } else if run.guests.len() > 1 {
         Pmu::none("several guests run on the same threads: count one at a time")
     } else {
         Pmu::open()
@@ -199,52 +195,50 @@ fn counters(config: &RunConfig) -> Pmu {
 
 /// The guest's machine, ready to start.
 fn machine(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     image: &Image,
     chosen: Chosen,
     trace_sections: u64,
 ) -> Result<Machine, RunError> {
     let wanted = Wanted {
-        patch: config.patch.then_some((chosen.lock as usize, config.pv)),
-        pool_bytes: pool_bytes(config, image, chosen),
+        patch: asked.ours.patch.then_some((chosen.lock as usize, asked.guest.pv)),
+        pool_bytes: pool_bytes(asked, image, chosen),
         trace_sections,
-        ..config.machine()
+        ..asked.machine()
     };
-    let boot = |tsc_khz| boot_block(config, chosen, tsc_khz);
-    match config.engine {
+    let boot = |tsc_khz| boot_block(asked, chosen, tsc_khz);
+    match &asked.run.engine {
         Engine::Kvm => Machine::on_kvm(&wanted, image, boot),
         Engine::Threads => Machine::on_threads(&wanted, image, boot),
-        Engine::Sim => {
-            let machine = config.simulated.as_ref().expect("it was checked that there is one");
-            Machine::simulated(&wanted, image, machine.costs.clock_khz, boot)
-        }
+        Engine::Sim(machine) => Machine::simulated(&wanted, image, machine.costs.clock_khz, boot),
         Engine::Qemu(_) => unreachable!("QEMU makes its own machine"),
     }
 }
 
 /// The watcher of the host's scheduler for a guest, and the writer of its `preempted` flags. Before anything refers to its vCPUs'
 /// areas.
-fn hints(config: &RunConfig, machine: &Machine) -> (Watcher, Known<PreemptedSource>) {
-    if config.sched == Sched::Vmm {
+fn hints(asked: OurGuest<'_>, machine: &Machine) -> (Watcher, Known<PreemptedSource>) {
+    if asked.run.rules.sched == Sched::Vmm {
         return (Watcher::nothing("the VMM's own scheduler knows"), Ok(PreemptedSource::Vmm));
     }
-    let reported = Reported { vcpus: config.vcpus, locks: config.lock_count, pcpus: &config.cpus };
-    let mut watcher = if config.attribution {
+    let reported =
+        Reported { vcpus: asked.guest.vcpus, locks: asked.ours.lock_count, pcpus: &asked.run.cpus };
+    let mut watcher = if asked.run.attribution {
         Watcher::new(reported, &machine.memory)
     } else {
         Watcher::nothing("not asked for (attribution off)")
     };
-    let source = if config.engine == Engine::Threads {
+    let source = if asked.run.engine == Engine::Threads {
         Err("threads have no hypervisor that could write the flag".into())
     } else {
         let refused = machine.steal_time_refused.clone();
-        PreemptedSource::choose(config.preempted_by, refused, &machine.memory, || watcher.for_flags())
+        PreemptedSource::choose(asked.run.preempted_by, refused, &machine.memory, || watcher.for_flags())
     };
     (watcher, source)
 }
 
 fn guest_runs<'a>(
-    configs: &[&RunConfig],
+    run: &Run,
     machines: &'a [Machine],
     hinted: &'a [(Watcher, Known<PreemptedSource>)],
     image: &'a Image,
@@ -253,28 +247,28 @@ fn guest_runs<'a>(
 ) -> Vec<GuestRun<'a>> {
     let mut first_vcpu = 0;
     let mut guests = Vec::new();
-    for (index, ((config, machine), (watcher, _))) in configs.iter().zip(machines).zip(hinted).enumerate() {
+    for (index, ((asked, machine), (watcher, _))) in run.ours().zip(machines).zip(hinted).enumerate() {
         let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), machine.tsc_offset);
-        let kept = (config.attribution, config.sched == Sched::Vmm);
-        let shared = Shared::new(&machine.memory, image, config.lock_count, &tsc, kept);
-        let mut guest = GuestRun::new(config.vcpus, tsc, clock, watcher, notes);
+        let kept = (asked.run.attribution, asked.run.rules.sched == Sched::Vmm);
+        let shared = Shared::new(&machine.memory, image, asked.ours.lock_count, &tsc, kept);
+        let mut guest = GuestRun::new(asked.guest.vcpus, tsc, clock, watcher, notes);
         guest.shared = Some(shared);
         guest.halts_in_kernel = matches!(machine.pv_backend, PvBackend::Kvm | PvBackend::Ipi);
         (guest.index, guest.first_vcpu) = (index, first_vcpu);
         guests.push(guest);
-        first_vcpu += config.vcpus;
+        first_vcpu += asked.guest.vcpus;
     }
     guests
 }
 
-fn about_guests(configs: &[&RunConfig]) -> Vec<AboutGuest> {
-    let about = |config: &&RunConfig| AboutGuest {
-        name: config.name.clone(),
-        vcpus: config.vcpus,
-        locks: config.lock_count,
-        workload: config.workload.clone(),
+fn about_guests(run: &Run) -> Vec<AboutGuest> {
+    let about = |asked: OurGuest<'_>| AboutGuest {
+        name: asked.guest.name.clone(),
+        vcpus: asked.guest.vcpus,
+        locks: asked.ours.lock_count,
+        workload: asked.ours.workload.clone(),
     };
-    configs.iter().map(about).collect()
+    run.ours().map(about).collect()
 }
 
 /// How many reports of switches got lost, or why there were none in one of the guests.
@@ -288,6 +282,6 @@ fn explanation(
     (stopped_ns, stopped_tsc): (u64, u64),
 ) -> Option<Explanation> {
     let (image, machine, finished) = (facts.image, facts.machine, facts.finished);
-    let locks = facts.config.lock_count;
+    let locks = facts.asked.ours.lock_count;
     explain::explain(&Scene { image, machine, locks, finished, error, stopped_ns, stopped_tsc })
 }

@@ -11,14 +11,20 @@ use kvm_ioctls::VmFd;
 use crate::host::error::{RunError, system};
 
 /// How vCPUs halt and pause in KVM's hands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelHalts {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelHalts {
     /// How long KVM polls before it lets a vCPU sleep; `None`: as the host is set up.
-    pub(crate) poll: Option<Duration>,
+    pub poll: Option<Duration>,
     /// Whether a spin loop in ring 0 may end in an exit.
-    pub(crate) pause_exits: bool,
+    pub pause_exits: bool,
     /// Whether HLT in ring 0 ends in an exit. If not, the pCPU idles in the guest.
-    pub(crate) hlt_exits: bool,
+    pub hlt_exits: bool,
+}
+
+impl Default for KernelHalts {
+    fn default() -> Self {
+        Self { poll: None, pause_exits: true, hlt_exits: true }
+    }
 }
 
 /// How long KVM polls for a wake-up before it lets a halted vCPU of this VM sleep. Where it cannot be set, it stays as it is.

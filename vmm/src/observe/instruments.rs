@@ -17,7 +17,7 @@ pub struct Instruments {
     pub trace: bool,
     /// Where a simulated machine shows how far it has come.
     pub virtual_time: Option<Arc<VirtualTime>>,
-    /// Where runs show themselves that are [asked to](crate::RunConfig::live).
+    /// Where runs show themselves that are [asked to](crate::Run::live).
     pub live: Option<Arc<Live>>,
 }
 

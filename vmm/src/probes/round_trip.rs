@@ -27,7 +27,7 @@ use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
 use crate::observe::instruments::Instruments;
-use crate::run::config::RunConfig;
+use crate::run::asked::{Guest, Ours, Run};
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;
@@ -48,28 +48,26 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Times it through the scheduler and the back end of `config`, on its first pCPU, and bare.
+    /// Times it through the scheduler and the back end of `like`, on its first pCPU, and bare.
     ///
     /// # Errors
     /// As [`run`]; [`RunError::NoProgress`] if the token did not come back in time.
-    pub fn measure(config: &RunConfig, image: &Image) -> Result<Self, RunError> {
-        let config = RunConfig {
-            vcpus: 2,
-            cpus: config.cpus[..1].to_vec(),
+    pub fn measure(like: &Run, image: &Image) -> Result<Self, RunError> {
+        let ours = Ours {
             lock: "none".into(),
-            pv: false,
             workload: "hand-off".into(),
             hold: Duration::ZERO,
-            attribution: false,
             preempted_hint: false,
-            ..config.clone()
+            ..like.guests[0].ours.clone()
         };
-        let outcome = run(&config, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()?;
+        let guests = vec![Guest { vcpus: 2, pv: false, ours, ..like.guests[0].clone() }];
+        let hand_off = Run { cpus: like.cpus[..1].to_vec(), attribution: false, guests, ..like.clone() };
+        let outcome = run(&hand_off, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()?;
         // Each way counts as one.
         let ways: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.acquisitions).sum();
         let through = duration_of_one(outcome.window, ways / 2)?;
         let bare =
-            Bare::new(image, outcome.pv_backend, outcome.ring)?.measure(&config.cpus, config.window)?;
+            Bare::new(image, outcome.pv_backend, outcome.ring)?.measure(&hand_off.cpus, hand_off.window)?;
         Ok(Self { backend: outcome.pv_backend, through, bare })
     }
 }

@@ -1,6 +1,6 @@
 //! What can be said of a run before anything is created: whether its settings go together, and with the image.
 
-use haltkick_hypercalls::{LockFlags, MAX_LOCKS, WorkloadFlags};
+use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 
 use crate::host::affinity;
 use crate::host::error::RunError;
@@ -9,8 +9,8 @@ use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vm::allow_open_files;
-use crate::run::beside;
-use crate::run::config::{Engine, MOST_LINES, RunConfig};
+use crate::run::asked::{Engine, Guest, MOST_LINES, OurGuest, Ours, Run};
+use crate::run::memory::{available, check_memory, most_bytes};
 use crate::run::told::{Chosen, pool_bytes};
 use crate::sched::Sched;
 use crate::sched::deschedule::Deschedule;
@@ -22,74 +22,89 @@ const MOST_POINTS: usize = u64::BITS as usize;
 ///
 /// # Errors
 /// [`RunError::Usage`], and what the host lacks for guests of this size.
-pub fn check_guests(config: &RunConfig, image: &Image) -> Result<(), RunError> {
-    let configs: Vec<&RunConfig> = std::iter::once(config).chain(&config.beside).collect();
-    choose(&configs, image)?;
+pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
+    choose(run, image)?;
     // The calibration has fewer vCPUs, and would ask for too few.
-    match config.engine {
-        Engine::Kvm => allow_open_files(configs.iter().map(|config| config.vcpus).sum()),
+    match run.engine {
+        Engine::Kvm => allow_open_files(run.guests.iter().map(|guest| guest.vcpus).sum()),
         _ => Ok(()),
     }
 }
 
-/// So many runs of `config` at a time there is memory for, at least one; `None` where it is not known.
+/// So many runs like `run` at a time there is memory for, at least one; `None` where it is not known.
 #[must_use]
-pub fn most_at_a_time(config: &RunConfig, image: &Image) -> Option<u64> {
-    let configs = || std::iter::once(config).chain(&config.beside);
-    let needed = configs().map(|config| {
+pub fn most_at_a_time(run: &Run, image: &Image) -> Option<u64> {
+    let needed = run.ours().map(|asked| {
         // A workload that does not exist is refused elsewhere.
-        let workload = image.workloads.iter().position(|entry| entry.name == config.workload);
+        let workload = image.workloads.iter().position(|entry| entry.name == asked.ours.workload);
         let pool =
-            |workload| pool_bytes(config, image, Chosen { lock: 0, workload: workload as u32, point: None });
-        beside::most_bytes(config, image, workload.map_or(0, pool))
+            |workload| pool_bytes(asked, image, Chosen { lock: 0, workload: workload as u32, point: None });
+        most_bytes(asked, image, workload.map_or(0, pool))
     });
-    Some((beside::available_memory()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
+    Some((available()? / needed.fold(0, u64::saturating_add).max(1)).max(1))
 }
 
 /// What each of the guests that are to run together takes from the image.
-pub(crate) fn choose(configs: &[&RunConfig], image: &Image) -> Result<Vec<Chosen>, RunError> {
-    beside::check(configs)?;
-    let chosen = configs.iter().map(|config| check(config, image)).collect::<Result<Vec<_>, _>>()?;
-    let needed = configs
-        .iter()
+pub(crate) fn choose(run: &Run, image: &Image) -> Result<Vec<Chosen>, RunError> {
+    run.check()?;
+    let chosen = run.ours().map(|asked| check(asked, image)).collect::<Result<Vec<_>, _>>()?;
+    let needed = run
+        .ours()
         .zip(&chosen)
-        .map(|(config, chosen)| beside::most_bytes(config, image, pool_bytes(config, image, *chosen)));
-    beside::check_memory(needed, beside::available_memory())?;
+        .map(|(asked, chosen)| most_bytes(asked, image, pool_bytes(asked, image, *chosen)));
+    check_memory(needed, available())?;
     Ok(chosen)
 }
 
-impl RunConfig {
-    /// Refuses settings that cannot be, whatever the image: of any guest, whoever runs it.
+impl Run {
+    /// Refuses settings that cannot be, whatever the image.
     ///
     /// # Errors
     /// [`RunError::Usage`].
     pub fn check(&self) -> Result<(), RunError> {
+        self.check_together()?;
         self.check_cpus()?;
         self.check_slices()?;
+        self.guests.iter().try_for_each(Guest::check)
+    }
+
+    /// Refuses guests that cannot run together.
+    fn check_together(&self) -> Result<(), RunError> {
         let usage = |text: String| Err(RunError::Usage(text));
-        if self.lock_count == 0 || self.lock_count > MAX_LOCKS {
-            return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {}", self.lock_count));
+        match &self.guests[..] {
+            [] => return usage("a run needs a guest".into()),
+            [_] => return Ok(()),
+            _ => {}
         }
-        let shape = self.shape;
-        if shape.dirty_lines > shape.footprint_lines {
-            let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
-            return usage(format!("a section cannot write {dirty} of {all} cache lines"));
+        for (i, guest) in self.guests.iter().enumerate() {
+            if self.guests[..i].iter().any(|other| other.name == guest.name) {
+                return usage(format!("two guests are called `{}`: give each a name of its own", guest.name));
+            }
         }
-        if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
-            return usage("a share is 100 % at most".into());
+        if !matches!(self.engine, Engine::Kvm | Engine::Sim(_)) {
+            return usage("several guests need --engine kvm or sim: the other engines run one".into());
+        }
+        if self.deschedule.is_some() {
+            return usage("--deschedule goes with one guest only".into());
+        }
+        let vcpus: u64 = self.guests.iter().map(|guest| u64::from(guest.vcpus)).sum();
+        if vcpus > MAX_VCPUS as u64 {
+            return usage(format!(
+                "the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer"
+            ));
         }
         Ok(())
     }
 
     fn check_cpus(&self) -> Result<(), RunError> {
         let usage = |text: String| Err(RunError::Usage(text));
-        if self.vcpus == 0 {
+        if self.guests.iter().any(|guest| guest.vcpus == 0) {
             return usage("a guest needs at least 1 vCPU".into());
         }
         if self.cpus.is_empty() {
             return usage("a run needs at least one pCPU".into());
         }
-        let allowed = match &self.simulated {
+        let allowed = match self.engine.machine() {
             Some(machine) => (0..machine.topology.cpus()).collect(),
             None => affinity::allowed_cpus(),
         };
@@ -105,28 +120,48 @@ impl RunConfig {
 
     fn check_slices(&self) -> Result<(), RunError> {
         let usage = |text: String| Err(RunError::Usage(text));
-        if self.slice.is_zero() {
+        if self.rules.slice.is_zero() {
             return usage("a slice of no length never ends: use one of 50us to 100ms".into());
         }
-        if self.sched == Sched::Host && !self.grace.is_zero() {
+        if self.rules.sched == Sched::Host && !self.rules.grace.is_zero() {
             return usage(
                 "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
             );
         }
-        if self.sched == Sched::Host && self.kick_yields {
+        if self.rules.sched == Sched::Host && self.rules.kick_yields {
             return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
         }
-        if self.grace > self.slice {
-            return usage(format!("a grace of {:?} is longer than the slice, {:?}", self.grace, self.slice));
+        if self.rules.grace > self.rules.slice {
+            return usage(format!(
+                "a grace of {:?} is longer than the slice, {:?}",
+                self.rules.grace, self.rules.slice
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Guest {
+    fn check(&self) -> Result<(), RunError> {
+        let usage = |text: String| Err(RunError::Usage(text));
+        let Ours { lock_count, shape, .. } = self.ours;
+        if lock_count == 0 || lock_count > MAX_LOCKS {
+            return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {lock_count}"));
+        }
+        if shape.dirty_lines > shape.footprint_lines {
+            let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
+            return usage(format!("a section cannot write {dirty} of {all} cache lines"));
+        }
+        if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
+            return usage("a share is 100 % at most".into());
         }
         Ok(())
     }
 }
 
 /// Checks everything that can be checked before anything is created.
-fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
+fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
-    config.check()?;
     let find =
         |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
         {
@@ -136,50 +171,53 @@ fn check(config: &RunConfig, image: &Image) -> Result<Chosen, RunError> {
                 Err(RunError::Usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
             }
         };
-    let lock = find("lock", &image.locks, &config.lock)?;
-    let workload = find("workload", &image.workloads, &config.workload)?;
+    let lock = find("lock", &image.locks, &asked.ours.lock)?;
+    let workload = find("workload", &image.workloads, &asked.ours.workload)?;
     let (form, has): (_, fn(&Entry) -> bool) =
-        if config.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
+        if asked.guest.pv { ("paravirtual", Entry::has_paravirt) } else { ("native", Entry::has_native) };
     if !has(&image.locks[lock]) {
         let with: Vec<_> =
             image.locks.iter().filter(|lock| has(lock)).map(|lock| lock.name.as_str()).collect();
         return usage(format!(
             "lock `{}` has no {form} form; these have one: {}",
-            config.lock,
+            asked.ours.lock,
             with.join(", ")
         ));
     }
     check_kind(image, lock, workload)?;
-    check_shape(config, &image.locks[lock])?;
-    check_interrupts(config, &image.workloads[workload])?;
-    let point = match &config.deschedule {
+    check_shape(asked, &image.locks[lock])?;
+    check_interrupts(asked, &image.workloads[workload])?;
+    let point = match &asked.run.deschedule {
         Some(deschedule) => {
             check_deschedule(deschedule, &image.locks[lock], &image.workloads[workload], image)?
         }
         None => None,
     };
-    match config.engine {
-        Engine::Kvm => in_kernel::check(&config.machine())?,
-        Engine::Threads => check_threads(config, &image.workloads[workload], image)?,
+    match asked.run.engine {
+        Engine::Kvm => in_kernel::check(&asked.machine())?,
+        Engine::Threads => check_threads(asked, &image.workloads[workload], image)?,
         // Its own module knows what it can be asked.
         Engine::Qemu(_) => {}
-        Engine::Sim => check_simulated(config)?,
+        Engine::Sim(_) => check_simulated(asked.run)?,
     }
     Ok(Chosen { lock: lock as u32, workload: workload as u32, point })
 }
 
 /// What needs KVM.
-fn check_threads(config: &RunConfig, workload: &Entry, image: &Image) -> Result<(), RunError> {
+fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
     let most = haltkick_hypercalls::MAX_VCPUS as u32;
-    if config.vcpus > most {
-        return usage(format!("{} vCPUs are more than an image has room for: at most {most}", config.vcpus));
+    if asked.guest.vcpus > most {
+        return usage(format!(
+            "{} vCPUs are more than an image has room for: at most {most}",
+            asked.guest.vcpus
+        ));
     }
-    if config.ring == Ring::Ring0 {
+    if asked.run.ring == Ring::Ring0 {
         return usage("threads run in ring 3: use --ring auto, or --engine kvm".into());
     }
-    if matches!(config.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
-        let asked = config.pv_backend.name();
+    if matches!(asked.run.pv_backend, PvBackend::Kvm | PvBackend::Ipi) {
+        let asked = asked.run.pv_backend.name();
         return usage(format!("--pv-backend {asked} is KVM's: use --engine kvm"));
     }
     if let Some(code) = image.segments.iter().find(|code| code.executable && !code.begins_a_page()) {
@@ -198,20 +236,20 @@ fn check_threads(config: &RunConfig, workload: &Entry, image: &Image) -> Result<
 }
 
 /// Interrupts are NMIs that the VMM sends, and their handlers have a lock of their own.
-fn check_interrupts(config: &RunConfig, workload: &Entry) -> Result<(), RunError> {
-    let why = match config.engine {
+fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunError> {
+    let why = match asked.run.engine {
         _ if !workload.workload_flags().has(WorkloadFlags::INTERRUPTS) => return Ok(()),
-        Engine::Kvm | Engine::Sim if config.lock_count >= 2 => return Ok(()),
-        Engine::Kvm | Engine::Sim => "needs a lock for interrupts and one for all else: --locks 2",
+        Engine::Kvm | Engine::Sim(_) if asked.ours.lock_count >= 2 => return Ok(()),
+        Engine::Kvm | Engine::Sim(_) => "needs a lock for interrupts and one for all else: --locks 2",
         _ => "interrupts vCPUs, which threads and QEMU do not: use --engine kvm or sim",
     };
     Err(RunError::Usage(format!("workload `{}` {why}", workload.name)))
 }
 
 /// What sections touch must fit into the guest.
-fn check_shape(config: &RunConfig, lock: &Entry) -> Result<(), RunError> {
-    let shape = config.shape;
-    let owners = if lock.is_lock_free() { config.vcpus } else { config.lock_count };
+fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
+    let shape = asked.ours.shape;
+    let owners = if lock.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
     if lines > MOST_LINES {
         return Err(RunError::Usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
@@ -266,15 +304,12 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
 }
 
 /// What a simulated machine cannot do.
-fn check_simulated(config: &RunConfig) -> Result<(), RunError> {
+fn check_simulated(run: &Run) -> Result<(), RunError> {
     let usage = |text: &str| Err(RunError::Usage(text.into()));
-    if config.simulated.is_none() {
-        return usage("--engine sim needs a machine: --machine NAME or FILE, see `haltkick list machines`");
-    }
-    if config.sched == Sched::Host {
+    if run.rules.sched == Sched::Host {
         return usage("there is no model of the host's scheduler: use --sched vmm with --engine sim");
     }
-    if !matches!(config.pv_backend, PvBackend::Auto | PvBackend::Vmm) {
+    if !matches!(run.pv_backend, PvBackend::Auto | PvBackend::Vmm) {
         return usage("vCPUs of a simulated machine are put to sleep by the VMM: use --pv-backend vmm");
     }
     Ok(())

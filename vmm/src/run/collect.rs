@@ -17,7 +17,7 @@ use crate::image::file::Image;
 use crate::machine::build::Machine;
 use crate::machine::exits::Exit;
 use crate::machine::pv_backend::PvBackend;
-use crate::run::config::RunConfig;
+use crate::run::asked::OurGuest;
 use crate::run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
@@ -31,7 +31,7 @@ use crate::sched::switches::Switched;
 
 /// Everything that is known when the threads have ended.
 pub(crate) struct Facts<'a> {
-    pub(crate) config: &'a RunConfig,
+    pub(crate) asked: OurGuest<'a>,
     pub(crate) image: &'a Image,
     pub(crate) machine: &'a Machine,
     pub(crate) preempted_source: &'a Known<PreemptedSource>,
@@ -48,7 +48,7 @@ pub(crate) struct Facts<'a> {
 
 /// What of it is in the guest's shared memory, whoever ran the guest.
 pub(crate) struct Seen<'a> {
-    pub(crate) config: &'a RunConfig,
+    pub(crate) asked: OurGuest<'a>,
     pub(crate) image: &'a Image,
     pub(crate) memory: &'a Memory,
     /// Index of the lock.
@@ -61,14 +61,14 @@ pub(crate) struct Seen<'a> {
 /// Checks the run and sums it up. Long: an outcome has many fields.
 pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
     let seen = Seen {
-        config: facts.config,
+        asked: facts.asked,
         image: facts.image,
         memory: &facts.machine.memory,
         lock: facts.lock,
         workload: facts.workload,
         patched_sites: facts.machine.patched_sites,
     };
-    check_stacks(seen.memory, seen.config.vcpus)?;
+    check_stacks(seen.memory, seen.asked.guest.vcpus)?;
     let lost_updates = check_exclusion(&seen)?;
     let control = facts.machine.memory.control();
     let sum = |field: fn(&Finished) -> &ByActivity| {
@@ -77,12 +77,13 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         sum
     };
     let switched = facts.observed.switched.as_ref();
-    let exact = (facts.config.sched == Sched::Vmm || switched.is_some()) && facts.config.attribution;
+    let exact =
+        (facts.asked.run.rules.sched == Sched::Vmm || switched.is_some()) && facts.asked.run.attribution;
     let with_switched = |mut sum: ByActivity, field: fn(&Switched) -> &ByActivity| {
         switched.into_iter().for_each(|switched| sum.add(field(switched)));
         sum
     };
-    let injected = facts.config.deschedule.is_some() && facts.config.attribution;
+    let injected = facts.asked.run.deschedule.is_some() && facts.asked.run.attribution;
     let start_ticks =
         control.workload_tsc.load(Ordering::Relaxed).saturating_sub(facts.guest.tsc.of_host(facts.start_tsc));
     let rate = facts.guest.tsc.rate();
@@ -97,7 +98,7 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         start_up: rate.nanoseconds(Ticks(start_ticks)).into(),
         patched_sites: facts.machine.patched_sites,
         pair_ticks: pair_ticks(&seen),
-        calls: facts.image.calls(facts.lock as usize, facts.config.pv),
+        calls: facts.image.calls(facts.lock as usize, facts.asked.guest.pv),
         window: facts.guest.window.length(),
         completion: completion(facts, &seen),
         lock_cpu: lock_cpu(facts, &seen),
@@ -125,8 +126,8 @@ pub(crate) fn outcome(facts: &Facts<'_>) -> Result<Outcome, RunError> {
         lost_ns: (exact || injected)
             .then(|| with_switched(sum(|vcpu| &vcpu.account.books.lost_ns_by), |switched| &switched.lost_ns)),
         hint: hint_check(&seen, facts.finished),
-        graces: (!facts.config.grace.is_zero()).then(|| graces(facts.finished)),
-        handed: (facts.config.sched == Sched::Vmm)
+        graces: (!facts.asked.run.rules.grace.is_zero()).then(|| graces(facts.finished)),
+        handed: (facts.asked.run.rules.sched == Sched::Vmm)
             .then(|| facts.finished.iter().map(|vcpu| vcpu.account.turns.handed).sum()),
         injected: injected.then(|| sum(|vcpu| &vcpu.account.books.injected_by)),
         switches: match (facts.guest.watcher.reports(), switched) {
@@ -170,7 +171,7 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
         failure,
         ExclusionViolated(_) | GuestException { .. } | GuestFailed { .. } | GuestPanic { .. } | NoProgress(_)
     );
-    match check_stacks(&facts.machine.memory, facts.config.vcpus) {
+    match check_stacks(&facts.machine.memory, facts.asked.guest.vcpus) {
         Err(GuestFailed { vcpu, reason: stack }) if is_of_guest => match failure {
             GuestFailed { reason, .. } if reason == stack => GuestFailed { vcpu, reason },
             failure => GuestFailed { vcpu, reason: format!("{stack}, and then: {failure}") },
@@ -182,7 +183,7 @@ pub(crate) fn cause(facts: &Facts<'_>, failure: RunError) -> RunError {
 /// What the workload's descriptor says of it.
 pub(crate) fn ideal(seen: &Seen<'_>) -> Ideal {
     let flags = seen.image.workloads[seen.workload as usize].workload_flags();
-    if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.config.shape.is_plain() {
+    if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) && seen.asked.ours.shape.is_plain() {
         Ideal::Serial
     } else if flags.has(WorkloadFlags::IDEAL_IS_SERIAL) || flags.has(WorkloadFlags::IDEAL_IS_LOCK_FREE) {
         Ideal::LockFree
@@ -206,19 +207,19 @@ pub(crate) fn costs(seen: &Seen<'_>) -> Costs {
 
 /// Sections of each lock that vCPUs say they have entered; none where nobody watched.
 pub(crate) fn entered(seen: &Seen<'_>) -> Vec<u64> {
-    let of = |lock| add_up((0..seen.config.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
-    if seen.config.oracle { (0..seen.config.lock_count).map(of).collect() } else { vec![] }
+    let of = |lock| add_up((0..seen.asked.guest.vcpus).map(|vcpu| seen.memory.entered(vcpu, lock)));
+    if seen.asked.ours.oracle { (0..seen.asked.ours.lock_count).map(of).collect() } else { vec![] }
 }
 
 /// The oracles' verdict, lock by lock: an excess on one must not make up for a loss on another. The vCPUs were stopped where
 /// they were, so one that was just entering may have counted on the lock's side and not on its own: the plain counter may
 /// exceed the sum by one per lock, never fall short of it. `None`: nobody watched.
 pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> {
-    if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.config.oracle {
+    if seen.image.locks[seen.lock as usize].is_lock_free() || !seen.asked.ours.oracle {
         return Ok(None);
     }
     let memory = seen.memory;
-    let oracles = (0..seen.config.lock_count).map(|lock| memory.oracle(lock));
+    let oracles = (0..seen.asked.ours.lock_count).map(|lock| memory.oracle(lock));
     let overlaps: u64 =
         oracles.clone().map(|oracle| u64::from(oracle.overlaps.load(Ordering::Relaxed))).sum();
     let (mut entered, mut lost) = (0, 0);
@@ -229,7 +230,7 @@ pub(crate) fn check_exclusion(seen: &Seen<'_>) -> Result<Option<u64>, RunError> 
     if overlaps > 0 || lost > 0 {
         return Err(RunError::ExclusionViolated(format!(
             "lock `{}`: {overlaps} times two vCPUs were inside at once, {lost} of {entered} updates lost",
-            seen.config.lock
+            seen.asked.ours.lock
         )));
     }
     Ok(Some(lost))
@@ -242,12 +243,12 @@ fn add_up(counts: impl Iterator<Item = u64>) -> u64 {
 
 pub(crate) fn sum_results(seen: &Seen<'_>, field: fn(&Results) -> &AtomicU64) -> u64 {
     let of = |vcpu| field(&seen.memory.area(vcpu).results).load(Ordering::Relaxed);
-    (0..seen.config.vcpus).map(of).fold(0, u64::wrapping_add)
+    (0..seen.asked.guest.vcpus).map(of).fold(0, u64::wrapping_add)
 }
 
 /// The window ends with the work, if it is done at all.
 fn completion(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
-    let sections = facts.config.mix.work_sections?;
+    let sections = facts.asked.ours.mix.work_sections?;
     let done = sum_results(seen, |results| &results.acquisitions);
     (done >= sections).then(|| facts.guest.window.length())
 }
@@ -255,7 +256,7 @@ fn completion(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
 fn lock_cpu(facts: &Facts<'_>, seen: &Seen<'_>) -> Option<Duration> {
     let ticks = sum_results(seen, |results| &results.lock_ticks);
     let time = facts.guest.tsc.rate().nanoseconds(Ticks(ticks));
-    (facts.config.sched == Sched::Vmm && ticks > 0).then(|| time.into())
+    (facts.asked.run.rules.sched == Sched::Vmm && ticks > 0).then(|| time.into())
 }
 
 /// The names that the workload gives to the times that it reports, by their slot.
@@ -279,7 +280,7 @@ pub(crate) fn other_times(seen: &Seen<'_>) -> Vec<(String, TicksHistogram)> {
 
 fn sum_histograms(seen: &Seen<'_>, slot: usize) -> TicksHistogram {
     let mut sum = TicksHistogram::empty();
-    for vcpu in 0..seen.config.vcpus {
+    for vcpu in 0..seen.asked.guest.vcpus {
         let histogram: &Histogram = &seen.memory.area(vcpu).results.times[slot];
         for (total, count) in sum.buckets.iter_mut().zip(&histogram.buckets) {
             *total += u64::from(count.load(Ordering::Relaxed));
@@ -309,7 +310,7 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
         (kept >= PIECES_NEEDED)
             .then(|| WorkSpeed { over_promised: promised / f64::from(ticks[kept / 2].max(1)), pieces: taken })
     };
-    (0..seen.config.vcpus).map(of).collect()
+    (0..seen.asked.guest.vcpus).map(of).collect()
 }
 
 /// The locks' events of all vCPUs together. The guest counts latencies in ticks; under the names that they have here
@@ -317,7 +318,7 @@ pub(crate) fn work_speeds(seen: &Seen<'_>, tsc_khz: u64) -> Vec<Option<WorkSpeed
 pub(crate) fn lock_events(seen: &Seen<'_>, tsc_khz: u64) -> Vec<(String, u64)> {
     let total = |(slot, name): (usize, &String)| {
         let of = |vcpu| seen.memory.area(vcpu).results.lock_events[slot].load(Ordering::Relaxed);
-        (name.clone(), shown(name, (0..seen.config.vcpus).map(of), tsc_khz))
+        (name.clone(), shown(name, (0..seen.asked.guest.vcpus).map(of), tsc_khz))
     };
     seen.image.events.iter().enumerate().map(total).collect()
 }
@@ -337,7 +338,7 @@ fn shown(name: &str, of_vcpus: impl Iterator<Item = u64>, tsc_khz: u64) -> u64 {
 /// What the guest saw of the flag.
 pub(crate) fn hint_samples(seen: &Seen<'_>) -> HintCheck {
     let mut check = HintCheck::default();
-    for vcpu in 0..seen.config.vcpus {
+    for vcpu in 0..seen.asked.guest.vcpus {
         let hint = &seen.memory.area(vcpu).hint;
         let add = |sum: &mut u64, more: &AtomicU64| *sum = sum.saturating_add(more.load(Ordering::Relaxed));
         add(&mut check.samples, &hint.samples);
@@ -399,7 +400,7 @@ fn preempted_source(facts: &Facts<'_>) -> Known<PreemptedSource> {
 fn vcpu_outcome(facts: &Facts<'_>, vcpu: &Finished) -> VcpuOutcome {
     let results = &facts.machine.memory.area(vcpu.id).results;
     let at = |stats: &[Option<crate::sched::SchedStat>]| stats.get(vcpu.id as usize).copied().flatten();
-    let (run_ns, steal_ns) = match facts.config.sched {
+    let (run_ns, steal_ns) = match facts.asked.run.rules.sched {
         Sched::Vmm => (Some(vcpu.account.books.run_ns), Some(vcpu.account.books.steal_ns)),
         Sched::Host => match (at(&facts.observed.at_open), at(&facts.observed.at_close)) {
             (Some(open), Some(close)) => (Some(close.run_ns - open.run_ns), Some(close.delay_ns)),

@@ -11,8 +11,8 @@ use crate::host::clock::Moment;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::image::symbols::Symbols;
+use crate::run::asked::{Guest, Ours, Run};
 use crate::run::collect::{self, Seen};
-use crate::run::config::RunConfig;
 use crate::sched::loss::Losses;
 use crate::sched::window::WindowTimes;
 
@@ -85,14 +85,11 @@ fn outcome(memory: &Memory, workload: usize) {
     let image = image();
     let workload = workload % image.workloads.len();
     let lock = image.locks.iter().position(|lock| !lock.is_lock_free()).expect("there is a lock");
-    let config = RunConfig {
-        vcpus: VCPUS,
-        lock_count: LOCKS,
-        lock: image.locks[lock].name.clone(),
-        ..RunConfig::default()
-    };
+    let ours = Ours { lock_count: LOCKS, lock: image.locks[lock].name.clone(), ..Ours::default() };
+    let guests = vec![Guest { vcpus: VCPUS, ours, ..Guest::default() }];
+    let run = Run { guests, ..Run::default() };
     let seen = Seen {
-        config: &config,
+        asked: run.our(0),
         image,
         memory,
         lock: lock as u32,

@@ -1,12 +1,12 @@
 //! A run: what it is to do, whether that can be, what is watched while it lasts, and what it comes to.
 
-pub(crate) mod beside;
+pub(crate) mod asked;
 pub(crate) mod check;
 pub(crate) mod collect;
-pub(crate) mod config;
 pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+pub(crate) mod memory;
 mod needs;
 pub(crate) mod outcome;
 pub(crate) mod shown;

@@ -1,20 +1,20 @@
 //! What a process goes on needing of its host when it is to make some runs.
 
 use crate::host::sandbox::Needs;
-use crate::run::config::{Engine, RunConfig};
+use crate::run::asked::{Engine, Run};
 use crate::sched::Sched;
 
 impl Needs {
-    /// For runs of `configs`, with the guests beside them; files aside.
+    /// For these runs; files aside.
     #[must_use]
-    pub fn of<'a>(configs: impl IntoIterator<Item = &'a RunConfig>) -> Self {
+    pub fn of<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Self {
         let mut needs = Self::default();
-        for config in configs {
-            let programs = matches!(config.engine, Engine::Qemu(_));
+        for run in runs {
+            let programs = matches!(run.engine, Engine::Qemu(_));
             needs.programs |= programs;
-            needs.foreign_code |= config.engine == Engine::Threads;
-            needs.switches |= config.sched == Sched::Host && !programs;
-            needs.counters |= config.pmu;
+            needs.foreign_code |= run.engine == Engine::Threads;
+            needs.switches |= run.rules.sched == Sched::Host && !programs;
+            needs.counters |= run.pmu;
         }
         needs
     }

@@ -9,15 +9,15 @@ use crate::machine::vcpu::{ExitCounts, Vcpu};
 use crate::observe::instruments::Instruments;
 use crate::observe::live::{LiveFrame, LiveGuest, LivePhase, LiveRun, LiveVcpu};
 use crate::observe::whereabouts::{Where, Whereabouts};
-use crate::run::config::{Engine, RunConfig};
+use crate::run::asked::Run;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::switches::SwitchBooks;
 use crate::sched::{Sched, Scheduler};
 
 /// A run that shows itself. The threads that run its vCPUs do nothing for it.
 pub(crate) struct Shown<'a> {
-    run: LiveRun,
-    configs: Vec<&'a RunConfig>,
+    live: LiveRun,
+    run: &'a Run,
     /// Of each vCPU of each guest.
     counts: Vec<Vec<Arc<ExitCounts>>>,
 }
@@ -32,33 +32,29 @@ pub(crate) struct Looked<'a> {
 
 impl<'a> Shown<'a> {
     /// A run that was asked to show itself, with these vCPUs, if there is somewhere to, and no other is there.
-    pub(crate) fn begin(
-        configs: &[&'a RunConfig],
-        instruments: &Instruments,
-        vcpus: &[Vec<Vcpu>],
-    ) -> Option<Self> {
-        let run = instruments.live.as_ref().filter(|_| configs[0].live)?.begin()?;
+    pub(crate) fn begin(run: &'a Run, instruments: &Instruments, vcpus: &[Vec<Vcpu>]) -> Option<Self> {
+        let live = instruments.live.as_ref().filter(|_| run.live)?.begin()?;
         let of_guest = |vcpus: &Vec<Vcpu>| vcpus.iter().map(|vcpu| Arc::clone(&vcpu.exits)).collect();
-        Some(Self { run, configs: configs.to_vec(), counts: vcpus.iter().map(of_guest).collect() })
+        Some(Self { live, run, counts: vcpus.iter().map(of_guest).collect() })
     }
 
     /// Shows how things are, if it is time to.
     pub(crate) fn look<'g>(&mut self, scheduler: &Scheduler<'_>, guests: impl Iterator<Item = Looked<'g>>) {
-        if self.run.is_due() {
+        if self.live.is_due() {
             let frame = self.frame(&scheduler.whereabouts(), guests);
-            self.run.show(frame);
+            self.live.show(frame);
         }
     }
 
     fn frame<'g>(&self, whereabouts: &[Whereabouts], guests: impl Iterator<Item = Looked<'g>>) -> LiveFrame {
-        let config = self.configs[0];
+        let run = self.run;
         let mut frame = LiveFrame {
-            virtual_time: config.engine == Engine::Sim,
-            host_schedules: config.sched == Sched::Host,
-            cpus: config.cpus.clone(),
+            virtual_time: run.engine.is_simulated(),
+            host_schedules: run.rules.sched == Sched::Host,
+            cpus: run.cpus.clone(),
             ..LiveFrame::default()
         };
-        for ((looked, config), counts) in guests.zip(&self.configs).zip(&self.counts) {
+        for ((looked, asked), counts) in guests.zip(run.ours()).zip(&self.counts) {
             if frame.guests.is_empty() {
                 frame.at_ns = looked.guest.clock.now_ns();
                 frame.phase = phase(&looked);
@@ -68,11 +64,11 @@ impl<'a> Shown<'a> {
                 vcpu(&looked, id as u32, whereabouts[first + id], counts)
             };
             frame.guests.push(LiveGuest {
-                name: config.name.clone(),
-                lock: config.lock.clone(),
-                pv: config.pv,
-                workload: config.workload.clone(),
-                locks: config.lock_count,
+                name: asked.guest.name.clone(),
+                lock: asked.ours.lock.clone(),
+                pv: asked.guest.pv,
+                workload: asked.ours.workload.clone(),
+                locks: asked.ours.lock_count,
                 kicks_seen: !looked.guest.halts_in_kernel,
                 vcpus: counts.iter().enumerate().map(vcpu).collect(),
             });

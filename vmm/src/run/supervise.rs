@@ -15,13 +15,12 @@ use crate::image::file::Image;
 use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
 use crate::observe::whereabouts::{Where, Whereabouts};
-use crate::run::config::{MAX_WINDOWS, RunConfig};
+use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
 use crate::run::shown::{Looked, Shown};
-use crate::sched::Sched;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
 use crate::sched::switches::{Frame, SwitchBooks, Switched};
-use crate::sched::{SchedStat, Scheduler};
+use crate::sched::{Sched, SchedStat, Scheduler};
 
 /// How often it looks while the guest runs.
 const POLL: Duration = Duration::from_millis(20);
@@ -97,7 +96,7 @@ impl Chances {
 
 /// One guest under supervision.
 struct Supervised<'a> {
-    config: &'a RunConfig,
+    asked: OurGuest<'a>,
     guest: &'a GuestRun<'a>,
     memory: &'a Memory,
     /// The guest sets something up first, and looks at the end at what it has left.
@@ -116,7 +115,7 @@ struct Supervised<'a> {
 
 /// Supervises one run.
 pub(crate) struct Supervisor<'a, 's> {
-    config: &'a RunConfig,
+    run: &'a Run,
     guests: Vec<Supervised<'a>>,
     scheduler: &'a Scheduler<'s>,
     pmu: &'a Pmu,
@@ -126,33 +125,34 @@ pub(crate) struct Supervisor<'a, 's> {
 }
 
 impl<'a, 's> Supervisor<'a, 's> {
-    /// For `guests`, each with its settings.
+    /// For the guests of `run`.
     pub(crate) fn new(
-        configs: &[&'a RunConfig],
+        run: &'a Run,
         guests: &'a [GuestRun<'a>],
         (image, memories): (&'a Image, &[&'a Memory]),
         scheduler: &'a Scheduler<'s>,
         pmu: &'a Pmu,
         stop: &'a AtomicBool,
     ) -> Self {
-        let has_flag = |config: &RunConfig, flag: WorkloadFlags| {
-            let workload = image.workloads.iter().find(|workload| workload.name == config.workload);
+        let has_flag = |asked: OurGuest<'_>, flag: WorkloadFlags| {
+            let workload = image.workloads.iter().find(|workload| workload.name == asked.ours.workload);
             workload.is_some_and(|workload| workload.workload_flags().has(flag))
         };
-        let watched = configs.iter().zip(guests).zip(memories).map(|((config, guest), memory)| Supervised {
-            config,
+        let books = |asked: OurGuest<'_>| SwitchBooks::new(asked.guest.vcpus, asked.ours.lock_count);
+        let watched = run.ours().zip(guests).zip(memories).map(|((asked, guest), memory)| Supervised {
+            asked,
             guest,
             memory,
-            checks_at_rest: has_flag(config, WorkloadFlags::CHECKS_AT_REST),
-            notes_waits: has_flag(config, WorkloadFlags::NOTES_WAITS),
+            checks_at_rest: has_flag(asked, WorkloadFlags::CHECKS_AT_REST),
+            notes_waits: has_flag(asked, WorkloadFlags::NOTES_WAITS),
             progress: 0,
             still: Duration::ZERO,
             chances: Chances::from_now(guest.clock, scheduler),
             observed: Observed::default(),
-            books: guest.watcher.reports().is_ok().then(|| SwitchBooks::new(config.vcpus, config.lock_count)),
+            books: guest.watcher.reports().is_ok().then(|| books(asked)),
             recorder: guest.notes.switch_recorder(),
         });
-        Self { config: configs[0], guests: watched.collect(), scheduler, pmu, stop, shown: None }
+        Self { run, guests: watched.collect(), scheduler, pmu, stop, shown: None }
     }
 
     /// What was seen of each guest, once its threads have ended.
@@ -167,8 +167,8 @@ impl<'a, 's> Supervisor<'a, 's> {
         for watched in &mut self.guests {
             watched.read_switches();
             if let Some(books) = &watched.books {
-                let preempted = (0..watched.config.vcpus).map(|vcpu| books.preempted(vcpu)).collect();
-                watched.observed.preempted = preempted;
+                let vcpus = 0..watched.asked.guest.vcpus;
+                watched.observed.preempted = vcpus.map(|vcpu| books.preempted(vcpu)).collect();
             }
         }
         verdict
@@ -176,7 +176,7 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     fn go_through(&mut self) -> Result<(), RunError> {
         self.wait_for(POLL_START, Supervised::has_started, Supervised::not_started)?;
-        self.pass(self.config.warmup)?;
+        self.pass(self.run.warmup)?;
 
         let cpu_time = self.scheduler.cpu_time();
         for watched in &mut self.guests {
@@ -229,13 +229,13 @@ impl<'a, 's> Supervisor<'a, 's> {
 
     /// To the end of the window: that of its time, or of the fixed amounts of work.
     fn pass_window(&mut self) -> Result<(), RunError> {
-        let has_work = |watched: &Supervised<'_>| watched.config.mix.work_sections.is_some();
+        let has_work = |watched: &Supervised<'_>| watched.asked.ours.mix.work_sections.is_some();
         let fixed = self.guests.iter().any(has_work);
         let poll = if fixed { POLL_WORK } else { POLL };
         let opened = self.now();
         let mut windows = 1;
         loop {
-            let left = (opened + self.config.window * windows).saturating_sub(self.now());
+            let left = (opened + self.run.window * windows).saturating_sub(self.now());
             if left.is_zero() && windows < MAX_WINDOWS && !self.live().all(Supervised::has_enough_sections) {
                 windows *= 2;
                 continue;
@@ -339,7 +339,7 @@ impl Supervised<'_> {
 
     fn has_started(&self) -> bool {
         let control = self.memory.control();
-        let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= self.config.vcpus;
+        let all = |count: &AtomicU32| count.load(Ordering::Relaxed) >= self.asked.guest.vcpus;
         all(&control.started) && (!self.checks_at_rest || all(&control.ready))
     }
 
@@ -370,12 +370,12 @@ impl Supervised<'_> {
         if !self.notes_waits {
             return Err("this workload does not note since when a vCPU waits".into());
         }
-        if self.config.mix.work_sections.is_some() {
+        if self.asked.ours.mix.work_sections.is_some() {
             return Err("the window closed with the work, before the VMM could look".into());
         }
         // Relaxed: one word, written by its vCPU alone. What the guest says is believed as far as its clock has come.
         let since = |vcpu| self.memory.area(vcpu).activity.awaited_since_tsc.load(Ordering::Relaxed);
-        let pending = (0..self.config.vcpus).map(since).filter(|since| (1..closed_tsc).contains(since));
+        let pending = (0..self.asked.guest.vcpus).map(since).filter(|since| (1..closed_tsc).contains(since));
         Ok(pending.map(|since| closed_tsc - since).collect())
     }
 
@@ -397,26 +397,26 @@ impl Supervised<'_> {
 
     /// As many sections as a figure should rest on have been done in the window so far.
     fn has_enough_sections(&self) -> bool {
-        let least = self.config.min_sections;
         // Relaxed: a count that only the vCPU itself changes.
         let of = |vcpu| self.memory.area(vcpu).results.acquisitions.load(Ordering::Relaxed);
-        least == 0 || (0..self.config.vcpus).map(of).fold(0, u64::saturating_add) >= least
+        let done = (0..self.asked.guest.vcpus).map(of).fold(0, u64::saturating_add);
+        done >= self.asked.run.min_sections
     }
 
     fn is_done(&self) -> bool {
-        self.config.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
+        self.asked.ours.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
     }
 
     /// All its vCPUs have left, as they are to when the window has closed.
     fn has_left(&self, scheduler: &Scheduler<'_>) -> bool {
         let first = self.guest.first_vcpu as usize;
-        let own = first..first + self.config.vcpus as usize;
+        let own = first..first + self.asked.guest.vcpus as usize;
         self.guest.window.is_closed()
             && scheduler.whereabouts()[own].iter().all(|vcpu| vcpu.at == Where::Left)
     }
 
     fn is_stuck(&self, scheduler: &Scheduler<'_>, all_asleep: impl FnOnce() -> bool) -> bool {
-        match self.config.watchdog {
+        match self.asked.run.watchdog {
             Some(limit) => self.still > limit,
             None => {
                 self.still > self.least_patience() && (self.chances.were_enough(scheduler) || all_asleep())
@@ -431,11 +431,11 @@ impl Supervised<'_> {
 
     /// The same once it has started.
     fn working_patience(&self) -> Duration {
-        let ratio = self.config.vcpus.div_ceil(self.config.cpus.len() as u32);
+        let ratio = self.asked.guest.vcpus.div_ceil(self.asked.run.cpus.len() as u32);
         // A section takes its time, and the vCPU in it its turns; the next one in the queue may be the last in line.
-        let away = self.config.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
-        let work = (self.config.hold + self.config.think) * ratio * 4 + away;
-        match self.config.sched {
+        let away = self.asked.run.deschedule.as_ref().map_or(Duration::ZERO, |deschedule| deschedule.length);
+        let work = (self.asked.ours.hold + self.asked.ours.think) * ratio * 4 + away;
+        match self.asked.run.rules.sched {
             Sched::Vmm => WATCHDOG + work,
             Sched::Host => WATCHDOG.max(HOST_SLICE * ratio * 8) + work,
         }
@@ -443,12 +443,12 @@ impl Supervised<'_> {
 
     /// How long the guest may take to start, and how long to come to rest, though it moves all the time.
     fn margin(&self) -> Duration {
-        let patience = self.config.watchdog.unwrap_or_else(|| WATCHDOG_START.max(self.working_patience()));
+        let patience = self.asked.run.watchdog.unwrap_or_else(|| WATCHDOG_START.max(self.working_patience()));
         MARGIN + patience * MARGIN_PATIENCES
     }
 
     fn not_started(&self, seconds: f64) -> RunError {
-        let (begun, all) = (self.memory.control().started.load(Ordering::Relaxed), self.config.vcpus);
+        let (begun, all) = (self.memory.control().started.load(Ordering::Relaxed), self.asked.guest.vcpus);
         RunError::NoProgress(format!(
             "something moves, but after {seconds:.1} s only {begun} of {all} vCPUs have begun to work; a slower start needs a \
              longer --watchdog"
@@ -475,7 +475,7 @@ impl Supervised<'_> {
         let control = self.memory.control();
         let begun = |count: &AtomicU32| u64::from(count.load(Ordering::Relaxed));
         let mut progress = begun(&control.started) + begun(&control.ready);
-        for vcpu in 0..self.config.vcpus {
+        for vcpu in 0..self.asked.guest.vcpus {
             let area = self.memory.area(vcpu);
             let results = &area.results;
             progress = progress

@@ -6,7 +6,7 @@ use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, BootBlock, BootFlags, Gu
 
 use crate::host::time::{Nanoseconds, TscRate};
 use crate::image::file::Image;
-use crate::run::config::RunConfig;
+use crate::run::asked::OurGuest;
 
 /// What a run takes from the image's tables, by number, and what it wants to be told.
 #[derive(Clone, Copy, Debug)]
@@ -18,25 +18,25 @@ pub(crate) struct Chosen {
 }
 
 /// What the guest is told, where its clock ticks `tsc_khz` times a millisecond. Addresses are filled in where it is written.
-pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> BootBlock {
-    let shape = config.shape;
+pub(crate) fn boot_block(asked: OurGuest<'_>, chosen: Chosen, tsc_khz: u64) -> BootBlock {
+    let shape = asked.ours.shape;
     let rate = TscRate::of_khz(tsc_khz);
     let ticks = |duration: Duration| rate.ticks(duration.into()).0;
     let nanoseconds = |duration: Duration| Nanoseconds::from(duration).0;
     BootBlock {
         abi_version: ABI_VERSION,
-        vcpus: config.vcpus,
+        vcpus: asked.guest.vcpus,
         lock: chosen.lock,
         workload: chosen.workload,
         flags: BootFlags::NONE
-            .with_if(config.pv, BootFlags::PARAVIRT)
-            .with_if(config.preempted_hint, BootFlags::PREEMPTED_HINT)
-            .with_if(config.mix.go_on, BootFlags::GO_ON)
-            .with_if(!config.grace.is_zero(), BootFlags::GRACE)
-            .with_if(config.oracle, BootFlags::ORACLE)
-            .with_if(config.ordered_stamps, BootFlags::ORDERED_STAMPS)
+            .with_if(asked.guest.pv, BootFlags::PARAVIRT)
+            .with_if(asked.ours.preempted_hint, BootFlags::PREEMPTED_HINT)
+            .with_if(asked.ours.mix.go_on, BootFlags::GO_ON)
+            .with_if(!asked.run.rules.grace.is_zero(), BootFlags::GRACE)
+            .with_if(asked.ours.oracle, BootFlags::ORACLE)
+            .with_if(asked.ours.ordered_stamps, BootFlags::ORDERED_STAMPS)
             .with_if(shape.exponential_think, BootFlags::EXPONENTIAL_THINK),
-        lock_count: config.lock_count,
+        lock_count: asked.ours.lock_count,
         fingerprint: ABI_FINGERPRINT,
         vcpu_areas: GuestAddress(0),
         control: GuestAddress(0),
@@ -44,21 +44,21 @@ pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> Bo
         trace_rings: GuestAddress(0),
         trace_sections: 0,
         tsc_khz,
-        hold_ns: nanoseconds(config.hold),
-        think_ns: nanoseconds(config.think),
-        work_rate: config.work_rate.unwrap_or(0),
-        spin_threshold_ticks: ticks(config.spin_threshold),
-        seed: config.seed,
+        hold_ns: nanoseconds(asked.ours.hold),
+        think_ns: nanoseconds(asked.ours.think),
+        work_rate: asked.run.work_rate.unwrap_or(0),
+        spin_threshold_ticks: ticks(asked.ours.spin_threshold),
+        seed: asked.guest.seed,
         page_table: GuestAddress(0),
         pool: GuestAddress(0),
         pool_bytes: 0,
-        slice_margin_ticks: ticks(config.slice_margin),
+        slice_margin_ticks: ticks(asked.ours.slice_margin),
         preempted_flags: GuestAddress(0),
         points: chosen.point.map_or(0, |point| 1 << point),
-        work_sections: config.mix.work_sections.unwrap_or(0),
-        long_hold_ns: nanoseconds(config.mix.long_hold),
-        long_one_in: config.mix.long_one_in,
-        nested_one_in: config.mix.nested_one_in,
+        work_sections: asked.ours.mix.work_sections.unwrap_or(0),
+        long_hold_ns: nanoseconds(asked.ours.mix.long_hold),
+        long_one_in: asked.ours.mix.long_one_in,
+        nested_one_in: asked.ours.mix.nested_one_in,
         entries: GuestAddress(0),
         read_hold_ns: nanoseconds(shape.read_hold),
         arrival_ticks: shape.arrivals.map_or(0, ticks),
@@ -67,13 +67,13 @@ pub(crate) fn boot_block(config: &RunConfig, chosen: Chosen, tsc_khz: u64) -> Bo
         zipf_hundredths: shape.zipf_hundredths,
         footprint_lines: shape.footprint_lines,
         dirty_lines: shape.dirty_lines,
-        spin_rounds: config.spin_rounds,
+        spin_rounds: asked.ours.spin_rounds,
     }
 }
 
 /// Memory for the guest's memory manager, if the workload has one.
-pub(crate) fn pool_bytes(config: &RunConfig, image: &Image, chosen: Chosen) -> u64 {
+pub(crate) fn pool_bytes(asked: OurGuest<'_>, image: &Image, chosen: Chosen) -> u64 {
     let uses_memory =
         image.workloads[chosen.workload as usize].workload_flags().has(WorkloadFlags::USES_MEMORY);
-    if uses_memory { config.memory_bytes } else { 0 }
+    if uses_memory { asked.ours.memory_bytes } else { 0 }
 }

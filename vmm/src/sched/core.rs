@@ -76,9 +76,10 @@ pub(super) struct Core<'a, B> {
 }
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// Takes over the vCPUs of each of `guests`, to be run as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on so many pCPUs as `rules` say.
     pub(super) fn new(
         rules: Rules,
+        pcpus: usize,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
@@ -107,7 +108,7 @@ impl<'a, B: Bell> Core<'a, B> {
             clock,
             bell,
             sleepers: Sleepers::new(count),
-            pcpus: rules.pcpus,
+            pcpus,
             slice_ns,
             grace: Grace { length_ns: rules.grace.as_nanos() as u64, slice_ns },
             kick_yields: rules.kick_yields,

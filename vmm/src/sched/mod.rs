@@ -67,21 +67,31 @@ pub enum Share {
     Vcpu,
 }
 
-/// What a scheduler goes by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// Which one it is.
-    pub(crate) sched: Sched,
+/// The rules that vCPUs are scheduled by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Who schedules.
+    pub sched: Sched,
     /// What has equal shares, under [`Sched::Vmm`].
-    pub(crate) share: Share,
-    /// Number of pCPUs.
-    pub(crate) pcpus: usize,
+    pub share: Share,
     /// Length of a slice under [`Sched::Vmm`].
-    pub(crate) slice: Duration,
-    /// The same for how much longer a vCPU may run that says it holds a lock when its slice ends.
-    pub(crate) grace: Duration,
-    /// The same: a vCPU that kicks another one awake hands it the pCPU.
-    pub(crate) kick_yields: bool,
+    pub slice: Duration,
+    /// Under [`Sched::Vmm`]: how much longer a vCPU may run that says it holds a lock when its slice ends; zero: no longer.
+    pub grace: Duration,
+    /// Under [`Sched::Vmm`]: a vCPU that kicks another one awake hands it the pCPU.
+    pub kick_yields: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            sched: Sched::Vmm,
+            share: Share::Vcpu,
+            slice: Duration::from_millis(1),
+            grace: Duration::ZERO,
+            kick_yields: false,
+        }
+    }
 }
 
 /// What a scheduler hands back of one vCPU.
@@ -119,15 +129,16 @@ pub(crate) enum Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    /// The one that `rules` ask for, with the vCPUs of each of `guests` in its hands.
+    /// The one that `rules` ask for on so many pCPUs, with the vCPUs of each of `guests` in its hands.
     pub(crate) fn new(
         rules: Rules,
+        pcpus: usize,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
         match rules.sched {
-            Sched::Vmm => Self::Vmm(Box::new(Runners::new(rules, guests, vcpus, plan))),
+            Sched::Vmm => Self::Vmm(Box::new(Runners::new(rules, pcpus, guests, vcpus, plan))),
             Sched::Host => {
                 let of_guest = |(guest, vcpus)| HostThreads::new(guest, vcpus, plan);
                 Self::Host(guests.iter().zip(vcpus).map(of_guest).collect())

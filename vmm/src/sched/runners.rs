@@ -51,15 +51,16 @@ pub(crate) struct Runners<'a> {
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over the vCPUs of each of `guests`, to be run as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on so many pCPUs as `rules` say.
     pub(crate) fn new(
         rules: Rules,
+        pcpus: usize,
         guests: &'a [GuestRun<'a>],
         vcpus: Vec<Vec<Vcpu>>,
         plan: Option<Plan>,
     ) -> Self {
         Self {
-            core: Core::new(rules, guests, vcpus, plan, Condvar::new()),
+            core: Core::new(rules, pcpus, guests, vcpus, plan, Condvar::new()),
             threads: Mutex::default(),
             broken: AtomicBool::new(false),
         }
@@ -244,7 +245,7 @@ mod tests {
     use crate::machine::vcpu::MadeUpVcpu;
     use crate::observe::notes::Notes;
     use crate::sched::hints::Watcher;
-    use crate::sched::{Sched, Scheduler, Share};
+    use crate::sched::{Sched, Scheduler};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -277,9 +278,8 @@ mod tests {
         };
         let vcpus = vec![vec![MadeUpVcpu::new(0, good).into()], vec![MadeUpVcpu::new(0, bad).into()]];
         let slice = Duration::from_millis(1);
-        let rules =
-            Rules { sched, share: Share::Vcpu, pcpus: 1, slice, grace: Duration::ZERO, kick_yields: false };
-        let scheduler = Scheduler::new(rules, &guests, vcpus, None);
+        let rules = Rules { sched, slice, ..Rules::default() };
+        let scheduler = Scheduler::new(rules, 1, &guests, vcpus, None);
         let cpus = [affinity::allowed_cpus()[0]];
         let seen = std::thread::scope(|scope| {
             scheduler.start(scope, &cpus);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, RunConfig, RunError, Sched};
+use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use libtest_mimic::{Failed, Trial};
 use support::{Check, PATIENCE, Settings, check, config, nested, start, trials, unexpected, watched};
 
@@ -35,7 +35,7 @@ fn a_panic_names_message_file_and_line() -> Check {
 
 fn an_exception_names_vector_address_and_place() -> Check {
     let base = config();
-    let last = base.vcpus - 1;
+    let last = base.guests[0].vcpus - 1;
     match start(&base.workload("selftest-exception").window(PATIENCE)) {
         Err(RunError::GuestException { vcpu, vector: 14, location, detail, name, .. }) => {
             check(vcpu == last && name == "#PF", || format!("vCPU {vcpu}, {name}"))?;
@@ -47,13 +47,15 @@ fn an_exception_names_vector_address_and_place() -> Check {
 }
 
 /// Runs what must fail, and gives what is told of it.
-pub(crate) fn explained(config: &RunConfig) -> Result<(RunError, Explanation, String), Failed> {
+pub(crate) fn explained(config: &Run) -> Result<(RunError, Explanation, String), Failed> {
     let (guest, _) = watched(config, &Instruments::default())?;
     let error = guest.result.err().ok_or("the run came to its end")?;
     let explanation = guest.explanation.ok_or_else(|| format!("no explanation for: {error}"))?;
-    check(explanation.vcpus.len() == config.vcpus as usize, || format!("{} vCPUs", explanation.vcpus.len()))?;
+    check(explanation.vcpus.len() == config.guests[0].vcpus as usize, || {
+        format!("{} vCPUs", explanation.vcpus.len())
+    })?;
     let grouped: usize = explanation.groups.iter().map(|group| group.vcpus.len()).sum();
-    check(grouped == config.vcpus as usize, || format!("{grouped} vCPUs in groups"))?;
+    check(grouped == config.guests[0].vcpus as usize, || format!("{grouped} vCPUs in groups"))?;
     let text = explanation.to_string();
     let long = text.lines().count();
     check(long <= 20 * explanation.groups.len() + 20, || format!("{long} lines:\n{text}"))?;
@@ -71,7 +73,9 @@ fn a_panic_is_explained_with_the_console() -> Check {
 fn an_exception_is_explained_by_its_instruction() -> Check {
     let config = config().workload("selftest-exception").window(PATIENCE);
     let (_, explanation, _) = explained(&config)?;
-    check(explanation.verdict.vcpu == Some(config.vcpus - 1), || format!("{:?}", explanation.verdict))?;
+    check(explanation.verdict.vcpu == Some(config.guests[0].vcpus - 1), || {
+        format!("{:?}", explanation.verdict)
+    })?;
     let at = explanation.groups[0].at.as_ref().ok_or("no place")?;
     check(at.symbol.as_deref().is_some_and(|name| name.contains("selftest::exception")), || {
         format!("{at:?}")
@@ -147,7 +151,7 @@ fn a_hang_of_1024_vcpus_is_explained_in_groups() -> Check {
 fn a_lost_kick_names_who_sleeps_for_it() -> Check {
     for (lock, sched) in [("qspinlock", Sched::Vmm), ("ticket", Sched::Host)] {
         // In an emulated machine a slice of a millisecond may be over before the vCPU has executed anything.
-        let slice = if nested() { Duration::from_millis(10) } else { config().slice };
+        let slice = if nested() { Duration::from_millis(10) } else { config().rules.slice };
         let config = config()
             .workload("selftest-lost-kick")
             .lock(lock)
@@ -231,7 +235,7 @@ fn a_trace_holds_every_section_that_the_guest_counted() -> Check {
         let lacks_pcpus = trace.missing().iter().any(|missing| missing.contains("pCPU"));
         let unseen = sched == Sched::Host && outcome.switches.is_err();
         check(lacks_pcpus == unseen, || format!("{sched:?}: {:?}", trace.missing()))?;
-        check(events > u64::from(config.vcpus), || format!("{events} host events"))?;
+        check(events > u64::from(config.guests[0].vcpus), || format!("{events} host events"))?;
         check(sections + dropped >= outcome.acquisitions(), || {
             format!("{sections} sections traced, {} counted", outcome.acquisitions())
         })?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ring, RunConfig, RunError, Sched};
+use haltkick_vmm::{Ring, Run, RunError, Sched};
 use libtest_mimic::Trial;
 use support::{
     Check, PATIENCE, Settings, check, config, event, exits, start, start_until, trials, unexpected,
@@ -32,7 +32,7 @@ fn page_faults_are_served_refused_and_forgotten_in_either_ring() -> Check {
 /// Ways to serve page faults, of those that exclude.
 const FAULT_SCHEMES: [&str; 3] = ["mmap-sem", "speculative", "per-vma"];
 
-fn with_faults(workload: &str, lock: &str) -> RunConfig {
+fn with_faults(workload: &str, lock: &str) -> Run {
     config().workload(workload).lock(lock).think(Duration::ZERO)
 }
 

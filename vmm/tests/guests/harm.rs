@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Ended, RunConfig, RunError, Sched, Share};
+use haltkick_vmm::{Ended, Run, RunError, Sched, Share};
 use libtest_mimic::{Failed, Trial};
 use support::within;
 use support::{
@@ -44,7 +44,7 @@ fn a_guest_that_never_starts_ends_under_both_schedulers() -> Check {
 }
 
 /// An honest guest, whose vCPUs never sleep, beside one that runs `workload`: how both ended.
-fn beside(workload: &str, base: RunConfig) -> Result<[Ended; 2], RunError> {
+fn beside(workload: &str, base: Run) -> Result<[Ended; 2], RunError> {
     let honest = base.lock("tas").pv(false);
     let hostile = honest.clone().workload(workload);
     let ended = start_guests(&honest.beside([hostile.name("hostile")]).name("honest"))?;
@@ -62,7 +62,7 @@ fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64,
 
 /// Runs beside `workload` a few times, and a few times more if the honest guest did not have its share under the VMM's scheduler,
 /// which a busy host may prevent now and then. Under the host's, shares are the host's. `look` at how the other one ended.
-fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Check) -> Check {
+fn unharmed_beside(workload: &str, base: &Run, look: impl Fn(Ended) -> Check) -> Check {
     const RUNS: u64 = 8;
     let base = base.clone().window(config().window * 3);
     let mut parts = Vec::new();
@@ -71,7 +71,8 @@ fn unharmed_beside(workload: &str, base: &RunConfig, look: impl Fn(Ended) -> Che
         parts.push(part_of_unharmed(honest, base.window, base.cpus.len())?);
         look(hostile)?;
         parts.sort_by(f64::total_cmp);
-        let had_its_share = base.sched == Sched::Host || nested() || parts[parts.len() / 2] > 0.5 - SLACK;
+        let had_its_share =
+            base.rules.sched == Sched::Host || nested() || parts[parts.len() / 2] > 0.5 - SLACK;
         if seed >= RUNS / 2 && had_its_share {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{PreemptedBy, PreemptedSource, RunConfig, Sched, bpf_can_write_flags};
+use haltkick_vmm::{PreemptedBy, PreemptedSource, Run, Sched, bpf_can_write_flags};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, start, trials};
 
@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn looking(sched: Sched) -> RunConfig {
+fn looking(sched: Sched) -> Run {
     config().sched(sched).workload("hint-check").lock("none").pv(false)
 }
 

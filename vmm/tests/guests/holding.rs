@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, RunConfig, Target};
+use haltkick_vmm::{HowOften, Run, Target};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, deschedule, start, sum, trials};
 
@@ -20,8 +20,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Each vCPU waits for one lock, as the holder of another one that nobody else takes.
-fn holding() -> RunConfig {
-    let (lock_count, hold) = (config().vcpus + 1, Duration::from_micros(5));
+fn holding() -> Run {
+    let (lock_count, hold) = (config().guests[0].vcpus + 1, Duration::from_micros(5));
     config()
         .workload("selftest-holding")
         .lock_count(lock_count)

@@ -5,8 +5,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Cause, Image, Known, PreemptedSource, PvBackend, Ring, RoundTrip, RunConfig, RunError, Sched, Where,
-    probe,
+    Cause, Image, Known, PreemptedSource, PvBackend, Ring, RoundTrip, Run, RunError, Sched, Where, probe,
 };
 use libtest_mimic::Trial;
 
@@ -116,7 +115,7 @@ fn trials_of(backend: PvBackend, works: Known<()>) -> Vec<Trial> {
 }
 
 /// Few vCPUs and little work: ring 0 may be interpreted.
-fn halting(backend: PvBackend) -> RunConfig {
+fn halting(backend: PvBackend) -> Run {
     let little = Duration::from_nanos(200);
     let (ring, sched) = (Ring::Ring0, Sched::Host);
     config().pv_backend(backend).ring(ring).sched(sched).hold(little).think(little)
@@ -162,7 +161,7 @@ fn a_token_passed_by_doorbells_comes_back_under_both_schedulers() -> Check {
 }
 
 /// Through a run as well as by the bare exits.
-fn round_trip(config: &RunConfig) -> Check {
+fn round_trip(config: &Run) -> Check {
     let RoundTrip { backend, through, bare } = RoundTrip::measure(config, &Image::embedded())?;
     check(backend == config.pv_backend, || format!("{backend:?}"))?;
     let plausible = Duration::from_nanos(100)..config.window;

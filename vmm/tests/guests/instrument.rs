@@ -208,7 +208,7 @@ fn readers_have_times_of_their_own() -> Check {
             windows += 1;
         }
         // Where it takes several windows a vCPU may stand still for so long that the end of one takes it in the middle.
-        let most = if windows == 1 { 0 } else { windows * u64::from(config.vcpus) };
+        let most = if windows == 1 { 0 } else { windows * u64::from(config.guests[0].vcpus) };
         check(waits.abs_diff(reads) + others.abs_diff(sections - reads) <= most, || {
             format!("{lock}: {reads} of {sections} sections read, {waits} times, {others} others")
         })?;

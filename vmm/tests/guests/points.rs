@@ -41,7 +41,7 @@ fn excludes_when_stopped(lock: &str, pv: bool, point: &str) -> Check {
         deschedule(Target::Random, chance, Duration::from_micros(1500), Some(point))
     };
     // Only the first that finds the lock held passes here, so there must be times when nobody else waits.
-    let vcpus = if point == "pending-set" { 2 } else { config().vcpus };
+    let vcpus = if point == "pending-set" { 2 } else { config().guests[0].vcpus };
     let mut seed = 0;
     // A point may be passed rarely: another seed and a longer window follow until a vCPU was stopped there, and after some runs every
     // vCPU that passes is stopped.

@@ -118,7 +118,7 @@ fn a_given_work_rate_is_used_and_a_measured_one_ignores_slices() -> Check {
     check((0.7..1.4).contains(&best), || {
         format!(
             "slices of 50 us gave {rates:?} iterations, one of {:?} {}",
-            config().slice,
+            config().rules.slice,
             measured.work_rate
         )
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{HowOften, Outcome, RunConfig, Sched, Target, bpf_can_report_switches};
+use haltkick_vmm::{HowOften, Outcome, Run, Sched, Target, bpf_can_report_switches};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, deschedule, mostly_holding, start, sum, trials};
 
@@ -20,12 +20,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn host() -> RunConfig {
+fn host() -> Run {
     config().sched(Sched::Host)
 }
 
 /// Runs until no report gets lost, which on a machine that is stopped for a while some do.
-fn reported(config: &RunConfig) -> Result<Outcome, Box<dyn std::error::Error>> {
+fn reported(config: &Run) -> Result<Outcome, Box<dyn std::error::Error>> {
     for _ in 0..10 {
         let outcome = start(config)?;
         if outcome.switches.clone()?.dropped == 0 {
@@ -38,7 +38,7 @@ fn reported(config: &RunConfig) -> Result<Outcome, Box<dyn std::error::Error>> {
 fn every_preemption_by_the_host_is_counted_as_the_kernel_counts_it() -> Check {
     // Spinning, sleeping and yielding vCPUs.
     for (lock, pv) in [("ticket", false), ("qspinlock", true), ("owner-yield", true)] {
-        let vcpus = config().vcpus * 2;
+        let vcpus = config().guests[0].vcpus * 2;
         let window = config().window * 3;
         let config = host().vcpus(vcpus).pv(pv).lock(lock).window(window);
         // A thread reads its count a moment after the window has begun and before it has ended. On a host that stops for a
@@ -78,7 +78,7 @@ fn the_time_off_by_activity_is_the_time_without_a_pcpu() -> Check {
     let config = host().workload("compute").lock("none").pv(false).window(window);
     let outcome = reported(&config)?;
     let off = outcome.preempted_ns.ok_or("nothing is known of the time off")?;
-    let (vcpus, pcpus) = (u64::from(config.vcpus), config.cpus.len() as u64);
+    let (vcpus, pcpus) = (u64::from(config.guests[0].vcpus), config.cpus.len() as u64);
     let window_ns = outcome.window.as_nanos() as u64;
     // Others on the pCPUs only make it more; a vCPU may be asleep in the host, for a page, for a moment.
     let (least, most) = ((vcpus - pcpus) * window_ns * 9 / 10, vcpus * window_ns);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, RunConfig, RunError, Sched, Shape, Target};
+use haltkick_vmm::{Deschedule, Engine, HowOften, Outcome, Ring, Run, RunError, Sched, Shape, Target};
 use libtest_mimic::Trial;
 use support::{Check, Settings, check, config, event, start, start_until, trials, unexpected, waits};
 
@@ -157,7 +157,7 @@ fn slow_paths_are_interrupted_by_handlers_that_take_a_lock() -> Check {
     Ok(())
 }
 
-fn with_interrupts(lock: &str, pv: bool) -> RunConfig {
+fn with_interrupts(lock: &str, pv: bool) -> Run {
     // Long sections, so that handlers meet at their lock.
     let hold = Duration::from_micros(20);
     config().workload("interrupted").lock(lock).pv(pv).lock_count(2).hold(hold)

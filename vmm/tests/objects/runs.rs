@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{
-    Accelerator, Engine, Instruments, PvBackend, Ring, RunConfig, Sched, find_qemu, probe, run,
-};
+use haltkick_vmm::{Accelerator, Engine, Instruments, PvBackend, Ring, Run, Sched, find_qemu, probe, run};
 use libtest_mimic::Trial;
 use support::{Check, Settings, event, start_with, trials};
 
@@ -28,13 +26,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn config(engine: Engine) -> RunConfig {
+fn config(engine: Engine) -> Run {
     // A host that is busy with something else gets nothing done in many a window, and nothing moves for seconds.
     support::on(engine).window(Duration::from_millis(40)).min_sections(10).watchdog(Duration::from_secs(30))
 }
 
 /// Every form of a lock excludes and gets something done.
-fn excludes(config: &RunConfig, object: &Path) -> Check {
+fn excludes(config: &Run, object: &Path) -> Check {
     let image = link(object)?;
     let entry = image.locks.last().expect("it has locks");
     for (has, pv) in [(entry.has_native(), false), (entry.has_paravirt(), true)] {
@@ -76,7 +74,7 @@ fn every_example_excludes_on_threads() -> Check {
 }
 
 /// A simulated machine, on which a run is the same on every host, however busy.
-fn on_two_simulated_cpus() -> RunConfig {
+fn on_two_simulated_cpus() -> Run {
     support::simulated("ivybridge-ex-4s", 2, 3)
 }
 
@@ -101,7 +99,7 @@ fn on_something() -> Engine {
 }
 
 /// What became of a run, and what was found out about it.
-fn failed(object: &Path, change: impl FnOnce(RunConfig) -> RunConfig) -> (String, String) {
+fn failed(object: &Path, change: impl FnOnce(Run) -> Run) -> (String, String) {
     let image = link(object).expect("it can be linked");
     let base = config(on_something()).lock(lock_of(object)).pv(false);
     let (stop, instruments) = (AtomicBool::new(false), Instruments::default());
@@ -172,7 +170,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
     let object = text("no_kick", source, &FLAGS);
     let (error, story) = failed(&object, |base| {
         on_two_simulated_cpus()
-            .lock(base.lock)
+            .lock(base.guests[0].ours.lock.clone())
             .pv(true)
             .window(Duration::from_secs(60))
             .watchdog(Duration::from_millis(50))
@@ -194,7 +192,8 @@ __attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
 }
 void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
-    let (error, _) = failed(&object, |base| on_two_simulated_cpus().lock(base.lock).pv(false));
+    let (error, _) =
+        failed(&object, |base| on_two_simulated_cpus().lock(base.guests[0].ours.lock.clone()).pv(false));
     assert!(error.contains("it has used more than its stack"), "{error}");
     Ok(())
 }
@@ -258,7 +257,7 @@ void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, _
     let object = text("readers", source, &FLAGS);
     let image = link(&object)?;
     let mut config = config(on_something()).lock(lock_of(&object)).pv(false);
-    config.shape.read_percent = 50;
+    config.guests[0].ours.shape.read_percent = 50;
     let outcome = start_with(&config, &image)?;
     assert_eq!(outcome.lost_updates, Some(0));
     assert!(event(&outcome, "my_readers") > 0, "{:?}", outcome.lock_events);

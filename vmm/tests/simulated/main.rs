@@ -12,7 +12,7 @@ use std::time::Duration;
 use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{
     ByActivity, Cause, Deschedule, Ended, Engine, HowOften, Image, Instruments, MOST_TIMELINES, Mix, Outcome,
-    PvBackend, RunConfig, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
+    PvBackend, Run, RunError, Sched, Share, Target, Timeline, VcpuOutcome, VirtualTime, Where, run,
 };
 use support::{Settings, event, exits, simulated, start, start_stoppable, sum, watched, within};
 
@@ -20,12 +20,14 @@ const fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)
 }
 
-fn small() -> RunConfig {
+fn small() -> Run {
     simulated("ivybridge-ex-4s", 4, 2)
 }
 
-fn done(config: &RunConfig) -> Outcome {
-    start(config).unwrap_or_else(|error| panic!("{} under {}: {error}", config.workload, config.lock))
+fn done(config: &Run) -> Outcome {
+    start(config).unwrap_or_else(|error| {
+        panic!("{} under {}: {error}", config.guests[0].ours.workload, config.guests[0].ours.lock)
+    })
 }
 
 /// The sum over all activities, of sleeping vCPUs too.
@@ -63,7 +65,7 @@ fn a_run_depends_on_its_seed_and_on_nothing_else() {
         [("qspinlock", true, None), ("ticket", false, Some(random)), ("mutex/packed", true, None)]
     {
         let config = small().lock(lock).pv(pv).deschedule(deschedule).window(us(2000));
-        let all = |config: &RunConfig| format!("{:#?}", done(config));
+        let all = |config: &Run| format!("{:#?}", done(config));
         let first = all(&config);
         assert!(first.contains("acquisitions") && first.contains("buckets"));
         assert_eq!(all(&config), first, "{lock}: twice the same");
@@ -335,20 +337,16 @@ fn a_run_shows_its_progress_and_stops_at_once_on_request() {
 
 #[test]
 fn what_a_simulated_machine_cannot_do_is_refused() {
-    let refused = |config: RunConfig| match start(&config) {
+    let refused = |config: Run| match start(&config) {
         Err(RunError::Usage(text)) => text,
         other => panic!("{other:?}"),
     };
     let config = small();
-    let elsewhere = simulated("nehalem-2s", 4, 2);
-    let beside = vec![elsewhere.name("other")];
     for (config, reason) in [
         (config.clone().sched(Sched::Host), "no model of the host's scheduler"),
-        (config.clone().beside(beside), "differ in what belongs to the run: machine"),
         (config.clone().pv_backend(PvBackend::Kvm), "put to sleep by the VMM"),
         (config.clone().pv_backend(PvBackend::Ipi), "put to sleep by the VMM"),
         (config.clone().cpus(vec![0, 120]), "CPU 120 does not exist"),
-        (config.clone().simulated(None).cpus(vec![support::on(Engine::Sim).cpus[0]]), "needs a machine"),
     ] {
         let text = refused(config);
         assert!(text.contains(reason), "{text}");
@@ -382,7 +380,7 @@ fn a_fixed_amount_of_work_ends_with_the_same_counts_on_threads() {
         };
         let simulated = done(&config);
         let cpus = support::on(Engine::Threads).cpus[..1].to_vec();
-        let real = done(&config.engine(Engine::Threads).simulated(None).cpus(cpus));
+        let real = done(&config.engine(Engine::Threads).cpus(cpus));
         assert_eq!(counts(&simulated), counts(&real), "{lock}");
         assert!(simulated.completion.is_some() && simulated.acquisitions() >= 500, "{lock}");
     }
@@ -406,7 +404,7 @@ fn vcpus_with_equally_long_ways_do_not_keep_in_step() {
 #[test]
 fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     let config = simulated("nehalem-2s", 2, 1);
-    let mut slow = Machine::clone(config.simulated.as_ref().expect("a machine"));
+    let mut slow = Machine::clone(config.engine.machine().expect("a machine"));
     let us_in_ps = 1_000_000;
     let guest = &mut slow.costs.guest;
     (guest.exit_ps, guest.kick_ps, guest.wake_ps) = (100 * us_in_ps, 20 * us_in_ps, 50 * us_in_ps);
@@ -414,7 +412,7 @@ fn a_kicked_vcpu_starts_before_its_kicker_is_back_in_the_guest() {
     // Nobody is on the way to sleep still when the token comes.
     let outcome = done(
         &config
-            .simulated(Arc::new(slow))
+            .engine(Engine::Sim(Arc::new(slow)))
             .workload("hand-off")
             .lock("none")
             .pv(false)

@@ -50,7 +50,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     };
     // Every section of the window was one round of work under the lock, of a microsecond.
     let held_ns = of(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
-    let sections_ns = outcome.acquisitions() as f64 * config.hold.as_nanos() as f64;
+    let sections_ns = outcome.acquisitions() as f64 * config.guests[0].ours.hold.as_nanos() as f64;
     assert!(
         (held_ns / sections_ns - 1.0).abs() < 0.1,
         "{held_ns} ns of work for {sections_ns} ns of sections"
@@ -68,7 +68,7 @@ fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
     guest.result.expect("it comes to its end");
     let rows = found.profile.expect("it was asked for").rows;
     let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();
-    let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
+    let costs = &config.engine.machine().expect("a machine").costs.guest;
     // Each pCPU's slice ends every 200 us, which is an exit; it takes at least four fifths of what it costs.
     let least_ns = 4 * (3000 / 200 - 1) * (costs.exit_ps + costs.timer_ps) * 4 / 5 / 1000;
     assert!(in_vmm_ns >= least_ns, "{in_vmm_ns} ns of exits, where {least_ns} ns are the least");

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn start_guests(config: &RunConfig) -> Vec<Ended> {
+fn start_guests(config: &Run) -> Vec<Ended> {
     support::start_guests(config).expect("nothing concerns all of them")
 }
 
 /// A second guest runs with the first.
-fn pair(first: RunConfig, second: RunConfig) -> RunConfig {
+fn pair(first: Run, second: Run) -> Run {
     first.name("a").beside([second.name("b")])
 }
 
@@ -40,7 +40,7 @@ fn two_guests_do_their_own_work_with_their_own_locks() {
 fn guests_that_run_together_depend_on_their_seeds_and_on_nothing_else() {
     let base = small().lock("qspinlock").pv(true);
     let both = |seed| pair(base.clone().seed(seed), base.clone().seed(9).lock("mcs").pv(false));
-    let all = |config: &RunConfig| format!("{:#?}", outcomes(start_guests(config)));
+    let all = |config: &Run| format!("{:#?}", outcomes(start_guests(config)));
     let first = all(&both(1));
     assert_eq!(all(&both(1)), first, "twice the same");
     assert_eq!(on_a_busy_host(|| all(&both(1))), first, "on a busy host");

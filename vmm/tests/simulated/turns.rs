@@ -15,7 +15,7 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     let found = found(&config).expect("a run");
     let cpu_ns = found.cpu_time.as_nanos() as u64;
     let outcome = found.outcome().expect("it comes to its end");
-    let costs = &config.simulated.as_ref().expect("a machine").costs.guest;
+    let costs = &config.engine.machine().expect("a machine").costs.guest;
     let changes: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.preemptions).sum();
     assert!(changes > 100, "{changes}");
     let run_ns = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>();

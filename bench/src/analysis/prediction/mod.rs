@@ -222,7 +222,7 @@ mod tests {
         let sketch = sketch.arm("t", "tas").arm("m", "mcs").arm("k", "ticket");
         let plan = sketch.plan(6);
         let world =
-            World::new(seed).truth(move |config| 1e6 * truth(&config.lock)).shape(Shape::Normal(0.001));
+            World::new(seed).truth(move |asked| 1e6 * truth(&asked.ours.lock)).shape(Shape::Normal(0.001));
         let records = world.records(&plan);
         Side::new(Summary::new(&plan.outline, &records), &records)
     }

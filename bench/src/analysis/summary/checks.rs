@@ -299,8 +299,8 @@ mod tests {
     /// Two settings whose lock-free speeds differ by half, as different slices make them.
     fn two_speeds(world: World, blocks: u32) -> Summary {
         let plan = Sketch::new().axis("slice", &["100us", "1ms"]).arm("a", "tas").plan(blocks);
-        let world = world.adjust(|config, outcome| {
-            if config.slice.as_micros() == 100 {
+        let world = world.adjust(|asked, outcome| {
+            if asked.run.rules.slice.as_micros() == 100 {
                 outcome.vcpus.iter_mut().for_each(|vcpu| vcpu.acquisitions /= 2);
             }
         });
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_disturbed_again_and_again_is_found() {
-        let world = World::new(1).disturbed(|config, run| config.lock == "none" && run % 3 == 0);
+        let world = World::new(1).disturbed(|asked, run| asked.ours.lock == "none" && run % 3 == 0);
         let summary = two_speeds(world, 20);
         assert_eq!(found(&summary, "jumps").0, CheckOutcome::Failed, "{:?}", summary.calibration);
         assert!(summary.warnings.iter().any(|warning| warning.contains("off the median of their cell")));

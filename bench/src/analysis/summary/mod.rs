@@ -428,7 +428,7 @@ mod tests {
             .control("a")
             .plan(12);
         let world = World::new(1)
-            .truth(|config| if config.lock == "tas" { 1e6 } else { 0.8e6 })
+            .truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.8e6 })
             .shape(Shape::Normal(0.02));
         let summary = Summary::new(&plan.outline, &world.records(&plan));
         for comparison in &summary.comparisons {

@@ -17,7 +17,6 @@ use crate::host::cpulist;
 use crate::host::facts;
 use crate::host::identity::Host;
 use crate::measure::kernels::{self, Versions};
-use crate::measure::records;
 use crate::measure::rule::Rule;
 use crate::results::live::LiveFile;
 use crate::results::manifest::{self, KernelFiles, Manifest, ManifestSource};
@@ -60,7 +59,7 @@ impl Job {
         let fitted = experiment.fit_to(supply, most_vcpus)?;
         fitted.iter().for_each(|line| output::talk(line));
         let plan = Plan::new(&experiment, supply, overrides.seed.unwrap_or(1))?;
-        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| cell.config.engine))?;
+        guest_image::check_trust((guest, &image), trusted, plan.cells().map(|cell| &cell.run.engine))?;
         let versions = kernels::versions(&plan)?;
         let kernels = kernels::files(&plan)?;
         Ok(Self { experiment, overrides: overrides.clone(), plan, image, versions, kernels })
@@ -68,7 +67,7 @@ impl Job {
 
     /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
     pub(super) fn needs(&self, output: &Path) -> Needs {
-        let needs = Needs::of(self.plan.cells().flat_map(|cell| records::guests(&cell.config)));
+        let needs = Needs::of(self.plan.cells().map(|cell| &cell.run));
         Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
     }
 
@@ -78,7 +77,7 @@ impl Job {
 
     /// Where its runs show themselves, if any is to.
     pub(super) fn live(&self, directory: &Path) -> Result<Option<LiveFile>> {
-        self.plan.cells().any(|cell| cell.config.live).then(|| LiveFile::within(directory)).transpose()
+        self.plan.cells().any(|cell| cell.run.live).then(|| LiveFile::within(directory)).transpose()
     }
 
     /// When to stop: what the command line says over what the file says.
@@ -104,10 +103,10 @@ impl Job {
     /// How many simulated cells to run at the same time: as many as were asked for, or as this process has CPUs; `None` where
     /// cells are measured.
     pub(super) fn jobs(&self, asked: Option<NonZeroUsize>) -> Result<Option<NonZeroUsize>> {
-        if self.plan.cells().all(|cell| cell.config.simulated.is_some()) {
+        if self.plan.cells().all(|cell| cell.run.engine.is_simulated()) {
             let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
             let most =
-                self.plan.cells().filter_map(|cell| haltkick_vmm::most_at_a_time(&cell.config, &self.image));
+                self.plan.cells().filter_map(|cell| haltkick_vmm::most_at_a_time(&cell.run, &self.image));
             let most =
                 most.min().and_then(|most| NonZeroUsize::new(most as usize)).unwrap_or(NonZeroUsize::MAX);
             return match asked {

@@ -132,5 +132,5 @@ fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
 
 fn calibrate(engine: Engine<'_>, job: &Job) -> std::result::Result<Calibration, RunError> {
     let cell = job.plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
-    Calibration::measure(engine, &cell.config, &job.image, CALIBRATION_BOOTS)
+    Calibration::measure(engine, &cell.run, &job.image, CALIBRATION_BOOTS)
 }

@@ -277,7 +277,7 @@ fn run_one<R: Measured>(conduct: &Conduct, job: &Job, id: &str, path: &Path) -> 
     quiet::wait(conduct, &job.plan)?;
     let live = job.live(path)?;
     walls::confine(&job.needs(path))?;
-    let how = (cell.config.simulated.is_some().then_some(NonZeroUsize::MIN), live.as_ref());
+    let how = (cell.run.engine.is_simulated().then_some(NonZeroUsize::MIN), live.as_ref());
     let before = records.len();
     let retries = job.rule(conduct).retries;
     let (directory, records, ending) =

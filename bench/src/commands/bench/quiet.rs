@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_secs(3);
 /// Waits, if that was asked for, until other processes use no more of the pCPUs than a run bears. Simulated cells need no pCPU.
 pub(super) fn wait(conduct: &Conduct, plan: &Plan) -> Result<()> {
     let Some(most) = conduct.wait_quiet else { return Ok(()) };
-    let measured = plan.cells().filter(|cell| cell.config.simulated.is_none());
-    let cpus: BTreeSet<u32> = measured.flat_map(|cell| cell.config.cpus.iter().copied()).collect();
+    let measured = plan.cells().filter(|cell| !cell.run.engine.is_simulated());
+    let cpus: BTreeSet<u32> = measured.flat_map(|cell| cell.run.cpus.iter().copied()).collect();
     if cpus.is_empty() {
         return Ok(());
     }

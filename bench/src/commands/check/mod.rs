@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{FILE_PREFIX, Found, Image, LockFlags, Needs, RunConfig, RunError};
+use haltkick_vmm::{FILE_PREFIX, Found, Image, LockFlags, Needs, Run, RunError};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -19,7 +19,6 @@ use crate::host::cpulist::{self, CpuList};
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
 use crate::measure::engine;
-use crate::measure::records;
 use crate::settings::{Settings, Supply};
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
@@ -53,11 +52,11 @@ fn torment(args: &CheckArgs, object: &Path) -> Result<Exit> {
     let forms = [(entry.has_native(), false), (entry.has_paravirt(), true)];
     let forms: Vec<bool> = forms.into_iter().filter(|(has, _)| *has).map(|(_, pv)| pv).collect();
     let trials = torture::trials(&entry, &forms);
-    let probe = job.config(&trials[0], 1, None)?;
+    let probe = job.of_trial(&trials[0], 1, None)?;
     guest_image::check_trust(
         (args.guest.as_deref(), &job.image),
         args.trust_image,
-        std::iter::once(probe.engine),
+        std::iter::once(&probe.engine),
     )?;
     walls::confine(&job.needs(&trials))?;
     let stop = interrupt::catch()?;
@@ -97,7 +96,7 @@ impl Job<'_> {
         &self,
         trials: &[Trial],
         rate: u64,
-        engine: &impl Fn(&RunConfig) -> std::result::Result<Found, RunError>,
+        engine: &impl Fn(&Run) -> std::result::Result<Found, RunError>,
         tried: &mut Tried,
         end: Instant,
     ) -> Result<()> {
@@ -109,16 +108,16 @@ impl Job<'_> {
                 if Instant::now() >= end && seed > first {
                     return Ok(());
                 }
-                let config = match self.config(trial, seed, Some(rate)) {
-                    Ok(config) => config,
+                let run = match self.of_trial(trial, seed, Some(rate)) {
+                    Ok(run) => run,
                     // What this host or engine has not is left out, and the verdict says so.
                     Err(failure) => {
                         tried.left_out(trial, &failure.message);
                         continue;
                     }
                 };
-                match engine(&config) {
-                    Ok(found) => found.outcomes().for_each(|outcome| tried.add(trial, &config, outcome)),
+                match engine(&run) {
+                    Ok(found) => found.outcomes().for_each(|outcome| tried.add(trial, run.our(0), outcome)),
                     Err(error @ (RunError::Usage(_) | RunError::HostLacks(_))) => {
                         tried.left_out(trial, &error.to_string());
                     }
@@ -134,13 +133,12 @@ impl Job<'_> {
 
     /// What it takes to run these: each asks for what it uses.
     fn needs(&self, trials: &[Trial]) -> Needs {
-        let configs: Vec<RunConfig> =
-            trials.iter().filter_map(|trial| self.config(trial, 1, None).ok()).collect();
-        Needs::of(configs.iter().flat_map(records::guests))
+        let runs: Vec<Run> = trials.iter().filter_map(|trial| self.of_trial(trial, 1, None).ok()).collect();
+        Needs::of(&runs)
     }
 
     /// What a trial runs.
-    fn config(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<RunConfig> {
+    fn of_trial(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<Run> {
         let mut settings = Settings::default();
         for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
             settings.set(key, &value).map_err(Failure::usage)?;
@@ -152,13 +150,13 @@ impl Job<'_> {
         // What is asked for on the command line is for all of them.
         let settings = self.args.settings.clone().over(&settings);
         let supply = Supply { image: &self.image, allowed: &self.allowed };
-        let mut config = settings
+        let mut run = settings
             .resolve(supply)
             .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
-        config.work_rate = config.work_rate.or(work_rate);
-        config.watchdog = config.watchdog.or(Some(WATCHDOG));
-        haltkick_vmm::check_guests(&config, &self.image)?;
-        Ok(config)
+        run.work_rate = run.work_rate.or(work_rate);
+        run.watchdog = run.watchdog.or(Some(WATCHDOG));
+        haltkick_vmm::check_guests(&run, &self.image)?;
+        Ok(run)
     }
 
     /// A trial has found something: what, and how to see it again.

@@ -124,8 +124,8 @@ mod tests {
                     settings.set(key, value).unwrap();
                 }
                 let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
-                let config = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
-                assert_eq!(config.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
+                let run = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
+                assert_eq!(run.guests[0].ours.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, Outcome, RunConfig};
+use haltkick_vmm::{ByActivity, OurGuest, Outcome};
 
 use super::torture::Trial;
 use crate::text::duration::Span;
@@ -47,12 +47,12 @@ impl Tried {
     }
 
     /// A run that came to its end.
-    pub(super) fn add(&mut self, trial: &Trial, config: &RunConfig, outcome: &Outcome) {
+    pub(super) fn add(&mut self, trial: &Trial, asked: OurGuest<'_>, outcome: &Outcome) {
         let Some(form) = self.forms.iter_mut().find(|form| form.pv == trial.pv) else { return };
         form.runs += 1;
         form.runs_with_readers += u64::from(trial.has_readers);
         form.sections = form.sections.saturating_add(outcome.acquisitions());
-        form.vcpus.insert(config.vcpus);
+        form.vcpus.insert(asked.guest.vcpus);
         if let Some(off) = &outcome.preemptions {
             form.taken_off.holder += off.holder;
             form.taken_off.head += off.head;

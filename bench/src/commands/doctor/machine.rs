@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Outcome, RunConfig, transfer_ns};
+use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Outcome, Run, transfer_ns};
 
 use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
@@ -175,7 +175,7 @@ fn figure(text: &mut String, key: &str, value: f64, source: &str) {
 /// Guests without locks, on KVM and on simulated machines.
 struct Guests {
     image: Image,
-    config: RunConfig,
+    base: Run,
     stop: AtomicBool,
 }
 
@@ -186,25 +186,26 @@ impl Guests {
         for (key, value) in [("vcpus", "1"), ("lock", "none"), ("slice", "20ms")] {
             settings.set(key, value).map_err(Failure::internal)?;
         }
-        let config = settings
+        let run = settings
             .resolve(Supply { image: &image, allowed: &allowed })
             .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.key, wrong.message)))?;
-        let config = RunConfig { cpus: vec![cpu], window: WINDOW, warmup: WINDOW / 8, ..config };
-        Ok(Self { image, config, stop: AtomicBool::new(false) })
+        let run = Run { cpus: vec![cpu], window: WINDOW, warmup: WINDOW / 8, ..run };
+        Ok(Self { image, base: run, stop: AtomicBool::new(false) })
     }
 
-    fn run(&self, config: &RunConfig) -> Result<Outcome> {
-        let found = haltkick_vmm::run(config, &self.image, &Instruments::default(), &self.stop);
+    fn run(&self, run: &Run) -> Result<Outcome> {
+        let found = haltkick_vmm::run(run, &self.image, &Instruments::default(), &self.stop);
         found.and_then(Found::outcome).map_err(Failure::from)
     }
 
     /// What leaving a guest costs on pCPU `first`, and waking one up there and on `other`.
     fn costs(&self, first: u32, other: Option<u32>) -> Result<GuestCosts> {
-        let one = |vcpus: u32, workload: &str, slice: Duration| RunConfig {
-            vcpus,
-            workload: workload.into(),
-            slice,
-            ..self.config.clone()
+        let one = |vcpus: u32, workload: &str, slice: Duration| {
+            let mut run = self.base.clone();
+            run.rules.slice = slice;
+            let guest = &mut run.guests[0];
+            (guest.vcpus, guest.ours.workload) = (vcpus, workload.into());
+            run
         };
         let mut guests = vec![
             one(1, "selftest-yield", LONG_SLICE),
@@ -238,23 +239,21 @@ impl Guests {
     }
 
     /// Two vCPUs that hand a token to each other, each after it has worked for `hold`.
-    fn hand_over(&self, cpus: &[u32], hold: Duration) -> RunConfig {
-        RunConfig {
-            vcpus: 2,
-            cpus: cpus.to_vec(),
-            workload: "hand-off".into(),
-            lock: "qspinlock".into(),
-            pv: true,
-            slice: LONG_SLICE,
-            hold,
-            // Enough of them where each takes long.
-            window: WINDOW.max(hold * 40),
-            ..self.config.clone()
-        }
+    fn hand_over(&self, cpus: &[u32], hold: Duration) -> Run {
+        let mut run = self.base.clone();
+        run.cpus = cpus.to_vec();
+        run.rules.slice = LONG_SLICE;
+        // Enough of them where each takes long.
+        run.window = WINDOW.max(hold * 40);
+        let guest = &mut run.guests[0];
+        (guest.vcpus, guest.pv) = (2, true);
+        let ours = &mut guest.ours;
+        (ours.workload, ours.lock, ours.hold) = ("hand-off".into(), "qspinlock".into(), hold);
+        run
     }
 
     /// The time of an operation of each of these guests on KVM.
-    fn periods_ns(&self, guests: &[RunConfig]) -> Result<Vec<f64>> {
+    fn periods_ns(&self, guests: &[Run]) -> Result<Vec<f64>> {
         let mut periods_ns = vec![Vec::new(); guests.len()];
         for _ in 0..RUNS {
             for (guest, periods_ns) in guests.iter().zip(&mut periods_ns) {
@@ -266,7 +265,7 @@ impl Guests {
 
     /// The time of an instruction with which an empty section of the guest takes, simulated, what it takes on KVM.
     fn instruction_ns(&self, cpu: &CpuCosts) -> Result<f64> {
-        let runs = (0..RUNS).map(|_| section_ns(&self.run(&self.config)?)).collect::<Result<Vec<_>>>()?;
+        let runs = (0..RUNS).map(|_| section_ns(&self.run(&self.base)?)).collect::<Result<Vec<_>>>()?;
         let wanted_ns = median(&runs);
         let simulated = |instruction_ns: f64| {
             let measured = Measured {
@@ -286,16 +285,15 @@ impl Guests {
             let text = measured.file("trial", &[(0, Place { package: 0, core: 0 })]);
             let machine =
                 Machine::parse("trial", &text).map_err(|error| Failure::internal(error.to_string()))?;
-            let config = RunConfig {
-                engine: Engine::Sim,
-                cpus: vec![0],
+            let run = Run {
                 work_rate: Some(machine.work_rate()),
-                simulated: Some(Arc::new(machine)),
+                engine: Engine::Sim(Arc::new(machine)),
+                cpus: vec![0],
                 window: Duration::from_millis(2),
                 warmup: Duration::from_millis(1),
-                ..self.config.clone()
+                ..self.base.clone()
             };
-            section_ns(&self.run(&config)?)
+            section_ns(&self.run(&run)?)
         };
         let [low, high] = [simulated(TRIED_NS[0])?, simulated(TRIED_NS[1])?];
         let slope = (high - low) / (TRIED_NS[1] - TRIED_NS[0]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Image, Known, Probe, PvBackend, RoundTrip, RunConfig, Sched};
+use haltkick_vmm::{Image, Known, Probe, PvBackend, RoundTrip, Rules, Run, Sched};
 
 use super::{Finding, Level};
 use crate::analysis::statistics::{Estimate, median};
@@ -27,10 +27,10 @@ fn figures(probe: &Probe) -> Result<String, String> {
     let allowed = cpulist::allowed().map_err(|failure| failure.message)?;
     let mut settings = Settings::default();
     settings.set("ratio", "1")?;
-    let config = settings
+    let mut run = settings
         .resolve(Supply { image: &image, allowed: &allowed })
         .map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
-    let config = RunConfig { window: WINDOW, warmup: WINDOW / 4, ..config };
+    (run.window, run.warmup) = (WINDOW, WINDOW / 4);
     let in_kernel = |works: &Known<()>| probe.ring0_native && works.is_ok();
     let ways = [
         (in_kernel(&probe.kick_by_hypercall), PvBackend::Kvm, Sched::Host),
@@ -39,8 +39,8 @@ fn figures(probe: &Probe) -> Result<String, String> {
         (true, PvBackend::Vmm, Sched::Vmm),
     ];
     let figure = |(_, pv_backend, sched): (bool, PvBackend, Sched)| {
-        let config = RunConfig { pv_backend, sched, ..config.clone() };
-        let pairs: Result<Vec<_>, _> = (0..PAIRS).map(|_| RoundTrip::measure(&config, &image)).collect();
+        let run = Run { pv_backend, rules: Rules { sched, ..run.rules }, ..run.clone() };
+        let pairs: Result<Vec<_>, _> = (0..PAIRS).map(|_| RoundTrip::measure(&run, &image)).collect();
         let name = match sched {
             Sched::Host => format!("{}, sched host", pv_backend.name()),
             Sched::Vmm => format!("{}, sched vmm", pv_backend.name()),

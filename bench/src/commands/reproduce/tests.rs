@@ -75,14 +75,14 @@ fn rows_of(experiment: &str, pcpus: u32, world: &World) -> BTreeMap<&'static str
 #[test]
 fn rows_find_ratios_slow_downs_and_shares_and_say_what_is_alike() {
     let world = World::new(1)
-        .truth(|config| {
-            let lock = if config.lock == "qspinlock-v16" { 2.0 } else { 1.0 };
-            let floats = if config.sched == Sched::Host { 3.0 } else { 1.0 };
+        .truth(|asked| {
+            let lock = if asked.ours.lock == "qspinlock-v16" { 2.0 } else { 1.0 };
+            let floats = if asked.run.rules.sched == Sched::Host { 3.0 } else { 1.0 };
             1e4 * lock / floats
         })
-        .adjust(|config, outcome| {
-            let share = if config.lock == "ticket" { 0.24 } else { 0.01 };
-            outcome.lock_cpu = Some(outcome.window.mul_f64(share * config.cpus.len() as f64));
+        .adjust(|asked, outcome| {
+            let share = if asked.ours.lock == "ticket" { 0.24 } else { 0.01 };
+            outcome.lock_cpu = Some(outcome.window.mul_f64(share * asked.run.cpus.len() as f64));
         });
     let rows = rows_of("qspinlock", 2, &world);
     let row = |seed: &str| &rows[seed];
@@ -115,7 +115,7 @@ fn a_row_picks_its_study_ratio_where_the_host_has_the_cpus() {
 
 #[test]
 fn two_guests_count_together_and_each_leads_by_its_own_figure() {
-    let world = World::new(3).truth(|config| if config.lock == "unfair-ticket" { 1.5e4 } else { 1e4 });
+    let world = World::new(3).truth(|asked| if asked.ours.lock == "unfair-ticket" { 1.5e4 } else { 1e4 });
     let rows = rows_of("unfair", 16, &world);
     let row = &rows["unfair spinlock (2010)"];
     assert_eq!((row.ratio_here, row.published_again), (Some(2.0), Some(1.46)));

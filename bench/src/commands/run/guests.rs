@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Explanation, Found, Image, Instruments, Known, Profile, RunConfig, RunError, VirtualTime,
+    Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, VirtualTime,
 };
 
 use super::trace::{self, TraceFile};
@@ -17,7 +17,7 @@ use crate::host::noise::{self, Watch};
 use crate::measure::engine;
 use crate::measure::origin::Origin;
 use crate::measure::progress::{WORTH_SAYING, shown};
-use crate::measure::records::{self, record};
+use crate::measure::records::record;
 use crate::record::Record;
 use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
@@ -35,55 +35,51 @@ pub(super) struct Files {
 
 pub(super) fn run(
     args: &RunArgs,
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     instruments: &Instruments,
     files: Files,
 ) -> Result<Exit> {
     let stop = interrupt::catch()?;
-    if config.simulated.is_some() && simulated_for(config) > WORTH_SAYING {
-        output::talk(&format!(
-            "simulates {} pCPUs: about {}",
-            config.cpus.len(),
-            Span(simulated_for(config))
-        ));
+    if run.engine.is_simulated() && simulated_for(run) > WORTH_SAYING {
+        output::talk(&format!("simulates {} pCPUs: about {}", run.cpus.len(), Span(simulated_for(run))));
     }
-    let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
-    let mut found = run_guests(config, image, &stop, instruments)?;
-    let noise = if config.simulated.is_some() { Err(noise::SIMULATED.into()) } else { watch.finish() };
+    let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
+    let mut found = run_guests(run, image, &stop, instruments)?;
+    let noise = if run.engine.is_simulated() { Err(noise::SIMULATED.into()) } else { watch.finish() };
     let origin = Origin::new(started, Host::probe(), noise);
     let (traced, written) = trace::write(files.trace, found.trace.as_ref());
-    let lock_free = lock_free(args, config, image, &found, &stop);
+    let lock_free = lock_free(args, run, image, &found, &stop);
     let dead: Vec<String> =
         found.guests.iter().filter(|guest| guest.result.is_err()).map(|guest| guest.name.clone()).collect();
     let is_alone = found.guests.len() == 1;
     let (mut failed, mut trusted) = (None, true);
     let ended = std::mem::take(&mut found.guests);
-    for (index, (guest, config)) in ended.into_iter().zip(records::guests(config)).enumerate() {
+    for (guest, asked) in ended.into_iter().zip(run.ours()) {
         let outcome = match guest.result {
             Ok(outcome) => outcome,
             Err(error) => {
                 let failure = Failure::from(error);
                 let failure =
-                    tell_failure(args, (config, is_alone), failure, guest.console, guest.explanation)?;
+                    tell_failure(args, (asked, is_alone), failure, guest.console, guest.explanation)?;
                 failed.get_or_insert(failure);
                 continue;
             }
         };
-        let mut record = record((config, index), &outcome, &found, &origin, None, &lock_free);
+        let mut record = record(asked, &outcome, &found, &origin, None, &lock_free);
         if !dead.is_empty() {
             let message = format!("guest {} died meanwhile: this one had more of the pCPUs", dead.join(", "));
             record.warn("guest-died", message);
         }
-        record.trace = traced.clone().filter(|_| index == 0);
-        if args.format == Format::Table && index > 0 {
+        record.trace = traced.clone().filter(|_| asked.index == 0);
+        if args.format == Format::Table && asked.index > 0 {
             output::data("\n")?;
         }
         trusted &= record.trusted;
         // A profile and a trace are of all guests, and come with the first.
-        let profile = found.profile.as_ref().filter(|_| index == 0);
+        let profile = found.profile.as_ref().filter(|_| asked.index == 0);
         if let (Some(file), Some(profile)) = (&files.folded, profile) {
-            file.write(show::profile::folded(profile, &config.lock).as_bytes())?;
+            file.write(show::profile::folded(profile, &asked.ours.lock).as_bytes())?;
         }
         tell(record, profile, args.format)?;
     }
@@ -95,49 +91,43 @@ pub(super) fn run(
 
 /// Runs the guests, and shows how far a simulated machine is.
 fn run_guests(
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> std::result::Result<Found, RunError> {
-    if config.simulated.is_none() {
-        return haltkick_vmm::run(config, image, instruments, stop);
+    if !run.engine.is_simulated() {
+        return haltkick_vmm::run(run, image, instruments, stop);
     }
     let virtual_time = Arc::new(VirtualTime::default());
     let instruments = Instruments { virtual_time: Some(Arc::clone(&virtual_time)), ..instruments.clone() };
-    shown(&virtual_time, config.warmup + config.window, || {
-        haltkick_vmm::run(config, image, &instruments, stop)
-    })
+    shown(&virtual_time, run.warmup + run.window, || haltkick_vmm::run(run, image, &instruments, stop))
 }
 
 /// Throughput of each guest without a lock, or why it is not known.
-fn lock_free(
-    args: &RunArgs,
-    config: &RunConfig,
-    image: &Image,
-    found: &Found,
-    stop: &AtomicBool,
-) -> Known<Vec<f64>> {
+fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &AtomicBool) -> Known<Vec<f64>> {
     let Some(first) = found.outcomes().next() else { return Err("no guest lived".into()) };
     if found.failed().is_some() {
         return Err("a guest died, so that there is nothing to compare with".into());
     }
     let is_lock_free = |name: &str| image.locks.iter().any(|lock| lock.name == name && lock.is_lock_free());
-    if config.beside.is_empty() && is_lock_free(&config.lock) {
+    if let [guest] = &run.guests[..]
+        && is_lock_free(&guest.ours.lock)
+    {
         return Ok(engine::per_second(found));
     }
     if args.no_ideal {
         return Err("not asked for (--no-ideal)".into());
     }
     let (real, simulator) = (engine::kvm(image, stop, None), engine::simulator(image, stop, None));
-    let either = |config: &RunConfig| {
-        if config.simulated.is_none() {
-            return real(config);
+    let either = |run: &Run| {
+        if !run.engine.is_simulated() {
+            return real(run);
         }
         let virtual_time = Arc::new(VirtualTime::default());
-        shown(&virtual_time, config.warmup + config.window, || simulator(config, Arc::clone(&virtual_time))).0
+        shown(&virtual_time, run.warmup + run.window, || simulator(run, Arc::clone(&virtual_time))).0
     };
-    engine::companion(&either, config, image, first.work_rate)
+    engine::companion(&either, run, image, first.work_rate)
         .map_err(|error| format!("the lock-free companion run failed: {error}").into())
 }
 
@@ -164,7 +154,7 @@ fn tell(mut record: Record, profile: Option<&Profile>, format: Format) -> Result
 /// Tells of a guest that failed: a page for people, and where it was the only one a record for programs.
 fn tell_failure(
     args: &RunArgs,
-    (config, is_alone): (&RunConfig, bool),
+    (asked, is_alone): (OurGuest<'_>, bool),
     failure: Failure,
     console: String,
     explanation: Option<Explanation>,
@@ -174,12 +164,12 @@ fn tell_failure(
         output::talk(&story);
     }
     if !is_alone {
-        return Ok(Failure { message: format!("guest `{}`: {failure}", config.name), ..failure });
+        return Ok(Failure { message: format!("guest `{}`: {failure}", asked.guest.name), ..failure });
     }
     if args.format == Format::Json
         && let Some(explanation) = explanation
     {
-        let record = FailureRecord::new(config, &failure, console, explanation);
+        let record = FailureRecord::new(asked, &failure, console, explanation);
         output::data(&format!("{}\n", output::to_json(&record)?))?;
     }
     Ok(failure)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, RunConfig, printable};
+use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, printable};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -30,10 +30,10 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let is_used = |key: &str| table::find(key).is_some_and(|setting| setting.linux == Linux::Used);
     let defaults = user_defaults::of_user()?.only(is_used)?;
     defaults.told().iter().for_each(|line| output::talk(line));
-    let config = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    let mut run = super::resolve(&args.settings, &defaults, Supply { image: &image, allowed: &allowed })?;
     let settings = args.settings.clone().over(&defaults.settings);
     // Unlike a lock's, these are there unless somebody hides them.
-    let config = RunConfig { pv: settings.given("pv").is_none_or(Value::is_on), ..config };
+    run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
     let guest = LinuxGuest {
         kernel: kernel.into(),
         initrd: args.initrd.clone(),
@@ -45,11 +45,11 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let reads = std::iter::once(&guest.kernel).chain(&guest.initrd).cloned().collect();
     walls::confine(&Needs { reads, ..Needs::default() })?;
     let stop = interrupt::catch()?;
-    let (started, watch) = (SystemTime::now(), Watch::start(&config.cpus));
+    let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
     let shows = Box::new(|line: &str| output::pass_on(&printable(line)));
-    let Seen { outcome, heard } = measure::linux::boot(&config, &guest, shows, &stop)?;
+    let Seen { outcome, heard } = measure::linux::boot(&run, &guest, shows, &stop)?;
     let origin = Origin::new(started, Host::probe(), watch.finish());
-    let record = measure::linux::record(&config, &guest, &outcome, heard, &origin, None);
+    let record = measure::linux::record(&run, &guest, &outcome, heard, &origin, None);
     conclude(&record, outcome.end, args.format)
 }
 

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, RunConfig};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, Run};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -20,7 +20,6 @@ use crate::experiment::user_defaults;
 use crate::host::cpulist;
 use crate::host::walls;
 use crate::measure::calibrate::Calibration;
-use crate::measure::records;
 use crate::results::live::LiveFile;
 use crate::results::opened::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply};
@@ -40,37 +39,37 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let locks = settings.locks().chain(defaults.settings.locks());
     let image = guest_image::load(args.guest.as_deref(), locks)?;
     let allowed = cpulist::allowed()?;
-    let config = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
+    let run = resolve(&settings, &defaults, Supply { image: &image, allowed: &allowed })?;
     guest_image::check_trust(
         (args.guest.as_deref(), &image),
         args.trust_image,
-        std::iter::once(config.engine),
+        std::iter::once(&run.engine),
     )?;
     // All that can be refused is refused before a guest starts, that of the calibration included.
-    haltkick_vmm::check_guests(&config, &image)?;
-    let instruments = instruments(args, config.engine)?;
+    haltkick_vmm::check_guests(&run, &image)?;
+    let instruments = instruments(args, &run.engine)?;
     if args.repeat > 1 && (args.trace.is_some() || args.profile.is_some()) {
         return Err(Failure::usage("--repeat: a profile and a trace are of one run: leave --repeat out"));
     }
     if args.perf_map {
-        write_perf_map(&config, &image)?;
+        write_perf_map(&run, &image)?;
     }
     // Once it is open, no other file needs to be written.
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let folded = args.folded.as_deref().map(|path| OpenedFile::open("--folded", path)).transpose()?;
-    let live = config.live.then(LiveFile::of_process).transpose()?;
+    let live = run.live.then(LiveFile::of_process).transpose()?;
     let instruments = Instruments { live: live.as_ref().map(LiveFile::live), ..instruments };
-    let needs = Needs { looked_into: args.perf_map, ..Needs::of(records::guests(&config)) };
+    let needs = Needs { looked_into: args.perf_map, ..Needs::of([&run]) };
     walls::confine(&needs)?;
-    let config = calibrated(config, &image)?;
+    let run = calibrated(run, &image)?;
     if args.repeat > 1 {
-        return repeat::run(args, &config, &image, instruments);
+        return repeat::run(args, &run, &image, instruments);
     }
-    guests::run(args, &config, &image, &instruments, Files { trace, folded })
+    guests::run(args, &run, &image, &instruments, Files { trace, folded })
 }
 
 /// The configuration that `settings` and the user's defaults below them are here.
-fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Result<RunConfig> {
+fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Result<Run> {
     let resolved = settings.clone().over(&defaults.settings).resolve(supply);
     resolved.map_err(|wrong| {
         let of_user = defaults.origin(wrong.key).filter(|_| settings.given(wrong.key).is_none());
@@ -83,9 +82,9 @@ fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Resu
 const DEFAULT_PERIOD: Duration = Duration::from_millis(1);
 
 /// What the run is to be looked at with.
-fn instruments(args: &RunArgs, engine: Engine) -> Result<Instruments> {
+fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
     let profile = args.profile.map(|period| period.map_or(DEFAULT_PERIOD, |period| period.0));
-    if engine == Engine::Sim && args.profile.flatten().is_some() {
+    if engine.is_simulated() && args.profile.flatten().is_some() {
         return Err(Failure::usage(
             "--profile=TIME: a simulated machine counts all time instead of samples: leave =TIME out",
         ));
@@ -103,17 +102,15 @@ fn instruments(args: &RunArgs, engine: Engine) -> Result<Instruments> {
 }
 
 /// The same with the work rate of this host, unless one was given.
-fn calibrated(config: RunConfig, image: &Image) -> Result<RunConfig> {
-    if records::guests(&config).all(|guest| guest.work_rate.is_some()) {
-        return Ok(config);
+fn calibrated(run: Run, image: &Image) -> Result<Run> {
+    if run.work_rate.is_some() {
+        return Ok(run);
     }
     let stop = interrupt::catch()?;
     let instruments = Instruments::default();
-    let engine = |config: &RunConfig| haltkick_vmm::run(config, image, &instruments, &stop)?.all();
-    let rate = Calibration::measure(&engine, &config, image, 1)?.work_rate;
-    let with_rate = |guest: RunConfig| RunConfig { work_rate: guest.work_rate.or(Some(rate)), ..guest };
-    let beside = config.beside.iter().cloned().map(with_rate).collect();
-    Ok(RunConfig { beside, ..with_rate(config) })
+    let engine = |run: &Run| haltkick_vmm::run(run, image, &instruments, &stop)?.all();
+    let work_rate = Some(Calibration::measure(&engine, &run, image, 1)?.work_rate);
+    Ok(Run { work_rate, ..run })
 }
 
 /// What the flags say, over what the guest set says.
@@ -130,8 +127,8 @@ fn settings(args: &RunArgs) -> Result<Settings> {
 }
 
 /// Where `perf` looks for the symbols of code that no file holds.
-fn write_perf_map(config: &RunConfig, image: &Image) -> Result<()> {
-    if config.engine != haltkick_vmm::Engine::Threads {
+fn write_perf_map(run: &Run, image: &Image) -> Result<()> {
+    if run.engine != Engine::Threads {
         return Err(Failure::usage("--perf-map: only --engine threads runs the guest in this process"));
     }
     let path = format!("/tmp/perf-{}.map", std::process::id());

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Found, Image, Instruments, RunConfig};
+use haltkick_vmm::{Found, Guest, Image, Instruments, Run};
 
 use crate::analysis::summary::Summary;
 use crate::analysis::trust;
@@ -24,17 +24,12 @@ use crate::text::quantity::si;
 /// What its records call the experiment.
 const NAME: &str = "run";
 
-pub(super) fn run(
-    args: &RunArgs,
-    config: &RunConfig,
-    image: &Image,
-    instruments: Instruments,
-) -> Result<Exit> {
+pub(super) fn run(args: &RunArgs, run: &Run, image: &Image, instruments: Instruments) -> Result<Exit> {
     let stop = interrupt::catch()?;
     let (engine, host) = (engine::kvm(image, &stop, instruments.live), Host::probe());
     let (mut records, mut ending) = (Vec::new(), Ok(()));
     for repetition in 0..args.repeat {
-        match once(args, config, image, (&engine, &host), repetition) {
+        match once(args, run, image, (&engine, &host), repetition) {
             Ok(of_run) => {
                 tell(args, repetition, &of_run)?;
                 records.extend(of_run);
@@ -45,7 +40,7 @@ pub(super) fn run(
             }
         }
     }
-    let outline = outline(args, config);
+    let outline = outline(args, run);
     if args.format == Format::Table && !records.is_empty() {
         output::data(&table::summary(&Summary::new(&outline, &records), Detail::Verbose))?;
     }
@@ -55,23 +50,23 @@ pub(super) fn run(
 
 fn once(
     args: &RunArgs,
-    config: &RunConfig,
+    run: &Run,
     image: &Image,
     (engine, host): (Engine<'_>, &Host),
     repetition: u32,
 ) -> Result<Vec<Record>> {
-    let config = with_seed(config, repetition);
+    let run = with_seed(run, repetition);
     let place = Place {
         experiment: NAME.into(),
         cell_id: NAME.into(),
-        arm: config.lock.clone(),
+        arm: run.guests[0].ours.lock.clone(),
         role: Role::Arm,
         setting: BTreeMap::new(),
         block: repetition,
         order_index: u64::from(repetition),
         replaces: vec![],
     };
-    let ran = engine::run_cell(engine, &noise::around, &config).map_err(|error| {
+    let ran = engine::run_cell(engine, &noise::around, &run).map_err(|error| {
         let failure = Failure::from(error);
         Failure { message: format!("run {} of {}: {failure}", repetition + 1, args.repeat), ..failure }
     })?;
@@ -80,29 +75,28 @@ fn once(
             return Err("not asked for (--no-ideal)".into());
         }
         let work_rate = found.outcomes().next().expect("a run has a guest").work_rate;
-        engine::companion(engine, &config, image, work_rate)
+        engine::companion(engine, &run, image, work_rate)
             .map_err(|error| format!("the lock-free companion run failed: {error}").into())
     };
-    Ok(engine::records(ran, &config, host, Some(&place), lock_free))
+    Ok(engine::records(ran, &run, host, Some(&place), lock_free))
 }
 
 /// The same, with another seed for everything random.
-fn with_seed(config: &RunConfig, repetition: u32) -> RunConfig {
-    RunConfig {
-        seed: config.seed.wrapping_add(u64::from(repetition)),
-        beside: config.beside.iter().map(|guest| with_seed(guest, repetition)).collect(),
-        ..config.clone()
-    }
+fn with_seed(run: &Run, repetition: u32) -> Run {
+    let seeded =
+        |guest: &Guest| Guest { seed: guest.seed.wrapping_add(u64::from(repetition)), ..guest.clone() };
+    Run { guests: run.guests.iter().map(seeded).collect(), ..run.clone() }
 }
 
 /// What the records are sorted by: one arm at no setting, and the guests beside its first.
-fn outline(args: &RunArgs, config: &RunConfig) -> Outline {
-    let others = config.beside.iter().map(|guest| beside(&config.lock, &guest.name));
+fn outline(args: &RunArgs, run: &Run) -> Outline {
+    let lock = &run.guests[0].ours.lock;
+    let others = run.guests[1..].iter().map(|guest| beside(lock, &guest.name));
     Outline {
         experiment: NAME.into(),
-        title: format!("{} runs of {}", args.repeat, config.lock),
+        title: format!("{} runs of {lock}", args.repeat),
         blocks: args.repeat,
-        arms: std::iter::once(config.lock.clone()).chain(others).collect(),
+        arms: std::iter::once(lock.clone()).chain(others).collect(),
         ..Outline::default()
     }
 }

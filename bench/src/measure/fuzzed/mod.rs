@@ -6,7 +6,7 @@ pub(crate) mod record;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Known, Outcome, RunConfig};
+use haltkick_vmm::{Guest, Known, Outcome, Run};
 
 use super::origin::Origin;
 use super::synthetic::{found, outcome_of};
@@ -28,17 +28,19 @@ static ORIGIN: LazyLock<Origin> = LazyLock::new(|| {
 });
 
 /// What the guest was asked for.
-fn config() -> RunConfig {
-    RunConfig { vcpus: 3, cpus: vec![0, 1], ..RunConfig::default() }
+fn asked() -> Run {
+    let guests = vec![Guest { vcpus: 3, ..Guest::default() }];
+    Run { cpus: vec![0, 1], guests, ..Run::default() }
 }
 
 /// The outcome of a run that went as it should.
 fn good() -> Outcome {
-    outcome_of(&config(), 1e6, 1 << 20)
+    outcome_of(asked().our(0), 1e6, 1 << 20)
 }
 
 /// The record of an outcome.
 fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
-    let found = found(&config(), vec![outcome.clone()]);
-    Record::new(&config(), outcome, &found, ORIGIN.context(None, lock_free))
+    let run = asked();
+    let found = found(&run, vec![outcome.clone()]);
+    Record::new(run.our(0), outcome, &found, ORIGIN.context(None, lock_free))
 }

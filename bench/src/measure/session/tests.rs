@@ -20,7 +20,8 @@ fn records(name: &str, world: &World, plan: &Plan, rule: Rule) -> Vec<Record> {
 
 /// Every second run of one lock is disturbed, and every run of another.
 fn disturbed_world() -> World {
-    World::new(1).disturbed(|config, run| config.lock == "mcs" || (config.lock == "tas" && run % 2 == 0))
+    World::new(1)
+        .disturbed(|asked, run| asked.ours.lock == "mcs" || (asked.ours.lock == "tas" && run % 2 == 0))
 }
 
 #[test]
@@ -55,13 +56,13 @@ fn attempts_end_on_a_disturbed_host_and_resume_when_it_is_quiet() {
 /// The records of a session on a world whose figures follow from the settings, made by so many threads; how many runs
 /// those made.
 fn simulated(name: &str, plan: &Plan, rule: Rule, jobs: usize) -> (Vec<Record>, u64) {
-    let world = World::new(1).truth(|config| 1e6 / (config.seed + config.lock.len() as u64) as f64);
+    let world = World::new(1).truth(|asked| 1e6 / (asked.guest.seed + asked.ours.lock.len() as u64) as f64);
     let scratch = Scratch::new(&format!("{name}-{jobs}"));
     let (engine, watcher, stop) = (world.engine(), world.watcher(), AtomicBool::new(false));
     // Those that come later are made faster, so that they are done first where they can.
-    let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
+    let simulate = |run: &Run, _: Arc<VirtualTime>| {
         std::thread::sleep(Duration::from_micros(3000 / (world.runs() + 1)));
-        (engine(config), String::new())
+        (engine(run), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(jobs).unwrap()));
     let directory = Directory::create(scratch.path()).unwrap();
@@ -101,16 +102,16 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
     let (engine, watcher) = (world.engine(), world.watcher());
     let failing = plan.block(1)[1].id.clone();
     let seed = plan.seed + 1;
-    let lock = plan.block(1)[1].config.lock.clone();
-    let simulate = |config: &RunConfig, _: Arc<VirtualTime>| {
-        if config.seed == seed && config.lock == lock {
+    let lock = plan.block(1)[1].run.guests[0].ours.lock.clone();
+    let simulate = |run: &Run, _: Arc<VirtualTime>| {
+        if run.guests[0].seed == seed && run.guests[0].ours.lock == lock {
             return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
         }
         // Later blocks go on until somebody stops them.
-        while config.seed > seed && !stop.load(Ordering::Relaxed) {
+        while run.guests[0].seed > seed && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        (engine(config), String::new())
+        (engine(run), String::new())
     };
     let ahead = Arc::new(Ahead::new(NonZeroUsize::new(2).unwrap()));
     let directory = Directory::create(scratch.path()).unwrap();
@@ -193,9 +194,9 @@ fn with_failures(
 ) -> (Result<()>, Vec<Record>, Vec<FailedRun>) {
     let (scratch, world) = (Scratch::new(name), World::new(1));
     let (good, watcher) = (world.engine(), world.watcher());
-    let engine = |config: &RunConfig| {
-        let found = good(config)?;
-        fails(&config.lock, world.runs()).map_or(Ok(found), Err)
+    let engine = |run: &Run| {
+        let found = good(run)?;
+        fails(&run.guests[0].ours.lock, world.runs()).map_or(Ok(found), Err)
     };
     let directory = Directory::create(scratch.path()).unwrap();
     let mut session = world.session(plan, &good, &watcher, directory, vec![]);

@@ -43,7 +43,7 @@ pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -
             let origin = Origin::new(SystemTime::now(), host.clone(), Ok((Noise::default(), 0.01)));
             let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
             let guest = cell.linux.as_ref().expect("the plan has kernels only");
-            records.push(linux::record(&cell.config, guest, &outcome, heard, &origin, Some(place)));
+            records.push(linux::record(&cell.run, guest, &outcome, heard, &origin, Some(place)));
         }
     }
     records

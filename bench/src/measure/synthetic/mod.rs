@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! let plan = Sketch::new().axis("ratio", &["1", "8"]).arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(10);
-//! let world = World::new(7).truth(|config| if config.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
+//! let world = World::new(7).truth(|asked| if asked.ours.lock == "tas" { 1e6 } else { 0.9e6 }).shape(Shape::Normal(0.02));
 //! let summary = Summary::new(&plan.outline, &world.records(&plan));
 //! ```
 //!
@@ -23,7 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use haltkick_vmm::{Found, Image, Known, Outcome, RunConfig, RunError};
+use haltkick_vmm::{Found, Image, Known, OurGuest, Outcome, Run, RunError};
 
 use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
@@ -32,7 +32,6 @@ use crate::host::noise::{self, Noise, Watcher};
 use crate::measure::calibrate::{CALIBRATION_BOOTS, Calibration};
 use crate::measure::engine::{self, Engine};
 use crate::measure::progress::Progress;
-use crate::measure::records;
 use crate::measure::session::Session;
 use crate::record::Record;
 use crate::results::directory::Directory;
@@ -44,13 +43,13 @@ pub(crate) use shape::{Scatter, Shape};
 pub(crate) use sketch::Sketch;
 
 /// Whether somebody disturbs a run, by its configuration and number.
-type Disturbed = dyn Fn(&RunConfig, u64) -> bool + Send + Sync;
+type Disturbed = dyn Fn(OurGuest<'_>, u64) -> bool + Send + Sync;
 /// What becomes of an outcome.
-type Adjust = dyn Fn(&RunConfig, &mut Outcome) + Send + Sync;
+type Adjust = dyn Fn(OurGuest<'_>, &mut Outcome) + Send + Sync;
 
 /// A host with its guests.
 pub(crate) struct World {
-    truth: Box<dyn Fn(&RunConfig) -> f64 + Send + Sync>,
+    truth: Box<dyn Fn(OurGuest<'_>) -> f64 + Send + Sync>,
     shape: Shape,
     host: Host,
     work_rate: u64,
@@ -89,7 +88,7 @@ impl World {
 
     /// Sections per second that a cell really does: the median of its runs. Of cells with a lock; those without do as much
     /// as their work allows.
-    pub(crate) fn truth(self, per_second: impl Fn(&RunConfig) -> f64 + Send + Sync + 'static) -> Self {
+    pub(crate) fn truth(self, per_second: impl Fn(OurGuest<'_>) -> f64 + Send + Sync + 'static) -> Self {
         Self { truth: Box::new(per_second), ..self }
     }
 
@@ -112,7 +111,7 @@ impl World {
     /// trusted. The number counts all runs from 0, also the three for calibration that a session may begin with.
     pub(crate) fn disturbed(
         self,
-        disturbed: impl Fn(&RunConfig, u64) -> bool + Send + Sync + 'static,
+        disturbed: impl Fn(OurGuest<'_>, u64) -> bool + Send + Sync + 'static,
     ) -> Self {
         Self { disturbed: Box::new(disturbed), ..self }
     }
@@ -123,7 +122,7 @@ impl World {
     }
 
     /// Changes outcomes last: fields that are missing, runs without sections, whatever a test needs.
-    pub(crate) fn adjust(self, adjust: impl Fn(&RunConfig, &mut Outcome) + Send + Sync + 'static) -> Self {
+    pub(crate) fn adjust(self, adjust: impl Fn(OurGuest<'_>, &mut Outcome) + Send + Sync + 'static) -> Self {
         Self { adjust: Box::new(adjust), ..self }
     }
 
@@ -133,8 +132,8 @@ impl World {
     }
 
     /// What [`Session`] and [`engine::run_cell`] run cells with.
-    pub(crate) fn engine(&self) -> impl Fn(&RunConfig) -> Result<Found, RunError> + '_ {
-        |config| Ok(self.run(config))
+    pub(crate) fn engine(&self) -> impl Fn(&Run) -> Result<Found, RunError> + '_ {
+        |run| Ok(self.run(run))
     }
 
     /// What tells them what else ran meanwhile.
@@ -159,20 +158,20 @@ impl World {
         self.state.lock().expect("nobody panics with it")
     }
 
-    fn run(&self, config: &RunConfig) -> Found {
-        let disturbed = (self.disturbed)(config, self.runs());
+    fn run(&self, run: &Run) -> Found {
+        let disturbed = (self.disturbed)(run.our(0), self.runs());
         let mut state = self.state();
         state.runs += 1;
         state.disturbed = disturbed;
         let slowed = if disturbed { 1.0 - DISTURBERS_SHARE } else { 1.0 };
         let factor = state.scatter.next(self.shape) * slowed;
-        outcome::found(config, records::guests(config).map(|guest| self.outcome(guest, factor)).collect())
+        outcome::found(run, run.ours().map(|asked| self.outcome(asked, factor)).collect())
     }
 
-    fn outcome(&self, config: &RunConfig, factor: f64) -> Outcome {
-        let truth = if config.lock == "none" { outcome::lock_free(config) } else { (self.truth)(config) };
-        let mut outcome = outcome::of(config, truth * factor, self.work_rate);
-        (self.adjust)(config, &mut outcome);
+    fn outcome(&self, asked: OurGuest<'_>, factor: f64) -> Outcome {
+        let truth = if asked.ours.lock == "none" { outcome::lock_free(asked) } else { (self.truth)(asked) };
+        let mut outcome = outcome::of(asked, truth * factor, self.work_rate);
+        (self.adjust)(asked, &mut outcome);
         outcome
     }
 
@@ -186,9 +185,9 @@ impl World {
                 let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
                 let ideal = cell.ideal.as_deref().map(|id| ideals[id].clone());
                 let lock_free = |found: &Found| Ok(ideal.unwrap_or_else(|| engine::per_second(found)));
-                let ran = engine::run_cell(&engine, &watcher, &cell.config);
+                let ran = engine::run_cell(&engine, &watcher, &cell.run);
                 let ran = ran.expect("a world runs whatever it is asked to");
-                let of_cell = engine::records(ran, &cell.config, &self.host, Some(&place), lock_free);
+                let of_cell = engine::records(ran, &cell.run, &self.host, Some(&place), lock_free);
                 if cell.role == Role::Ideal {
                     let per_second = of_cell.iter().map(|record| record.totals.acquisitions_per_second);
                     ideals.insert(&cell.id, per_second.collect());
@@ -231,7 +230,7 @@ impl World {
         let calibration = plan
             .cells()
             .next()
-            .map(|cell| Calibration::measure(engine, &cell.config, &Image::embedded(), CALIBRATION_BOOTS))
+            .map(|cell| Calibration::measure(engine, &cell.run, &Image::embedded(), CALIBRATION_BOOTS))
             .expect("a sketch has arms")
             .expect("a world runs whatever it is asked to");
         let host = self.host.clone();

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Costs, Ended, Found, Ideal, Outcome, PairTicks, PreemptedSource, PvBackend, Ring, RunConfig,
-    RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
+    ByActivity, Costs, Ended, Found, Guest, Ideal, OurGuest, Outcome, PairTicks, PreemptedSource, PvBackend,
+    Ring, Run, RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
-
-use crate::measure::records::guests;
 
 /// A tick is a nanosecond.
 const TSC_KHZ: u64 = 1_000_000;
@@ -15,22 +13,23 @@ const TSC_KHZ: u64 = 1_000_000;
 const WAIT_NS: u64 = 5_000;
 
 /// Sections per second without any lock: as many as the pCPUs have time for.
-pub(super) fn lock_free(config: &RunConfig) -> f64 {
-    let section = config.mix.mean_hold(config.hold) + config.think;
-    config.cpus.len().min(config.vcpus as usize) as f64 / section.max(Duration::from_nanos(1)).as_secs_f64()
+pub(super) fn lock_free(asked: OurGuest<'_>) -> f64 {
+    let section = asked.ours.mix.mean_hold(asked.ours.hold) + asked.ours.think;
+    asked.run.cpus.len().min(asked.guest.vcpus as usize) as f64
+        / section.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
 /// Long: its one literal names every field of an outcome.
-pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome {
-    let of_work = config.mix.work_sections.map(|sections| {
+pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcome {
+    let of_work = asked.ours.mix.work_sections.map(|sections| {
         (sections, Duration::from_secs_f64((sections as f64 / per_second.max(1e-3)).min(1e6)))
     });
     let (sections, window, completion) = match of_work {
-        Some((sections, took)) if took <= config.window => (sections, took, Some(took)),
-        _ => ((per_second * config.window.as_secs_f64()).round() as u64, config.window, None),
+        Some((sections, took)) if took <= asked.run.window => (sections, took, Some(took)),
+        _ => ((per_second * asked.run.window.as_secs_f64()).round() as u64, asked.run.window, None),
     };
-    let vcpus = u64::from(config.vcpus);
-    let share = config.cpus.len() as f64 / config.vcpus as f64;
+    let vcpus = u64::from(asked.guest.vcpus);
+    let share = asked.run.cpus.len() as f64 / asked.guest.vcpus as f64;
     let run_ns = (window.as_nanos() as f64 * share.min(1.0)) as u64;
     let vcpu = |index: u64| VcpuOutcome {
         acquisitions: sections / vcpus + u64::from(index < sections % vcpus),
@@ -43,12 +42,12 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         timeline: None,
     };
     Outcome {
-        ring: if config.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },
+        ring: if asked.run.ring == Ring::Ring0 { Ring::Ring0 } else { Ring::Ring3 },
         ring_reason: "as the test has it".into(),
         pv_backend: PvBackend::Vmm,
         pv_backend_reason: "as the test has it".into(),
         tsc_khz: TSC_KHZ,
-        work_rate: config.work_rate.unwrap_or(work_rate),
+        work_rate: asked.run.work_rate.unwrap_or(work_rate),
         memory_bytes: 0,
         start_up: Duration::from_millis(1),
         patched_sites: 0,
@@ -57,7 +56,7 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         window,
         completion,
         lock_cpu: None,
-        lost_updates: (config.lock != "none").then_some(0),
+        lost_updates: (asked.ours.lock != "none").then_some(0),
         wait: waits(sections),
         costs: Costs::default(),
         ideal: Ideal::Serial,
@@ -66,8 +65,8 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
         reads: 0,
         tsc_steps_back: 0,
         pending_waits: Ok(vec![]),
-        work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); config.vcpus as usize],
-        hold: histogram(&[(config.hold.as_nanos() as u64, sections)]),
+        work: vec![Some(WorkSpeed { over_promised: 1.0, pieces: 100 }); asked.guest.vcpus as usize],
+        hold: histogram(&[(asked.ours.hold.as_nanos() as u64, sections)]),
         entered: vec![],
         lock_events: vec![],
         vm_exits: vec![],
@@ -86,11 +85,11 @@ pub(crate) fn of(config: &RunConfig, per_second: f64, work_rate: u64) -> Outcome
     }
 }
 
-/// What a run of `config` found whose guests came to these outcomes.
-pub(crate) fn found(config: &RunConfig, outcomes: Vec<Outcome>) -> Found {
-    let cpu_time = outcomes[0].window * config.cpus.len() as u32;
-    let guest = |(config, outcome): (&RunConfig, Outcome)| Ended {
-        name: config.name.clone(),
+/// What a run found whose guests came to these outcomes.
+pub(crate) fn found(run: &Run, outcomes: Vec<Outcome>) -> Found {
+    let cpu_time = outcomes[0].window * run.cpus.len() as u32;
+    let ended = |(guest, outcome): (&Guest, Outcome)| Ended {
+        name: guest.name.clone(),
         result: Ok(outcome),
         explanation: None,
         console: String::new(),
@@ -102,7 +101,7 @@ pub(crate) fn found(config: &RunConfig, outcomes: Vec<Outcome>) -> Found {
         pmu: Err("no PMU in a test".into()),
         profile: None,
         trace: None,
-        guests: guests(config).zip(outcomes).map(guest).collect(),
+        guests: run.guests.iter().zip(outcomes).map(ended).collect(),
     }
 }
 

@@ -24,7 +24,8 @@ fn the_truth_is_the_median_whatever_the_shape() {
         Shape::HeavyTailed(0.05),
         Shape::Correlated { deviation: 0.05, correlation: 0.5 },
     ] {
-        let world = World::new(1).truth(|config| if config.lock == "tas" { 2e6 } else { 1e6 }).shape(shape);
+        let world =
+            World::new(1).truth(|asked| if asked.ours.lock == "tas" { 2e6 } else { 1e6 }).shape(shape);
         let records = world.records(&plan);
         let (a, b) = (median(&throughputs(&records, "a")), median(&throughputs(&records, "b")));
         assert!((a / 2e6 - 1.0).abs() < 0.02 && (b / 1e6 - 1.0).abs() < 0.02, "{shape:?}: {a} {b}");
@@ -54,7 +55,7 @@ fn shapes_differ_in_their_tails_and_in_their_memory() {
 #[test]
 fn only_a_disturbed_run_is_slow_and_invalid() {
     let plan = two_arms().plan(10);
-    let world = World::new(3).disturbed(|config, run| config.lock == "tas" && run < 4);
+    let world = World::new(3).disturbed(|asked, run| asked.ours.lock == "tas" && run < 4);
     let records = world.records(&plan);
     let (bad, good): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| !record.trusted);
     assert!(!bad.is_empty() && good.len() > 30);
@@ -84,7 +85,7 @@ fn what_a_host_does_not_tell_is_null_with_the_reason() {
 #[test]
 fn records_of_a_plan_are_those_that_a_summary_needs() {
     let plan = two_arms().axis("ratio", &["1", "8"]).head("trial-blocks = 5").plan(10);
-    let world = World::new(5).truth(|config| if config.lock == "tas" { 1e5 } else { 0.9e5 });
+    let world = World::new(5).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 0.9e5 });
     let summary = Summary::new(&plan.outline, &world.records(&plan));
     assert_eq!((summary.blocks, summary.comparisons.len(), summary.trials.len()), (10, 2, 2));
     for comparison in &summary.comparisons {

@@ -243,12 +243,12 @@ mod tests {
             Sketch::new().axis("ratio", &RATIOS).axis("think", &THINKS).axis("sched", &["vmm", "host"]);
         let sketch = sketch.arm("virt-tas", "tas").arm("pv", "qspinlock pv");
         let plan = sketch.compare("PV/test-and-set", "pv", "virt-tas").plan(7);
-        let truth = |config: &haltkick_vmm::RunConfig| {
-            let ratio = f64::from(config.vcpus) / config.cpus.len() as f64;
-            let hold = config.hold.as_secs_f64();
-            let inside = hold / (hold + config.think.as_secs_f64());
+        let truth = |asked: haltkick_vmm::OurGuest<'_>| {
+            let ratio = f64::from(asked.guest.vcpus) / asked.run.cpus.len() as f64;
+            let hold = asked.ours.hold.as_secs_f64();
+            let inside = hold / (hold + asked.ours.think.as_secs_f64());
             let gain = (ratio.ln() * inside.powf(0.7) * 1.1 - 0.05 * inside).exp();
-            if config.lock == "tas" { 2e5 } else { 2e5 * gain }
+            if asked.ours.lock == "tas" { 2e5 } else { 2e5 * gain }
         };
         let mut records = World::new(4).truth(truth).shape(Shape::LogNormal(0.04)).records(&plan);
         records.iter_mut().for_each(|record| record.trusted = !spoil(record));

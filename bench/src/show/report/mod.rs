@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn only_passed_checks_are_green_and_invalid_figures_are_grey() {
         let plan = Sketch::new().arm("a", "tas").arm("b", "ticket").compare("b/a", "b", "a").plan(6);
-        let world = World::new(1).truth(|config| if config.lock == "tas" { 1e5 } else { 2e5 });
+        let world = World::new(1).truth(|asked| if asked.ours.lock == "tas" { 1e5 } else { 2e5 });
         let mut records = world.records(&plan);
         let page = |records: &[Record]| {
             super::page(&world.manifest(&plan), &Summary::new(&plan.outline, records), records)

@@ -21,7 +21,7 @@ use work_loop::ROUND;
 pub const PS_PER_NS: u64 = 1000;
 
 /// A machine, read and checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// Its name on the command line, or that in its file.
     pub name: String,

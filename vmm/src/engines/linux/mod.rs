@@ -32,9 +32,8 @@ use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{self, Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::machine::{capabilities, irqchip, ring, ring_probe};
 use crate::observe::notes::Notes;
-use crate::run::beside;
-use crate::run::collect;
-use crate::run::config::RunConfig;
+use crate::run::asked::Run;
+use crate::run::{collect, memory};
 use crate::sched::Sched;
 use crate::sched::deschedule::{Plan, Target};
 use crate::sched::guest_run::GuestRun;
@@ -142,7 +141,7 @@ pub struct LinuxOutcome {
     pub pinning_lost: Option<String>,
 }
 
-/// Boots `linux` with the vCPUs and the scheduling of `config`, of which all that concerns locks and workloads is left aside
+/// Boots `linux` with the vCPUs and the scheduling of the only guest of `run`, of which all that concerns locks and workloads is left aside
 /// but for `pv`: whether CPUID offers what Linux's paravirtual spin locks need. Ends when the guest does.
 ///
 /// `warn` is told before the guest starts if this host is no place for it. `stop` is polled: setting it ends the run with
@@ -153,14 +152,14 @@ pub struct LinuxOutcome {
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
 pub fn run_linux(
-    config: &RunConfig,
+    run: &Run,
     linux: &LinuxGuest,
     console: LinuxConsole,
     warn: impl FnOnce(&str),
     stop: &AtomicBool,
 ) -> Result<LinuxOutcome, RunError> {
-    check(config, linux)?;
-    let mut machine = LinuxMachine::new(config, linux, console)?;
+    refuse(run, linux)?;
+    let mut machine = LinuxMachine::new(run, linux, console)?;
     let obstacle = obstacle()?;
     if let Some(obstacle) = &obstacle {
         warn(obstacle);
@@ -169,28 +168,28 @@ pub fn run_linux(
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing");
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
-    let mut guest = GuestRun::new(config.vcpus, tsc, &Clock::Host, &watcher, &notes);
+    let mut guest = GuestRun::new(run.guests[0].vcpus, tsc, &Clock::Host, &watcher, &notes);
     guest.halts_in_kernel = true;
     let guests = [guest];
-    let plan = config
+    let plan = run
         .deschedule
         .as_ref()
-        .map(|deschedule| Plan::new(deschedule, None, config.cpus.len(), config.slice, config.seed));
-    let scheduler = Scheduler::new(config.rules(), &guests, vec![vcpus], plan);
+        .map(|deschedule| Plan::new(deschedule, None, run.cpus.len(), run.rules.slice, run.guests[0].seed));
+    let scheduler = Scheduler::new(run.rules, run.cpus.len(), &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();
     let start = Instant::now();
     machine.devices.starts(start);
     guests[0].window.open(now_ns());
-    let (ended, run, threads) = std::thread::scope(|scope| {
-        scheduler.start(scope, &config.cpus);
+    let (ended, length, threads) = std::thread::scope(|scope| {
+        scheduler.start(scope, &run.cpus);
         let ended = wait_for_end(&guests[0], &machine.devices, linux.limit, start, stop);
-        let run = start.elapsed();
+        let length = start.elapsed();
         let threads = scheduler.sched_stats(0);
         guests[0].window.close(now_ns());
         guests[0].stop();
         scheduler.interrupt();
-        (ended, run, threads)
+        (ended, length, threads)
     });
     let cpu_time = process_cpu_time().saturating_sub(cpu_time);
     let is_broken = scheduler.is_broken();
@@ -205,7 +204,7 @@ pub fn run_linux(
     };
     Ok(LinuxOutcome {
         end,
-        run,
+        run: length,
         user_space: machine.devices.user_space(),
         cpu_time,
         obstacle,
@@ -214,7 +213,7 @@ pub fn run_linux(
         tsc_khz: machine.tsc_khz,
         vm_exits: collect::vm_exits(&finished),
         kvm_stats: collect::kvm_stats(&finished),
-        vcpus: finished.iter().map(|vcpu| vcpu_outcome(config.sched, vcpu, &threads)).collect(),
+        vcpus: finished.iter().map(|vcpu| vcpu_outcome(run.rules.sched, vcpu, &threads)).collect(),
         pinning_lost: guests[0].pinning_lost.get().cloned(),
     })
 }
@@ -230,12 +229,12 @@ fn obstacle() -> Result<Option<String>, RunError> {
 }
 
 /// What can be checked before anything is created.
-fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
+fn refuse(run: &Run, linux: &LinuxGuest) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::Usage(text));
-    if config.vcpus > MAX_LINUX_VCPUS {
+    if run.guests[0].vcpus > MAX_LINUX_VCPUS {
         return usage(format!(
             "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
-            config.vcpus
+            run.guests[0].vcpus
         ));
     }
     if linux.memory_bytes > MAX_LINUX_MEMORY {
@@ -245,15 +244,15 @@ fn check(config: &RunConfig, linux: &LinuxGuest) -> Result<(), RunError> {
             linux.memory_bytes >> 20
         ));
     }
-    if let Some(deschedule) = &config.deschedule
+    if let Some(deschedule) = &run.deschedule
         && (deschedule.target != Target::Random || deschedule.at.is_some())
     {
         return usage(
             "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
         );
     }
-    config.check()?;
-    beside::check_memory(std::iter::once(linux.memory_bytes), beside::available_memory())
+    run.check()?;
+    memory::check_memory(std::iter::once(linux.memory_bytes), memory::available())
 }
 
 /// `None`: somebody wants the run to stop.
@@ -325,28 +324,28 @@ struct LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn new(config: &RunConfig, linux: &LinuxGuest, console: LinuxConsole) -> Result<Self, RunError> {
+    fn new(run: &Run, linux: &LinuxGuest, console: LinuxConsole) -> Result<Self, RunError> {
         let memory = LinuxMemory::new(linux.memory_bytes)?;
-        let loaded = memory.load(linux, &acpi::tables(config.vcpus))?;
+        let loaded = memory.load(linux, &acpi::tables(run.guests[0].vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
-        capabilities::configure(&vm, config.halts())?;
+        capabilities::configure(&vm, run.halts)?;
         irqchip::create_full(&vm)?;
-        if config.sched == Sched::Vmm && config.halt_poll.is_none() {
+        if run.rules.sched == Sched::Vmm && run.halts.poll.is_none() {
             // The runner must learn of a halt, not wait for its end.
             capabilities::set_halt_poll(&vm, Duration::ZERO);
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
-        allow_open_files(config.vcpus)?;
-        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, config);
+        allow_open_files(run.guests[0].vcpus)?;
+        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, run);
         let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
         let mut tsc_khz = 0;
-        let vcpus = (0..config.vcpus).map(|id| {
+        let vcpus = (0..run.guests[0].vcpus).map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
             tsc_khz = vm::tsc_khz(&fd)?;
-            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, config.vcpus)).map_err(system("set CPUID"))?;
+            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, run.guests[0].vcpus)).map_err(system("set CPUID"))?;
             let mut vcpu = KvmVcpu::new(id, fd, run_bytes)?;
             cpu::set_memory_types(&vcpu.fd)?;
             if id == 0 {

@@ -12,7 +12,7 @@ use crate::image::file::Image;
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::vm::Vm;
-use crate::run::config::{Accelerator, RunConfig, Shape};
+use crate::run::asked::{Accelerator, OurGuest, Shape};
 
 /// The program, unless `HALTKICK_QEMU` names another.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -73,7 +73,7 @@ pub(super) fn kernel_file(image: &Image) -> Result<std::fs::File, RunError> {
 /// Starts QEMU, pinned to the run's pCPUs.
 pub(super) fn spawn(
     program: &str,
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     cpu: &Cpu,
     kernel: &std::fs::File,
     tsc_khz: u64,
@@ -93,11 +93,11 @@ pub(super) fn spawn(
             cpu.model,
         ])
         // The boot CPU is none of the vCPUs.
-        .args(["-smp", &(config.vcpus + 1).to_string()])
-        .args(["-m", &memory_mib(config).to_string()])
+        .args(["-smp", &(asked.guest.vcpus + 1).to_string()])
+        .args(["-m", &memory_mib(asked).to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-kernel", &format!("/proc/{}/fd/{}", std::process::id(), kernel.as_raw_fd())])
-        .args(["-append", &command_line(config, cpu.accelerator, tsc_khz)])
+        .args(["-append", &command_line(asked, cpu.accelerator, tsc_khz)])
         .args(["-debugcon", "stdio"])
         .args(["-device", &format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=4")])
         .stdin(Stdio::null())
@@ -105,7 +105,7 @@ pub(super) fn spawn(
         .stderr(Stdio::piped());
     // Ctrl-C is for this process, which ends the other itself.
     command.process_group(0);
-    let cpus = affinity::set_of(&config.cpus);
+    let cpus = affinity::set_of(&asked.run.cpus);
     let prepare = move || {
         // If this process dies; QEMU's parent is the thread that waits for it.
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -133,25 +133,25 @@ impl Cpu {
     /// None of KVM's has IA32_ARCH_CAPABILITIES, which says what mitigations an operating system may leave out: PVM refuses
     /// to set it, and QEMU gives up then.
     pub(super) fn choose(
-        config: &RunConfig,
+        asked: OurGuest<'_>,
         image: &Image,
         accelerator: Accelerator,
     ) -> Result<Self, RunError> {
         const OFFERED: &str = "host,-arch-capabilities,+kvm-pv-unhalt";
         const WITHHELD: &str = "host,-arch-capabilities,-kvm-pv-unhalt";
         let cpu = |model, kick_reason| Ok(Self { accelerator, model, kick_reason });
-        let asked = config.pv_backend != PvBackend::Auto;
-        let because = |reason: &str| if asked { "asked for".to_owned() } else { reason.to_owned() };
+        let chosen = asked.run.pv_backend != PvBackend::Auto;
+        let because = |reason: &str| if chosen { "asked for".to_owned() } else { reason.to_owned() };
         if accelerator == Accelerator::Tcg {
             return cpu("max", because("QEMU's emulator offers no hypercalls"));
         }
-        if config.pv_backend == PvBackend::Ipi {
+        if asked.run.pv_backend == PvBackend::Ipi {
             return cpu(WITHHELD, "asked for".into());
         }
         let small = || Vm::small(image, in_kernel::TRIAL_VCPUS, true);
         match in_kernel::probe(PvBackend::Kvm, true, None, small)? {
             Ok(()) => cpu(OFFERED, because("a kick by hypercall woke a halted vCPU")),
-            Err(reason) if asked => {
+            Err(reason) if chosen => {
                 Err(RunError::HostLacks(format!("--pv-backend kvm: {reason}; use --pv-backend ipi")))
             }
             Err(reason) => cpu(WITHHELD, format!("{reason}; the guest sends interrupts")),
@@ -160,35 +160,35 @@ impl Cpu {
 }
 
 /// The image, 48 KiB for each vCPU, and what a PC has besides.
-fn memory_mib(config: &RunConfig) -> u64 {
-    64 + (u64::from(config.vcpus) * 48).div_ceil(1024)
+fn memory_mib(asked: OurGuest<'_>) -> u64 {
+    64 + (u64::from(asked.guest.vcpus) * 48).div_ceil(1024)
 }
 
-fn command_line(config: &RunConfig, accelerator: Accelerator, tsc_khz: u64) -> String {
+fn command_line(asked: OurGuest<'_>, accelerator: Accelerator, tsc_khz: u64) -> String {
     let switch = |on: bool| if on { "on" } else { "off" };
     let mut line = format!(
         "console_port={CONSOLE_PORT:#x} exit_port={EXIT_PORT:#x} vcpus={} lock={} pv={} preempted_hint={} pv_backend={} \
          workload={} locks={} hold_ns={} think_ns={} spin_threshold_ns={} spin_rounds={} warmup_ns={} window_ns={} \
          seed={} work_rate={} oracle={} ordered_stamps={}",
-        config.vcpus,
-        config.lock,
-        switch(config.pv),
-        switch(config.preempted_hint),
-        config.pv_backend.name(),
-        config.workload,
-        config.lock_count,
-        config.hold.as_nanos(),
-        config.think.as_nanos(),
-        config.spin_threshold.as_nanos(),
-        config.spin_rounds,
-        config.warmup.as_nanos(),
-        config.window.as_nanos(),
-        config.seed,
-        config.work_rate.unwrap_or(0),
-        switch(config.oracle),
-        switch(config.ordered_stamps),
+        asked.guest.vcpus,
+        asked.ours.lock,
+        switch(asked.guest.pv),
+        switch(asked.ours.preempted_hint),
+        asked.run.pv_backend.name(),
+        asked.ours.workload,
+        asked.ours.lock_count,
+        asked.ours.hold.as_nanos(),
+        asked.ours.think.as_nanos(),
+        asked.ours.spin_threshold.as_nanos(),
+        asked.ours.spin_rounds,
+        asked.run.warmup.as_nanos(),
+        asked.run.window.as_nanos(),
+        asked.guest.seed,
+        asked.run.work_rate.unwrap_or(0),
+        switch(asked.ours.oracle),
+        switch(asked.ours.ordered_stamps),
     );
-    let shape = config.shape;
+    let shape = asked.ours.shape;
     if shape != Shape::default() {
         line += &format!(
             " exponential_think={} hold_jitter={} zipf={} arrival_ns={} footprint={} dirty={} read_percent={} read_hold_ns={}",

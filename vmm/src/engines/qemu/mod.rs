@@ -22,8 +22,8 @@ use crate::image::file::Image;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
+use crate::run::asked::{Accelerator, Mix, OurGuest, Ours};
 use crate::run::collect;
-use crate::run::config::{Accelerator, Mix, RunConfig};
 use crate::run::found::{Ended, Found};
 use crate::run::outcome::{Outcome, VcpuOutcome};
 use crate::run::told::Chosen;
@@ -40,23 +40,24 @@ const MOST_VCPUS: u32 = 254;
 
 /// Runs the guest.
 pub(crate) fn run(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     image: &Image,
     chosen: Chosen,
     accelerator: Accelerator,
     stop: &AtomicBool,
     instruments: &Instruments,
 ) -> Result<Found, RunError> {
-    check(config, image, chosen, instruments)?;
+    check(asked, image, chosen, instruments)?;
     let program = find_qemu()?;
-    let memory = Memory::new(image.end, config.vcpus, 0, 0)?;
+    let memory = Memory::new(image.end, asked.guest.vcpus, 0, 0)?;
     let tsc_khz = clock::tsc_khz();
     let kernel = kernel_file(image)?;
-    let cpu = Cpu::choose(config, image, accelerator)?;
+    let cpu = Cpu::choose(asked, image, accelerator)?;
     let start = Instant::now();
-    let told = RunConfig { lock: image.name_in_guest(chosen.lock as usize), ..config.clone() };
-    let mut qemu = Running(spawn(&program, &told, &cpu, &kernel, tsc_khz)?);
-    let said = listen(&mut qemu.0, &memory, config, start, stop)?;
+    let ours = Ours { lock: image.name_in_guest(chosen.lock as usize), ..asked.ours.clone() };
+    let told = OurGuest { ours: &ours, ..asked };
+    let mut qemu = Running(spawn(&program, told, &cpu, &kernel, tsc_khz)?);
+    let said = listen(&mut qemu.0, &memory, asked, start, stop)?;
     if let Some((panic, vcpu)) = said.failed {
         let area = memory.area(vcpu);
         return Err(if panic {
@@ -65,9 +66,13 @@ pub(crate) fn run(
             reports::exception(vcpu, area, image.symbols())
         });
     }
-    let outcome = outcome(config, image, chosen, &cpu, &memory, &said)?;
-    let guest =
-        Ended { name: config.name.clone(), result: Ok(outcome), explanation: None, console: said.console };
+    let outcome = outcome(asked, image, chosen, &cpu, &memory, &said)?;
+    let guest = Ended {
+        name: asked.guest.name.clone(),
+        result: Ok(outcome),
+        explanation: None,
+        console: said.console,
+    };
     Ok(Found {
         cpu_time: said.cpu_at_close.saturating_sub(said.cpu_at_open),
         windows: 1,
@@ -84,33 +89,33 @@ const NOT_OURS: &str = "the vCPUs' threads are QEMU's";
 
 /// What cannot be asked of QEMU.
 fn check(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     image: &Image,
     chosen: Chosen,
     instruments: &Instruments,
 ) -> Result<(), RunError> {
     let workload = &image.workloads[chosen.workload as usize];
-    let wrong = if config.sched == Sched::Vmm {
+    let wrong = if asked.run.rules.sched == Sched::Vmm {
         "its vCPUs are threads that the host schedules: use --sched host"
-    } else if config.ring == Ring::Ring3 {
+    } else if asked.run.ring == Ring::Ring3 {
         "it starts the guest in ring 0: use --ring auto"
-    } else if config.pv_backend == PvBackend::Vmm {
+    } else if asked.run.pv_backend == PvBackend::Vmm {
         "it has no doorbells: use --pv-backend auto, kvm or ipi"
-    } else if config.preempted_by == PreemptedBy::Bpf {
+    } else if asked.run.preempted_by == PreemptedBy::Bpf {
         "the BPF program knows our own VMM's threads only"
-    } else if config.halt_poll.is_some() || !config.pause_exits || !config.hlt_exits {
+    } else if asked.run.halts.poll.is_some() || !asked.run.halts.pause_exits || !asked.run.halts.hlt_exits {
         "--halt-poll, --pause-exits and --hlt-exits are settings of our own VMM"
-    } else if config.deschedule.is_some() {
+    } else if asked.run.deschedule.is_some() {
         "only our own VMM deschedules on purpose"
-    } else if !config.beside.is_empty() {
+    } else if asked.run.guests.len() > 1 {
         "it runs one guest"
     } else if instruments.trace || instruments.profile.is_some() {
         "--trace and --profile look at vCPUs that our own VMM runs"
-    } else if config.live {
+    } else if asked.run.live {
         "--live on shows vCPUs that our own VMM runs"
-    } else if config.mix != (Mix { long_hold: config.mix.long_hold, ..Mix::default() }) {
+    } else if asked.ours.mix != (Mix { long_hold: asked.ours.mix.long_hold, ..Mix::default() }) {
         "--work and sections that are long or nested need our own VMM"
-    } else if config.vcpus > MOST_VCPUS {
+    } else if asked.guest.vcpus > MOST_VCPUS {
         "it runs 254 vCPUs at most"
     } else if workload.workload_flags().has(WorkloadFlags::USES_MEMORY) {
         "a workload that has page tables of its own needs our own VMM"
@@ -133,7 +138,7 @@ impl Drop for Running {
 
 /// What the run found out. Long: an outcome has many fields.
 fn outcome(
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     image: &Image,
     chosen: Chosen,
     cpu: &Cpu,
@@ -154,7 +159,7 @@ fn outcome(
         timeline: None,
     };
     let seen = collect::Seen {
-        config,
+        asked,
         image,
         memory,
         lock: chosen.lock,
@@ -172,7 +177,7 @@ fn outcome(
         start_up: said.start_up,
         patched_sites: 0,
         pair_ticks: collect::pair_ticks(&seen),
-        calls: image.calls(chosen.lock as usize, config.pv),
+        calls: image.calls(chosen.lock as usize, asked.guest.pv),
         window,
         completion: None,
         lock_cpu: None,
@@ -205,6 +210,6 @@ fn outcome(
             (Accelerator::Kvm, false) => Err("the flag was never seen set in this run".into()),
         },
         pinning_lost: None,
-        vcpus: (0..config.vcpus).map(vcpu).collect(),
+        vcpus: (0..asked.guest.vcpus).map(vcpu).collect(),
     })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::guest::memory::Memory;
 use crate::host::error::{RunError, system};
 use crate::host::text::printable;
-use crate::run::config::RunConfig;
+use crate::run::asked::OurGuest;
 
 /// What QEMU makes of the guest's exit codes 0x10 and 0x11.
 const DONE: i32 = 0x21;
@@ -41,7 +41,7 @@ pub(super) struct Said {
 pub(super) fn listen(
     qemu: &mut Child,
     memory: &Memory,
-    config: &RunConfig,
+    asked: OurGuest<'_>,
     start: Instant,
     stop: &AtomicBool,
 ) -> Result<Said, RunError> {
@@ -49,7 +49,7 @@ pub(super) fn listen(
     let words = words_of(qemu);
     let mut said = Said::default();
     let mut refusal = None;
-    let limit = config.watchdog.unwrap_or(PATIENCE) + config.warmup + config.window;
+    let limit = asked.run.watchdog.unwrap_or(PATIENCE) + asked.run.warmup + asked.run.window;
     loop {
         match lines.recv_timeout(Duration::from_millis(20)) {
             Ok(line) => match line.strip_prefix("haltkick: ") {
@@ -84,7 +84,7 @@ pub(super) fn listen(
             Err(RunError::GuestFailed { vcpu: 0, reason })
         }
         Some(DONE) if said.ended && said.tsc_khz > 0 && said.window_ticks > 0 => Ok(said),
-        Some(FAILED) if said.failed.is_some_and(|(_, vcpu)| vcpu < config.vcpus) => Ok(said),
+        Some(FAILED) if said.failed.is_some_and(|(_, vcpu)| vcpu < asked.guest.vcpus) => Ok(said),
         _ => Err(died(&words, &status.to_string())),
     }
 }

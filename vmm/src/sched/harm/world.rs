@@ -118,7 +118,6 @@ impl<'a, 's> World<'a, 's> {
         let rules = Rules {
             sched: Sched::Vmm,
             share: setting.share,
-            pcpus: setting.pcpus,
             slice: Duration::from_nanos(SLICE_NS),
             grace: Duration::from_nanos(if setting.grace { SLICE_NS / 2 } else { 0 }),
             kick_yields: setting.kick_yields,
@@ -126,7 +125,7 @@ impl<'a, 's> World<'a, 's> {
         // The driver says what they come back with.
         let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
         let vcpus = guests.iter().map(|guest| (0..guest.vcpus).map(vcpu).collect()).collect();
-        let core = Core::new(rules, guests, vcpus, None, Noticed(Cell::new(false)));
+        let core = Core::new(rules, setting.pcpus, guests, vcpus, None, Noticed(Cell::new(false)));
         let slots = (0..setting.pcpus as u32).map(|number| {
             let alarm = Alarm::default();
             let observer = Observer::new(notes, number).expect("there is nothing to observe");

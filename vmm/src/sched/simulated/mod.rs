@@ -152,7 +152,7 @@ impl<'a> Simulated<'a> {
         for (vcpus, partition) in vcpus.iter_mut().zip(&partitions) {
             vcpus.iter_mut().for_each(|vcpu| vcpu.set_partition(*partition));
         }
-        let core = Core::new(rules, guests, vcpus, plan, NoBell);
+        let core = Core::new(rules, cpus.len(), guests, vcpus, plan, NoBell);
         let code = shared().take(1).flat_map(|shared| &shared.image.segments);
         let code = code.filter(|segment| segment.executable);
         let loops: Vec<_> =

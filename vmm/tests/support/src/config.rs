@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haltkick_vmm::machines::{Machine, presets};
+use haltkick_vmm::machines::presets;
 use haltkick_vmm::{
-    Deschedule, Engine, HowOften, Mix, PreemptedBy, PvBackend, Ring, RunConfig, Sched, Shape, Share, Target,
+    Deschedule, Engine, HowOften, Mix, PreemptedBy, PvBackend, Ring, Run, Sched, Shape, Share, Target,
     allowed_cpus,
 };
 
@@ -13,23 +13,21 @@ use crate::nested;
 
 /// One lock for a tenth of a second on an engine, under four vCPUs for each of at most two pCPUs.
 #[must_use]
-pub fn on(engine: Engine) -> RunConfig {
+pub fn on(engine: Engine) -> Run {
     let cpus: Vec<_> = allowed_cpus().into_iter().take(2).collect();
-    RunConfig {
-        engine,
-        vcpus: 4 * cpus.len() as u32,
-        cpus,
-        pv: true,
-        memory_bytes: 0,
-        warmup: Duration::from_millis(10),
-        window: Duration::from_millis(100),
-        ..RunConfig::default()
-    }
+    Run::default()
+        .engine(engine)
+        .vcpus(4 * cpus.len() as u32)
+        .cpus(cpus)
+        .pv(true)
+        .memory_bytes(0)
+        .warmup(Duration::from_millis(10))
+        .window(Duration::from_millis(100))
 }
 
 /// A run on KVM whose vCPUs sleep and wake by doorbells.
 #[must_use]
-pub fn config() -> RunConfig {
+pub fn config() -> Run {
     on(Engine::Kvm)
         // Not what works best here: the tests look at doorbells, and at vCPUs that the VMM put to sleep.
         .pv_backend(PvBackend::Vmm)
@@ -43,11 +41,11 @@ pub fn config() -> RunConfig {
 /// # Panics
 /// If no machine of that name is built in.
 #[must_use]
-pub fn simulated(name: &str, cpus: u32, ratio: u32) -> RunConfig {
+pub fn simulated(name: &str, cpus: u32, ratio: u32) -> Run {
     let machine = presets().iter().find(|preset| preset.name == name).expect("it is built in").machine();
-    on(Engine::Sim)
-        .work_rate(machine.work_rate())
-        .simulated(Arc::new(machine))
+    let work_rate = machine.work_rate();
+    on(Engine::Sim(Arc::new(machine)))
+        .work_rate(work_rate)
         .cpus((0..cpus).collect())
         .vcpus(cpus * ratio)
         .slice(Duration::from_micros(200))
@@ -57,7 +55,7 @@ pub fn simulated(name: &str, cpus: u32, ratio: u32) -> RunConfig {
 
 /// Long sections, so that a holder is found at the first look or the second.
 #[must_use]
-pub fn mostly_holding() -> RunConfig {
+pub fn mostly_holding() -> Run {
     config().lock("tas").pv(false).hold(Duration::from_micros(50)).think(Duration::from_micros(1))
 }
 
@@ -67,70 +65,71 @@ pub fn deschedule(target: Target, how_often: HowOften, length: Duration, at: Opt
     Deschedule { target, how_often, length, at: at.map(String::from) }
 }
 
-/// Declares and implements [`Settings`]: arguments of the first group are taken as they are, the others are converted.
+/// Declares and implements [`Settings`]: where each is, and its type. The only guest has the settings of guests.
 macro_rules! settings {
-    ($($exact:ident: $exact_type:ty,)* ; $($converted:ident: $type:ty,)*) => {
+    ($($name:ident: $($type:ty)? $(| $into:ty)?, $($at:ident).+ $([$index:literal] $(.$inner:ident)+)?;)*) => {
         /// Settings of a run, one method for each: `config().lock("tas").pv(false)`.
         pub trait Settings: Sized {
-            $(#[doc = concat!("Sets `", stringify!($exact), "`.")]
+            $(#[doc = concat!("Sets `", stringify!($name), "`.")]
             #[must_use]
-            fn $exact(self, $exact: $exact_type) -> Self;)*
-            $(#[doc = concat!("Sets `", stringify!($converted), "`.")]
+            fn $name(self, $name: $($type)? $(impl Into<$into>)?) -> Self;)*
+
+            /// Adds the guests of other runs.
             #[must_use]
-            fn $converted(self, $converted: impl Into<$type>) -> Self;)*
+            fn beside(self, others: impl IntoIterator<Item = Run>) -> Self;
         }
 
-        impl Settings for RunConfig {
-            $(fn $exact(self, $exact: $exact_type) -> Self {
-                Self { $exact, ..self }
+        impl Settings for Run {
+            $(fn $name(mut self, $name: $($type)? $(impl Into<$into>)?) -> Self {
+                self.$($at).+ $([$index] $(.$inner)+)? = $name.into();
+                self
             })*
-            $(fn $converted(self, $converted: impl Into<$type>) -> Self {
-                Self { $converted: $converted.into(), ..self }
-            })*
+
+            fn beside(mut self, others: impl IntoIterator<Item = Run>) -> Self {
+                self.guests.extend(others.into_iter().flat_map(|other| other.guests));
+                self
+            }
         }
     };
 }
 
 settings! {
-    engine: Engine,
-    cpus: Vec<u32>,
-    ring: Ring,
-    pv_backend: PvBackend,
-    preempted_by: PreemptedBy,
-    pause_exits: bool,
-    hlt_exits: bool,
-    sched: Sched,
-    share: Share,
-    slice: Duration,
-    grace: Duration,
-    kick_yields: bool,
-    attribution: bool,
-    pmu: bool,
-    warmup: Duration,
-    window: Duration,
-    min_sections: u64,
-    vcpus: u32,
-    pv: bool,
-    patch: bool,
-    spin_threshold: Duration,
-    slice_margin: Duration,
-    hold: Duration,
-    think: Duration,
-    lock_count: u32,
-    mix: Mix,
-    shape: Shape,
-    oracle: bool,
-    ordered_stamps: bool,
-    memory_bytes: u64,
-    seed: u64,
-    ;
-    simulated: Option<Arc<Machine>>,
-    halt_poll: Option<Duration>,
-    deschedule: Option<Deschedule>,
-    work_rate: Option<u64>,
-    watchdog: Option<Duration>,
-    beside: Vec<RunConfig>,
-    name: String,
-    lock: String,
-    workload: String,
+    engine: Engine, engine;
+    cpus: Vec<u32>, cpus;
+    ring: Ring, ring;
+    pv_backend: PvBackend, pv_backend;
+    preempted_by: PreemptedBy, preempted_by;
+    halt_poll: | Option<Duration>, halts.poll;
+    pause_exits: bool, halts.pause_exits;
+    hlt_exits: bool, halts.hlt_exits;
+    sched: Sched, rules.sched;
+    share: Share, rules.share;
+    slice: Duration, rules.slice;
+    grace: Duration, rules.grace;
+    kick_yields: bool, rules.kick_yields;
+    deschedule: | Option<Deschedule>, deschedule;
+    attribution: bool, attribution;
+    pmu: bool, pmu;
+    warmup: Duration, warmup;
+    window: Duration, window;
+    min_sections: u64, min_sections;
+    watchdog: | Option<Duration>, watchdog;
+    work_rate: | Option<u64>, work_rate;
+    name: | String, guests[0].name;
+    vcpus: u32, guests[0].vcpus;
+    pv: bool, guests[0].pv;
+    seed: u64, guests[0].seed;
+    lock: | String, guests[0].ours.lock;
+    patch: bool, guests[0].ours.patch;
+    spin_threshold: Duration, guests[0].ours.spin_threshold;
+    slice_margin: Duration, guests[0].ours.slice_margin;
+    workload: | String, guests[0].ours.workload;
+    hold: Duration, guests[0].ours.hold;
+    think: Duration, guests[0].ours.think;
+    lock_count: u32, guests[0].ours.lock_count;
+    mix: Mix, guests[0].ours.mix;
+    shape: Shape, guests[0].ours.shape;
+    oracle: bool, guests[0].ours.oracle;
+    ordered_stamps: bool, guests[0].ours.ordered_stamps;
+    memory_bytes: u64, guests[0].ours.memory_bytes;
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, Ended, Found, Image, Instruments, Outcome, RunConfig, RunError, run};
+use haltkick_vmm::{ByActivity, Ended, Found, Image, Instruments, Outcome, Run, RunError, run};
 use libtest_mimic::Failed;
 
 /// How long a slow host may take over what a test waits for and then ends at once.
@@ -13,40 +13,40 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub type Check = Result<(), Failed>;
 
 /// Runs a guest of the embedded image until its end.
-pub fn start(config: &RunConfig) -> Result<Outcome, RunError> {
+pub fn start(config: &Run) -> Result<Outcome, RunError> {
     start_with(config, &Image::embedded())
 }
 
 /// Runs a guest of `image` until its end.
-pub fn start_with(config: &RunConfig, image: &Image) -> Result<Outcome, RunError> {
+pub fn start_with(config: &Run, image: &Image) -> Result<Outcome, RunError> {
     run(config, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()
 }
 
 /// Runs a guest of the embedded image until its end, or until `stop` is set.
-pub fn start_stoppable(config: &RunConfig, stop: &AtomicBool) -> Result<Outcome, RunError> {
+pub fn start_stoppable(config: &Run, stop: &AtomicBool) -> Result<Outcome, RunError> {
     run(config, &Image::embedded(), &Instruments::default(), stop)?.outcome()
 }
 
 /// Runs a guest under `instruments`: how it ended, and what else the run found.
-pub fn watched(config: &RunConfig, instruments: &Instruments) -> Result<(Ended, Found), RunError> {
+pub fn watched(config: &Run, instruments: &Instruments) -> Result<(Ended, Found), RunError> {
     let mut found = run(config, &Image::embedded(), instruments, &AtomicBool::new(false))?;
     let guest = found.guests.remove(0);
     Ok((guest, found))
 }
 
-/// Runs a guest and those beside it until their end.
-pub fn start_guests(config: &RunConfig) -> Result<Vec<Ended>, RunError> {
+/// Runs guests until their end.
+pub fn start_guests(config: &Run) -> Result<Vec<Ended>, RunError> {
     Ok(found(config)?.guests)
 }
 
-/// Runs a guest and those beside it, and says what the run found.
-pub fn found(config: &RunConfig) -> Result<Found, RunError> {
+/// Runs guests, and says what the run found.
+pub fn found(config: &Run) -> Result<Found, RunError> {
     run(config, &Image::embedded(), &Instruments::default(), &AtomicBool::new(false))
 }
 
 /// Runs until something was `seen`. A window may pass without the vCPU that is looked at, whose turn is for the scheduler and
 /// the host to say: what does not happen in one window proves nothing, what happens in none of so many does. The last outcome.
-pub fn start_until(config: &RunConfig, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
+pub fn start_until(config: &Run, seen: impl Fn(&Outcome) -> bool) -> Result<Outcome, RunError> {
     let mut outcome = start(config)?;
     for _ in 1..20 {
         if seen(&outcome) {

@@ -1,52 +1,11 @@
-//! Several guests in one run: what they must have in common, and whether there is room for all.
+//! Memory of the host: how much guests may take, and how much is to be had.
 
 use std::path::Path;
-
-use haltkick_hypercalls::MAX_VCPUS;
 
 use crate::guest::memory::Memory;
 use crate::host::error::RunError;
 use crate::image::file::Image;
-use crate::run::config::{Engine, RunConfig};
-
-/// Checks guests that are to run together.
-pub(crate) fn check(configs: &[&RunConfig]) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
-    let [first, others @ ..] = configs else { return usage("a run needs a guest".into()) };
-    if others.is_empty() {
-        return Ok(());
-    }
-    for (i, config) in configs.iter().enumerate() {
-        if configs[..i].iter().any(|other| other.name == config.name) {
-            return usage(format!("two guests are called `{}`: give each a name of its own", config.name));
-        }
-    }
-    if !matches!(first.engine, Engine::Kvm | Engine::Sim) {
-        return usage("several guests need --engine kvm or sim: the other engines run one".into());
-    }
-    if configs.iter().any(|config| config.deschedule.is_some()) {
-        return usage("--deschedule goes with one guest only".into());
-    }
-    let of_run = |config: &RunConfig| {
-        let RunConfig { engine, cpus, ring, sched, slice, warmup, window, share, .. } = config;
-        let machine = config.simulated.as_ref().map(|machine| &machine.text);
-        format!("{:?}", (engine, machine, cpus, ring, sched, slice, warmup, window, share))
-    };
-    if let Some(other) = others.iter().find(|other| of_run(other) != of_run(first)) {
-        return usage(format!(
-            "guest `{}` and guest `{}` differ in what belongs to the run: machine, pCPUs, scheduler, slice, share, ring, warm-up and window \
-             are the same for all",
-            first.name, other.name
-        ));
-    }
-    let vcpus: u64 = configs.iter().map(|config| u64::from(config.vcpus)).sum();
-    if vcpus > MAX_VCPUS as u64 {
-        return usage(format!(
-            "the guests have {vcpus} vCPUs together, and a run has {MAX_VCPUS} at most: use fewer"
-        ));
-    }
-    Ok(())
-}
+use crate::run::asked::OurGuest;
 
 /// Whether the host has the memory that all guests together may touch: found out before, not by its out-of-memory killer.
 pub(crate) fn check_memory(
@@ -65,15 +24,15 @@ pub(crate) fn check_memory(
 
 /// Most of the host's memory that a guest with a pool of `pool_bytes` can make the run take, in bytes: its pool, and of a simulated
 /// machine all of its memory with what is known of each of its lines, and decoded code.
-pub(crate) fn most_bytes(config: &RunConfig, image: &Image, pool_bytes: u64) -> u64 {
-    let Some(machine) = &config.simulated else { return pool_bytes };
+pub(crate) fn most_bytes(asked: OurGuest<'_>, image: &Image, pool_bytes: u64) -> u64 {
+    let Some(machine) = asked.run.engine.machine() else { return pool_bytes };
     // What is refused elsewhere takes none.
-    let guest = Memory::bytes_of(image.end, config.vcpus, pool_bytes).unwrap_or(0);
+    let guest = Memory::bytes_of(image.end, asked.guest.vcpus, pool_bytes).unwrap_or(0);
     guest.saturating_add(haltkick_sim::board::most_bytes(guest, machine.topology.cpus()))
 }
 
 /// Memory that can be had, in bytes: what the kernel estimates without swapping, or less where a control group has a limit.
-pub(crate) fn available_memory() -> Option<u64> {
+pub(crate) fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let of_host = kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)?;
@@ -114,20 +73,22 @@ fn reclaimable(group: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::run::asked::{Engine, Run};
 
     #[test]
     fn a_simulated_guest_takes_more_than_its_memory() {
         let image = Image::embedded();
         let machine = haltkick_sim::machine::presets()[0].machine();
         const POOL: u64 = 512 << 20;
-        let kvm = RunConfig::default();
-        let simulated = Some(std::sync::Arc::new(machine));
-        let sim = RunConfig { engine: Engine::Sim, simulated, ..kvm.clone() };
-        assert_eq!(most_bytes(&kvm, &image, POOL), POOL);
-        let of_sim = most_bytes(&sim, &image, POOL);
+        let kvm = Run::default();
+        let sim = Run { engine: Engine::Sim(Arc::new(machine)), ..Run::default() };
+        assert_eq!(most_bytes(kvm.our(0), &image, POOL), POOL);
+        let of_sim = most_bytes(sim.our(0), &image, POOL);
         assert!((3 * POOL..7 * POOL).contains(&of_sim), "{of_sim} bytes");
-        assert!(most_bytes(&sim, &image, 0) < POOL, "a guest without a pool");
+        assert!(most_bytes(sim.our(0), &image, 0) < POOL, "a guest without a pool");
     }
 
     #[test]
@@ -154,7 +115,7 @@ mod tests {
 
     #[test]
     fn guests_get_no_more_memory_than_the_host_has() {
-        let available = available_memory().expect("Linux says what can be had");
+        let available = available().expect("Linux says what can be had");
         assert!(check_memory([available / 4; 2].into_iter(), Some(available)).is_ok());
         assert!(check_memory([available].into_iter(), None).is_ok(), "where nobody knows, it is tried");
         let refused =

@@ -1,7 +1,9 @@
-//! What a run is to do. Values are checked by [`RunConfig::check`] before anything is created.
+//! What a run is to do, and each of its guests. Values are checked by [`Run::check`] before anything is created.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use haltkick_sim::machine::Machine;
 
 use crate::machine::capabilities::KernelHalts;
 use crate::machine::pv_backend::PvBackend;
@@ -9,19 +11,37 @@ use crate::machine::ring::Ring;
 use crate::machine::wanted::Wanted;
 use crate::sched::deschedule::Deschedule;
 use crate::sched::hints::PreemptedBy;
-use crate::sched::{Rules, Sched, Share};
+use crate::sched::{Rules, Sched};
 
 /// What runs the guest's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Engine {
     /// `/dev/kvm`.
+    #[default]
     Kvm,
     /// The threads of this process, in user mode, at the image's own addresses.
     Threads,
     /// QEMU, in a process of its own.
     Qemu(Accelerator),
-    /// A simulated machine, see [`RunConfig::simulated`].
-    Sim,
+    /// This simulated machine.
+    Sim(Arc<Machine>),
+}
+
+impl Engine {
+    /// The simulated machine, if it is one.
+    #[must_use]
+    pub fn machine(&self) -> Option<&Arc<Machine>> {
+        match self {
+            Self::Sim(machine) => Some(machine),
+            Self::Kvm | Self::Threads | Self::Qemu(_) => None,
+        }
+    }
+
+    /// Whether it is a simulated machine.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.machine().is_some()
+    }
 }
 
 /// What QEMU runs the guest's code with.
@@ -69,7 +89,7 @@ impl Mix {
 pub struct Shape {
     /// Thinking times (or times between arrivals) are exponentially distributed, not all alike.
     pub exponential_think: bool,
-    /// How far the length of a section is off [`RunConfig::hold`], at most, in percent of it.
+    /// How far the length of a section is off [`Ours::hold`], at most, in percent of it.
     pub hold_jitter_percent: u32,
     /// Locks are chosen with a probability that falls with their number to this power, in hundredths; 0: in turn.
     pub zipf_hundredths: u32,
@@ -97,59 +117,75 @@ impl Shape {
     }
 }
 
-/// One cell: a guest, how it is scheduled, what it does and for how long.
-#[derive(Clone, Debug)]
-pub struct RunConfig {
-    /// What runs the guest's code.
+/// A run: what executes its guests, how they are scheduled and measured, and the guests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// What runs the guests' code.
     pub engine: Engine,
-    /// The machine of [`Engine::Sim`].
-    pub simulated: Option<Arc<haltkick_sim::machine::Machine>>,
-    /// Number of vCPUs.
-    pub vcpus: u32,
     /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.
     pub cpus: Vec<u32>,
-    /// Privilege ring of the guest.
+    /// Privilege ring of the guests.
     pub ring: Ring,
-    /// Who schedules.
-    pub sched: Sched,
     /// How vCPUs sleep and are woken.
     pub pv_backend: PvBackend,
-    /// How long KVM polls before it lets a vCPU sleep that halted in its hands; `None`: as the host is set up.
-    pub halt_poll: Option<Duration>,
-    /// Whether a spin loop in ring 0 may end in an exit (pause-loop exit, PAUSE filter).
-    pub pause_exits: bool,
-    /// Whether HLT in ring 0 ends in an exit. If not, the pCPU idles in the guest.
-    pub hlt_exits: bool,
-    /// Length of a slice under [`Sched::Vmm`].
-    pub slice: Duration,
-    /// Under [`Sched::Vmm`]: how much longer a vCPU may run that says it holds a lock when its slice ends; zero: no longer.
-    pub grace: Duration,
-    /// How much of a slice must be left for a lock that asks for that.
-    pub slice_margin: Duration,
-    /// Under [`Sched::Vmm`]: a vCPU that kicks another one awake hands it the pCPU.
-    pub kick_yields: bool,
+    /// Who is to write the `preempted` flag under [`Sched::Host`].
+    pub preempted_by: PreemptedBy,
+    /// How vCPUs halt and pause in KVM's hands.
+    pub halts: KernelHalts,
+    /// The rules that vCPUs are scheduled by.
+    pub rules: Rules,
+    /// Take vCPUs off on purpose.
+    pub deschedule: Option<Deschedule>,
+    /// Time between the start of the last vCPU and the opening of the window.
+    pub warmup: Duration,
+    /// Length of the measuring window.
+    pub window: Duration,
+    /// The window doubles until each guest has done so many sections in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
+    pub min_sections: u64,
+    /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
+    pub watchdog: Option<Duration>,
+    /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.
+    pub work_rate: Option<u64>,
     /// Attribute descheduling to what the vCPU was doing.
     pub attribution: bool,
     /// Count cache events of the guest where the host has a PMU.
     pub pmu: bool,
     /// Show the run while it goes, if there is [somewhere to](crate::Instruments::live).
     pub live: bool,
-    /// Take vCPUs off on purpose.
-    pub deschedule: Option<Deschedule>,
-    /// Name of the lock, from the image's table.
-    pub lock: String,
+    /// The guests, which all run at the same time.
+    pub guests: Vec<Guest>,
+}
+
+/// One guest of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guest {
+    /// Name among the guests of a run.
+    pub name: String,
+    /// Number of vCPUs.
+    pub vcpus: u32,
     /// Use the lock's paravirtual form.
     pub pv: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// What it does.
+    pub ours: Ours,
+}
+
+/// What our own guest does: the lock that it takes, and the work around that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ours {
+    /// Name of the lock, from the image's table.
+    pub lock: String,
     /// Rewrite the call sites for the lock before the guest starts; else they call through a table.
     pub patch: bool,
     /// Let `vcpu_is_preempted` read the flag.
     pub preempted_hint: bool,
-    /// Who is to write that flag under [`Sched::Host`].
-    pub preempted_by: PreemptedBy,
     /// How long a paravirtual waiter spins before it sleeps.
     pub spin_threshold: Duration,
     /// How many rounds it spins instead; 0: it goes by that time.
     pub spin_rounds: u32,
+    /// How much of a slice must be left for a lock that asks for that.
+    pub slice_margin: Duration,
     /// Name of the workload, from the image's table.
     pub workload: String,
     /// Work inside a critical section.
@@ -168,89 +204,93 @@ pub struct RunConfig {
     pub ordered_stamps: bool,
     /// Memory for the guest's memory manager, in workloads that have one; rounded up to 2 MiB.
     pub memory_bytes: u64,
-    /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.
-    pub work_rate: Option<u64>,
-    /// Time between the start of the last vCPU and the opening of the window.
-    pub warmup: Duration,
-    /// Length of the measuring window.
-    pub window: Duration,
-    /// The window doubles until so many sections are done in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
-    pub min_sections: u64,
-    /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
-    pub watchdog: Option<Duration>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Name among the guests of a run.
-    pub name: String,
-    /// Guests that run at the same time under the same scheduler. Theirs are the settings of the guest; those of the run (pCPUs,
-    /// scheduler, slice, window and the like) must be the same, and they have no others beside themselves.
-    pub beside: Vec<Self>,
-    /// What has equal shares, under [`Sched::Vmm`].
-    pub share: Share,
 }
 
-impl RunConfig {
-    /// What its schedulers go by.
-    pub(crate) fn rules(&self) -> Rules {
-        Rules {
-            sched: self.sched,
-            share: self.share,
-            pcpus: self.cpus.len(),
-            slice: self.slice,
-            grace: self.grace,
-            kick_yields: self.kick_yields,
-        }
+/// A guest of ours with the run that it is part of.
+#[derive(Clone, Copy, Debug)]
+pub struct OurGuest<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// Its position among the guests of the run.
+    pub index: usize,
+    /// The guest.
+    pub guest: &'a Guest,
+    /// What the guest does.
+    pub ours: &'a Ours,
+}
+
+impl Run {
+    /// The guests with their run, in order.
+    pub fn ours(&self) -> impl ExactSizeIterator<Item = OurGuest<'_>> {
+        (0..self.guests.len()).map(|index| self.our(index))
     }
 
+    /// The guest at a position among those of the run.
+    #[must_use]
+    pub fn our(&self, index: usize) -> OurGuest<'_> {
+        let guest = &self.guests[index];
+        OurGuest { run: self, index, guest, ours: &guest.ours }
+    }
+}
+
+impl OurGuest<'_> {
     /// What its machine is to be like, but for what depends on the image.
     pub(crate) fn machine(&self) -> Wanted {
         Wanted {
-            vcpus: self.vcpus,
-            ring: self.ring,
-            pv_backend: self.pv_backend,
-            vmm_schedules: self.sched == Sched::Vmm,
-            halts: self.halts(),
+            vcpus: self.guest.vcpus,
+            ring: self.run.ring,
+            pv_backend: self.run.pv_backend,
+            vmm_schedules: self.run.rules.sched == Sched::Vmm,
+            halts: self.run.halts,
             patch: None,
             pool_bytes: 0,
             trace_sections: 0,
         }
     }
-
-    /// How its vCPUs halt and pause in KVM's hands.
-    pub(crate) fn halts(&self) -> KernelHalts {
-        KernelHalts { poll: self.halt_poll, pause_exits: self.pause_exits, hlt_exits: self.hlt_exits }
-    }
 }
 
-/// One vCPU on CPU 0 that takes the guest's plain queue lock, nothing special: what a caller changes as it likes.
-impl Default for RunConfig {
+/// A guest on CPU 0, nothing special: a start for callers, who change it as they like.
+impl Default for Run {
     fn default() -> Self {
         Self {
             engine: Engine::Kvm,
-            simulated: None,
-            vcpus: 1,
             cpus: vec![0],
             ring: Ring::Auto,
-            sched: Sched::Vmm,
             pv_backend: PvBackend::Auto,
-            halt_poll: None,
-            pause_exits: true,
-            hlt_exits: true,
-            slice: Duration::from_millis(1),
-            grace: Duration::ZERO,
-            slice_margin: Duration::from_micros(10),
-            kick_yields: false,
+            preempted_by: PreemptedBy::Auto,
+            halts: KernelHalts::default(),
+            rules: Rules::default(),
+            deschedule: None,
+            warmup: Duration::from_millis(20),
+            window: Duration::from_secs(1),
+            min_sections: 0,
+            watchdog: None,
+            work_rate: None,
             attribution: true,
             pmu: false,
             live: false,
-            deschedule: None,
+            guests: vec![Guest::default()],
+        }
+    }
+}
+
+/// One vCPU that takes locks.
+impl Default for Guest {
+    fn default() -> Self {
+        Self { name: "guest".into(), vcpus: 1, pv: false, seed: 1, ours: Ours::default() }
+    }
+}
+
+/// The plain queue lock around sections of one length.
+impl Default for Ours {
+    fn default() -> Self {
+        Self {
             lock: "qspinlock".into(),
-            pv: false,
             patch: true,
             preempted_hint: true,
-            preempted_by: PreemptedBy::Auto,
             spin_threshold: Duration::from_micros(20),
             spin_rounds: 0,
+            slice_margin: Duration::from_micros(10),
             workload: "critical-section".into(),
             hold: Duration::from_micros(1),
             think: Duration::from_micros(2),
@@ -260,15 +300,6 @@ impl Default for RunConfig {
             oracle: true,
             ordered_stamps: true,
             memory_bytes: 64 << 20,
-            work_rate: None,
-            warmup: Duration::from_millis(20),
-            window: Duration::from_secs(1),
-            min_sections: 0,
-            watchdog: None,
-            seed: 1,
-            name: "guest".into(),
-            beside: vec![],
-            share: Share::Vcpu,
         }
     }
 }
