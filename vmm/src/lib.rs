@@ -39,7 +39,7 @@ pub use haltkick_hypercalls::{ABI_FINGERPRINT, ABI_VERSION, LockFlags, MAX_LOCKS
 pub use haltkick_sim::machine as machines;
 pub use host::affinity::{allowed_cpus, keep_off};
 pub use host::clock::VirtualTime;
-pub use host::error::RunError;
+pub use host::error::{Refused, RunError};
 pub use host::input;
 pub use host::known::{Known, Unknown};
 pub use host::nearest::nearest;
@@ -48,6 +48,7 @@ pub use host::sandbox::{
     Needed, Needs, SandboxRule, Walls, confine_process, disable_sandbox, is_sandboxed, landlock_abi,
     process_rules, runner_rules, sandbox_filters, walls,
 };
+pub use host::span::Span;
 pub use host::text::printable;
 pub use image::disassemble::{Disassembler, Line, around};
 pub use image::file::{Entry, Image};

@@ -265,13 +265,13 @@ fn what_qemu_cannot_serve_is_refused_with_a_reason() -> Check {
         (config().vcpus(255), "254"),
     ] {
         match start(&wrong) {
-            Err(RunError::Usage(text)) => assert!(text.contains(reason), "{text}"),
+            Err(RunError::Usage(text)) => assert!(text.message.contains(reason), "{text}"),
             other => panic!("{reason}: {other:?}"),
         }
     }
     let instruments = Instruments { trace: true, ..Instruments::default() };
     match watched(&config(), &instruments) {
-        Err(RunError::Usage(text)) => assert!(text.contains("--trace"), "{text}"),
+        Err(RunError::Usage(text)) => assert!(text.message.contains("--trace"), "{text}"),
         other => panic!("{other:?}"),
     }
     Ok(())

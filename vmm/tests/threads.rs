@@ -122,11 +122,11 @@ fn a_guest_of_1024_vcpus_runs_every_one_of_them() -> Check {
 
 fn two_guests_at_once_ring_0_and_page_tables_are_refused() -> Check {
     match start(&config().ring(Ring::Ring0)) {
-        Err(RunError::Usage(text)) => assert!(text.contains("ring 3"), "{text}"),
+        Err(RunError::Usage(text)) => assert!(text.message.contains("ring 3"), "{text}"),
         other => panic!("{other:?}"),
     }
     match start(&config().workload("selftest-page-fault")) {
-        Err(RunError::Usage(text)) => assert!(text.contains("page tables"), "{text}"),
+        Err(RunError::Usage(text)) => assert!(text.message.contains("page tables"), "{text}"),
         other => panic!("{other:?}"),
     }
     // A run that lasts until it is told to stop, and another one beside it.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use haltkick_vmm::Span;
+
 use crate::settings::Settings;
-use crate::text::duration::Span;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

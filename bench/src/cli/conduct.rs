@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use haltkick_vmm::Span;
+
 use super::Format;
 use crate::experiment::MOST_RETRIES;
 use crate::show::export::Export;
-use crate::text::duration::Span;
 use crate::text::share;
 
 /// Options that `haltkick bench` and `haltkick sweep` have in common.

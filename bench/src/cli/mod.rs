@@ -11,10 +11,11 @@ use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::styling};
 
+use haltkick_vmm::Span;
+
 use crate::experiment::overrides::Overrides;
 use crate::settings::Settings;
 use crate::settings::choices::Switch;
-use crate::text::duration::Span;
 use crate::text::pages::FOR_THE_HELP;
 use crate::text::share;
 

@@ -2,8 +2,9 @@
 
 use clap::Args;
 
+use haltkick_vmm::Span;
+
 use super::Format;
-use crate::text::duration::Span;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{LinuxGuest, Run};
+use haltkick_vmm::{LinuxGuest, Refused, Run};
 
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
 use super::keys;
 use super::source::At;
 use crate::settings::value::Value;
-use crate::settings::{Impossible, Settings, Supply, linux};
+use crate::settings::{Settings, Supply, linux};
 use crate::text::exit::{Failure, Result};
 
 impl Experiment {
@@ -89,15 +89,13 @@ impl Experiment {
         (arm, setting): (&Arm, &[(String, String)]),
         settings: &Settings,
         supply: Supply<'_>,
-    ) -> std::result::Result<Booted, Impossible> {
+    ) -> std::result::Result<Booted, Refused> {
         let refused = settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
         if let Some((setting, _)) = refused {
             let message = "this is for our own guest: leave it out where arms have a kernel".into();
-            return Err(Impossible { key: setting.name, message });
+            return Err(Refused { about: setting.name, message });
         }
-        if linux::deschedules_by_activity(settings) {
-            return Err(Impossible { key: "deschedule", message: linux::RANDOM_ONLY.into() });
-        }
+        linux::check_descheduling(settings)?;
         let mut run = settings.resolve(supply)?;
         let limit = linux::limit(settings);
         run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);

@@ -1,6 +1,6 @@
 //! What an experiment file holds, once it is read.
 
-use haltkick_vmm::{Entry, FILE_PREFIX};
+use haltkick_vmm::{Entry, FILE_PREFIX, Span};
 
 use super::boot::Boot;
 use super::defaults::Defaults;
@@ -10,7 +10,6 @@ use super::names::beside;
 use super::source::{At, Source};
 use crate::settings::Settings;
 use crate::settings::vm::{self, Vm};
-use crate::text::duration::Span;
 use crate::text::exit::Result;
 
 /// An experiment as its file has it.

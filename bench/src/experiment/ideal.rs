@@ -21,20 +21,8 @@ pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
 
 /// Returns the guest with the lock-free `lock` around its work.
 fn without_lock(guest: &Guest, lock: &str) -> Guest {
-    let Ours { hold, think, lock_count, mix, shape, oracle, ordered_stamps, memory_bytes, .. } = guest.ours;
-    let workload = guest.ours.workload.clone();
-    let ours = Ours {
-        lock: lock.into(),
-        workload,
-        hold,
-        think,
-        lock_count,
-        mix,
-        shape,
-        oracle,
-        ordered_stamps,
-        memory_bytes,
-        ..Ours::default()
-    };
+    let Ours { patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, .. } = Ours::default();
+    let (lock, work) = (lock.into(), guest.ours.clone());
+    let ours = Ours { lock, patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, ..work };
     Guest { pv: Guest::default().pv, ours, ..guest.clone() }
 }

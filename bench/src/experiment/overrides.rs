@@ -2,13 +2,14 @@
 
 use clap::{Args, Parser, ValueEnum as _};
 
+use haltkick_vmm::Span;
+
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Axis, Experiment, PointValues};
 use super::keys;
 use crate::host::cpulist::CpuList;
 use crate::settings::choices::{Ratio, SchedChoice};
 use crate::settings::{self, table};
-use crate::text::duration::Span;
 use crate::text::exit::{Failure, Result};
 use crate::text::nearest;
 

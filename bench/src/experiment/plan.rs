@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, LinuxGuest, Run};
+use haltkick_vmm::{Image, LinuxGuest, Refused, Run};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -17,7 +17,7 @@ use super::ideal::lock_free;
 use super::names::{LOCK_FREE, slug};
 use super::outline::{Outline, OutlineAxis, OutlineComparison, OutlineControl};
 use super::place::{Place, Role};
-use crate::settings::{Impossible, Linux, Settings, Supply, table};
+use crate::settings::{Linux, Settings, Supply, table};
 use crate::text::exit::{Failure, Result};
 
 /// All cells of an experiment.
@@ -209,14 +209,14 @@ fn resolve(
 }
 
 /// Says where an impossible setting was given.
-fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Impossible) -> Failure {
-    let of_axis = experiment.axes.iter().find(|axis| axis.key == wrong.key).and_then(|axis| {
-        let value = &setting.iter().find(|(key, _)| *key == wrong.key)?.1;
+fn blame(experiment: &Experiment, arm: &Arm, setting: &Setting, wrong: &Refused) -> Failure {
+    let of_axis = experiment.axes.iter().find(|axis| axis.key == wrong.about).and_then(|axis| {
+        let value = &setting.iter().find(|(key, _)| *key == wrong.about)?.1;
         axis.values.iter().find(|(each, _)| each == value).map(|(_, at)| at.as_ref())
     });
-    let place = arm.patch.place(wrong.key).or(of_axis).or(experiment.settings.place(wrong.key));
-    let message = format!("arm '{}': {}: {}", arm.name, wrong.key, wrong.message);
-    let of_user = experiment.defaults.origin(wrong.key).filter(|_| place.is_none());
+    let place = arm.patch.place(wrong.about).or(of_axis).or(experiment.settings.place(wrong.about));
+    let message = format!("arm '{}': {}: {}", arm.name, wrong.about, wrong.message);
+    let of_user = experiment.defaults.origin(wrong.about).filter(|_| place.is_none());
     if let Some(origin) = of_user {
         return Failure::usage(format!("{message} (a default of {origin})"));
     }

@@ -212,7 +212,7 @@ mod tests {
 
     /// A run that fails with its seed.
     fn failing(run: &Run, _: Arc<VirtualTime>) -> (Result<Found, RunError>, String) {
-        (Err(RunError::Usage(run.guests[0].seed.to_string())), String::new())
+        (Err(RunError::usage(run.guests[0].seed.to_string())), String::new())
     }
 
     fn seeds(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (Key, Run)> {

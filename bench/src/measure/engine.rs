@@ -114,7 +114,7 @@ pub(crate) fn companion(
     work_rate: u64,
 ) -> Result<Vec<f64>, RunError> {
     let mut run = lock_free(run, image)
-        .ok_or_else(|| RunError::Usage("the image has no lock-free lock to compare with".into()))?;
+        .ok_or_else(|| RunError::usage("the image has no lock-free lock to compare with"))?;
     run.window = run.window.min(COMPANION_WINDOW);
     run.work_rate = Some(work_rate);
     Ok(per_second(&engine(&run)?))

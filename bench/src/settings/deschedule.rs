@@ -4,10 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use haltkick_vmm::{Deschedule, HowOften, Target};
-
-use crate::text::duration::Span;
 use crate::text::nearest;
+use haltkick_vmm::{Deschedule, HowOften, Span, Target};
 
 /// A policy as it was written.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::Target;
+use haltkick_vmm::Refused;
 
 use super::choices::DescheduleChoice;
 use super::deschedule::Policy;
@@ -15,9 +15,6 @@ const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 /// What kernels say before they start the first program, unless they are told to be quiet.
 pub(crate) const DEFAULT_MARKER: &str = "Run /";
-/// Why a policy of descheduling is refused.
-pub(crate) const RANDOM_ONLY: &str =
-    "nobody knows what a vCPU of a Linux guest is doing: use random, without at=";
 
 /// Whether this is for our own guest only.
 pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
@@ -28,11 +25,12 @@ pub(crate) fn is_refused(setting: &Setting, value: &Value) -> bool {
     }
 }
 
-/// Whether `settings` ask to take off vCPUs by what they are doing, which nobody knows here.
-pub(crate) fn deschedules_by_activity(settings: &Settings) -> bool {
-    let asked = settings.given("deschedule").map(Value::deschedule);
-    matches!(asked, Some(DescheduleChoice(Some(Policy(policy))))
-        if policy.target != Target::Random || policy.at.is_some())
+/// Refuses to take off vCPUs by what they are doing.
+pub(crate) fn check_descheduling(settings: &Settings) -> Result<(), Refused> {
+    match settings.given("deschedule").map(Value::deschedule) {
+        Some(DescheduleChoice(Some(Policy(policy)))) => policy.check_for_linux(),
+        _ => Ok(()),
+    }
 }
 
 /// How long a guest may take until it has powered off.

@@ -28,13 +28,6 @@ pub(crate) use value::Settings;
 use value::Value;
 use vm::Vm;
 
-/// A setting that cannot be had, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Impossible {
-    pub(crate) key: &'static str,
-    pub(crate) message: String,
-}
-
 /// What a cell can be made of: the image's tables and this host's CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Supply<'a> {

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Run, Sched};
+use haltkick_vmm::{Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Span};
 
-use super::choices::{AccelChoice, EngineChoice, Ratio, SchedChoice};
+use super::choices::{AccelChoice, EngineChoice, Ratio};
 use super::machines;
 use super::row::{Apply, in_range};
 use super::value::Value;
 use super::vm;
-use super::{Impossible, Settings, Supply, table};
+use super::{Settings, Supply, table};
 use crate::host::cpulist::{self, CpuList};
-use crate::text::duration::Span;
 use crate::text::nearest;
 
 /// vCPUs per pCPU, if nobody says how many there are, and so many fit.
@@ -43,7 +42,7 @@ pub(crate) fn simulated_for(run: &Run) -> Duration {
 
 impl Settings {
     /// Fills in the defaults and checks that the cell can exist here.
-    pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<Run, Impossible> {
+    pub(crate) fn resolve(&self, supply: Supply<'_>) -> Result<Run, Refused> {
         let (common, vms) = (self.of_run(), self.guests());
         let of_vms = vms.iter().map(|vm| vm.settings.clone().over(&common));
         let each = if vms.is_empty() { vec![common.clone()] } else { of_vms.collect() };
@@ -62,13 +61,13 @@ impl Settings {
             run.guests.push(guest);
         }
         common.finish_simulated(&mut run)?;
-        common.check_scheduler(&run)?;
+        run.rules.check()?;
         check_descheduling(&run, supply.image)?;
         Ok(run)
     }
 
     /// The run, without guests yet, and so without the times that they need.
-    fn run(&self, supply: Supply<'_>) -> Result<Run, Impossible> {
+    fn run(&self, supply: Supply<'_>) -> Result<Run, Refused> {
         let engine = self.engine()?;
         let whole = engine.machine().map(|machine| CpuList((0..machine.topology.cpus()).collect()));
         let cpus = self.pcpus(whole.as_ref().unwrap_or(supply.allowed))?.0;
@@ -87,7 +86,7 @@ impl Settings {
     }
 
     /// A guest of `run`.
-    fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Impossible> {
+    fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Refused> {
         let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&image.locks)?;
         let mut guest = Guest { vcpus, pv, ..Guest::default() };
@@ -103,21 +102,21 @@ impl Settings {
     }
 
     /// What the table says of single values.
-    fn check_bounds(&self) -> Result<(), Impossible> {
+    fn check_bounds(&self) -> Result<(), Refused> {
         for (setting, value) in self.all_given() {
-            setting.check(value).map_err(|message| Impossible { key: setting.name, message })?;
+            setting.check(value).map_err(|message| Refused { about: setting.name, message })?;
         }
         Ok(())
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
-    fn check_workload(&self, guest: &Guest, image: &Image) -> Result<(), Impossible> {
+    fn check_workload(&self, guest: &Guest, image: &Image) -> Result<(), Refused> {
         let name = &guest.ours.workload;
         let workload = find("workload", name, &image.workloads)?;
         if workload.needs_paravirt() && !guest.pv {
             let message =
                 format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
-            return Err(Impossible { key: "pv", message });
+            return Err(Refused { about: "pv", message });
         }
         let strange = self
             .all_given()
@@ -129,11 +128,11 @@ impl Settings {
             several => format!("one of {}", several.join(", ")),
         };
         let message = format!("workload '{name}' has no such thing: use {others}");
-        Err(Impossible { key: setting.name, message })
+        Err(Refused { about: setting.name, message })
     }
 
     /// What a simulated machine knows of itself, and how long a run of one is that says nothing of it.
-    fn finish_simulated(&self, run: &mut Run) -> Result<(), Impossible> {
+    fn finish_simulated(&self, run: &mut Run) -> Result<(), Refused> {
         let Some(machine) = run.engine.machine() else { return Ok(()) };
         run.work_rate = run.work_rate.or_else(|| Some(machine.work_rate()));
         if self.given("window").is_none() {
@@ -150,37 +149,29 @@ impl Settings {
                 run.cpus.len(),
                 takes.as_secs().div_ceil(3600)
             );
-            return Err(Impossible { key: "window", message });
+            return Err(Refused { about: "window", message });
         }
         Ok(())
     }
 
     /// What sections are like, where one setting depends on another.
-    fn finish_sections(&self, ours: &mut Ours) -> Result<(), Impossible> {
+    fn finish_sections(&self, ours: &mut Ours) -> Result<(), Refused> {
         ours.mix.long_hold = self.time("long-hold").unwrap_or(ours.hold);
         ours.shape.read_hold = self.time("read-hold").unwrap_or(ours.hold);
-        if ours.mix.nested_one_in > 0 && ours.lock_count < 2 {
-            let message = "nested sections need a second lock: use locks 2 or more".into();
-            return Err(Impossible { key: "nested-one-in", message });
-        }
+        ours.check()?;
         if let Some(work) = self.time("work") {
             let section = ours.mix.mean_hold(ours.hold) + ours.think;
             if section.is_zero() {
                 let message = "there is no work to divide: give hold or think a length".into();
-                return Err(Impossible { key: "work", message });
+                return Err(Refused { about: "work", message });
             }
             ours.mix.work_sections = Some((work.as_nanos() / section.as_nanos()).max(1) as u64);
-        }
-        let (footprint, dirty) = (ours.shape.footprint_lines, ours.shape.dirty_lines);
-        if dirty > footprint {
-            let message = format!("a section cannot write {dirty} of the {footprint} lines of --footprint");
-            return Err(Impossible { key: "dirty", message });
         }
         Ok(())
     }
 
     /// How long a run warms up and measures for `guest`.
-    fn times(&self, run: &Run, guest: &Guest) -> Result<(Duration, Duration), Impossible> {
+    fn times(&self, run: &Run, guest: &Guest) -> Result<(Duration, Duration), Refused> {
         let round = run.rules.slice * guest.vcpus.div_ceil(run.cpus.len() as u32);
         let warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
         let window = if guest.ours.mix.work_sections.is_some() { LONGEST_WORK } else { DEFAULT_WINDOW };
@@ -188,39 +179,20 @@ impl Settings {
         let window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
         if window < SHORTEST_WINDOW {
             let message = "the window is too short to count in: 1ms at least".into();
-            return Err(Impossible { key: "window", message });
+            return Err(Refused { about: "window", message });
         }
         Ok((warmup, window))
     }
 
-    /// What only the VMM's own scheduler can do.
-    fn check_scheduler(&self, run: &Run) -> Result<(), Impossible> {
-        let host = self.word("sched") == Some(SchedChoice::Host);
-        let (grace, slice) = (run.rules.grace, run.rules.slice);
-        if grace > slice {
-            let message = format!("{} is out of range: a slice, {}, at most", Span(grace), Span(slice));
-            return Err(Impossible { key: "grace", message });
-        }
-        if !grace.is_zero() && host {
-            let message = "only the VMM's own scheduler can grant it: use --sched vmm".into();
-            return Err(Impossible { key: "grace", message });
-        }
-        if run.rules.kick_yields && host {
-            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm".into();
-            return Err(Impossible { key: "kick-yield", message });
-        }
-        Ok(())
-    }
-
-    fn engine(&self) -> Result<Engine, Impossible> {
+    fn engine(&self) -> Result<Engine, Refused> {
         let engine = self.word("engine").unwrap_or(EngineChoice::Kvm);
         if self.given("accel").is_some() && engine != EngineChoice::Qemu {
             let message = "only QEMU has accelerators to choose from: use engine qemu".into();
-            return Err(Impossible { key: "accel", message });
+            return Err(Refused { about: "accel", message });
         }
         if self.given("machine").is_some() && engine != EngineChoice::Sim {
             let message = "only engine sim simulates a machine: use engine sim".into();
-            return Err(Impossible { key: "machine", message });
+            return Err(Refused { about: "machine", message });
         }
         Ok(match engine {
             EngineChoice::Kvm => Engine::Kvm,
@@ -236,29 +208,29 @@ impl Settings {
     }
 
     /// The machine of engine sim: a built-in one, or that of a file.
-    fn machine(&self) -> Result<Machine, Impossible> {
-        let refuse = |message| Impossible { key: "machine", message };
+    fn machine(&self) -> Result<Machine, Refused> {
+        let refuse = |message| Refused { about: "machine", message };
         let name = self.given("machine").map(Value::text).ok_or_else(|| {
             refuse("engine sim simulates a machine: name one of `haltkick list machines`, or a file".into())
         })?;
         machines::find(name).map_err(refuse)
     }
 
-    fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Impossible> {
+    fn pcpus(&self, allowed: &CpuList) -> Result<CpuList, Refused> {
         let cpus = self.given("cpus").map_or(allowed, Value::cpus);
-        cpulist::check_allowed(cpus, allowed).map_err(|message| Impossible { key: "cpus", message })?;
+        cpulist::check_allowed(cpus, allowed).map_err(|message| Refused { about: "cpus", message })?;
         Ok(cpus.clone())
     }
 
-    fn vcpu_count(&self, pcpus: u32) -> Result<u32, Impossible> {
+    fn vcpu_count(&self, pcpus: u32) -> Result<u32, Refused> {
         if let Some(vcpus) = self.given("vcpus") {
             return Ok(vcpus.number_u32());
         }
         let most = MAX_VCPUS as u32 / pcpus;
         let by_default = Ratio::whole(DEFAULT_RATIO.min(most).max(1));
         let vcpus = self.given("ratio").map_or(by_default, Value::ratio).vcpus(pcpus as usize) as u32;
-        in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Impossible {
-            key: "ratio",
+        in_range(&vcpus, &1, &(MAX_VCPUS as u32), u32::to_string).map_err(|message| Refused {
+            about: "ratio",
             message: format!("{vcpus} vCPUs on {pcpus} pCPUs: {message}"),
         })?;
         Ok(vcpus)
@@ -272,7 +244,7 @@ impl Settings {
     }
 
     /// Name and form of the lock, if the image has both.
-    pub(crate) fn lock_form<'a>(&self, locks: &'a [Entry]) -> Result<(String, bool), Impossible> {
+    pub(crate) fn lock_form<'a>(&self, locks: &'a [Entry]) -> Result<(String, bool), Refused> {
         let lock = self.lock_entry(locks)?;
         let name = lock.name.clone();
         let (native, paravirt) = (lock.has_native(), lock.has_paravirt());
@@ -288,11 +260,11 @@ impl Settings {
         with.dedup();
         let message =
             format!("lock '{name}' has no {form} form: use pv {other}, or one of {}", with.join(", "));
-        Err(Impossible { key: "pv", message })
+        Err(Refused { about: "pv", message })
     }
 
     /// The image's entry for lock and layout, which is called `lock/layout` where there are several.
-    fn lock_entry<'a>(&self, locks: &'a [Entry]) -> Result<&'a Entry, Impossible> {
+    fn lock_entry<'a>(&self, locks: &'a [Entry]) -> Result<&'a Entry, Refused> {
         let lock = self.value(table::find("lock").expect("a row of the table")).expect("it has a default");
         let name = lock.text();
         let layouts = layouts(locks, name);
@@ -304,12 +276,12 @@ impl Settings {
             find("lock", name, locks)?;
             let message =
                 format!("lock '{name}' has no layouts to choose from: leave it out, or take another lock");
-            return Err(Impossible { key: "layout", message });
+            return Err(Refused { about: "layout", message });
         }
         match layouts.contains(&layout) {
             true => find("lock", &format!("{name}/{layout}"), locks),
-            false => Err(Impossible {
-                key: "layout",
+            false => Err(Refused {
+                about: "layout",
                 message: format!("lock '{name}' has no layout '{layout}': it has {}", layouts.join(", ")),
             }),
         }
@@ -325,12 +297,12 @@ impl Settings {
 }
 
 /// Whether there is somebody whom the policy of descheduling means.
-fn check_descheduling(run: &Run, image: &Image) -> Result<(), Impossible> {
+fn check_descheduling(run: &Run, image: &Image) -> Result<(), Refused> {
     let Some(policy) = &run.deschedule else { return Ok(()) };
     run.guests.iter().try_for_each(|guest| {
         let lock = find("lock", &guest.ours.lock, &image.locks)?;
         let workload = find("workload", &guest.ours.workload, &image.workloads)?;
-        policy.check(lock, workload, image).map_err(|message| Impossible { key: "deschedule", message })
+        policy.check(lock, workload, image)
     })
 }
 
@@ -344,12 +316,12 @@ pub(crate) fn layouts<'a>(locks: &'a [Entry], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a Entry, Impossible> {
+fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a Entry, Refused> {
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         // A lock in several layouts is one name.
         let mut names: Vec<&str> = entries.iter().filter_map(|entry| entry.name.split('/').next()).collect();
         names.dedup();
-        Impossible { key: kind, message: nearest::unknown(kind, name, &names) }
+        Refused { about: kind, message: nearest::unknown(kind, name, &names) }
     })
 }
 
@@ -357,7 +329,7 @@ fn find<'a>(kind: &'static str, name: &str, entries: &'a [Entry]) -> Result<&'a 
 mod tests {
     use super::*;
 
-    fn resolve(given: &[(&str, &str)]) -> Result<Run, Impossible> {
+    fn resolve(given: &[(&str, &str)]) -> Result<Run, Refused> {
         let mut settings = Settings::default();
         given.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
         let (image, allowed) = (Image::embedded(), CpuList(vec![0, 1]));
@@ -380,13 +352,13 @@ mod tests {
             resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().guests[0].ours.shape.dirty_lines,
             4
         );
-        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().key, "dirty");
+        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().about, "dirty");
     }
 
     #[test]
     fn only_a_workload_of_sections_has_a_shape() {
         assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().guests[0].ours.shape.zipf_hundredths, 99);
-        assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().key, "zipf");
+        assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
 
     #[test]
@@ -399,7 +371,7 @@ mod tests {
         assert_eq!(sim(&[("cpus", "0-127")]).unwrap().guests[0].vcpus, 1024);
         assert_eq!(sim(&[("cpus", "0-128")]).unwrap().guests[0].vcpus, 7 * 129);
         let refused = sim(&[("ratio", "8")]).unwrap_err();
-        assert_eq!(refused.key, "ratio");
+        assert_eq!(refused.about, "ratio");
         assert!(refused.message.contains("4096 vCPUs on 512 pCPUs"), "{}", refused.message);
     }
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use haltkick_vmm::{Guest, Run};
+use haltkick_vmm::{Guest, Run, Span};
 
 use super::choices::Ratio;
 use super::value::Value;
-use crate::text::duration::Span;
 
 /// One setting: a row of the table.
 pub(crate) struct Setting {
@@ -80,7 +79,7 @@ pub(crate) enum Linux {
     Only(&'static str),
 }
 
-/// Where a value goes by itself.
+/// The place where a value goes by itself.
 pub(crate) enum Apply {
     /// Into the run.
     Run(fn(&mut Run, &Value)),

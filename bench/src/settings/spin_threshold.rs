@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::text::duration::Span;
+use haltkick_vmm::Span;
 
 /// A bound on spinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

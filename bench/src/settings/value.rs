@@ -6,11 +6,11 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haltkick_vmm::Span;
 
 use super::choices::{Arrivals, DescheduleChoice, Exponent, Percent, Ratio, Switch};
 use super::spin_threshold::SpinThreshold;
 use crate::host::cpulist::CpuList;
-use crate::text::duration::Span;
 use crate::text::memory_size::MemorySize;
 
 /// The value of a setting.

@@ -2,7 +2,6 @@
 //! and ends.
 
 mod closed;
-pub(crate) mod duration;
 pub(crate) mod exit;
 pub(crate) mod memory_size;
 pub(crate) mod nearest;

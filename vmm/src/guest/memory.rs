@@ -98,7 +98,7 @@ impl Extent {
         let pool = (stacks + u64::from(vcpus) * per_vcpu).next_multiple_of(LARGE_PAGE);
         let size = pool + pool_bytes.next_multiple_of(LARGE_PAGE);
         if size > MOST_BYTES {
-            return Err(RunError::Usage(format!(
+            return Err(RunError::usage(format!(
                 "a guest of {vcpus} vCPUs with a pool of {} MiB needs {} MiB, more than the {} MiB that are mapped: ask for less memory",
                 pool_bytes >> 20,
                 size >> 20,

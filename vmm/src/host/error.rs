@@ -1,14 +1,53 @@
 //! Why a run ended without an outcome. `bench` maps each kind to an exit code.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+/// A request that makes no sense: a setting, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Name of the setting, which the message does not repeat; empty where the message says it all.
+    pub about: &'static str,
+    /// What is wrong and what would be right, in one line.
+    pub message: String,
+}
+
+impl Refused {
+    /// A refusal of a setting.
+    pub fn new(about: &'static str, message: impl Into<String>) -> Self {
+        Self { about, message: message.into() }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.about {
+            "" => f.write_str(&self.message),
+            about => write!(f, "{about}: {}", self.message),
+        }
+    }
+}
+
+impl From<Refused> for RunError {
+    fn from(refused: Refused) -> Self {
+        Self::Usage(refused)
+    }
+}
+
+impl RunError {
+    /// A refusal that says in words of its own what it is about.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Refused::new("", message).into()
+    }
+}
 
 /// Why a run ended without an outcome. Every message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The request makes no sense; exit code 2.
     #[error("{0}")]
-    Usage(String),
+    Usage(Refused),
     /// The host lacks something; exit code 4. Says what and how to get it.
     #[error("{0}")]
     HostLacks(String),

@@ -55,7 +55,7 @@ impl Machine {
         let kvm = open_kvm()?;
         let most = kvm.get_max_vcpus().min(haltkick_hypercalls::MAX_VCPUS);
         if wanted.vcpus as usize > most {
-            return Err(RunError::Usage(format!(
+            return Err(RunError::usage(format!(
                 "{} vCPUs are more than this KVM allows: at most {most}",
                 wanted.vcpus
             )));
@@ -68,7 +68,7 @@ impl Machine {
         };
         let Decided { vm, ring, ring_reason, pv_backend, pv_backend_reason } = decide(wanted, image, draft)?;
         if !vm.has_irqchip && (wanted.halts.poll.is_some() || !wanted.halts.hlt_exits) {
-            return Err(RunError::Usage(format!(
+            return Err(RunError::usage(format!(
                 "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel; here the VMM puts them to sleep \
                  ({pv_backend_reason})"
             )));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::clock::VirtualTime;
-use crate::host::error::RunError;
+use crate::host::error::Refused;
+use crate::host::span::Span;
 use crate::observe::live::Live;
 use crate::observe::profile::PROFILE_PERIODS;
 
@@ -23,13 +24,16 @@ pub struct Instruments {
 
 impl Instruments {
     /// Refuses what cannot be shown.
-    pub(crate) fn check(&self) -> Result<(), RunError> {
+    ///
+    /// # Errors
+    /// A profile whose samples are too close together, or too far apart.
+    pub fn check(&self) -> Result<(), Refused> {
         let (shortest, longest) = PROFILE_PERIODS;
-        match self.profile.filter(|period| !(shortest..=longest).contains(period)) {
-            Some(period) => Err(RunError::Usage(format!(
-                "a profile's samples are {shortest:?} to {longest:?} apart, not {period:?}"
-            ))),
-            None => Ok(()),
-        }
+        let Some(period) = self.profile.filter(|period| !(shortest..=longest).contains(period)) else {
+            return Ok(());
+        };
+        let [period, shortest, longest] = [period, shortest, longest].map(Span);
+        let message = format!("a period of {period} is out of range: {shortest} to {longest}");
+        Err(Refused::new("profile", message))
     }
 }

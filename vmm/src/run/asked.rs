@@ -167,11 +167,11 @@ pub struct Guest {
     pub pv: bool,
     /// Seed of everything random.
     pub seed: u64,
-    /// What it does.
+    /// Its work.
     pub ours: Ours,
 }
 
-/// What our own guest does: the lock that it takes, and the work around that.
+/// The work of our own guest: the lock that it takes, and all around that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ours {
     /// Name of the lock, from the image's table.
@@ -215,7 +215,7 @@ pub struct OurGuest<'a> {
     pub index: usize,
     /// The guest.
     pub guest: &'a Guest,
-    /// What the guest does.
+    /// Its work.
     pub ours: &'a Ours,
 }
 
@@ -281,7 +281,7 @@ impl Default for Guest {
     }
 }
 
-/// The plain queue lock around sections of one length.
+/// The plain queue lock, around sections of one length.
 impl Default for Ours {
     fn default() -> Self {
         Self {

@@ -3,17 +3,18 @@
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS, WorkloadFlags};
 
 use crate::host::affinity;
-use crate::host::error::RunError;
+use crate::host::error::{Refused, RunError};
+use crate::host::span::Span;
 use crate::image::file::{Entry, Image};
 use crate::machine::in_kernel;
 use crate::machine::pv_backend::PvBackend;
 use crate::machine::ring::Ring;
 use crate::machine::vm::allow_open_files;
-use crate::run::asked::{Engine, Guest, MOST_LINES, OurGuest, Ours, Run};
+use crate::run::asked::{Engine, MOST_LINES, OurGuest, Ours, Run, Shape};
 use crate::run::memory::{available, check_memory, most_bytes};
 use crate::run::told::{Chosen, pool_bytes};
-use crate::sched::Sched;
 use crate::sched::deschedule::Deschedule;
+use crate::sched::{Rules, Sched};
 
 /// Points that have a bit in the word that names them to the guest.
 const MOST_POINTS: usize = u64::BITS as usize;
@@ -64,13 +65,13 @@ impl Run {
     pub fn check(&self) -> Result<(), RunError> {
         self.check_together()?;
         self.check_cpus()?;
-        self.check_slices()?;
-        self.guests.iter().try_for_each(Guest::check)
+        self.rules.check()?;
+        self.guests.iter().try_for_each(|guest| Ok(guest.ours.check()?))
     }
 
     /// Refuses guests that cannot run together.
     fn check_together(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::Usage(text));
+        let usage = |text: String| Err(RunError::usage(text));
         match &self.guests[..] {
             [] => return usage("a run needs a guest".into()),
             [_] => return Ok(()),
@@ -97,7 +98,7 @@ impl Run {
     }
 
     fn check_cpus(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::Usage(text));
+        let usage = |text: String| Err(RunError::usage(text));
         if self.guests.iter().any(|guest| guest.vcpus == 0) {
             return usage("a guest needs at least 1 vCPU".into());
         }
@@ -117,43 +118,60 @@ impl Run {
             None => Ok(()),
         }
     }
+}
 
-    fn check_slices(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::Usage(text));
-        if self.rules.slice.is_zero() {
-            return usage("a slice of no length never ends: use one of 50us to 100ms".into());
+impl Rules {
+    /// Refuses what no scheduler can do, or not this one.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn check(&self) -> Result<(), Refused> {
+        let host_schedules = self.sched == Sched::Host;
+        if self.slice.is_zero() {
+            return Err(Refused::new("slice", "one of no length never ends: use 50us to 100ms"));
         }
-        if self.rules.sched == Sched::Host && !self.rules.grace.is_zero() {
-            return usage(
-                "only the VMM's own scheduler can grant a grace: use --sched vmm, or no --grace".into(),
-            );
+        if self.grace > self.slice {
+            let (grace, slice) = (Span(self.grace), Span(self.slice));
+            let message = format!("{grace} is out of range: a slice, {slice}, at most");
+            return Err(Refused::new("grace", message));
         }
-        if self.rules.sched == Sched::Host && self.rules.kick_yields {
-            return usage("only the VMM's own scheduler can run whom a kick names: use --sched vmm".into());
+        if !self.grace.is_zero() && host_schedules {
+            let message = "only the VMM's own scheduler can grant it: use --sched vmm";
+            return Err(Refused::new("grace", message));
         }
-        if self.rules.grace > self.rules.slice {
-            return usage(format!(
-                "a grace of {:?} is longer than the slice, {:?}",
-                self.rules.grace, self.rules.slice
-            ));
+        if self.kick_yields && host_schedules {
+            let message = "only the VMM's own scheduler can run whom a kick names: use --sched vmm";
+            return Err(Refused::new("kick-yield", message));
         }
         Ok(())
     }
 }
 
-impl Guest {
-    fn check(&self) -> Result<(), RunError> {
-        let usage = |text: String| Err(RunError::Usage(text));
-        let Ours { lock_count, shape, .. } = self.ours;
+impl Ours {
+    /// Refuses sections that cannot be, whatever the image.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn check(&self) -> Result<(), Refused> {
+        let Self { lock_count, mix, shape, .. } = *self;
         if lock_count == 0 || lock_count > MAX_LOCKS {
-            return usage(format!("a run has 1 to {MAX_LOCKS} locks, not {lock_count}"));
+            return Err(Refused::new(
+                "locks",
+                format!("a run has 1 to {MAX_LOCKS} of them, not {lock_count}"),
+            ));
         }
-        if shape.dirty_lines > shape.footprint_lines {
-            let (dirty, all) = (shape.dirty_lines, shape.footprint_lines);
-            return usage(format!("a section cannot write {dirty} of {all} cache lines"));
+        if mix.nested_one_in > 0 && lock_count < 2 {
+            let message = "nested sections need a second lock: use locks 2 or more";
+            return Err(Refused::new("nested-one-in", message));
         }
-        if shape.read_percent > 100 || shape.hold_jitter_percent > 100 {
-            return usage("a share is 100 % at most".into());
+        let Shape { footprint_lines, dirty_lines, read_percent, hold_jitter_percent, .. } = shape;
+        if dirty_lines > footprint_lines {
+            let message =
+                format!("a section cannot write {dirty_lines} of the {footprint_lines} lines of --footprint");
+            return Err(Refused::new("dirty", message));
+        }
+        if read_percent > 100 || hold_jitter_percent > 100 {
+            return Err(Refused::new("", "a share is 100 % at most"));
         }
         Ok(())
     }
@@ -161,14 +179,14 @@ impl Guest {
 
 /// Checks everything that can be checked before anything is created.
 fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
+    let usage = |text: String| Err(RunError::usage(text));
     let find =
         |what: &str, entries: &[Entry], name: &str| match entries.iter().position(|entry| entry.name == name)
         {
             Some(index) => Ok(index),
             None => {
                 let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                Err(RunError::Usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
+                Err(RunError::usage(format!("there is no {what} `{name}`; there are: {}", names.join(", "))))
             }
         };
     let lock = find("lock", &image.locks, &asked.ours.lock)?;
@@ -205,7 +223,7 @@ fn check(asked: OurGuest<'_>, image: &Image) -> Result<Chosen, RunError> {
 
 /// What needs KVM.
 fn check_threads(asked: OurGuest<'_>, workload: &Entry, image: &Image) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
+    let usage = |text: String| Err(RunError::usage(text));
     let most = haltkick_hypercalls::MAX_VCPUS as u32;
     if asked.guest.vcpus > most {
         return usage(format!(
@@ -243,7 +261,7 @@ fn check_interrupts(asked: OurGuest<'_>, workload: &Entry) -> Result<(), RunErro
         Engine::Kvm | Engine::Sim(_) => "needs a lock for interrupts and one for all else: --locks 2",
         _ => "interrupts vCPUs, which threads and QEMU do not: use --engine kvm or sim",
     };
-    Err(RunError::Usage(format!("workload `{}` {why}", workload.name)))
+    Err(RunError::usage(format!("workload `{}` {why}", workload.name)))
 }
 
 /// What sections touch must fit into the guest.
@@ -252,7 +270,7 @@ fn check_shape(asked: OurGuest<'_>, lock: &Entry) -> Result<(), RunError> {
     let owners = if lock.is_lock_free() { asked.guest.vcpus } else { asked.ours.lock_count };
     let lines = u64::from(owners) * u64::from(shape.footprint_lines);
     if lines > MOST_LINES {
-        return Err(RunError::Usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
+        return Err(RunError::usage(format!("{lines} cache lines are too many: {MOST_LINES} at most")));
     }
     Ok(())
 }
@@ -264,11 +282,11 @@ fn check_deschedule(
     workload: &Entry,
     image: &Image,
 ) -> Result<Option<u32>, RunError> {
-    deschedule.check(lock, workload, image).map_err(RunError::Usage)?;
+    deschedule.check(lock, workload, image)?;
     let Some(at) = &deschedule.at else { return Ok(None) };
     let position = image.points.iter().position(|point| point.name == *at).expect("just checked");
     if position >= MOST_POINTS {
-        return Err(RunError::Usage(format!(
+        return Err(RunError::usage(format!(
             "point '{at}' is number {position} of the image, whose locks can be stopped at the first {MOST_POINTS} only"
         )));
     }
@@ -295,7 +313,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
     }
     let fitting: Vec<_> =
         image.locks.iter().filter(|lock| fits(lock)).map(|lock| lock.name.as_str()).collect();
-    Err(RunError::Usage(format!(
+    Err(RunError::usage(format!(
         "workload `{}` cannot be run with lock `{}`; these go with it: {}",
         image.workloads[workload].name,
         image.locks[lock].name,
@@ -305,7 +323,7 @@ fn check_kind(image: &Image, lock: usize, workload: usize) -> Result<(), RunErro
 
 /// What a simulated machine cannot do.
 fn check_simulated(run: &Run) -> Result<(), RunError> {
-    let usage = |text: &str| Err(RunError::Usage(text.into()));
+    let usage = |text: &str| Err(RunError::usage(text));
     if run.rules.sched == Sched::Host {
         return usage("there is no model of the host's scheduler: use --sched vmm with --engine sim");
     }

@@ -14,7 +14,7 @@ pub(crate) fn check_memory(
 ) -> Result<(), RunError> {
     let needed = of_each.fold(0, u64::saturating_add);
     let Some(available) = available.filter(|available| needed > *available) else { return Ok(()) };
-    Err(RunError::Usage(format!(
+    Err(RunError::usage(format!(
         "the guests may take {} MiB together, and there are {} MiB to be had (see /proc/meminfo, memory.max): use fewer guests, or less \
          --memory",
         needed >> 20,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use haltkick_hypercalls::{ACTIVITY_HEAD, ACTIVITY_HOLDER, ACTIVITY_WAITER};
 
 use crate::guest::activity::Activity;
+use crate::host::error::Refused;
 use crate::host::random::SplitMix;
 use crate::image::file::{Entry, Image};
 
@@ -91,7 +92,23 @@ impl Deschedule {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), String> {
+    pub fn check(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), Refused> {
+        self.wrong_with(lock, workload, image).map_err(|message| Refused { about: "deschedule", message })
+    }
+
+    /// Refuses what needs to be known of a vCPU of a Linux guest.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn check_for_linux(&self) -> Result<(), Refused> {
+        if self.target == Target::Random && self.at.is_none() {
+            return Ok(());
+        }
+        let message = "nobody knows what a vCPU of a Linux guest is doing: use random, without at=";
+        Err(Refused::new("deschedule", message))
+    }
+
+    fn wrong_with(&self, lock: &Entry, workload: &Entry, image: &Image) -> Result<(), String> {
         if !LENGTHS.contains(&self.length) {
             return Err(format!("for={:?} is out of range: 1us to 10s", self.length));
         }

@@ -65,7 +65,7 @@ fn page_faults_are_counted_by_how_they_were_served() -> Check {
         "a private address space was invalidated elsewhere".into()
     })?;
     match start(&with_faults("fault-many", "tas").pv(false)) {
-        Err(RunError::Usage(text)) => check(text.contains("mmap-sem"), || text),
+        Err(RunError::Usage(refused)) => check(refused.message.contains("mmap-sem"), || refused.message),
         other => unexpected(other),
     }
 }

@@ -184,8 +184,8 @@ fn knobs_in_kernel(backend: PvBackend) -> Check {
     // These depend on the CPU: done, or refused for what it is.
     for (pause_exits, hlt_exits) in [(false, true), (true, false)] {
         match (start(&halting(backend).pause_exits(pause_exits).hlt_exits(hlt_exits)), backend, hlt_exits) {
-            (Err(RunError::Usage(text)), PvBackend::Kvm, false) => {
-                check(text.contains("kick hypercall"), || text)?
+            (Err(RunError::Usage(refused)), PvBackend::Kvm, false) => {
+                check(refused.message.contains("kick hypercall"), || refused.message)?
             }
             (Ok(_), PvBackend::Kvm, false) => {
                 return Err("a kick by hypercall cannot work without exits".into());
@@ -216,14 +216,16 @@ fn a_back_end_in_the_kernel_is_refused_where_it_cannot_be() -> Check {
     for backend in [PvBackend::Kvm, PvBackend::Ipi] {
         for wrong in [halting(backend).sched(Sched::Vmm), halting(backend).ring(Ring::Ring3)] {
             match start(&wrong) {
-                Err(RunError::Usage(text)) => check(text.contains("--pv-backend"), || text)?,
+                Err(RunError::Usage(refused)) => {
+                    check(refused.message.contains("--pv-backend"), || refused.message)?
+                }
                 other => return unexpected(other),
             }
         }
     }
     let nobody_halts = config().halt_poll(Duration::ZERO).sched(Sched::Vmm);
     match start(&nobody_halts) {
-        Err(RunError::Usage(text)) => check(text.contains("--halt-poll"), || text)?,
+        Err(RunError::Usage(refused)) => check(refused.message.contains("--halt-poll"), || refused.message)?,
         other => return unexpected(other),
     }
     // What the probe found not to work is refused, and does not hang.

@@ -185,7 +185,7 @@ fn sections_of_every_shape_exclude() -> Check {
     }
     let too_many = Shape { footprint_lines: 1 << 20, ..plain() };
     match start(&config().shape(too_many)) {
-        Err(RunError::Usage(message)) => check(message.contains("too many"), || message),
+        Err(RunError::Usage(refused)) => check(refused.message.contains("too many"), || refused.message),
         other => unexpected(other),
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{HowOften, MAX_LOCKS, MAX_WINDOWS, Mix, Ring, RunError, Sched, Target, allowed_cpus};
+use haltkick_vmm::{
+    HowOften, MAX_LOCKS, MAX_WINDOWS, Mix, Refused, Ring, RunError, Sched, Target, allowed_cpus,
+};
 use libtest_mimic::{Failed, Trial};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -226,7 +228,9 @@ fn settings_that_make_no_sense_are_usage_errors() -> Check {
     ];
     for config in nonsense {
         match start(&config) {
-            Err(RunError::Usage(text)) => check(!text.contains('\n') && !text.is_empty(), || text)?,
+            Err(RunError::Usage(Refused { message, .. })) => {
+                check(!message.contains('\n') && !message.is_empty(), || message)?
+            }
             other => return unexpected(other),
         }
     }

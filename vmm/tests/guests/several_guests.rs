@@ -81,7 +81,7 @@ fn guests_that_do_not_go_together_are_usage_errors() -> Check {
         (beside(base.clone().lock("nothing").name("b")), "there is no lock"),
     ] {
         match start_guests(&config) {
-            Err(RunError::Usage(message)) if message.contains(expected) => {}
+            Err(RunError::Usage(refused)) if refused.message.contains(expected) => {}
             other => return Err(format!("{expected}: {other:?}").into()),
         }
     }

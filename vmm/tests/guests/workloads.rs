@@ -180,7 +180,7 @@ fn a_lock_that_may_not_be_interrupted_is_not() -> Check {
         (qspinlock.engine(Engine::Threads), "use --engine kvm"),
     ] {
         match start(&config) {
-            Err(RunError::Usage(message)) => check(message.contains(why), || message)?,
+            Err(RunError::Usage(refused)) => check(refused.message.contains(why), || refused.message)?,
             other => unexpected(other)?,
         }
     }

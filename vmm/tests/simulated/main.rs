@@ -338,7 +338,7 @@ fn a_run_shows_its_progress_and_stops_at_once_on_request() {
 #[test]
 fn what_a_simulated_machine_cannot_do_is_refused() {
     let refused = |config: Run| match start(&config) {
-        Err(RunError::Usage(text)) => text,
+        Err(RunError::Usage(refused)) => refused.message,
         other => panic!("{other:?}"),
     };
     let config = small();

@@ -131,6 +131,6 @@ fn with_manifest(job: &Job, directory: Directory) -> Result<Directory> {
 }
 
 fn calibrate(engine: Engine<'_>, job: &Job) -> std::result::Result<Calibration, RunError> {
-    let cell = job.plan.cells().next().ok_or_else(|| RunError::Usage("the plan has no cells".into()))?;
+    let cell = job.plan.cells().next().ok_or_else(|| RunError::usage("the plan has no cells"))?;
     Calibration::measure(engine, &cell.run, &job.image, CALIBRATION_BOOTS)
 }

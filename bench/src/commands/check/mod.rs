@@ -152,7 +152,7 @@ impl Job<'_> {
         let supply = Supply { image: &self.image, allowed: &self.allowed };
         let mut run = settings
             .resolve(supply)
-            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.key, wrong.message)))?;
+            .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
         run.work_rate = run.work_rate.or(work_rate);
         run.watchdog = run.watchdog.or(Some(WATCHDOG));
         haltkick_vmm::check_guests(&run, &self.image)?;

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{ByActivity, OurGuest, Outcome};
+use haltkick_vmm::{ByActivity, OurGuest, Outcome, Span};
 
 use super::torture::Trial;
-use crate::text::duration::Span;
 use crate::text::output::shown;
 use crate::text::quantity;
 

@@ -188,7 +188,7 @@ impl Guests {
         }
         let run = settings
             .resolve(Supply { image: &image, allowed: &allowed })
-            .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.key, wrong.message)))?;
+            .map_err(|wrong| Failure::internal(format!("{}: {}", wrong.about, wrong.message)))?;
         let run = Run { cpus: vec![cpu], window: WINDOW, warmup: WINDOW / 8, ..run };
         Ok(Self { image, base: run, stop: AtomicBool::new(false) })
     }

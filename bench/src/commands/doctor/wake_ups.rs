@@ -29,7 +29,7 @@ fn figures(probe: &Probe) -> Result<String, String> {
     settings.set("ratio", "1")?;
     let mut run = settings
         .resolve(Supply { image: &image, allowed: &allowed })
-        .map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
+        .map_err(|wrong| format!("{}: {}", wrong.about, wrong.message))?;
     (run.window, run.warmup) = (WINDOW, WINDOW / 4);
     let in_kernel = |works: &Known<()>| probe.ring0_native && works.is_ok();
     let ways = [

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, VirtualTime,
+    Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, VirtualTime,
 };
 
 use super::trace::{self, TraceFile};
@@ -23,7 +23,6 @@ use crate::record::failure::FailureRecord;
 use crate::results::opened::OpenedFile;
 use crate::settings::simulated_for;
 use crate::show;
-use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 

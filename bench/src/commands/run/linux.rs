@@ -86,8 +86,5 @@ fn refuse_what_is_for_our_own_guest(args: &RunArgs) -> Result<()> {
             "--{name} is for our own guest on /dev/kvm: leave it out with --kernel"
         )));
     }
-    if linux::deschedules_by_activity(&args.settings) {
-        return Err(Failure::usage(format!("--deschedule: {}", linux::RANDOM_ONLY)));
-    }
-    Ok(())
+    linux::check_descheduling(&args.settings).map_err(|wrong| Failure::usage(format!("--{wrong}")))
 }

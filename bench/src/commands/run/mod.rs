@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, PROFILE_PERIODS, Run};
+use haltkick_vmm::{Engine, FILE_PREFIX, Image, Instruments, Needs, Run};
 
 use crate::cli::RunArgs;
 use crate::commands::guest_image;
@@ -23,7 +23,6 @@ use crate::measure::calibrate::Calibration;
 use crate::results::live::LiveFile;
 use crate::results::opened::{OpenedFile, create_anew};
 use crate::settings::{Settings, Supply};
-use crate::text::duration::Span;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use guests::Files;
@@ -72,9 +71,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
 fn resolve(settings: &Settings, defaults: &Defaults, supply: Supply<'_>) -> Result<Run> {
     let resolved = settings.clone().over(&defaults.settings).resolve(supply);
     resolved.map_err(|wrong| {
-        let of_user = defaults.origin(wrong.key).filter(|_| settings.given(wrong.key).is_none());
+        let of_user = defaults.origin(wrong.about).filter(|_| settings.given(wrong.about).is_none());
         let origin = of_user.map_or_else(String::new, |origin| format!(" (a default of {origin})"));
-        Failure::usage(format!("--{}: {}{origin}", wrong.key, wrong.message))
+        Failure::usage(format!("--{}: {}{origin}", wrong.about, wrong.message))
     })
 }
 
@@ -89,16 +88,9 @@ fn instruments(args: &RunArgs, engine: &Engine) -> Result<Instruments> {
             "--profile=TIME: a simulated machine counts all time instead of samples: leave =TIME out",
         ));
     }
-    let (shortest, longest) = PROFILE_PERIODS;
-    if let Some(period) = profile.filter(|period| !(shortest..=longest).contains(period)) {
-        return Err(Failure::usage(format!(
-            "--profile: a period of {} is out of range: {} to {}",
-            Span(period),
-            Span(shortest),
-            Span(longest)
-        )));
-    }
-    Ok(Instruments { profile, trace: args.trace.is_some(), ..Instruments::default() })
+    let instruments = Instruments { profile, trace: args.trace.is_some(), ..Instruments::default() };
+    instruments.check().map_err(|wrong| Failure::usage(format!("--{wrong}")))?;
+    Ok(instruments)
 }
 
 /// The same with the work rate of this host, unless one was given.

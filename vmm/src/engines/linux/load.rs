@@ -64,7 +64,7 @@ impl LinuxMemory {
     pub(crate) fn new(bytes: u64) -> Result<Self, RunError> {
         if bytes < LEAST_BYTES {
             let least = LEAST_BYTES >> 20;
-            return Err(RunError::Usage(format!(
+            return Err(RunError::usage(format!(
                 "no Linux kernel runs in less than {least} MiB: use --memory"
             )));
         }
@@ -193,12 +193,12 @@ impl LinuxMemory {
     /// Where it is, and its length.
     fn load_initrd(&self, path: &Path, kernel: &Kernel) -> Result<(u32, u32), RunError> {
         let mut file = open(path)?;
-        let wrong = |error: std::io::Error| RunError::Usage(format!("initrd {}: {error}", path.display()));
+        let wrong = |error: std::io::Error| RunError::usage(format!("initrd {}: {error}", path.display()));
         let bytes = file.metadata().map_err(wrong)?.len();
         let end = self.size().min(u64::from(kernel.header.initrd_addr_max) + 1);
         let address = end.checked_sub(bytes).map(|address| address & !0xfff);
         let Some(address) = address.filter(|&address| address >= kernel.end) else {
-            return Err(RunError::Usage(format!(
+            return Err(RunError::usage(format!(
                 "initrd {}: its {} MiB do not fit behind the kernel, which ends at {} MiB of {}: give the guest more with --memory",
                 path.display(),
                 bytes.div_ceil(1 << 20),
@@ -215,7 +215,7 @@ impl LinuxMemory {
 
 fn open(path: &Path) -> Result<File, RunError> {
     input::open(path, MAX_LINUX_MEMORY)
-        .map_err(|error| RunError::Usage(format!("{}: {error}", path.display())))
+        .map_err(|error| RunError::usage(format!("{}: {error}", path.display())))
 }
 
 /// Whether an ELF kernel takes no longer to load than its file is long: the loader copies what each of its program headers
@@ -274,10 +274,10 @@ fn read_up_to<F: Read + Seek>(file: &mut F, buffer: &mut [u8]) -> std::io::Resul
 fn command_line(append: &str, longest: u32) -> Result<String, RunError> {
     let line = format!("{OWN_WORDS} {append}").trim_end().to_owned();
     if line.contains('\0') {
-        return Err(RunError::Usage("--append: a command line cannot have a zero byte in it".into()));
+        return Err(RunError::usage("--append: a command line cannot have a zero byte in it"));
     }
     if line.len() > longest as usize {
-        return Err(RunError::Usage(format!(
+        return Err(RunError::usage(format!(
             "--append: the command line has {} bytes, and this kernel takes {longest}",
             line.len()
         )));

@@ -35,7 +35,7 @@ use crate::observe::notes::Notes;
 use crate::run::asked::Run;
 use crate::run::{collect, memory};
 use crate::sched::Sched;
-use crate::sched::deschedule::{Plan, Target};
+use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::{Finished, SchedStat, Scheduler};
@@ -230,7 +230,7 @@ fn obstacle() -> Result<Option<String>, RunError> {
 
 /// What can be checked before anything is created.
 fn refuse(run: &Run, linux: &LinuxGuest) -> Result<(), RunError> {
-    let usage = |text: String| Err(RunError::Usage(text));
+    let usage = |text: String| Err(RunError::usage(text));
     if run.guests[0].vcpus > MAX_LINUX_VCPUS {
         return usage(format!(
             "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
@@ -244,12 +244,8 @@ fn refuse(run: &Run, linux: &LinuxGuest) -> Result<(), RunError> {
             linux.memory_bytes >> 20
         ));
     }
-    if let Some(deschedule) = &run.deschedule
-        && (deschedule.target != Target::Random || deschedule.at.is_some())
-    {
-        return usage(
-            "nobody knows what a vCPU of a Linux guest is doing: deschedule random vCPUs, anywhere".into(),
-        );
+    if let Some(deschedule) = &run.deschedule {
+        deschedule.check_for_linux()?;
     }
     run.check()?;
     memory::check_memory(std::iter::once(linux.memory_bytes), memory::available())

@@ -122,7 +122,7 @@ fn check(
     } else {
         return Ok(());
     };
-    Err(RunError::Usage(format!("--engine qemu: {wrong}")))
+    Err(RunError::usage(format!("--engine qemu: {wrong}")))
 }
 
 /// A QEMU that does not outlive the run.

@@ -38,15 +38,14 @@ fn may_halt(wanted: &Wanted) -> bool {
 /// Refuses settings of halts for vCPUs that do not halt.
 pub(crate) fn check(wanted: &Wanted) -> Result<(), RunError> {
     if !may_halt(wanted) && (wanted.halts.poll.is_some() || !wanted.halts.hlt_exits) {
-        return Err(RunError::Usage(
+        return Err(RunError::usage(
             "--halt-poll and --hlt-exits are about vCPUs that halt in the kernel: use --sched host, without --pv-backend vmm \
-             and --ring 3"
-                .into(),
+             and --ring 3",
         ));
     }
     if wanted.pv_backend == PvBackend::Kvm && !wanted.halts.hlt_exits {
-        return Err(RunError::Usage(
-            "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi".into(),
+        return Err(RunError::usage(
+            "--hlt-exits off: KVM withdraws its kick hypercall then; use --pv-backend ipi",
         ));
     }
     Ok(())
@@ -104,7 +103,7 @@ pub(crate) fn choose(
             return Err(if !wanted.vmm_schedules && wanted.ring == Ring::Auto {
                 RunError::HostLacks(text)
             } else {
-                RunError::Usage(text)
+                RunError::usage(text)
             });
         }
         (PvBackend::Auto | PvBackend::Kvm | PvBackend::Ipi, None) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A length of time that was written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 /// Units with their length in nanoseconds, longest first.
 const UNITS: [(&str, u64); 7] = [
