@@ -78,7 +78,7 @@ fn detail(manifest: &Manifest, show: Show<'_>) -> Detail {
 /// Writes what was asked for, and says where it is.
 fn export<R: Shown>(directory: &Path, exports: &Exports, summary: &Summary, records: &[R]) -> Result<()> {
     for (export, file) in &exports.0 {
-        let content = export.content(summary, records);
+        let content = export.content(summary, &R::long(&summary.outline, records));
         match file {
             None if export.is_stdout() => output::data(&content)?,
             None => {

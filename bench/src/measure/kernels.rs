@@ -205,7 +205,6 @@ mod tests {
     use crate::results::merge;
     use crate::settings::Supply;
     use crate::show::csv;
-    use crate::show::export::exported::Exported as _;
     use crate::show::shown::Shown;
     use crate::show::table;
     use crate::text::exit::Exit;

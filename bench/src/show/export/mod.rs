@@ -1,6 +1,5 @@
 //! Results as other programs take them: a table for a paper, values one by one. A file for each.
 
-pub(crate) mod exported;
 mod json;
 mod latex;
 mod markdown;
@@ -11,9 +10,9 @@ use std::str::FromStr;
 use crate::analysis::summary::Summary;
 use crate::results::opened::OpenedFile;
 use crate::show::csv;
+use crate::show::long::Long;
 use crate::text::exit::Result;
 use crate::text::nearest;
-use exported::Exported;
 
 /// What results can be written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +69,12 @@ impl Export {
     }
 
     /// What is written.
-    pub(crate) fn content<R: Exported>(&self, summary: &Summary, records: &[R]) -> String {
-        let long = || R::long(&summary.outline, records);
+    pub(crate) fn content(&self, summary: &Summary, long: &Long<'_>) -> String {
         match self.format {
             ExportFormat::Markdown => markdown::write(summary),
             ExportFormat::Latex => latex::write(summary),
-            ExportFormat::Csv => csv::runs(&long()),
-            ExportFormat::Json => json::write(&long()),
+            ExportFormat::Csv => csv::runs(long),
+            ExportFormat::Json => json::write(long),
         }
     }
 }
