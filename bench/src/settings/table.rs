@@ -380,6 +380,13 @@ const MEASURING: &[Setting] = &[
     time("warmup", "Time between start and window")
         .default_told("20ms, or two rounds of slices if longer")
         .told("config.warmup_ns"),
+    switch(
+        "drain",
+        "Behind the window, wait until every vCPU has left: a waiter left behind is a fault: on or off",
+    )
+    .default("off")
+    .sets_run(|run, value| run.drain = value.is_on())
+    .untold("a run that it ends has no record"),
     time("watchdog", "End the run when nothing has moved for this long")
         .default_told("from ratio and slice")
         .lasting(SHORTEST_WATCHDOG..=LONGEST_WATCHDOG)

@@ -142,6 +142,8 @@ pub struct Run {
     pub window: Duration,
     /// The window doubles until each guest has done so many sections in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
     pub min_sections: u64,
+    /// Behind the window, wait until every vCPU has left: no waiter may be left behind.
+    pub drain: bool,
     /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
     pub watchdog: Option<Duration>,
     /// Iterations of the work loop per 2^20 ns as measured earlier; `None`: the guest measures at boot.
@@ -264,6 +266,7 @@ impl Default for Run {
             warmup: Duration::from_millis(20),
             window: Duration::from_secs(1),
             min_sections: 0,
+            drain: false,
             watchdog: None,
             work_rate: None,
             attribution: true,

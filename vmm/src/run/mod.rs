@@ -1,6 +1,7 @@
 //! A run: what it is to do, whether that can be, what is watched while it lasts, and what it comes to.
 
 pub(crate) mod asked;
+mod chances;
 pub(crate) mod check;
 pub(crate) mod collect;
 pub(crate) mod found;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haltkick_hypercalls::{WINDOW_CLOSED, WINDOW_OPEN, WorkloadFlags};
 
 use crate::guest::memory::Memory;
-use crate::host::clock::{Clock, Moment};
+use crate::host::clock::Moment;
 use crate::host::error::RunError;
 use crate::host::known::Known;
 use crate::host::pmu::Pmu;
@@ -16,6 +16,7 @@ use crate::observe::notes::Notes;
 use crate::observe::trace::Recorder;
 use crate::observe::whereabouts::{Where, Whereabouts};
 use crate::run::asked::{MAX_WINDOWS, OurGuest, Run};
+use crate::run::chances::Chances;
 use crate::run::shown::{Looked, Shown};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::loss::GuestClock;
@@ -38,10 +39,6 @@ const WATCHDOG_START: Duration = Duration::from_secs(10);
 /// the guest may stand still. There are three: until it has started, until it has come to rest, until it moves again at the end.
 const MARGIN: Duration = Duration::from_secs(10);
 const MARGIN_PATIENCES: u32 = 4;
-/// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
-/// anything: on a busy host, time passes in which nobody could have moved.
-const WATCHDOG_ROUNDS: u32 = 3;
-const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
 /// Assumed slice of the host's scheduler, whose real one varies.
 const HOST_SLICE: Duration = Duration::from_millis(10);
 
@@ -64,34 +61,6 @@ pub(crate) struct Observed {
     pub(crate) switched: Option<Switched>,
     /// Each vCPU that was off its pCPU although it could run when the run ended, as far as that is known.
     pub(crate) preempted: Vec<Option<Whereabouts>>,
-}
-
-/// What the guest had, since it last moved, to move with.
-#[derive(Debug)]
-struct Chances {
-    /// Times that every ready vCPU has had a turn.
-    rounds: u32,
-    /// Host time since when the present round has been counted.
-    round_ns: u64,
-    /// CPU time of the process when the guest last moved.
-    cpu_time: Duration,
-}
-
-impl Chances {
-    fn from_now(clock: &Clock, scheduler: &Scheduler<'_>) -> Self {
-        Self { rounds: 0, round_ns: clock.now_ns(), cpu_time: scheduler.cpu_time() }
-    }
-
-    fn count(&mut self, clock: &Clock, scheduler: &Scheduler<'_>) {
-        if scheduler.everybody_ran_since(self.round_ns) {
-            (self.rounds, self.round_ns) = (self.rounds + 1, clock.now_ns());
-        }
-    }
-
-    fn were_enough(&self, scheduler: &Scheduler<'_>) -> bool {
-        self.rounds >= WATCHDOG_ROUNDS
-            && scheduler.cpu_time().saturating_sub(self.cpu_time) >= WATCHDOG_CPU_TIME
-    }
 }
 
 /// One guest under supervision.
@@ -191,6 +160,7 @@ impl<'a, 's> Supervisor<'a, 's> {
         }
         passed?;
         self.come_to_rest()?;
+        self.drain()?;
         self.settle_stall()
     }
 
@@ -198,6 +168,13 @@ impl<'a, 's> Supervisor<'a, 's> {
     fn come_to_rest(&mut self) -> Result<(), RunError> {
         let is_done = |watched: &Supervised<'a>| !watched.checks_at_rest || watched.is_at_rest();
         self.wait_for(POLL, is_done, Supervised::not_at_rest)
+    }
+
+    /// Waits until every vCPU has left, where that was asked for.
+    fn drain(&mut self) -> Result<(), RunError> {
+        let scheduler = self.scheduler;
+        let has_drained = |watched: &Supervised<'a>| !watched.asked.run.drain || watched.has_left(scheduler);
+        self.wait_for(POLL_WORK, has_drained, Supervised::not_drained)
     }
 
     /// Waits until every guest is done with something, but no longer than the margin: then those that are not fail, as `late`
@@ -404,7 +381,8 @@ impl Supervised<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.asked.ours.mix.work_sections.is_some() && self.guest.window.is_closed() || self.is_at_rest()
+        let has_work = self.asked.ours.mix.work_sections.is_some();
+        !self.asked.run.drain && (has_work && self.guest.window.is_closed() || self.is_at_rest())
     }
 
     /// All its vCPUs have left, as they are to when the window has closed.
@@ -458,6 +436,12 @@ impl Supervised<'_> {
     fn not_at_rest(&self, seconds: f64) -> RunError {
         RunError::NoProgress(format!(
             "something moves, but {seconds:.1} s after the window the vCPUs have not all come to rest"
+        ))
+    }
+
+    fn not_drained(&self, seconds: f64) -> RunError {
+        RunError::NoProgress(format!(
+            "something moves, but {seconds:.1} s after the window not every vCPU has left the lock"
         ))
     }
 

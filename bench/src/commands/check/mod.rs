@@ -9,7 +9,7 @@ mod verdict;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{FILE_PREFIX, Found, Image, LockFlags, Needs, Run, RunError};
+use haltkick_vmm::{Engine, FILE_PREFIX, Found, Image, LockFlags, Needs, Run, RunError, Span};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
@@ -101,10 +101,20 @@ impl Job<'_> {
         end: Instant,
     ) -> Result<()> {
         let first = self.args.settings.given("seed").map_or(1, |seed| seed.number());
+        let begin = Instant::now();
         for seed in first.. {
             let mut order: Vec<&Trial> = trials.iter().collect();
             order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-            for trial in order {
+            for (number, trial) in order.into_iter().enumerate() {
+                if seed == first && number == FIRST_FEW {
+                    let each = begin.elapsed() / FIRST_FEW as u32;
+                    let all = Duration::from_secs((each * trials.len() as u32).as_secs() + 1);
+                    output::talk(&format!(
+                        "{} trials, each at least once: about {}",
+                        trials.len(),
+                        Span(all)
+                    ));
+                }
                 if Instant::now() >= end && seed > first {
                     return Ok(());
                 }
@@ -137,8 +147,8 @@ impl Job<'_> {
         Needs::of(&runs)
     }
 
-    /// What a trial runs.
-    fn of_trial(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<Run> {
+    /// What a trial runs: what is asked for on the command line is for all of them.
+    fn settings(&self, trial: &Trial, seed: u64) -> Result<Settings> {
         let mut settings = Settings::default();
         for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {
             settings.set(key, &value).map_err(Failure::usage)?;
@@ -147,28 +157,38 @@ impl Job<'_> {
             // It is of our own making: to leave it out as if this host lacked something would look like an all-clear.
             settings.set(key, value).unwrap_or_else(|wrong| panic!("{}: {wrong}", trial.name));
         }
-        // What is asked for on the command line is for all of them.
-        let settings = self.args.settings.clone().over(&settings);
+        Ok(self.args.settings.clone().over(&settings))
+    }
+
+    fn of_trial(&self, trial: &Trial, seed: u64, work_rate: Option<u64>) -> Result<Run> {
         let supply = Supply { image: &self.image, allowed: &self.allowed };
-        let mut run = settings
+        let mut run = self
+            .settings(trial, seed)?
             .resolve(supply)
             .map_err(|wrong| Failure::usage(format!("--{}: {}", wrong.about, wrong.message)))?;
-        run.work_rate = run.work_rate.or(work_rate);
-        run.watchdog = run.watchdog.or(Some(WATCHDOG));
+        if !run.engine.is_simulated() {
+            run.work_rate = run.work_rate.or(work_rate);
+        }
+        // It cannot say which vCPUs have left.
+        run.drain &= !matches!(run.engine, Engine::Qemu(_));
         haltkick_vmm::check_guests(&run, &self.image)?;
         Ok(run)
     }
 
-    /// A trial has found something: what, and how to see it again.
+    /// A trial has found something: what, and how to see it again. A race may take some runs to come again.
     fn found(&self, trial: &Trial, seed: u64, error: RunError) -> Failure {
         let failure = Failure::from(error);
         if failure.exit == Exit::Interrupted {
             return failure;
         }
-        let flags: Vec<String> =
-            trial.settings.iter().map(|(key, value)| format!("--{key} {value}")).collect();
+        let settings = self.settings(trial, seed).expect("it was run with them");
+        let flags: Vec<String> = settings
+            .all_given()
+            .filter(|(setting, _)| setting.name != "lock")
+            .map(|(setting, value)| format!("--{} {value}", setting.flag.unwrap_or(setting.name)))
+            .collect();
         output::talk(&format!(
-            "found with {}; to look at it again:\n  haltkick run --lock-object {} --seed {seed} {} --no-ideal",
+            "found with {}; to look at it again:\n  haltkick run --lock-object {} {} --no-ideal --repeat {AGAIN}",
             trial.name,
             self.object.display(),
             flags.join(" ")
@@ -177,5 +197,7 @@ impl Job<'_> {
     }
 }
 
-/// What a run may take without anything moving.
-const WATCHDOG: Duration = Duration::from_secs(10);
+/// Trials after which it can be said how long all take.
+const FIRST_FEW: usize = 12;
+/// How often the command that shows a fault again makes its run, unless it ends earlier.
+const AGAIN: u32 = 20;

@@ -14,8 +14,10 @@ pub(super) struct Trial {
     pub(super) settings: Vec<(&'static str, String)>,
 }
 
-/// From one, which must not wait for itself, to more than any machine here has CPUs.
-const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, 256];
+/// From one, which must not wait for itself, to more than a byte can number.
+const VCPUS: [u32; 8] = [1, 2, 3, 5, 8, 16, 64, 300];
+/// On eight simulated pCPUs, each number of them busy at once: fewer, as many, and more.
+const VCPUS_SIMULATED: [u32; 3] = [4, 8, 24];
 
 /// A kind of trial: its name, and the settings that make it.
 type Kind = (&'static str, &'static [(&'static str, &'static str)]);
@@ -54,6 +56,29 @@ const KINDS: &[Kind] = &[
     ("the host's scheduler", &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")]),
 ];
 
+/// What every lock goes through on more pCPUs than most hosts have to spare.
+const SIMULATED: &[Kind] = &[
+    ("eight simulated pCPUs", &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")]),
+    (
+        "eight simulated pCPUs, nested sections",
+        &[
+            ("workload", "mixed"),
+            ("locks", "4"),
+            ("nested-one-in", "2"),
+            ("slice", "100us"),
+            ("hold", "500ns"),
+        ],
+    ),
+];
+
+/// The machine of these.
+const MACHINE: &[(&str, &str)] =
+    &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
+/// What the others have in common.
+const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
+/// What all have in common: a waiter that is left behind is waited for, and found to stand still.
+const ALL: &[(&str, &str)] = &[("drain", "on"), ("watchdog", "10s")];
+
 /// What a paravirtual form goes through besides.
 const PARAVIRT: &[Kind] = &[
     ("sleep at once", &[("spin-threshold", "0us"), ("hold", "500ns"), ("think", "0ns"), ("slice", "200us")]),
@@ -81,23 +106,28 @@ pub(super) fn trials(lock: &Entry, forms: &[bool]) -> Vec<Trial> {
     for &pv in forms {
         let kinds = KINDS.iter().chain(PARAVIRT.iter().filter(|_| pv)).map(|kind| (kind, false));
         let of_readers = READERS.iter().filter(|_| has_readers).map(|kind| (kind, true));
-        for ((name, settings), has_readers) in kinds.chain(of_readers) {
-            for vcpus in VCPUS {
-                let switch = if pv { "on" } else { "off" };
-                let mut all = vec![
-                    ("pv", switch.to_owned()),
-                    ("vcpus", vcpus.to_string()),
-                    ("warmup", "5ms".into()),
-                    ("window", "25ms".into()),
-                ];
-                all.extend(settings.iter().map(|(key, value)| (*key, (*value).to_owned())));
-                let form = if pv { "paravirtual form" } else { "native form" };
-                let name = format!("{name}, {vcpus} vCPUs, {form}");
-                trials.push(Trial { name, pv, has_readers, settings: all });
-            }
+        for (kind, has_readers) in kinds.chain(of_readers) {
+            trials.extend(VCPUS.map(|vcpus| trial(kind, REAL, vcpus, pv, has_readers)));
+        }
+        for kind in SIMULATED {
+            trials.extend(VCPUS_SIMULATED.map(|vcpus| trial(kind, MACHINE, vcpus, pv, false)));
         }
     }
     trials
+}
+
+fn trial(
+    (name, settings): &Kind,
+    place: &[(&'static str, &'static str)],
+    vcpus: u32,
+    pv: bool,
+    has_readers: bool,
+) -> Trial {
+    let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
+    let mut all = vec![("pv", switch.to_owned()), ("vcpus", vcpus.to_string())];
+    let given = place.iter().chain(ALL).chain(settings.iter());
+    all.extend(given.map(|(key, value)| (*key, (*value).to_owned())));
+    Trial { name: format!("{name}, {vcpus} vCPUs, {form}"), pv, has_readers, settings: all }
 }
 
 #[cfg(test)]
@@ -116,7 +146,8 @@ mod tests {
             let lock = locks.find(|lock| has_readers(lock) == readers).unwrap();
             let trials = trials(lock, &[true]);
             let readers = if readers { READERS.len() } else { 0 };
-            assert_eq!(trials.len(), VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers));
+            let simulated = VCPUS_SIMULATED.len() * SIMULATED.len();
+            assert_eq!(trials.len(), simulated + VCPUS.len() * (KINDS.len() + PARAVIRT.len() + readers));
             for trial in trials {
                 let mut settings = Settings::default();
                 settings.set("lock", &lock.name).unwrap();

@@ -92,7 +92,7 @@ impl Tried {
         let mut text =
             format!("{}: no fault found in {} runs, {}\n\n", shown(object), self.runs(), Span(tenths));
         text += &self.table();
-        text += "\nLooked for: two vCPUs in one section, updates lost, wake-ups lost, hangs, faults, stack overflows.\n";
+        text += "\nLooked for: two vCPUs in one section, updates lost, waiters left behind, hangs, faults, stack overflows.\n";
         for gap in self.gaps() {
             let _ = writeln!(text, "NOT TRIED: {gap}. Nothing is known of it.");
         }

@@ -111,6 +111,8 @@ fn check(
         "it runs one guest"
     } else if instruments.trace || instruments.profile.is_some() {
         "--trace and --profile look at vCPUs that our own VMM runs"
+    } else if asked.run.drain {
+        "--drain on needs to know which vCPUs have left"
     } else if asked.run.live {
         "--live on shows vCPUs that our own VMM runs"
     } else if asked.ours.mix != (Mix { long_hold: asked.ours.mix.long_hold, ..Mix::default() }) {
