@@ -76,8 +76,8 @@ const MACHINE: &[(&str, &str)] =
     &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
 /// What the others have in common.
 const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
-/// What all have in common: a waiter that is left behind is waited for, and found to stand still.
-const ALL: &[(&str, &str)] = &[("drain", "on"), ("watchdog", "10s")];
+/// A waiter that is left behind is found where so many vCPUs are waited for at most: a strict queue takes a round of slices for each.
+const MOST_DRAINED: u32 = 16;
 
 /// What a paravirtual form goes through besides.
 const PARAVIRT: &[Kind] = &[
@@ -124,8 +124,9 @@ fn trial(
     has_readers: bool,
 ) -> Trial {
     let (switch, form) = if pv { ("on", "paravirtual form") } else { ("off", "native form") };
-    let mut all = vec![("pv", switch.to_owned()), ("vcpus", vcpus.to_string())];
-    let given = place.iter().chain(ALL).chain(settings.iter());
+    let drain = if vcpus <= MOST_DRAINED { "on" } else { "off" };
+    let mut all = vec![("pv", switch.to_owned()), ("vcpus", vcpus.to_string()), ("drain", drain.to_owned())];
+    let given = place.iter().chain(&[("watchdog", "10s")]).chain(settings.iter());
     all.extend(given.map(|(key, value)| (*key, (*value).to_owned())));
     Trial { name: format!("{name}, {vcpus} vCPUs, {form}"), pv, has_readers, settings: all }
 }
