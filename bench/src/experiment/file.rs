@@ -200,6 +200,7 @@ mod tests {
         assert!(experiment.arms[1].stands_at(&[("vcpus".into(), "6".into()), ("hold".into(), "1us".into())]));
     }
 
+    /// Long: it is one table.
     #[test]
     fn complaints_name_line_and_column_and_what_was_meant() {
         for (rest, expected) in [

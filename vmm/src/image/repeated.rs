@@ -193,7 +193,7 @@ fn object_of_one_code(sections: usize, code_bytes: usize) -> Changed {
 }
 
 #[test]
-fn an_object_whose_sections_share_their_code_is_refused_before_it_is_read() {
+fn an_object_whose_sections_share_their_code_is_refused_unread() {
     for mebibytes in [1, 4, 16] {
         let object = object_of_one_code(4000 * mebibytes, mebibytes << 19);
         assert_refused(object.linked(), "takes more than 1024 KiB");

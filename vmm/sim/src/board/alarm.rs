@@ -55,7 +55,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Ram;
+    use crate::cpu::ram::Ram;
     use crate::machine::presets;
 
     #[test]

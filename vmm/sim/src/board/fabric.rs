@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
+use crate::cpu::code;
+use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
 use crate::machine::Machine;
 
@@ -125,6 +127,13 @@ pub(super) struct Fabric<M> {
     /// Stores of the instruction at hand, which has been preceded by so many and began at this time, wait in the buffer: all of
     /// them, if the line of one is not here, or they would become visible in another order.
     buffered: Option<(u64, u64)>,
+}
+
+/// Most bytes that a board takes for guests of `memory_bytes` on a machine of so many CPUs, beside that memory.
+#[must_use]
+pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
+    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
+    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code)
 }
 
 impl<M: Memory> Fabric<M> {

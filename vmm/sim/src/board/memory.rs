@@ -1,16 +1,6 @@
 //! What the board needs of the memory of a guest.
 
-use super::fabric::Fabric;
-use crate::cpu::code;
 use crate::cpu::ram::Ram;
-use crate::lines::Lines;
-
-/// Most bytes that a board takes for guests of `memory_bytes` on a machine of so many CPUs, beside that memory.
-#[must_use]
-pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
-    let of_code = code::most_bytes::<Fabric<Ram>>() as u64;
-    Lines::most_bytes(memory_bytes, cpus).saturating_add(of_code)
-}
 
 /// Guest memory, as the CPUs of a board read and write it.
 pub trait Memory {

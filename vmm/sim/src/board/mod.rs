@@ -46,8 +46,9 @@ use crate::lines::{LINE_BYTES, Need, Requested};
 use crate::machine::Machine;
 
 pub use crate::machine::work_loop::WorkLoop;
+pub use fabric::most_bytes;
 use fabric::{Fabric, From, Why};
-pub use memory::{Memory, most_bytes};
+pub use memory::Memory;
 use slot::Slot;
 use spent::Spent;
 pub use spent::SpentOn;
@@ -318,7 +319,7 @@ impl<M: Memory> Board<M> {
         }
     }
 
-    /// Executes the CPU of a slot until it has to wait for something. `granted`: the line that it waited for.
+    /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the line that it waited for.
     fn execute(
         &mut self,
         slot: u32,

@@ -182,9 +182,8 @@ fn filter_process(needs: &Needs) -> Result<Known<()>, RunError> {
     Ok(Ok(()))
 }
 
-/// Threads that run vCPUs and are confined from now on write this event.
+/// Threads that run vCPUs and are confined from now on write this event. Relaxed: it is said before they are started.
 pub(crate) fn will_write(event: &impl std::os::fd::AsRawFd) {
-    // Relaxed: said before those threads are started.
     EVENT.store(event.as_raw_fd().cast_unsigned(), Ordering::Relaxed);
 }
 
@@ -238,21 +237,20 @@ fn refused(why: &str) -> RunError {
     }
 }
 
-/// Makes a call that no runner may make, in a thread with a runner's filter: for a test of what is said then.
-#[cfg(test)]
-fn overstep() -> Result<(), RunError> {
-    confine_runner()?;
-    // SAFETY: gives a name that lives until it returns.
-    unsafe { libc::mkdir(c"/nowhere/at/all".as_ptr(), 0) };
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd as _;
     use std::process::Command;
 
     use super::*;
+
+    /// Makes a call that no runner may make, in a thread with a runner's filter.
+    fn overstep() -> Result<(), RunError> {
+        confine_runner()?;
+        // SAFETY: gives a name that lives until it returns.
+        unsafe { libc::mkdir(c"/nowhere/at/all".as_ptr(), 0) };
+        Ok(())
+    }
 
     /// In the environment of a process of this program's that is to do this.
     const PART: &str = "HALTKICK_SANDBOX_PART";
