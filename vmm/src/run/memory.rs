@@ -65,10 +65,14 @@ fn left_in_groups(root: &Path, membership: &str) -> Option<u64> {
     membership.lines().filter_map(left).min()
 }
 
-/// What the kernel takes back from a group that needs memory: files that were not used for long.
+/// Bytes that the kernel takes back from a group that needs memory: those of files.
 fn reclaimable(group: &Path) -> u64 {
     let text = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0)
+    let of_files = text.lines().filter_map(|line| {
+        let (name, bytes) = line.split_once(' ')?;
+        ["active_file", "inactive_file"].contains(&name).then(|| bytes.parse::<u64>().ok())?
+    });
+    of_files.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -101,13 +105,13 @@ mod tests {
         };
         write("a/memory.max", "1000\n");
         write("a/memory.current", "800\n");
-        write("a/memory.stat", "anon 5\ninactive_file 50\n");
+        write("a/memory.stat", "anon 5\ninactive_file 50\nactive_file 20\n");
         write("a/b/memory.max", "max\n");
         write("a/b/memory.current", "700\n");
         write("memory/c/memory.limit_in_bytes", "90\n");
         write("memory/c/memory.usage_in_bytes", "100\n");
         let left = |membership| left_in_groups(&root, membership);
-        assert_eq!(left("0::/a/b\n"), Some(250));
+        assert_eq!(left("0::/a/b\n"), Some(270));
         assert_eq!(left("1:cpu,memory:/c\n0::/a\n"), Some(0));
         assert_eq!(left("1:cpu:/c\n0::/elsewhere\n"), None);
         std::fs::remove_dir_all(&root).unwrap();
