@@ -74,6 +74,11 @@ keep-results DIR NAME: setup
 doctor: setup
     @{{ haltkick }} doctor
 
+# What the hot path of `--sched vmm` does: system calls a slice and a wait (needs KVM and strace; skipped with a reason without), and what is between two slices: mutexes, clocks, allocations, time.
+count-calls: setup
+    cargo test --package haltkick --test command -- --nocapture calls::
+    cargo test --release --package haltkick-vmm --lib -- --nocapture --include-ignored a_slice_boundary
+
 # Everything that CI runs: unit tests, the command, guests on /dev/kvm, QEMU, threads, and on hardware-style KVM.
 test: _before-test test-host
     @{{ nested }} --or-skip

@@ -4,6 +4,7 @@
 //! the reason: a skip is never a pass.
 
 mod browser;
+mod calls;
 mod defaults;
 mod disasm;
 mod experiments;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         top::trials,
         trace::trials,
         walls::trials,
+        calls::trials,
     ];
     let trials = trials.into_iter().flat_map(|trials| trials()).collect();
     libtest_mimic::run(&arguments, trials).exit_code()

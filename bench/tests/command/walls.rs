@@ -24,20 +24,22 @@ trials![
 ];
 
 /// A system call: its number and its arguments.
-type Call = (i64, Vec<u64>);
+pub(crate) type Call = (i64, Vec<u64>);
 
 /// What was called behind the walls of one process.
 #[derive(Default)]
-struct Seen {
+pub(crate) struct Seen {
     process: u32,
+    /// What the command printed.
+    pub(crate) stdout: String,
     /// By threads that run vCPUs.
-    by_runners: Vec<Call>,
+    pub(crate) by_runners: Vec<Call>,
     /// By all others.
     by_others: Vec<Call>,
 }
 
 /// Follows every system call of `haltkick` with `arguments`.
-fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
+pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
     let file = scratch("walls").join(format!("{name}.strace"));
     let output = Command::new("strace")
         .args([
@@ -59,7 +61,7 @@ fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
     let said = stderr(&output);
     assert!(!said.contains("which the sandbox refuses"), "{arguments:?}: {said}");
     assert!(output.status.code().is_some_and(|code| [0, 5, 6, 7].contains(&code)), "{arguments:?}: {said}");
-    Ok(seen(&fs::read_to_string(file).expect("strace has written")))
+    Ok(Seen { stdout: stdout(&output), ..seen(&fs::read_to_string(file).expect("strace has written")) })
 }
 
 /// What is behind walls in strace's account: lines `thread [ number] name(argument, argument...`.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(test)]
+    super::counted::count(|counted| counted.mutexes += 1);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,6 +3,8 @@
 
 pub(crate) mod affinity;
 pub(crate) mod clock;
+#[cfg(test)]
+pub(crate) mod counted;
 pub(crate) mod error;
 pub mod input;
 pub(crate) mod known;

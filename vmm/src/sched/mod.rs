@@ -2,6 +2,8 @@
 
 pub(crate) mod account;
 pub(crate) mod books;
+#[cfg(test)]
+mod boundary;
 mod core;
 pub(crate) mod deschedule;
 mod fair_queue;

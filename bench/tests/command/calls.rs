@@ -1,0 +1,98 @@
+//! How often the scheduler of `--sched vmm` asks the kernel for something, by strace: bounds, lest a call comes back to a hot path.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::{Skipped, Tested, an_allowed_cpu, kvm, skip, trials};
+use crate::walls::{Call, traced};
+
+trials![a_full_slice_makes_few_system_calls, a_wait_and_a_kick_make_few_system_calls,];
+
+const IOCTL: i64 = 16;
+const KVM_RUN: u64 = 0xae80;
+/// Most system calls of a full slice, with what the vCPUs need to start.
+const SLICE_CALLS: f64 = 4.5;
+/// Most system calls of a turn besides KVM_RUN and what takes a kick, with what the vCPUs need to start.
+const MORE_CALLS: f64 = 3.0;
+
+/// SIGUSR1's way back: rt_sigtimedwait, or rt_sigreturn from its handler.
+const TAKES_A_KICK: [i64; 2] = [128, 15];
+
+/// What the runner of one run asked of the kernel from its first KVM_RUN to its last, and the run's record.
+struct Counted {
+    calls: Vec<Call>,
+    record: Value,
+}
+
+impl Counted {
+    fn of(&self, is: impl Fn(&Call) -> bool) -> usize {
+        self.calls.iter().filter(|call| is(call)).count()
+    }
+
+    fn enters(&self) -> usize {
+        self.of(is_run)
+    }
+
+    fn slices(&self) -> usize {
+        self.of(|(number, _)| TAKES_A_KICK.contains(number))
+    }
+
+    /// The number of calls by number.
+    fn by_number(&self) -> BTreeMap<i64, usize> {
+        let mut found = BTreeMap::new();
+        self.calls.iter().for_each(|(number, _)| *found.entry(*number).or_default() += 1);
+        found
+    }
+
+    /// The sum of a field over the vCPUs.
+    fn sum(&self, field: &str) -> usize {
+        let vcpus = self.record["per_vcpu"].as_array().expect("there are vCPUs");
+        vcpus.iter().map(|vcpu| vcpu[field].as_u64().expect("a count") as usize).sum()
+    }
+}
+
+fn is_run((number, arguments): &Call) -> bool {
+    *number == IOCTL && arguments[1] == KVM_RUN
+}
+
+/// One pCPU, 16 vCPUs, slices so long that strace does not use them up.
+fn counted(name: &str, options: &str) -> Result<Counted, Skipped> {
+    kvm()?;
+    let line = format!(
+        "run --no-ideal --watchdog 60s --duration 500ms --cpus {} --vcpus 16 --slice 2ms --pv-backend vmm --format json {options}",
+        an_allowed_cpu(),
+    );
+    let seen = traced(name, &line.split_ascii_whitespace().collect::<Vec<_>>())?;
+    let mut calls = seen.by_runners;
+    let (Some(first), Some(last)) = (calls.iter().position(is_run), calls.iter().rposition(is_run)) else {
+        return skip("no filters for system calls here, by which threads that run vCPUs are told apart");
+    };
+    calls.truncate(last);
+    calls.drain(..first);
+    let record = serde_json::from_str(&seen.stdout).expect("one record");
+    Ok(Counted { calls, record })
+}
+
+fn a_full_slice_makes_few_system_calls() -> Tested {
+    let counted = counted("slices", "--lock none")?;
+    let (calls, slices) = (counted.calls.len(), counted.slices());
+    let each = calls as f64 / slices as f64;
+    println!("{each:.2} system calls a slice: {calls} in {slices} slices");
+    assert!(slices >= 50, "{:?}", counted.by_number());
+    // The vCPUs' way in, and a slice that ends while another call is under way.
+    assert!(each <= SLICE_CALLS, "{each:.2} system calls a slice: {:?}", counted.by_number());
+    Ok(())
+}
+
+fn a_wait_and_a_kick_make_few_system_calls() -> Tested {
+    let counted = counted("waits", "--lock qspinlock --pv on --spin-threshold 1us")?;
+    let (waits, kicks) = (counted.sum("waits"), counted.sum("kicks"));
+    let (besides, turns) =
+        (counted.calls.len() - counted.enters() - counted.slices(), waits + counted.slices());
+    let each = besides as f64 / turns as f64;
+    println!("{each:.2} more system calls a turn: {besides} in {turns} turns, {waits} waits, {kicks} kicks");
+    assert!(waits >= 20, "{waits} waits: {:?}", counted.by_number());
+    assert!(each <= MORE_CALLS, "{each:.2} more system calls a turn: {:?}", counted.by_number());
+    Ok(())
+}
