@@ -12,9 +12,9 @@ trials![a_full_slice_makes_few_system_calls, a_wait_and_a_kick_make_few_system_c
 const IOCTL: i64 = 16;
 const KVM_RUN: u64 = 0xae80;
 /// Most system calls of a full slice, with what the vCPUs need to start.
-const SLICE_CALLS: f64 = 4.5;
+const SLICE_CALLS: f64 = 2.5;
 /// Most system calls of a turn besides KVM_RUN and what takes a kick, with what the vCPUs need to start.
-const MORE_CALLS: f64 = 3.0;
+const MORE_CALLS: f64 = 1.0;
 
 /// SIGUSR1's way back: rt_sigtimedwait, or rt_sigreturn from its handler.
 const TAKES_A_KICK: [i64; 2] = [128, 15];

@@ -81,6 +81,17 @@ impl Thread {
         }
     }
 
+    /// The thread in one word, never 0.
+    pub(crate) fn to_bits(self) -> u64 {
+        (self.process as u64) << 32 | u64::from(self.thread as u32)
+    }
+
+    /// The thread that [`Self::to_bits`] was asked of; `None` for 0.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        let (process, thread) = ((bits >> 32) as libc::pid_t, bits as libc::pid_t);
+        (bits != 0).then_some(Self { process, thread })
+    }
+
     /// Its number.
     pub(crate) fn id(self) -> libc::pid_t {
         self.thread

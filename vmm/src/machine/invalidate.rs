@@ -21,13 +21,11 @@
 //!    loop gets one kick per way in.
 
 use std::io;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use haltkick_hypercalls::VcpuArea;
 
 use crate::guest::memory::Memory;
-use crate::host::locks::lock;
 use crate::host::signal::Thread;
 use crate::machine::vcpu::Vcpu;
 
@@ -36,8 +34,8 @@ use crate::machine::vcpu::Vcpu;
 struct Line {
     pending: AtomicBool,
     inside: AtomicBool,
-    /// Who runs it, or did last.
-    thread: Mutex<Option<Thread>>,
+    /// The [`Thread`] that runs it, or did last; 0: none did.
+    thread: AtomicU64,
 }
 
 /// All vCPUs of one guest.
@@ -48,9 +46,11 @@ impl Invalidations {
         Self((0..vcpus).map(|_| Line::default()).collect())
     }
 
-    /// The calling thread is about to run `vcpu`, and nobody else is.
-    pub(crate) fn runs_here(&self, vcpu: u32) {
-        *lock(&self.0[vcpu as usize].thread) = Some(Thread::current());
+    /// `thread` is about to run `vcpu`, and no other thread is.
+    pub(crate) fn runs_on(&self, vcpu: u32, thread: Thread) {
+        // Relaxed: `inside` is set after it. Partner: the doorbell loads this after it has seen `inside`, and so finds this thread
+        // or one that has run the vCPU since, whose way in acknowledges.
+        self.0[vcpu as usize].thread.store(thread.to_bits(), Relaxed);
     }
 
     /// Immediately before KVM_RUN.
@@ -90,7 +90,8 @@ impl Invalidations {
             let was_pending = line.pending.swap(true, SeqCst);
             match line.inside.load(SeqCst) {
                 true if was_pending => {}
-                true => lock(&line.thread).iter().for_each(|thread| thread.kick()),
+                // Relaxed: ordered by `inside`. Partner: `runs_on`.
+                true => Thread::from_bits(line.thread.load(Relaxed)).iter().for_each(|thread| thread.kick()),
                 false => acknowledge(area),
             }
         }

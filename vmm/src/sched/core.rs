@@ -220,7 +220,7 @@ impl<'a, B: Bell> Core<'a, B> {
         let start_ns = self.clock.now_ns();
         task.account.turns.begin(self.slice_ns, start_ns.saturating_sub(began_ns));
         task.account.goes(guest, id, Where::Running, start_ns);
-        guest.runs_here(id);
+        pcpu.thread.iter().for_each(|thread| guest.runs_on(id, *thread));
         pcpu.publish_slice_end(task, self.clock);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
     }

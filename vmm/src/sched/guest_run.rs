@@ -10,6 +10,7 @@ use crate::guest::tsc::GuestTsc;
 use crate::host::clock::Clock;
 use crate::host::error::RunError;
 use crate::host::locks::lock;
+use crate::host::signal::Thread;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::{Vcpu, reason_name};
 use crate::observe::notes::Notes;
@@ -143,10 +144,10 @@ impl<'a> GuestRun<'a> {
         self.shared.as_ref().map(Shared::console).unwrap_or_default()
     }
 
-    /// The calling thread is about to run `vcpu`, and nobody else is.
-    pub(crate) fn runs_here(&self, vcpu: u32) {
+    /// `thread` is about to run `vcpu`, and no other thread is.
+    pub(crate) fn runs_on(&self, vcpu: u32, thread: Thread) {
         if let Some(shared) = &self.shared {
-            shared.invalidations.runs_here(vcpu);
+            shared.invalidations.runs_on(vcpu, thread);
         }
     }
 

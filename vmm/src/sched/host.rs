@@ -183,9 +183,9 @@ impl<'a> HostThreads<'a> {
             // Before this, `interrupt` does not see the thread, and the thread sees `stopping` below; after it,
             // `interrupt` kicks the thread.
             let _registration = lock(&self.registration);
-            of_vcpu.thread.get_or_init(Thread::current);
+            let thread = of_vcpu.thread.get_or_init(Thread::current);
+            self.run.runs_on(vcpu.id, *thread);
         }
-        self.run.runs_here(vcpu.id);
         self.run.watcher.runs_here(vcpu.id);
         let mut account = Account::new(Where::Running, now_ns());
         let run = || pinned.and_then(|()| self.run_vcpu(&mut vcpu, &mut account));

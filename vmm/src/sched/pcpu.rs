@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::guest::activity::Activity;
 use crate::host::clock::Clock;
+use crate::host::signal::Thread;
 use crate::observe::observer::Observer;
 use crate::sched::deschedule::Injector;
 use crate::sched::queue::Task;
@@ -18,6 +19,8 @@ struct Look {
 /// What a runner has of its own.
 pub(super) struct Pcpu<'a, T> {
     pub(super) number: u32,
+    /// The thread that runs its vCPUs; `None` on a simulated machine.
+    pub(super) thread: Option<Thread>,
     pub(super) slice: SliceTimer<T>,
     injector: Option<Injector>,
     /// While the turn is in its grace: since when.
@@ -28,14 +31,15 @@ pub(super) struct Pcpu<'a, T> {
 }
 
 impl<'a, T: Timer> Pcpu<'a, T> {
-    /// The pCPU `number`, of the calling thread.
+    /// The pCPU `number`.
     pub(super) fn new(
         number: u32,
+        thread: Option<Thread>,
         slice: SliceTimer<T>,
         injector: Option<Injector>,
         observer: Observer<'a>,
     ) -> Self {
-        Self { number, slice, injector, grace: None, look: None, observer }
+        Self { number, thread, slice, injector, grace: None, look: None, observer }
     }
 
     /// A turn begins.

@@ -125,8 +125,9 @@ impl<'a> Runners<'a> {
         let slice = SliceTimer::new(timer, self.core.slice_ns);
         let observer =
             Observer::new(self.core.guests[0].notes, runner).map_err(system("create a sampling timer"))?;
-        let mut pcpu = Pcpu::new(cpu, slice, self.core.injector(runner), observer);
-        lock(&self.threads).push(Thread::current());
+        let thread = Thread::current();
+        let mut pcpu = Pcpu::new(cpu, Some(thread), slice, self.core.injector(runner), observer);
+        lock(&self.threads).push(thread);
         sandbox::confine_runner()?;
         let mut next = None;
         while let Some(mut task) = match next.take() {

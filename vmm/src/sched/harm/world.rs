@@ -129,7 +129,7 @@ impl<'a, 's> World<'a, 's> {
         let slots = (0..setting.pcpus as u32).map(|number| {
             let alarm = Alarm::default();
             let observer = Observer::new(notes, number).expect("there is nothing to observe");
-            let pcpu = Pcpu::new(number, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
+            let pcpu = Pcpu::new(number, None, SliceTimer::new(alarm.clone(), SLICE_NS), None, observer);
             Slot { pcpu, alarm, doing: Doing::Idle { counted: false }, at_ns: 1 }
         });
         let slots = slots.collect();

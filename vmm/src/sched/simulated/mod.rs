@@ -165,7 +165,7 @@ impl<'a> Simulated<'a> {
             let alarm = Alarm::default();
             let slice = SliceTimer::new(alarm.clone(), core.slice_ns);
             let observer = Observer::simulated(guests[0].notes);
-            let pcpu = Pcpu::new(cpu, slice, core.injector(index), observer);
+            let pcpu = Pcpu::new(cpu, None, slice, core.injector(index), observer);
             Slot { cpu, pcpu, alarm, doing: Doing::Idle { since_ps: 0 }, out: None }
         });
         let slots = slots.collect::<Vec<_>>();
