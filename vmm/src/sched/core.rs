@@ -13,7 +13,7 @@
 //!
 //! Its turn on a pCPU ends in one of the ways of [`Turn`], each of which has a place for it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::host::clock::Clock;
@@ -70,9 +70,13 @@ pub(super) struct Core<'a, B> {
     pcpus: usize,
     pub(super) slice_ns: u64,
     grace: Grace,
-    kick_yields: bool,
+    pub(super) kick_yields: bool,
     plan: Option<Plan>,
     pub(super) look_cost: LookCost,
+    /// The number of ready vCPUs when it changed last.
+    ready: AtomicU32,
+    /// Whether guests have shares.
+    charges: bool,
 }
 
 impl<'a, B: Bell> Core<'a, B> {
@@ -102,6 +106,7 @@ impl<'a, B: Bell> Core<'a, B> {
             tasks.by_ref().take(at_once).for_each(|task| queue.push_ready(task));
             queue.unborn.extend(tasks);
         }
+        let charges = queue.ready.charges();
         Self {
             guests,
             queue: Mutex::new(queue),
@@ -114,6 +119,8 @@ impl<'a, B: Bell> Core<'a, B> {
             kick_yields: rules.kick_yields,
             plan,
             look_cost: LookCost::default(),
+            ready: AtomicU32::new(0),
+            charges,
         }
     }
 
@@ -162,9 +169,10 @@ impl<'a, B: Bell> Core<'a, B> {
         if self.stopping() {
             return Next::Ends;
         }
-        queue.take_back(self.clock.now_ns());
-        if let Some(task) = queue.pop(Some(pcpu)) {
-            self.publish_load(&queue);
+        queue.take_back(self.clock);
+        let next = queue.pop(Some(pcpu));
+        self.publish_load(&mut queue);
+        if let Some(task) = next {
             return Next::Runs(task);
         }
         queue.idle_runners += 1;
@@ -198,17 +206,50 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    fn push_ready(&self, task: Box<Task<'a>>) {
-        let mut queue = lock(&self.queue);
-        queue.push_ready(task);
-        self.publish_load(&queue);
-        if queue.idle_runners > 0 {
+    /// Wakes an idle pCPU for a vCPU that has come into `queue`, if there is one. Lets go of the queue first: whom the bell wakes
+    /// needs it.
+    pub(super) fn announce(&self, mut queue: MutexGuard<'_, Queue<'a>>) {
+        self.publish_load(&mut queue);
+        let somebody_is_idle = queue.idle_runners > 0;
+        drop(queue);
+        if somebody_is_idle {
             self.bell.ring_one();
         }
     }
 
-    /// `task` gets `pcpu`, from the moment on at which its timer is set: that may take a thread 8 us, which the vCPU does not run.
-    pub(super) fn begin_turn<T: Timer>(&self, task: &mut Task<'a>, pcpu: &mut Pcpu<'a, T>, began_ns: u64) {
+    /// The queue, with `ran_ns` charged to `guest` if guests have shares.
+    pub(super) fn charged(&self, guest: &GuestRun<'a>, ran_ns: u64) -> MutexGuard<'_, Queue<'a>> {
+        let mut queue = lock(&self.queue);
+        if self.charges {
+            queue.ready.charge(guest.index, ran_ns);
+        }
+        queue
+    }
+
+    /// The slice of `task` on `pcpu` is over: it goes back among those that are ready, and the one that is next comes out, which it
+    /// may be itself if the others have found pCPUs meanwhile. `None`: all guests are over.
+    fn exchange(&self, task: Box<Task<'a>>, pcpu: u32, ran_ns: u64) -> Option<Box<Task<'a>>> {
+        let mut queue = self.charged(task.guest, ran_ns);
+        queue.take_back(self.clock);
+        queue.push_ready(task);
+        let next = queue.pop(Some(pcpu));
+        if queue.ready.is_empty() {
+            self.publish_load(&mut queue);
+        } else {
+            self.announce(queue);
+        }
+        next
+    }
+
+    /// `task` gets `pcpu`, which has been on its way to it since `began_ns`, at `now_ns`, or once its timer is set: that may take a
+    /// thread 8 us, which the vCPU does not run.
+    pub(super) fn begin_turn<T: Timer>(
+        &self,
+        task: &mut Task<'a>,
+        pcpu: &mut Pcpu<'a, T>,
+        began_ns: u64,
+        now_ns: u64,
+    ) {
         let (guest, id) = (task.guest, task.vcpu.id);
         let mut debt_ns = std::mem::take(&mut task.account.turns.debt_ns);
         if guest.is_starting() {
@@ -216,12 +257,13 @@ impl<'a, B: Bell> Core<'a, B> {
             // It is the guest that says so: that it starts cancels no debt.
             debt_ns = debt_ns.max(self.slice_ns.saturating_sub(start_slice_ns));
         }
-        pcpu.begin(began_ns, debt_ns, guest.halts_in_kernel.then(|| self.first_look_ns()));
-        let start_ns = self.clock.now_ns();
+        let first_look_ns = guest.halts_in_kernel.then(|| self.first_look_ns());
+        let was_set = pcpu.begin(began_ns, debt_ns, first_look_ns);
+        let start_ns = if was_set { self.clock.now_ns() } else { now_ns };
+        pcpu.publish_slice_end(task, self.clock, start_ns);
         task.account.turns.begin(self.slice_ns, start_ns.saturating_sub(began_ns));
         task.account.goes(guest, id, Where::Running, start_ns);
         pcpu.thread.iter().for_each(|thread| guest.runs_on(id, *thread));
-        pcpu.publish_slice_end(task, self.clock);
         pcpu.observer.runs(guest.number_of(id), task.last_pcpu, start_ns);
     }
 
@@ -275,41 +317,47 @@ impl<'a, B: Bell> Core<'a, B> {
                 self.grace.settle(task, pcpu, true, now_ns);
                 return Some(Turn::SliceEnded);
             }
-            pcpu.publish_slice_end(task, self.clock);
+            // The clock anew: to set the timer may have taken 8 us.
+            pcpu.publish_slice_end(task, self.clock, self.clock.now_ns());
         }
         None
     }
 
-    /// The turn that began at `began_ns` has ended: puts the vCPU where it belongs. The vCPU to run next on `pcpu`, if it chose
-    /// one.
+    /// The turn that began at `began_ns` has ended at `now`: puts the vCPU where it belongs. The vCPU to run next on `pcpu`, if that
+    /// is known already.
     pub(super) fn end_turn<T: Timer>(
         &self,
         mut task: Box<Task<'a>>,
         pcpu: &mut Pcpu<'a, T>,
         turn: Turn<'a>,
-        began_ns: u64,
+        (began_ns, now): (u64, u64),
     ) -> Option<Box<Task<'a>>> {
-        let (guest, id, now) = (task.guest, task.vcpu.id, self.clock.now_ns());
-        if self.guests.len() > 1 {
-            lock(&self.queue).ready.charge(guest.index, now.saturating_sub(began_ns));
-        }
+        let (guest, id, ran_ns) = (task.guest, task.vcpu.id, now.saturating_sub(began_ns));
         // A turn may end in its grace for another reason than the grace.
         self.grace.settle(&mut task, pcpu, false, now);
         task.stopped = matches!(turn, Turn::Stopped);
         pcpu.observer.stops(guest.number_of(id), now, || turn.leads_to(guest.activity(id)));
         match turn {
-            Turn::SliceEnded | Turn::Stopped => {
+            Turn::SliceEnded => {
                 task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
-                self.push_ready(task);
+                return self.exchange(task, pcpu.number, ran_ns);
+            }
+            Turn::Stopped => {
+                task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
+                self.push_ready(task, ran_ns);
             }
             Turn::Injected(length_ns) => {
                 task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
-                let mut queue = lock(&self.queue);
+                let mut queue = self.charged(guest, ran_ns);
                 queue.aside.insert((now.saturating_add(length_ns), task.number()), task);
+                drop(queue);
                 // Whoever is idle sleeps no longer than until then.
                 self.bell.ring_all();
             }
             Turn::Waits => {
+                if self.charges {
+                    drop(self.charged(guest, ran_ns));
+                }
                 task.account.goes(guest, id, Where::Asleep, now);
                 if let Some(kicked) = self.sleepers.put(task.number(), task) {
                     self.make_ready(kicked);
@@ -317,25 +365,23 @@ impl<'a, B: Bell> Core<'a, B> {
             }
             Turn::Halts => {
                 task.account.goes(guest, id, Where::Asleep, now);
-                let mut queue = lock(&self.queue);
+                let mut queue = self.charged(guest, ran_ns);
                 queue.doze(now, self.first_look_ns(), task);
                 // Whoever is idle sleeps no longer than until the next look.
-                if queue.idle_runners > 0 {
-                    self.bell.ring_one();
-                }
+                self.announce(queue);
             }
             Turn::Yields => {
                 task.account.goes(guest, id, Where::Ready, now);
-                return self.pass_slice(task);
+                return self.pass_slice(task, ran_ns);
             }
             Turn::HandsOver(next) => {
                 task.account.goes(guest, id, Where::Ready, now);
-                self.push_ready(task);
+                self.push_ready(task, ran_ns);
                 return Some(next);
             }
             Turn::Left => {
                 task.account.goes(guest, id, Where::Left, now);
-                self.lay_away(task);
+                self.charged(guest, ran_ns).left.push(task);
             }
         }
         None
@@ -343,13 +389,19 @@ impl<'a, B: Bell> Core<'a, B> {
 
     /// A vCPU that was to run next, and does not.
     pub(super) fn give_back(&self, task: Box<Task<'a>>) {
-        self.push_ready(task);
+        self.push_ready(task, 0);
+    }
+
+    fn push_ready(&self, task: Box<Task<'a>>, ran_ns: u64) {
+        let mut queue = self.charged(task.guest, ran_ns);
+        queue.push_ready(task);
+        self.announce(queue);
     }
 
     /// How many are ready.
     pub(super) fn ready(&self) -> usize {
         let mut queue = lock(&self.queue);
-        queue.take_back(self.clock.now_ns());
+        queue.take_back(self.clock);
         queue.ready.len()
     }
 
@@ -375,19 +427,29 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Tells the guests how many vCPUs, of all of them, have no pCPU. Whoever changes the ready queue says so before he
-    /// lets go of it.
-    fn publish_load(&self, queue: &Queue<'_>) {
+    /// Tells the guests, and pCPUs whose slices end, how many vCPUs have no pCPU, if that has changed: each guest's number is in a
+    /// line that its vCPUs read. A thread that changes the ready queue calls this before it lets go of it.
+    pub(super) fn publish_load(&self, queue: &mut Queue<'_>) {
+        let count = queue.ready.len() as u32;
+        if queue.told.replace(count) == Some(count) {
+            return;
+        }
+        // Relaxed: a hint. Partner: `somebody_is_ready`, which at worst looks again a slice later.
+        self.ready.store(count, Ordering::Relaxed);
         for shared in self.guests.iter().filter_map(|guest| guest.shared.as_ref()) {
-            shared.tell_ready_vcpus(queue.ready.len() as u32);
+            shared.tell_ready_vcpus(count);
         }
     }
 
     fn somebody_is_ready(&self) -> bool {
-        let mut queue = lock(&self.queue);
-        queue.take_back(self.clock.now_ns());
-        self.publish_load(&queue);
-        !queue.ready.is_empty()
+        if self.plan.is_some() {
+            // Those that lie aside become ready without a word.
+            let mut queue = lock(&self.queue);
+            queue.take_back(self.clock);
+            self.publish_load(&mut queue);
+        }
+        // Relaxed: a hint. Partner: `publish_load`.
+        self.ready.load(Ordering::Relaxed) > 0
     }
 
     /// The virtual time at which they start; `None` if they have started already.
@@ -404,91 +466,20 @@ impl<'a, B: Bell> Core<'a, B> {
                 queue.unborn.push(task);
             }
         }
-        self.publish_load(&queue);
+        self.publish_load(&mut queue);
+        let starts_ns = queue.ready.after_sleep(guest.index, 0);
+        drop(queue);
         self.bell.ring_all();
-        is_first.then(|| queue.ready.after_sleep(guest.index, 0))
+        is_first.then_some(starts_ns)
     }
 
-    /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
-    /// this guest is the guest's mistake and kicks nobody.
-    fn kick(&self, from: &mut Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
-        let guest = from.guest;
-        if vcpu >= guest.vcpus {
-            return (None, None);
-        }
-        let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
-        task.account.books.kicks += 1;
-        if self.kick_yields {
-            let queue = lock(&self.queue);
-            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.turns.virtual_ns);
-            if let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) {
-                task.account.goes(guest, vcpu, Where::Ready, self.clock.now_ns());
-                task.account.turns.virtual_ns = virtual_ns;
-                task.account.turns.handed += 1;
-                return (Some(true), Some(task));
-            }
-        }
-        self.make_ready(task);
-        (Some(true), None)
+    pub(super) fn make_ready(&self, task: Box<Task<'a>>) {
+        self.make_ready_in(lock(&self.queue), task);
     }
 
-    /// `from`, which runs, hands its pCPU to a vCPU of its guest at `virtual_ns`: the virtual time from which on that one runs, if
-    /// it may, as far as others are concerned.
-    ///
-    /// If the other one has had more than `from`, the two exchange their virtual times: `from` gives it its own place in the
-    /// queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of them, and nobody
-    /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
-    /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
-    fn gives_its_place(&self, queue: &Queue<'a>, from: &mut Task<'a>, virtual_ns: u64) -> Option<u64> {
-        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
-        // What the present turn has taken is charged when it ends.
-        let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
-        let place_ns = virtual_ns.min(own_ns);
-        queue.ready.may_go_first(from.guest.index, place_ns, running_ns).then(|| {
-            from.account.turns.virtual_ns += virtual_ns - place_ns;
-            place_ns
-        })
-    }
-
-    pub(super) fn make_ready(&self, mut task: Box<Task<'a>>) {
-        let mut queue = lock(&self.queue);
+    pub(super) fn make_ready_in(&self, mut queue: MutexGuard<'_, Queue<'a>>, mut task: Box<Task<'a>>) {
         task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
         queue.push_after_sleep(task);
-        self.publish_load(&queue);
-        if queue.idle_runners > 0 {
-            self.bell.ring_one();
-        }
-    }
-
-    /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
-    /// it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much by it, it is a yield
-    /// to whoever is next, as under Linux, where the scheduler takes a directed yield for a hint.
-    fn take_ready(&self, from: &mut Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
-        let guest = from.guest;
-        if vcpu >= guest.vcpus {
-            return None;
-        }
-        let mut queue = lock(&self.queue);
-        queue.take_back(self.clock.now_ns());
-        let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
-        let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) else {
-            return Some(Turn::Yields);
-        };
-        let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
-        task.account.turns.virtual_ns = virtual_ns;
-        task.account.turns.handed += 1;
-        Some(Turn::HandsOver(task))
-    }
-
-    /// Yield: whoever else is next.
-    fn pass_slice(&self, task: Box<Task<'a>>) -> Option<Box<Task<'a>>> {
-        let mut queue = lock(&self.queue);
-        let next = queue.pop(task.last_pcpu);
-        queue.push_ready(task);
-        self.publish_load(&queue);
-        if next.is_none() && queue.idle_runners > 0 {
-            self.bell.ring_one();
-        }
-        next
+        self.announce(queue);
     }
 }

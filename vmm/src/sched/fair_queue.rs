@@ -5,7 +5,7 @@
 //! next, as under the fair schedulers of production hosts; but it is never more than a fixed credit behind the
 //! others, so sleeping long earns nothing, and two vCPUs that keep waking each other cannot starve the rest.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Virtual time in nanoseconds, then arrival.
 type Key = (u64, u64);
@@ -13,7 +13,9 @@ type Key = (u64, u64);
 /// Ready vCPUs, each in a `T`.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    ready: BTreeMap<Key, T>,
+    /// By key. Where a vCPU comes in after its slice is near the end, and where the next one is taken is the front: there a deque
+    /// moves little, and it allocates nothing.
+    ready: VecDeque<(Key, T)>,
     /// Where each vCPU stands, or stood last, by its index.
     keys: Vec<Option<Key>>,
     arrivals: u64,
@@ -25,7 +27,13 @@ pub(crate) struct FairQueue<T> {
 impl<T> FairQueue<T> {
     /// An empty queue for vCPUs 0 to `vcpus`, where sleepers are at most `credit_ns` behind.
     pub(crate) fn new(vcpus: usize, credit_ns: u64) -> Self {
-        Self { ready: BTreeMap::new(), keys: vec![None; vcpus], arrivals: 0, floor_ns: 0, credit_ns }
+        Self {
+            ready: VecDeque::with_capacity(vcpus),
+            keys: vec![None; vcpus],
+            arrivals: 0,
+            floor_ns: 0,
+            credit_ns,
+        }
     }
 
     /// Whether nobody is ready.
@@ -35,12 +43,12 @@ impl<T> FairQueue<T> {
 
     /// Everybody, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.ready.values()
+        self.ready.iter().map(|(_, vcpu)| vcpu)
     }
 
     /// Virtual time of the first in order.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.ready.first_key_value().map(|((virtual_ns, _), _)| *virtual_ns)
+        self.ready.front().map(|((virtual_ns, _), _)| *virtual_ns)
     }
 
     /// The virtual time at which a vCPU that slept since `virtual_ns` comes back.
@@ -53,7 +61,8 @@ impl<T> FairQueue<T> {
         let key = (virtual_ns, self.arrivals);
         self.arrivals += 1;
         self.keys[id as usize] = Some(key);
-        self.ready.insert(key, vcpu);
+        let at = self.ready.partition_point(|(other, _)| *other < key);
+        self.ready.insert(at, (key, vcpu));
     }
 
     /// How many are ready.
@@ -65,29 +74,34 @@ impl<T> FairQueue<T> {
     /// credit, which bounds what the preference can cost the others.
     pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
         const FEW: usize = 16;
-        let (&first, _) = self.ready.first_key_value()?;
-        self.floor_ns = self.floor_ns.max(first.0);
-        let limit_ns = first.0 + self.credit_ns;
-        let few = self.ready.iter().take(FEW).take_while(|((virtual_ns, _), _)| *virtual_ns <= limit_ns);
-        let key = few.into_iter().find(|(_, vcpu)| preferred(vcpu)).map_or(first, |(&key, _)| key);
-        self.ready.remove(&key)
+        let first_ns = self.first()?;
+        self.floor_ns = self.floor_ns.max(first_ns);
+        let limit_ns = first_ns + self.credit_ns;
+        let mut few = self.ready.iter().take(FEW).take_while(|((virtual_ns, _), _)| *virtual_ns <= limit_ns);
+        let at = few.position(|(_, vcpu)| preferred(vcpu)).unwrap_or(0);
+        self.ready.remove(at).map(|(_, vcpu)| vcpu)
+    }
+
+    /// Where vCPU `id` is in the order, if it is ready.
+    fn position(&self, id: u32) -> Option<usize> {
+        let key = (*self.keys.get(id as usize)?)?;
+        self.ready.binary_search_by_key(&key, |(other, _)| *other).ok()
     }
 
     /// Virtual time of vCPU `id`, if it is ready.
     pub(crate) fn virtual_ns_of(&self, id: u32) -> Option<u64> {
-        let key = (*self.keys.get(id as usize)?)?;
-        self.ready.contains_key(&key).then_some(key.0)
+        self.position(id).map(|at| self.ready[at].0.0)
     }
 
     /// Takes vCPU `id`, if it is ready.
     pub(crate) fn take(&mut self, id: u32) -> Option<T> {
-        let key = (*self.keys.get(id as usize)?)?;
-        self.ready.remove(&key)
+        let at = self.position(id)?;
+        self.ready.remove(at).map(|(_, vcpu)| vcpu)
     }
 
     /// Everybody, in order.
     pub(crate) fn into_vcpus(self) -> impl Iterator<Item = T> {
-        self.ready.into_values()
+        self.ready.into_iter().map(|(_, vcpu)| vcpu)
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) mod timeline;
 mod turn;
 mod turns;
 pub(crate) mod window;
+mod yields;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

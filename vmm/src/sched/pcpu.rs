@@ -42,18 +42,17 @@ impl<'a, T: Timer> Pcpu<'a, T> {
         Self { number, thread, slice, injector, grace: None, look: None, observer }
     }
 
-    /// A turn begins.
-    pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64, first_look_ns: Option<u64>) {
-        self.slice.begin(now_ns, debt_ns);
+    /// A turn begins. Whether a timer was set for it.
+    pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64, first_look_ns: Option<u64>) -> bool {
+        let was_set = self.slice.begin(now_ns, debt_ns);
         self.look = first_look_ns.map(|look_ns| Look { began_ns: now_ns, at_ns: now_ns + look_ns });
-        self.set_alarm();
+        self.set_alarm() || was_set
     }
 
-    /// Tells the guest of `task`, whose turn it is, when the slice ends that began, or went on.
-    pub(super) fn publish_slice_end(&self, task: &Task<'_>, clock: &Clock) {
+    /// Tells the guest of `task`, whose turn it is at `now_ns`, when the slice ends that began, or went on.
+    pub(super) fn publish_slice_end(&self, task: &Task<'_>, clock: &Clock, now_ns: u64) {
         let Some(shared) = &task.guest.shared else { return };
-        // The clock is read here and not taken from the caller: to set the timer may have taken 8 us since then.
-        let left_ns = self.slice.deadline_ns().saturating_sub(clock.now_ns());
+        let left_ns = self.slice.deadline_ns().saturating_sub(now_ns);
         // Relaxed: a hint, which the vCPU reads once it runs.
         let end_tsc = task.guest.tsc.in_ns(left_ns, clock.tsc());
         shared.area(task.vcpu.id).host.slice_end_tsc.store(end_tsc, Ordering::Relaxed);
@@ -81,11 +80,10 @@ impl<'a, T: Timer> Pcpu<'a, T> {
         injector.takes_at(point, activity, now_ns).then(|| injector.length_ns())
     }
 
-    fn set_alarm(&mut self) {
+    fn set_alarm(&mut self) -> bool {
         let look_ns = self.look.as_ref().map(|look| look.at_ns);
         let injection_ns = self.injector.as_ref().and_then(Injector::alarm);
-        if let Some(at_ns) = look_ns.into_iter().chain(injection_ns).min() {
-            self.slice.also_at(at_ns);
-        }
+        let at_ns = look_ns.into_iter().chain(injection_ns).min();
+        at_ns.is_some_and(|at_ns| self.slice.also_at(at_ns))
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::clock::Clock;
 use crate::machine::vcpu::Vcpu;
 use crate::sched::account::Account;
 use crate::sched::guest_run::GuestRun;
@@ -46,6 +47,8 @@ pub(super) struct Queue<'a> {
     /// Of guests that failed while others go on.
     pub(super) retired: Vec<Box<Task<'a>>>,
     pub(super) idle_runners: usize,
+    /// The number of ready vCPUs that guests were told last; `None`: they were told nothing yet.
+    pub(super) told: Option<u32>,
 }
 
 impl<'a> Queue<'a> {
@@ -59,11 +62,16 @@ impl<'a> Queue<'a> {
             left: Vec::new(),
             retired: Vec::new(),
             idle_runners: 0,
+            told: None,
         }
     }
 
-    /// Those whose time aside is over are ready.
-    pub(super) fn take_back(&mut self, now_ns: u64) {
+    /// Those whose time aside is over are ready. The clock is read only if there are any aside.
+    pub(super) fn take_back(&mut self, clock: &Clock) {
+        if self.aside.is_empty() {
+            return;
+        }
+        let now_ns = clock.now_ns();
         while let Some(entry) = self.aside.first_entry().filter(|entry| entry.key().0 <= now_ns) {
             let task = entry.remove();
             self.push_after_sleep(task);

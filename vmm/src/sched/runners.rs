@@ -160,13 +160,17 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready.
-    fn look_at_dozing(&self, pcpu: u32) {
+    /// Looks once at each vCPU that is halted in KVM's hands and due: those that something has come for are ready. Whether there may
+    /// be such vCPUs.
+    fn look_at_dozing(&self, pcpu: u32) -> bool {
+        if !self.core.guests.iter().any(|guest| guest.halts_in_kernel) {
+            return false;
+        }
         // Fixed, since those that go on dozing are due again soon.
         let began_ns = now_ns();
         loop {
             let mut queue = lock(&self.core.queue);
-            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return };
+            let Some(mut task) = queue.take_dozing(began_ns, pcpu) else { return true };
             drop(queue);
             let start_ns = now_ns();
             let woken = task.vcpu.has_woken();
@@ -183,24 +187,30 @@ impl<'a> Runners<'a> {
         }
     }
 
-    /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if it chose one.
+    /// Runs `task` until its turn ends, then puts it where it belongs. The vCPU to run next, if that is known already.
     fn give_turn(&self, mut task: Box<Task<'a>>, pcpu: &mut RunnersPcpu<'a>) -> Option<Box<Task<'a>>> {
         let began_ns = now_ns();
-        let turn = self.run_turn(&mut task, pcpu, began_ns);
-        self.core.end_turn(task, pcpu, turn, began_ns)
+        self.core.begin_turn(&mut task, pcpu, began_ns, began_ns);
+        let (turn, ended_ns) = self.run_turn(&mut task, pcpu);
+        self.core.end_turn(task, pcpu, turn, (began_ns, ended_ns))
     }
 
-    /// The run loop of a vCPU's turn.
-    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>, began_ns: u64) -> Turn<'a> {
+    /// The run loop of a vCPU's turn: how it ended, and when.
+    fn run_turn(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> (Turn<'a>, u64) {
         let guest = task.guest;
-        self.core.begin_turn(task, pcpu, began_ns);
         loop {
             if guest.stopping() {
-                return Turn::Stopped;
+                return (Turn::Stopped, now_ns());
             }
             pcpu.observer.enters(now_ns);
             let ended = match guest.enter(&mut task.vcpu) {
-                Ok(Exit::Interrupted) => self.interrupted(task, pcpu),
+                Ok(Exit::Interrupted) => {
+                    let (ended, at_ns) = self.interrupted(task, pcpu);
+                    if let Some(turn) = ended {
+                        return (turn, at_ns);
+                    }
+                    continue;
+                }
                 Ok(exit) => self.core.exited(task, pcpu, exit),
                 Err(source) => {
                     guest.fail(guest.cannot_run(&task.vcpu, source));
@@ -208,28 +218,28 @@ impl<'a> Runners<'a> {
                 }
             };
             if let Some(turn) = ended {
-                return turn;
+                return (turn, now_ns());
             }
         }
     }
 
     /// A signal got the vCPU out: the slice timer's, a look's, the experiment's, or that of the run's end. `Some` if its turn is
-    /// over.
-    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> Option<Turn<'a>> {
+    /// over; and when that was.
+    fn interrupted(&self, task: &mut Task<'a>, pcpu: &mut RunnersPcpu<'a>) -> (Option<Turn<'a>>, u64) {
         let guest = task.guest;
         // Taken before the clock is read: if this was the timer's kick, the clock says so; if it was the one that ends the run,
         // the flag does, which was set before it.
         signal::take_kick();
-        let now = now_ns();
+        let mut now = now_ns();
         pcpu.observer.interrupted(&task.vcpu, now, || guest.sampled(task.vcpu.id, now));
         if guest.halts_in_kernel && task.vcpu.is_halted() {
-            return Some(Turn::Halts);
+            return (Some(Turn::Halts), now);
         }
-        if pcpu.slice.deadline_ns() <= now {
-            self.look_at_dozing(pcpu.number);
+        if pcpu.slice.deadline_ns() <= now && self.look_at_dozing(pcpu.number) {
+            // The clock anew: a look takes what is pending, and that may have been the timer's kick.
+            now = now_ns();
         }
-        // The clock anew: a look takes what is pending, and that may have been the timer's kick.
-        self.core.rang(task, pcpu, now_ns())
+        (self.core.rang(task, pcpu, now), now)
     }
 }
 

@@ -30,8 +30,13 @@ impl<T> Shares<T> {
         }
     }
 
+    /// Whether guests have shares, and so are charged for what their vCPUs run.
+    pub(crate) fn charges(&self) -> bool {
+        self.queues.len() > 1
+    }
+
     fn queue_of(&self, guest: usize) -> usize {
-        if self.queues.len() > 1 { guest } else { 0 }
+        if self.charges() { guest } else { 0 }
     }
 
     /// Whether nobody is ready.

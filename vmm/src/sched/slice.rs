@@ -28,13 +28,15 @@ impl<T: Timer> SliceTimer<T> {
         Self { timer, slice_ns, deadline_ns: 0, fresh: false, detour: false }
     }
 
-    /// A turn begins, of a slice shortened by `debt_ns`.
-    pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64) {
-        if !std::mem::take(&mut self.fresh) || debt_ns > 0 {
+    /// A turn begins, of a slice shortened by `debt_ns`. Whether the timer had to be set.
+    pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64) -> bool {
+        let sets = !std::mem::take(&mut self.fresh) || debt_ns > 0;
+        if sets {
             self.deadline_ns = now_ns + self.slice_ns.saturating_sub(debt_ns);
             self.detour = false;
             self.timer.set(self.deadline_ns, self.slice_ns);
         }
+        sets
     }
 
     /// When it ends.
@@ -48,13 +50,15 @@ impl<T: Timer> SliceTimer<T> {
         self.timer.set(until_ns, self.slice_ns);
     }
 
-    /// Kicks at `at_ns` too, if the slice has not ended by then. Only the last call counts.
-    pub(super) fn also_at(&mut self, at_ns: u64) {
+    /// Kicks at `at_ns` too, if the slice has not ended by then. Only the last call counts. Whether the timer had to be set.
+    pub(super) fn also_at(&mut self, at_ns: u64) -> bool {
         let detour = at_ns < self.deadline_ns;
-        if detour || self.detour {
+        let sets = detour || self.detour;
+        if sets {
             self.detour = detour;
             self.timer.set(at_ns.min(self.deadline_ns), self.slice_ns);
         }
+        sets
     }
 
     /// Whether the slice is over. If so, the next one has begun.

@@ -193,7 +193,7 @@ impl<'a, 's> World<'a, 's> {
 
     fn begin(&mut self, slot: usize, mut task: Box<Task<'a>>) {
         task.last_pcpu = Some(slot as u32);
-        self.core.begin_turn(&mut task, &mut self.slots[slot].pcpu, self.now_ns);
+        self.core.begin_turn(&mut task, &mut self.slots[slot].pcpu, self.now_ns, self.now_ns);
         self.goes_on(slot, task, self.now_ns);
     }
 
@@ -218,7 +218,7 @@ impl<'a, 's> World<'a, 's> {
         };
         let Some(turn) = turn else { return self.goes_on(slot, task, began_ns) };
         self.ran_ns[task.guest.index][task.vcpu.id as usize] += now_ns - began_ns;
-        match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, began_ns) {
+        match self.core.end_turn(task, &mut self.slots[slot].pcpu, turn, (began_ns, now_ns)) {
             Some(next) => self.begin(slot, next),
             None => {
                 self.slots[slot].doing = Doing::Idle { counted: false };

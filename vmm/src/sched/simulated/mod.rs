@@ -227,7 +227,12 @@ impl<'a> Simulated<'a> {
             match std::mem::replace(&mut state.slots[index].doing, Doing::Ended) {
                 Doing::Runs { mut task, began_ns } => {
                     task.vcpu.put_simulated(state.board.take(state.slots[index].cpu));
-                    self.core.end_turn(task, &mut state.slots[index].pcpu, Turn::Stopped, began_ns);
+                    self.core.end_turn(
+                        task,
+                        &mut state.slots[index].pcpu,
+                        Turn::Stopped,
+                        (began_ns, self.core.clock.now_ns()),
+                    );
                 }
                 Doing::Changes { task, .. } => self.core.give_back(task),
                 Doing::Idle { .. } | Doing::Ended => {}
@@ -321,7 +326,8 @@ impl<'a> Simulated<'a> {
         };
         task.last_pcpu = Some(slot.cpu);
         let began_ns = at_ps / PS;
-        self.core.begin_turn(&mut task, &mut slot.pcpu, since_ps.map_or(began_ns, |since_ps| since_ps / PS));
+        let since_ns = since_ps.map_or(began_ns, |since_ps| since_ps / PS);
+        self.core.begin_turn(&mut task, &mut slot.pcpu, since_ns, self.core.clock.now_ns());
         slot.pcpu.observer.enters(|| began_ns);
         let (guest, id) = (task.guest, task.vcpu.id);
         if let Some(mut cpu) = task.vcpu.take_simulated() {
@@ -422,7 +428,12 @@ impl<'a> Simulated<'a> {
             Some(turn) => {
                 state.busy_ps += at_ps.saturating_sub(began_ns * PS);
                 task.vcpu.put_simulated(state.board.take(happening.cpu));
-                let next = self.core.end_turn(task, &mut state.slots[index].pcpu, turn, began_ns);
+                let next = self.core.end_turn(
+                    task,
+                    &mut state.slots[index].pcpu,
+                    turn,
+                    (began_ns, self.core.clock.now_ns()),
+                );
                 self.host_wrote(&mut state.board, guest, id);
                 self.changes(state, index, next, at_ps);
             }

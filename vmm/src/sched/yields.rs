@@ -1,0 +1,83 @@
+//! vCPUs that get a pCPU, or a place in the queue, by what another one does: kicks, and yields.
+
+use crate::host::locks::lock;
+use crate::observe::whereabouts::Where;
+use crate::sched::core::{Bell, Core};
+use crate::sched::queue::{Queue, Task};
+use crate::sched::turn::Turn;
+
+impl<'a, B: Bell> Core<'a, B> {
+    /// `pv_kick`: whether that vCPU slept, and the vCPU itself if it is to be run at once. A number that is no vCPU's of
+    /// this guest is the guest's mistake and kicks nobody.
+    pub(super) fn kick(&self, from: &mut Task<'a>, vcpu: u32) -> (Option<bool>, Option<Box<Task<'a>>>) {
+        let guest = from.guest;
+        if vcpu >= guest.vcpus {
+            return (None, None);
+        }
+        let Some(mut task) = self.sleepers.kick(guest.number_of(vcpu)) else { return (Some(false), None) };
+        task.account.books.kicks += 1;
+        let queue = lock(&self.queue);
+        if self.kick_yields {
+            let virtual_ns = queue.ready.after_sleep(guest.index, task.account.turns.virtual_ns);
+            if let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) {
+                task.account.goes(guest, vcpu, Where::Ready, self.clock.now_ns());
+                task.account.turns.virtual_ns = virtual_ns;
+                task.account.turns.handed += 1;
+                return (Some(true), Some(task));
+            }
+        }
+        self.make_ready_in(queue, task);
+        (Some(true), None)
+    }
+
+    /// `from`, which runs, hands its pCPU to a vCPU of its guest at `virtual_ns`: the virtual time from which on that one runs, if
+    /// it may, as far as others are concerned.
+    ///
+    /// If the other one has had more than `from`, the two exchange their virtual times: `from` gives it its own place in the
+    /// queue and takes that one's. So waiters that yield to the owner of their lock give it their turns, all of them, and nobody
+    /// else's place changes. Without the exchange one could have only one of the two: either an owner that is yielded to is
+    /// as late as if it were not, or whoever yields to nobody has no turn while others feed it.
+    fn gives_its_place(&self, queue: &Queue<'a>, from: &mut Task<'a>, virtual_ns: u64) -> Option<u64> {
+        let running_ns = self.clock.now_ns().saturating_sub(from.account.since_ns());
+        // What the present turn has taken is charged when it ends.
+        let own_ns = from.account.turns.virtual_ns.saturating_add(running_ns);
+        let place_ns = virtual_ns.min(own_ns);
+        queue.ready.may_go_first(from.guest.index, place_ns, running_ns).then(|| {
+            from.account.turns.virtual_ns += virtual_ns - place_ns;
+            place_ns
+        })
+    }
+
+    /// Directed yield: `vcpu` of the same guest, if it is ready. Else the yield has no effect, as in KVM: it runs already, or
+    /// it sleeps, and nothing would be gained by giving up the pCPU for it. If others would lose too much by it, it is a yield
+    /// to whoever is next, as under Linux, where the scheduler takes a directed yield for a hint.
+    pub(super) fn take_ready(&self, from: &mut Task<'a>, vcpu: u32) -> Option<Turn<'a>> {
+        let guest = from.guest;
+        if vcpu >= guest.vcpus {
+            return None;
+        }
+        let mut queue = lock(&self.queue);
+        queue.take_back(self.clock);
+        let virtual_ns = queue.ready.virtual_ns_of(guest.index, guest.number_of(vcpu))?;
+        let Some(virtual_ns) = self.gives_its_place(&queue, from, virtual_ns) else {
+            return Some(Turn::Yields);
+        };
+        let mut task = queue.ready.take(guest.index, guest.number_of(vcpu))?;
+        task.account.turns.virtual_ns = virtual_ns;
+        task.account.turns.handed += 1;
+        Some(Turn::HandsOver(task))
+    }
+
+    /// Yield: whoever else is next.
+    pub(super) fn pass_slice(&self, task: Box<Task<'a>>, ran_ns: u64) -> Option<Box<Task<'a>>> {
+        let mut queue = self.charged(task.guest, ran_ns);
+        let next = queue.pop(task.last_pcpu);
+        queue.push_ready(task);
+        if next.is_none() {
+            self.announce(queue);
+        } else {
+            self.publish_load(&mut queue);
+        }
+        next
+    }
+}
