@@ -35,6 +35,8 @@ impl Bell for Condvar {
 }
 
 impl Timer for KickTimer {
+    const IS_DEAR: bool = true;
+
     fn set(&self, at_ns: u64, interval_ns: u64) {
         Self::set(self, at_ns, interval_ns);
     }

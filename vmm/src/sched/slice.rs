@@ -1,11 +1,19 @@
 //! When the slice of a pCPU ends.
 //!
-//! The timer is periodic, so that a turn that begins because the one before it used up its slice needs no system call:
-//! setting a timer costs 8 us on a host that is a virtual machine itself. Any other turn sets it anew. A kick that was
-//! under way at that moment comes early, and is known by the clock for what it is.
+//! The deadline is a number in memory. The timer is periodic, and rings at the deadline or before it. Setting a timer costs 8 us on a
+//! host that is a virtual machine itself, so where that is dear only two things set it:
+//! 1. A turn begins whose slice ends before the timer would ring: the vCPU owes time, or nothing was set yet.
+//! 2. The timer has rung before the deadline, for a turn that ended early: it is set to the deadline.
+//!
+//! So a turn that ends by a wait leaves the timer alone, and a pCPU sets it once a slice at most. A turn that begins because the
+//! one before it used up its slice ends at the timer's next ring. A kick that was under way at some moment comes early, and is
+//! known by the clock for what it is.
 
 /// What rings at the end of a slice.
 pub(super) trait Timer {
+    /// Whether setting it costs more than a ring that comes early.
+    const IS_DEAR: bool;
+
     /// It rings at `at_ns`, and every `interval_ns` after that. Only the last call counts.
     fn set(&self, at_ns: u64, interval_ns: u64);
 }
@@ -14,8 +22,10 @@ pub(super) trait Timer {
 pub(super) struct SliceTimer<T> {
     timer: T,
     slice_ns: u64,
-    /// When it will kick next.
+    /// When the slice ends.
     deadline_ns: u64,
+    /// A moment at which the timer rings; it does so every slice after that. `None`: it was never set.
+    rings_ns: Option<u64>,
     /// A slice has just ended, so the next one has just begun.
     fresh: bool,
     /// The timer is set to something before the deadline.
@@ -25,16 +35,35 @@ pub(super) struct SliceTimer<T> {
 impl<T: Timer> SliceTimer<T> {
     /// Slices of this length, the first of which has not begun.
     pub(super) fn new(timer: T, slice_ns: u64) -> Self {
-        Self { timer, slice_ns, deadline_ns: 0, fresh: false, detour: false }
+        Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, fresh: false, detour: false }
+    }
+
+    fn set(&mut self, at_ns: u64) {
+        self.rings_ns = Some(at_ns);
+        self.timer.set(at_ns, self.slice_ns);
+    }
+
+    /// Whether the timer rings neither at the deadline nor between `now_ns` and that.
+    fn rings_late(&mut self, now_ns: u64) -> bool {
+        let Some(rings_ns) = &mut self.rings_ns else { return true };
+        if *rings_ns <= now_ns {
+            *rings_ns += ((now_ns - *rings_ns) / self.slice_ns + 1) * self.slice_ns;
+        }
+        *rings_ns > self.deadline_ns
     }
 
     /// A turn begins, of a slice shortened by `debt_ns`. Whether the timer had to be set.
     pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64) -> bool {
-        let sets = !std::mem::take(&mut self.fresh) || debt_ns > 0;
-        if sets {
+        // (The vCPU that had it may have gone on, for want of others, and ended its turn much later.)
+        let is_whole = !T::IS_DEAR || self.deadline_ns.saturating_sub(now_ns) > self.slice_ns / 2;
+        let goes_on = std::mem::take(&mut self.fresh) && is_whole && debt_ns == 0;
+        if !goes_on {
             self.deadline_ns = now_ns + self.slice_ns.saturating_sub(debt_ns);
             self.detour = false;
-            self.timer.set(self.deadline_ns, self.slice_ns);
+        }
+        let sets = if T::IS_DEAR { self.rings_late(now_ns) } else { !goes_on };
+        if sets {
+            self.set(self.deadline_ns);
         }
         sets
     }
@@ -47,7 +76,7 @@ impl<T: Timer> SliceTimer<T> {
     /// The slice that has just ended goes on until `until_ns`.
     pub(super) fn extend(&mut self, until_ns: u64) {
         (self.fresh, self.detour, self.deadline_ns) = (false, false, until_ns);
-        self.timer.set(until_ns, self.slice_ns);
+        self.set(until_ns);
     }
 
     /// Kicks at `at_ns` too, if the slice has not ended by then. Only the last call counts. Whether the timer had to be set.
@@ -56,20 +85,123 @@ impl<T: Timer> SliceTimer<T> {
         let sets = detour || self.detour;
         if sets {
             self.detour = detour;
-            self.timer.set(at_ns.min(self.deadline_ns), self.slice_ns);
+            self.set(at_ns.min(self.deadline_ns));
         }
         sets
     }
 
-    /// Whether the slice is over. If so, the next one has begun.
+    /// The timer has rung at `now_ns`, or may have: whether the slice is over. If so, the next one has begun.
     pub(super) fn ended(&mut self, now_ns: u64) -> bool {
         let ended = now_ns >= self.deadline_ns;
         if ended {
             let missed = (now_ns - self.deadline_ns) / self.slice_ns;
             self.deadline_ns += (missed + 1) * self.slice_ns;
-            // After a detour the timer ticks out of step.
-            self.fresh = !self.detour;
+            // After a detour the timer ticks out of step, unless it is set anew below.
+            self.fresh = T::IS_DEAR || !self.detour;
+        }
+        if T::IS_DEAR && self.rings_late(now_ns) {
+            self.set(self.deadline_ns);
         }
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::host::random::SplitMix;
+
+    const SLICE: u64 = 1000;
+
+    /// When it rings next, and how often it was set.
+    #[derive(Default)]
+    struct Counted {
+        rings_ns: Cell<u64>,
+        sets: Cell<u32>,
+    }
+
+    impl Timer for &Counted {
+        const IS_DEAR: bool = true;
+
+        fn set(&self, at_ns: u64, interval_ns: u64) {
+            assert_eq!(interval_ns, SLICE);
+            self.rings_ns.set(at_ns);
+            self.sets.set(self.sets.get() + 1);
+        }
+    }
+
+    impl Counted {
+        /// Lets time pass until it rings.
+        fn ring(&self) -> u64 {
+            let at_ns = self.rings_ns.get();
+            self.rings_ns.set(at_ns + SLICE);
+            at_ns
+        }
+
+        /// Lets time pass, and rings unnoticed.
+        fn pass(&self, now_ns: u64) {
+            while self.rings_ns.get() <= now_ns {
+                self.ring();
+            }
+        }
+    }
+
+    #[test]
+    fn turns_that_end_early_leave_the_timer_alone() {
+        let timer = Counted::default();
+        let mut slice = SliceTimer::new(&timer, SLICE);
+        assert!(slice.begin(1, 0), "it was never set");
+        for turn in 1..1000 {
+            // A tenth of a slice each.
+            let now_ns = turn * SLICE / 10;
+            assert!(!slice.begin(now_ns, 0));
+            if timer.rings_ns.get() <= now_ns {
+                timer.ring();
+                assert!(!slice.ended(now_ns));
+            }
+        }
+        assert!(timer.sets.get() <= 1 + 100, "set {} times in 100 slices", timer.sets.get());
+        let began_ns = 1_000_000;
+        timer.pass(began_ns);
+        slice.begin(began_ns, 0);
+        let ended_ns = std::iter::repeat_with(|| timer.ring()).find(|now_ns| slice.ended(*now_ns));
+        assert_eq!(ended_ns, Some(began_ns + SLICE), "a slice is as long as any");
+        let sets = timer.sets.get();
+        assert!(!slice.begin(began_ns + SLICE + 1, 0));
+        assert_eq!(timer.ring(), began_ns + 2 * SLICE, "full slices follow each other");
+        assert!(slice.ended(began_ns + 2 * SLICE));
+        assert_eq!(timer.sets.get(), sets);
+    }
+
+    #[test]
+    fn whatever_turns_do_the_timer_rings_by_the_deadline() {
+        let (timer, mut random) = (Counted::default(), SplitMix::new(1));
+        let mut slice = SliceTimer::new(&timer, SLICE);
+        let mut now_ns = 1;
+        slice.begin(now_ns, 0);
+        for _ in 0..100_000 {
+            match random.next() % 8 {
+                0 => _ = slice.begin(now_ns, random.next() % SLICE),
+                1 => _ = slice.also_at(now_ns + random.next() % (2 * SLICE)),
+                2 => _ = slice.begin(now_ns, 0),
+                3 => {
+                    // Idle, or busy elsewhere.
+                    now_ns += random.next() % (5 * SLICE);
+                    timer.pass(now_ns);
+                    slice.begin(now_ns, 0);
+                }
+                _ => {
+                    now_ns = timer.ring().max(now_ns);
+                    slice.ended(now_ns);
+                }
+            }
+            let (rings_ns, deadline_ns) = (timer.rings_ns.get(), slice.deadline_ns());
+            assert!(
+                rings_ns <= deadline_ns.max(now_ns),
+                "at {now_ns} it rings at {rings_ns}, not by {deadline_ns}"
+            );
+        }
     }
 }

@@ -40,6 +40,8 @@ impl Bell for Noticed {
 struct Alarm(Rc<Cell<(u64, u64)>>);
 
 impl Timer for Alarm {
+    const IS_DEAR: bool = true;
+
     fn set(&self, at_ns: u64, interval_ns: u64) {
         self.0.set((at_ns, interval_ns));
     }

@@ -54,6 +54,8 @@ impl Bell for NoBell {
 struct Alarm(Rc<Cell<(u64, u64)>>);
 
 impl Timer for Alarm {
+    const IS_DEAR: bool = false;
+
     fn set(&self, at_ns: u64, interval_ns: u64) {
         self.0.set((at_ns, interval_ns));
     }
