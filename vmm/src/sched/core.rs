@@ -66,7 +66,7 @@ pub(super) struct Core<'a, B> {
     pub(super) queue: Mutex<Queue<'a>>,
     /// Rings when a vCPU becomes ready while a pCPU is idle, and when the run stops.
     pub(super) bell: B,
-    pub(super) sleepers: Sleepers<Box<Task<'a>>>,
+    pub(super) sleepers: Sleepers<Task<'a>>,
     pcpus: usize,
     pub(super) slice_ns: u64,
     grace: Grace,

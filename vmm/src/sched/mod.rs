@@ -29,6 +29,7 @@ mod sleepers;
 mod slice;
 pub(crate) mod steal_record;
 pub(crate) mod switches;
+mod sync;
 pub(crate) mod timeline;
 mod turn;
 mod turns;

@@ -26,7 +26,8 @@ impl<B: Bell> Core<'_, B> {
         let mut found = vec![Whereabouts::from(Where::Running); self.sleepers.len()];
         let mut note = |number: u32, whereabouts| found[number as usize] = whereabouts;
         // Sleepers first: who is kicked awake meanwhile is found again among those that are ready.
-        self.sleepers.look(|number, task| note(number, task.account.whereabouts()));
+        self.sleepers
+            .look(|number, task| note(number, task.account.whereabouts()), |kicked| self.make_ready(kicked));
         let queue = lock(&self.queue);
         let off = queue.ready.iter().chain(queue.aside.values()).chain(queue.dozing.values());
         off.for_each(|task| note(task.number(), task.account.whereabouts()));

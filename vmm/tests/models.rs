@@ -1,0 +1,119 @@
+//! What the scheduler's threads do without a lock, under the model checker: every interleaving, and every permitted reordering.
+//!
+//! The sources are the scheduler's own, over loom's atomics.
+
+#[path = "../src/sched/sleepers.rs"]
+mod sleepers;
+
+/// What they take their atomics from.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicPtr, Ordering};
+}
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::thread;
+use sleepers::Sleepers;
+
+/// One vCPU, which is awake where its box is.
+fn one() -> Arc<Sleepers<u32>> {
+    Arc::new(Sleepers::new(1))
+}
+
+#[test]
+fn a_kick_takes_out_who_sleeps_and_nobody_else() {
+    loom::model(|| {
+        let sleepers = Sleepers::new(2);
+        assert_eq!(sleepers.put(0, Box::new('a')), None);
+        assert_eq!(sleepers.put(1, Box::new('b')), None);
+        assert_eq!(sleepers.kick(1).as_deref(), Some(&'b'));
+        assert_eq!(sleepers.len(), 2);
+        assert_eq!(sleepers.into_sleepers().map(|task| *task).collect::<Vec<_>>(), ['a']);
+    });
+}
+
+#[test]
+fn a_kick_before_the_sleep_is_latched_once() {
+    loom::model(|| {
+        let sleepers = one();
+        assert_eq!(sleepers.kick(0), None);
+        assert_eq!(sleepers.kick(0), None);
+        assert_eq!(sleepers.put(0, Box::new(7)).as_deref(), Some(&7), "it was kicked before");
+        assert_eq!(sleepers.put(0, Box::new(7)), None, "both kicks were for that sleep");
+    });
+}
+
+#[test]
+fn a_kick_that_found_a_sleeper_leaves_no_latch() {
+    loom::model(|| {
+        let sleepers = one();
+        assert_eq!(sleepers.put(0, Box::new(7)), None);
+        assert_eq!(sleepers.kick(0).as_deref(), Some(&7));
+        assert!(!sleepers.take_latch(0));
+        assert_eq!(sleepers.kick(0), None);
+        assert!(sleepers.take_latch(0) && !sleepers.take_latch(0));
+    });
+}
+
+#[test]
+fn a_kick_at_any_moment_of_a_sleep_wakes_with_what_came_before_it() {
+    loom::model(|| {
+        let (sleepers, said) = (one(), Arc::new(AtomicU32::new(0)));
+        let kicker = {
+            let (sleepers, said) = (Arc::clone(&sleepers), Arc::clone(&said));
+            thread::spawn(move || {
+                said.store(1, Relaxed);
+                sleepers.kick(0)
+            })
+        };
+        let latched = sleepers.take_latch(0);
+        let awake = if latched { Some(Box::new(7)) } else { sleepers.put(0, Box::new(7)) };
+        if awake.is_some() {
+            assert_eq!(said.load(Relaxed), 1, "it is awake without what the kick was for");
+        }
+        let kicked = kicker.join().unwrap();
+        assert!(awake.is_some() != kicked.is_some(), "awake {awake:?}, kicked {kicked:?}");
+    });
+}
+
+#[test]
+fn the_last_of_two_kicks_for_one_sleep_counts_too() {
+    // All interleavings of three threads take minutes.
+    let mut most = loom::model::Builder::new();
+    most.preemption_bound = Some(3);
+    most.check(|| {
+        let (sleepers, said) = (one(), Arc::new(AtomicU32::new(0)));
+        let kick = |bit: u32| {
+            let (sleepers, said) = (Arc::clone(&sleepers), Arc::clone(&said));
+            thread::spawn(move || {
+                said.fetch_or(bit, Relaxed);
+                sleepers.kick(0)
+            })
+        };
+        let kickers = [kick(1), kick(2)];
+        let awake = sleepers.put(0, Box::new(7));
+        let seen = said.load(Relaxed);
+        let kicked = kickers.map(|kicker| kicker.join().unwrap());
+        let woken = kicked.iter().flatten().count() + usize::from(awake.is_some());
+        assert_eq!(woken, 1, "in one place");
+        // A kick that the sleep did not take is there for the next one.
+        assert!(seen == 3 || awake.is_none() || sleepers.take_latch(0), "a kick is lost: {seen} was seen");
+    });
+}
+
+#[test]
+fn a_kick_of_a_vcpu_that_is_looked_at_wakes_it() {
+    loom::model(|| {
+        let sleepers = one();
+        assert_eq!(sleepers.put(0, Box::new(7)), None);
+        let kicker = {
+            let sleepers = Arc::clone(&sleepers);
+            thread::spawn(move || sleepers.kick(0))
+        };
+        let mut awake = None;
+        sleepers.look(|_, task| assert_eq!(*task, 7), |task| awake = Some(task));
+        let kicked = kicker.join().unwrap();
+        assert!(awake.is_some() != kicked.is_some(), "awake {awake:?}, kicked {kicked:?}");
+        assert!(!sleepers.take_latch(0));
+    });
+}
