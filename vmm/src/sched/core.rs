@@ -59,6 +59,10 @@ pub(super) enum Next<'a, 'q> {
     Ends,
 }
 
+/// Something in lines of its own: what lies beside it changes at other times.
+#[repr(align(128))]
+struct Line<T>(T);
+
 /// The scheduler.
 pub(super) struct Core<'a, B> {
     pub(super) guests: &'a [GuestRun<'a>],
@@ -74,7 +78,7 @@ pub(super) struct Core<'a, B> {
     plan: Option<Plan>,
     pub(super) look_cost: LookCost,
     /// The number of ready vCPUs when it changed last.
-    ready: AtomicU32,
+    ready: Line<AtomicU32>,
     /// Whether guests have shares.
     charges: bool,
 }
@@ -119,7 +123,7 @@ impl<'a, B: Bell> Core<'a, B> {
             kick_yields: rules.kick_yields,
             plan,
             look_cost: LookCost::default(),
-            ready: AtomicU32::new(0),
+            ready: Line(AtomicU32::new(0)),
             charges,
         }
     }
@@ -435,7 +439,7 @@ impl<'a, B: Bell> Core<'a, B> {
             return;
         }
         // Relaxed: a hint. Partner: `somebody_is_ready`, which at worst looks again a slice later.
-        self.ready.store(count, Ordering::Relaxed);
+        self.ready.0.store(count, Ordering::Relaxed);
         for shared in self.guests.iter().filter_map(|guest| guest.shared.as_ref()) {
             shared.tell_ready_vcpus(count);
         }
@@ -449,7 +453,7 @@ impl<'a, B: Bell> Core<'a, B> {
             self.publish_load(&mut queue);
         }
         // Relaxed: a hint. Partner: `publish_load`.
-        self.ready.load(Ordering::Relaxed) > 0
+        self.ready.0.load(Ordering::Relaxed) > 0
     }
 
     /// The virtual time at which they start; `None` if they have started already.

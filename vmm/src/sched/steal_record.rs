@@ -7,8 +7,10 @@ use haltkick_hypercalls::VcpuArea;
 
 use crate::host::clock::Clock;
 
-/// A vCPU's flag as the VMM has set it, for comparison with what others have read.
+/// A vCPU's flag as the VMM has set it, for comparison with what others have read. In lines of its
+/// own: those of others change with each of their turns.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct ToldFlag {
     /// TSC since when it has told what it tells; `u64::MAX` while that changes.
     since_tsc: AtomicU64,
