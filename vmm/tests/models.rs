@@ -1,11 +1,11 @@
-//! What the scheduler's threads do without a lock, under the model checker: every interleaving, and every permitted reordering.
+//! The scheduler's code without locks, under the model checker: every interleaving, and every permitted reordering.
 //!
 //! The sources are the scheduler's own, over loom's atomics.
 
 #[path = "../src/sched/sleepers.rs"]
 mod sleepers;
 
-/// What they take their atomics from.
+/// Loom's atomics, which the sources take for theirs.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicPtr, Ordering};
 }

@@ -1,4 +1,4 @@
-//! What it takes a runner from one vCPU to the next when a slice ends: counted, and as a microbenchmark timed.
+//! A runner's way from one vCPU to the next when a slice ends: counted, and as a microbenchmark timed.
 //!
 //! The runner, its timer and its signal are real. The vCPUs are made up: each sleeps until its runner is kicked.
 
@@ -44,7 +44,7 @@ fn boundaries() -> Vec<Boundary> {
     let found = Arc::new(Mutex::new(Vec::<Boundary>::with_capacity(2 * BOUNDARIES)));
     let (notes, clock, watcher) = (Notes::none(), Clock::Host, Watcher::nothing("made up"));
     let memory = Memory::new(LARGE_PAGE * 3, VCPUS, 0, 0).expect("a few pages");
-    // All have started, lest their slices are shorter.
+    // All have started: before that slices are shorter.
     memory.control().started.store(VCPUS, std::sync::atomic::Ordering::Relaxed);
     let (image, tsc) = (Image::embedded(), GuestTsc::new(TscRate::of_khz(1_000_000), 0));
     let mut guest =

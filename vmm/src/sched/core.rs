@@ -28,6 +28,7 @@ use crate::sched::grace::Grace;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
+use crate::sched::placing::PcpuSet;
 use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
@@ -42,8 +43,12 @@ const START_SLICE_NS: u64 = 100_000;
 
 /// How pCPUs that have nothing to do learn that there is something.
 pub(super) trait Bell {
-    /// One vCPU has become ready.
-    fn ring_one(&self);
+    /// A vCPU that ran on `last` is ready: which of the `idle` pCPUs is to be rung for it. That one is idle no longer: the next vCPU
+    /// is for another one.
+    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32>;
+
+    /// There may be something for `pcpu`.
+    fn ring(&self, pcpu: u32);
 
     /// Something has changed for all of them.
     fn ring_all(&self);
@@ -59,7 +64,7 @@ pub(super) enum Next<'a, 'q> {
     Ends,
 }
 
-/// Something in lines of its own: what lies beside it changes at other times.
+/// A value in cache lines of its own: its neighbours change at other times.
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -179,10 +184,10 @@ impl<'a, B: Bell> Core<'a, B> {
         if let Some(task) = next {
             return Next::Runs(task);
         }
-        queue.idle_runners += 1;
+        queue.idle.insert(pcpu);
         let next = [queue.aside.keys().next(), queue.dozing.keys().next()];
         let next = next.into_iter().flatten().min().copied();
-        if next.is_none() && queue.idle_runners == self.pcpus {
+        if next.is_none() && queue.idle.len() == self.pcpus {
             self.nobody_can_run(&queue);
         }
         Next::Idles(queue, next.map(|(until_ns, _)| until_ns))
@@ -210,14 +215,14 @@ impl<'a, B: Bell> Core<'a, B> {
         }
     }
 
-    /// Wakes an idle pCPU for a vCPU that has come into `queue`, if there is one. Lets go of the queue first: whom the bell wakes
-    /// needs it.
-    pub(super) fn announce(&self, mut queue: MutexGuard<'_, Queue<'a>>) {
+    /// Wakes an idle pCPU for a vCPU that ran on `last` and has come into `queue`, if there is one. Lets go of the queue first: the pCPU that
+    /// wakes needs it.
+    pub(super) fn announce(&self, mut queue: MutexGuard<'_, Queue<'a>>, last: Option<u32>) {
         self.publish_load(&mut queue);
-        let somebody_is_idle = queue.idle_runners > 0;
+        let chosen = if queue.idle.len() > 0 { self.bell.choose(last, &mut queue.idle) } else { None };
         drop(queue);
-        if somebody_is_idle {
-            self.bell.ring_one();
+        if let Some(pcpu) = chosen {
+            self.bell.ring(pcpu);
         }
     }
 
@@ -240,7 +245,8 @@ impl<'a, B: Bell> Core<'a, B> {
         if queue.ready.is_empty() {
             self.publish_load(&mut queue);
         } else {
-            self.announce(queue);
+            let last = queue.ready.iter().next().and_then(|task| task.last_pcpu);
+            self.announce(queue, last);
         }
         next
     }
@@ -342,19 +348,17 @@ impl<'a, B: Bell> Core<'a, B> {
         task.stopped = matches!(turn, Turn::Stopped);
         pcpu.observer.stops(guest.number_of(id), now, || turn.leads_to(guest.activity(id)));
         match turn {
-            Turn::SliceEnded => {
+            Turn::SliceEnded | Turn::Stopped => {
                 task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
-                return self.exchange(task, pcpu.number, ran_ns);
-            }
-            Turn::Stopped => {
-                task.account.goes(guest, id, Where::Preempted(guest.attributed(id)), now);
+                if !task.stopped {
+                    return self.exchange(task, pcpu.number, ran_ns);
+                }
                 self.push_ready(task, ran_ns);
             }
             Turn::Injected(length_ns) => {
                 task.account.goes(guest, id, Where::KeptOut(guest.attributed(id)), now);
-                let mut queue = self.charged(guest, ran_ns);
-                queue.aside.insert((now.saturating_add(length_ns), task.number()), task);
-                drop(queue);
+                let until = (now.saturating_add(length_ns), task.number());
+                self.charged(guest, ran_ns).aside.insert(until, task);
                 // Whoever is idle sleeps no longer than until then.
                 self.bell.ring_all();
             }
@@ -369,10 +373,10 @@ impl<'a, B: Bell> Core<'a, B> {
             }
             Turn::Halts => {
                 task.account.goes(guest, id, Where::Asleep, now);
-                let mut queue = self.charged(guest, ran_ns);
+                let (mut queue, last) = (self.charged(guest, ran_ns), task.last_pcpu);
                 queue.doze(now, self.first_look_ns(), task);
                 // Whoever is idle sleeps no longer than until the next look.
-                self.announce(queue);
+                self.announce(queue, last);
             }
             Turn::Yields => {
                 task.account.goes(guest, id, Where::Ready, now);
@@ -398,8 +402,9 @@ impl<'a, B: Bell> Core<'a, B> {
 
     fn push_ready(&self, task: Box<Task<'a>>, ran_ns: u64) {
         let mut queue = self.charged(task.guest, ran_ns);
+        let last = task.last_pcpu;
         queue.push_ready(task);
-        self.announce(queue);
+        self.announce(queue, last);
     }
 
     /// How many are ready.
@@ -447,7 +452,7 @@ impl<'a, B: Bell> Core<'a, B> {
 
     fn somebody_is_ready(&self) -> bool {
         if self.plan.is_some() {
-            // Those that lie aside become ready without a word.
+            // vCPUs that lie aside become ready without a word.
             let mut queue = lock(&self.queue);
             queue.take_back(self.clock);
             self.publish_load(&mut queue);
@@ -483,7 +488,8 @@ impl<'a, B: Bell> Core<'a, B> {
 
     pub(super) fn make_ready_in(&self, mut queue: MutexGuard<'_, Queue<'a>>, mut task: Box<Task<'a>>) {
         task.account.goes(task.guest, task.vcpu.id, Where::Ready, self.clock.now_ns());
+        let last = task.last_pcpu;
         queue.push_after_sleep(task);
-        self.announce(queue);
+        self.announce(queue, last);
     }
 }

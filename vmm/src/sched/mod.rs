@@ -19,6 +19,7 @@ mod host;
 pub(crate) mod loss;
 mod pcpu;
 pub(crate) mod places;
+mod placing;
 mod queue;
 pub(crate) mod run_delay;
 mod runners;
@@ -33,6 +34,8 @@ mod sync;
 pub(crate) mod timeline;
 mod turn;
 mod turns;
+#[cfg(test)]
+mod waking;
 pub(crate) mod window;
 mod yields;
 

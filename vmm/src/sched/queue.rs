@@ -11,6 +11,7 @@ use crate::machine::vcpu::Vcpu;
 use crate::sched::account::Account;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LONGEST_LOOK_NS;
+use crate::sched::placing::PcpuSet;
 use crate::sched::shares::Shares;
 
 /// A vCPU and its books.
@@ -46,7 +47,8 @@ pub(super) struct Queue<'a> {
     pub(super) left: Vec<Box<Task<'a>>>,
     /// Of guests that failed while others go on.
     pub(super) retired: Vec<Box<Task<'a>>>,
-    pub(super) idle_runners: usize,
+    /// pCPUs that have nothing to run, and that no vCPU has been found for yet.
+    pub(super) idle: PcpuSet,
     /// The number of ready vCPUs that guests were told last; `None`: they were told nothing yet.
     pub(super) told: Option<u32>,
 }
@@ -61,12 +63,12 @@ impl<'a> Queue<'a> {
             unborn: Vec::new(),
             left: Vec::new(),
             retired: Vec::new(),
-            idle_runners: 0,
+            idle: PcpuSet::default(),
             told: None,
         }
     }
 
-    /// Those whose time aside is over are ready. The clock is read only if there are any aside.
+    /// Makes vCPUs ready whose time aside is over. The clock is read only if some lie aside.
     pub(super) fn take_back(&mut self, clock: &Clock) {
         if self.aside.is_empty() {
             return;

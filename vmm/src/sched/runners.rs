@@ -1,7 +1,8 @@
 //! `--sched vmm` on threads: one pinned runner thread per pCPU gives vCPUs their turns, as the [`Core`] says.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -19,18 +20,35 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
+use crate::sched::placing::{PcpuSet, place_wake};
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules, run_delay};
 
-impl Bell for Condvar {
-    fn ring_one(&self) {
-        self.notify_one();
+/// A bell for each runner, by the number of its pCPU; none until they start.
+#[derive(Default)]
+struct Bells(OnceLock<BTreeMap<u32, Condvar>>);
+
+impl Bells {
+    fn of(&self, pcpu: u32) -> &Condvar {
+        &self.0.get().expect("runners have bells")[&pcpu]
+    }
+}
+
+impl Bell for Bells {
+    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
+        let chosen = place_wake(last, idle)?;
+        idle.remove(chosen);
+        Some(chosen)
+    }
+
+    fn ring(&self, pcpu: u32) {
+        self.of(pcpu).notify_one();
     }
 
     fn ring_all(&self) {
-        self.notify_all();
+        self.0.get().into_iter().flat_map(BTreeMap::values).for_each(Condvar::notify_one);
     }
 }
 
@@ -46,7 +64,7 @@ type RunnersPcpu<'a> = Pcpu<'a, KickTimer>;
 
 /// The scheduler, with its threads.
 pub(crate) struct Runners<'a> {
-    core: Core<'a, Condvar>,
+    core: Core<'a, Bells>,
     threads: Mutex<Vec<Thread>>,
     /// A runner is missing.
     broken: AtomicBool,
@@ -62,7 +80,7 @@ impl<'a> Runners<'a> {
         plan: Option<Plan>,
     ) -> Self {
         Self {
-            core: Core::new(rules, pcpus, guests, vcpus, plan, Condvar::new()),
+            core: Core::new(rules, pcpus, guests, vcpus, plan, Bells::default()),
             threads: Mutex::default(),
             broken: AtomicBool::new(false),
         }
@@ -82,6 +100,7 @@ impl<'a> Runners<'a> {
 
     /// Starts a runner on each of `cpus`.
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, cpus: &'scope [u32]) {
+        self.core.bell.0.get_or_init(|| cpus.iter().map(|&cpu| (cpu, Condvar::new())).collect());
         for (&cpu, runner) in cpus.iter().zip(0..) {
             let spawned =
                 std::thread::Builder::new().name(format!("pcpu{cpu}")).spawn_scoped(scope, move || {
@@ -156,7 +175,7 @@ impl<'a> Runners<'a> {
                 Next::Ends => return None,
                 Next::Idles(queue, until_ns) => {
                     let most = until_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns())));
-                    wait(&self.core.bell, queue, most).idle_runners -= 1;
+                    wait(self.core.bell.of(pcpu), queue, most).idle.remove(pcpu);
                 }
             }
         }

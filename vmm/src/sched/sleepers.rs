@@ -1,6 +1,6 @@
-//! Where vCPUs sleep in `pv_wait`, and where a kick waits for one that does not sleep yet.
+//! Slots in which vCPUs sleep in `pv_wait`, and in which a kick waits for a vCPU that does not sleep yet.
 //!
-//! A vCPU's slot is one word: nothing, a latched kick, or the vCPU that sleeps. Sleep and kick change it in one step each, and so
+//! A slot is one word: empty, a latched kick, or the vCPU that sleeps. Sleep and kick change it in one step each, and so
 //! one of them comes first:
 //! 1. The kick: it finds no sleeper and leaves the latch; the sleep finds the latch and does not happen.
 //! 2. The sleep: the kick finds the sleeper and takes it out, to be made ready.
@@ -84,7 +84,7 @@ impl<T> Drop for Slot<T> {
 }
 
 impl<T> Sleepers<T> {
-    /// Slots for so many vCPUs, none of which sleeps.
+    /// Slots for this number of vCPUs, none of which sleeps.
     pub(super) fn new(vcpus: usize) -> Self {
         Self((0..vcpus).map(|_| Slot(AtomicPtr::new(ptr::null_mut()))).collect(), PhantomData)
     }

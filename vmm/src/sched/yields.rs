@@ -1,4 +1,4 @@
-//! vCPUs that get a pCPU, or a place in the queue, by what another one does: kicks, and yields.
+//! Kicks and yields: a vCPU gets a pCPU, or a place in the queue, through another one.
 
 use crate::host::locks::lock;
 use crate::observe::whereabouts::Where;
@@ -71,10 +71,11 @@ impl<'a, B: Bell> Core<'a, B> {
     /// Yield: whoever else is next.
     pub(super) fn pass_slice(&self, task: Box<Task<'a>>, ran_ns: u64) -> Option<Box<Task<'a>>> {
         let mut queue = self.charged(task.guest, ran_ns);
-        let next = queue.pop(task.last_pcpu);
+        let last = task.last_pcpu;
+        let next = queue.pop(last);
         queue.push_ready(task);
         if next.is_none() {
-            self.announce(queue);
+            self.announce(queue, last);
         } else {
             self.publish_load(&mut queue);
         }

@@ -17,6 +17,7 @@ use crate::sched::guest_run::GuestRun;
 use crate::sched::harm::behaviour::Behaviour;
 use crate::sched::harm::setting::{SLICE_NS, Setting};
 use crate::sched::pcpu::Pcpu;
+use crate::sched::placing::PcpuSet;
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
@@ -26,9 +27,12 @@ use crate::sched::{Rules, Sched};
 struct Noticed(Cell<bool>);
 
 impl Bell for Noticed {
-    fn ring_one(&self) {
+    fn choose(&self, _: Option<u32>, _: &mut PcpuSet) -> Option<u32> {
         self.0.set(true);
+        None
     }
+
+    fn ring(&self, _: u32) {}
 
     fn ring_all(&self) {
         self.0.set(true);
@@ -176,7 +180,7 @@ impl<'a, 's> World<'a, 's> {
     /// An idle pCPU looks what there is to do.
     fn look(&mut self, slot: usize, counted: bool) {
         if counted {
-            lock(&self.core.queue).idle_runners -= 1;
+            lock(&self.core.queue).idle.remove(slot as u32);
         }
         let (task, at_ns) = match self.core.next(slot as u32) {
             Next::Runs(task) => (Some(task), self.now_ns),

@@ -3,12 +3,12 @@
 //! The board simulates the pCPUs and says when something happens on one of them. This loop charges for it (an exit, a kick, a
 //! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
 
+mod alarm;
 mod time;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use haltkick_sim::{Event, Partition};
 use crate::guest::activity::Activity;
 use crate::guest::ram::Ram;
 use crate::host::clock::{Clock, Moment};
+use crate::host::locks::lock;
 use crate::host::random::SplitMix;
 use crate::machine::exits::{Exit, NOT_CARRIED_OUT};
 use crate::machine::vcpu::Vcpu;
@@ -29,10 +30,13 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
+use crate::sched::placing::PcpuSet;
 use crate::sched::queue::Task;
-use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::slice::SliceTimer;
 use crate::sched::turn::Turn;
 use crate::sched::{Finished, Rules};
+
+use alarm::Alarm;
 
 /// Which of the seed's sequences costs scatter by: threads, which deschedule vCPUs on purpose, have those from 0 on.
 const SCATTER_STREAM: u64 = 1 << 32;
@@ -44,30 +48,13 @@ const PS: u64 = 1000;
 struct NoBell;
 
 impl Bell for NoBell {
-    fn ring_one(&self) {}
+    fn choose(&self, _: Option<u32>, _: &mut PcpuSet) -> Option<u32> {
+        None
+    }
+
+    fn ring(&self, _: u32) {}
 
     fn ring_all(&self) {}
-}
-
-/// What rings at the end of a slice: when it rings next, and how often after that.
-#[derive(Clone, Default)]
-struct Alarm(Rc<Cell<(u64, u64)>>);
-
-impl Timer for Alarm {
-    const IS_DEAR: bool = false;
-
-    fn set(&self, at_ns: u64, interval_ns: u64) {
-        self.0.set((at_ns, interval_ns));
-    }
-}
-
-impl Alarm {
-    /// It has rung at `now_ns`, and rings again.
-    fn rang(&self, now_ns: u64) {
-        let (at_ns, interval_ns) = self.0.get();
-        let missed = now_ns.saturating_sub(at_ns).checked_div(interval_ns).unwrap_or(0);
-        self.0.set((at_ns + (missed + 1) * interval_ns, interval_ns));
-    }
 }
 
 /// What a pCPU does.
@@ -178,7 +165,7 @@ impl<'a> Simulated<'a> {
         let random = SplitMix::stream(seed, SCATTER_STREAM);
         let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
-        crate::host::locks::lock(&core.queue).idle_runners = cpus.len();
+        cpus.iter().for_each(|cpu| lock(&core.queue).idle.insert(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
     }
 
@@ -290,7 +277,7 @@ impl<'a> Simulated<'a> {
     fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
         let slot = &mut state.slots[index];
         let Doing::Idle { since_ps } = slot.doing else { return };
-        crate::host::locks::lock(&self.core.queue).idle_runners -= 1;
+        lock(&self.core.queue).idle.remove(slot.cpu);
         match self.core.next(slot.cpu) {
             Next::Runs(task) => {
                 let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
@@ -364,7 +351,7 @@ impl<'a> Simulated<'a> {
     /// Tells the board when the alarm of a pCPU rings: at the end of a slice.
     fn arm(state: &mut State<'a>, index: usize) {
         let slot = &state.slots[index];
-        state.board.set_alarm(slot.cpu, slot.alarm.0.get().0.saturating_mul(PS));
+        state.board.set_alarm(slot.cpu, slot.alarm.rings_at().saturating_mul(PS));
     }
 
     /// The way into a guest: of what an exit costs, the half that follows what it does.

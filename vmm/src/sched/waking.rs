@@ -1,0 +1,77 @@
+//! Which pCPU a kick wakes: the scheduler, with vCPUs and timers that are made up.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::guest::tsc::GuestTsc;
+use crate::host::clock::Clock;
+use crate::host::time::TscRate;
+use crate::machine::exits::Exit;
+use crate::machine::vcpu::{MadeUpVcpu, Vcpu};
+use crate::observe::notes::Notes;
+use crate::observe::observer::Observer;
+use crate::sched::core::{Bell, Core, Next};
+use crate::sched::guest_run::GuestRun;
+use crate::sched::hints::Watcher;
+use crate::sched::pcpu::Pcpu;
+use crate::sched::placing::{PcpuSet, place_wake};
+use crate::sched::slice::{SliceTimer, Timer};
+use crate::sched::turn::Turn;
+use crate::sched::{Rules, Sched, Share};
+
+struct NoTimer;
+
+impl Timer for NoTimer {
+    const IS_DEAR: bool = true;
+
+    fn set(&self, _: u64, _: u64) {}
+}
+
+/// Notes which pCPUs it was rung for.
+#[derive(Default)]
+struct Rung(RefCell<Vec<u32>>);
+
+impl Bell for Rung {
+    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
+        let chosen = place_wake(last, idle)?;
+        idle.remove(chosen);
+        Some(chosen)
+    }
+
+    fn ring(&self, pcpu: u32) {
+        self.0.borrow_mut().push(pcpu);
+    }
+
+    fn ring_all(&self) {}
+}
+
+#[test]
+fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
+    let (notes, clock, watcher) = (Notes::none(), Clock::Host, Watcher::nothing("made up"));
+    let guests = [GuestRun::new(2, GuestTsc::new(TscRate::of_khz(1_000_000), 0), &clock, &watcher, &notes)];
+    let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
+    let slice = Duration::from_millis(1);
+    let (sched, share, grace) = (Sched::Vmm, Share::Vcpu, Duration::ZERO);
+    let rules = Rules { sched, share, pcpus: 4, slice, grace, kick_yields: false };
+    let core = Core::new(rules, &guests, vec![vec![vcpu(0), vcpu(1)]], None, Rung::default());
+    let mut pcpus = [0, 1, 2, 3].map(|number| {
+        let observer = Observer::new(&notes, number).expect("there is nothing to observe");
+        Pcpu::new(number, None, SliceTimer::new(NoTimer, core.slice_ns), None, observer)
+    });
+    let mut begins = |number: u32| {
+        let Next::Runs(mut task) = core.next(number) else { panic!("both are ready") };
+        task.last_pcpu = Some(number);
+        core.begin_turn(&mut task, &mut pcpus[number as usize], 1, 1);
+        task
+    };
+    let (mut kicker, sleeper) = (begins(0), begins(2));
+    let slept = core.end_turn(sleeper, &mut pcpus[2], Turn::Waits, (1, 2));
+    assert!(slept.is_none());
+    for idle in [1, 2, 3] {
+        assert!(matches!(core.next(idle), Next::Idles(..)), "pCPU {idle} has nothing to run");
+    }
+    assert!(core.exited(&mut kicker, &mut pcpus[0], Exit::Kick(1)).is_none());
+    assert_eq!(*core.bell.0.borrow(), [2]);
+    let Next::Runs(woken) = core.next(2) else { panic!("the vCPU is ready") };
+    assert_eq!(woken.number(), 1);
+}
