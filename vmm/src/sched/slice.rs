@@ -1,11 +1,13 @@
 //! When the slice of a pCPU ends.
 //!
 //! The deadline is a number in memory. The timer is periodic, and rings at the deadline or before it. Setting a timer costs 8 us on a
-//! host that is a virtual machine itself, so where that is dear only two things set it:
-//! 1. A turn begins whose slice ends before the timer would ring: the vCPU owes time, or nothing was set yet.
-//! 2. The timer has rung before the deadline, for a turn that ended early: it is set to the deadline.
+//! host that is a virtual machine itself, so where that is dear it is set only if
+//! 1. a turn begins whose slice ends before the timer would ring: the vCPU owes time, or nothing was set yet;
+//! 2. a turn begins after another one that ended early, and the timer was not set for as long as a slice: waits are rare, and a ring
+//!    that comes early would cost another exit;
+//! 3. the timer has rung before the deadline, for a turn that ended early.
 //!
-//! So a turn that ends by a wait leaves the timer alone, and a pCPU sets it once a slice at most. A turn that begins because the
+//! So where waits are many they leave the timer alone, and a pCPU sets it about once a slice. A turn that begins because the
 //! one before it used up its slice ends at the timer's next ring. A kick that was under way at some moment comes early, and is
 //! known by the clock for what it is.
 
@@ -26,6 +28,8 @@ pub(super) struct SliceTimer<T> {
     deadline_ns: u64,
     /// A moment at which the timer rings; it does so every slice after that. `None`: it was never set.
     rings_ns: Option<u64>,
+    /// When it was set last.
+    set_ns: u64,
     /// A slice has just ended, so the next one has just begun.
     fresh: bool,
     /// The timer is set to something before the deadline.
@@ -35,7 +39,7 @@ pub(super) struct SliceTimer<T> {
 impl<T: Timer> SliceTimer<T> {
     /// Slices of this length, the first of which has not begun.
     pub(super) fn new(timer: T, slice_ns: u64) -> Self {
-        Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, fresh: false, detour: false }
+        Self { timer, slice_ns, deadline_ns: 0, rings_ns: None, set_ns: 0, fresh: false, detour: false }
     }
 
     fn set(&mut self, at_ns: u64) {
@@ -55,14 +59,16 @@ impl<T: Timer> SliceTimer<T> {
     /// A turn begins, of a slice shortened by `debt_ns`. Whether the timer had to be set.
     pub(super) fn begin(&mut self, now_ns: u64, debt_ns: u64) -> bool {
         // (The vCPU that had it may have gone on, for want of others, and ended its turn much later.)
-        let is_whole = !T::IS_DEAR || self.deadline_ns.saturating_sub(now_ns) > self.slice_ns / 2;
+        let is_whole = !T::IS_DEAR || self.deadline_ns.saturating_sub(now_ns) > self.slice_ns / 4 * 3;
         let goes_on = std::mem::take(&mut self.fresh) && is_whole && debt_ns == 0;
         if !goes_on {
             self.deadline_ns = now_ns + self.slice_ns.saturating_sub(debt_ns);
             self.detour = false;
         }
-        let sets = if T::IS_DEAR { self.rings_late(now_ns) } else { !goes_on };
+        let is_rare = now_ns.saturating_sub(self.set_ns) >= self.slice_ns;
+        let sets = if T::IS_DEAR { self.rings_late(now_ns) || !goes_on && is_rare } else { !goes_on };
         if sets {
+            self.set_ns = now_ns;
             self.set(self.deadline_ns);
         }
         sets
@@ -100,6 +106,7 @@ impl<T: Timer> SliceTimer<T> {
             self.fresh = T::IS_DEAR || !self.detour;
         }
         if T::IS_DEAR && self.rings_late(now_ns) {
+            self.set_ns = now_ns;
             self.set(self.deadline_ns);
         }
         ended
@@ -149,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_end_early_leave_the_timer_alone() {
+    fn short_turns_set_the_timer_once_a_slice() {
         let timer = Counted::default();
         let mut slice = SliceTimer::new(&timer, SLICE);
         assert!(slice.begin(1, 0), "it was never set");
         for turn in 1..1000 {
             // A tenth of a slice each.
             let now_ns = turn * SLICE / 10;
-            assert!(!slice.begin(now_ns, 0));
+            slice.begin(now_ns, 0);
             if timer.rings_ns.get() <= now_ns {
                 timer.ring();
                 assert!(!slice.ended(now_ns));
@@ -173,6 +180,18 @@ mod tests {
         assert_eq!(timer.ring(), began_ns + 2 * SLICE, "full slices follow each other");
         assert!(slice.ended(began_ns + 2 * SLICE));
         assert_eq!(timer.sets.get(), sets);
+    }
+
+    #[test]
+    fn a_turn_after_a_rare_wait_has_no_early_ring() {
+        let timer = Counted::default();
+        let mut slice = SliceTimer::new(&timer, SLICE);
+        slice.begin(1, 0);
+        (0..5).for_each(|_| assert!(slice.ended(timer.ring())));
+        assert!(!slice.begin(5 * SLICE + 2, 0), "its slice began when the last one ended");
+        let waited_ns = 5 * SLICE + SLICE / 2;
+        assert!(slice.begin(waited_ns, 0));
+        assert_eq!(timer.ring(), waited_ns + SLICE);
     }
 
     #[test]
