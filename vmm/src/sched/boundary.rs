@@ -72,12 +72,11 @@ fn boundaries() -> Vec<Boundary> {
     let rules = Rules {
         sched: Sched::Vmm,
         share: Share::Vcpu,
-        pcpus: 1,
         slice: SLICE,
         grace: Duration::ZERO,
         kick_yields: false,
     };
-    let scheduler = Scheduler::new(rules, &guests, vcpus, None);
+    let scheduler = Scheduler::new(rules, 1, &guests, vcpus, None);
     let cpus = [affinity::allowed_cpus()[0]];
     std::thread::scope(|scope| {
         scheduler.start(scope, &cpus);

@@ -52,8 +52,8 @@ fn a_kick_wakes_the_pcpu_that_the_vcpu_ran_on() {
     let vcpu = |id| Vcpu::from(MadeUpVcpu::new(id, || Ok(Exit::Interrupted)));
     let slice = Duration::from_millis(1);
     let (sched, share, grace) = (Sched::Vmm, Share::Vcpu, Duration::ZERO);
-    let rules = Rules { sched, share, pcpus: 4, slice, grace, kick_yields: false };
-    let core = Core::new(rules, &guests, vec![vec![vcpu(0), vcpu(1)]], None, Rung::default());
+    let rules = Rules { sched, share, slice, grace, kick_yields: false };
+    let core = Core::new(rules, 4, &guests, vec![vec![vcpu(0), vcpu(1)]], None, Rung::default());
     let mut pcpus = [0, 1, 2, 3].map(|number| {
         let observer = Observer::new(&notes, number).expect("there is nothing to observe");
         Pcpu::new(number, None, SliceTimer::new(NoTimer, core.slice_ns), None, observer)
