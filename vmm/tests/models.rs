@@ -56,7 +56,7 @@ fn a_kick_that_found_a_sleeper_leaves_no_latch() {
 }
 
 #[test]
-fn a_kick_at_any_moment_of_a_sleep_wakes_with_what_came_before_it() {
+fn a_kick_at_any_moment_of_a_sleep_wakes_the_sleeper() {
     loom::model(|| {
         let (sleepers, said) = (one(), Arc::new(AtomicU32::new(0)));
         let kicker = {
