@@ -45,15 +45,21 @@ impl<const WORDS: usize> Sleepers<WORDS> {
         }
     }
 
-    /// LOCKed, and so a full fence: the caller's next look at the lock comes after it. Pairs with the fence in `released`.
+    /// T1: the caller's next look at the lock comes after the fence, which pairs with the one in `released`. The insertion alone is a
+    /// full fence on x86 only.
     fn insert(&self, cpu: usize) {
-        self.0[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);
+        // Relaxed: ordered by the fence.
+        self.0[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::Relaxed);
+        if !mutant!("sleepers-no-fence": false => true) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Whether `cpu` was still in it.
     fn remove(&self, cpu: usize) -> bool {
         let bit = 1 << (cpu % BITS);
-        self.0[cpu / BITS].fetch_and(!bit, Ordering::SeqCst) & bit != 0
+        // Relaxed: decides who kicks, and publishes nothing.
+        self.0[cpu / BITS].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// Kicks one or all; the first is the next after the calling CPU, by number and around.
@@ -175,7 +181,7 @@ impl<P: Platform, const CPUS: usize> SleeperDomain<P, CPUS> {
     /// The calling CPU has released the lock.
     #[inline(always)]
     pub fn released<const WORDS: usize>(&self, sleepers: &Sleepers<WORDS>, wake: Wake) {
-        // The lock is free before the set is read; pairs with the LOCKed insertion in `relax`.
+        // The lock is free before the set is read; pairs with the fence in `insert`.
         fence(Ordering::SeqCst);
         sleepers.wake(&self.platform, wake);
     }

@@ -17,6 +17,7 @@
 #![cfg(loom)]
 
 mod family;
+mod foreign;
 mod guarded;
 mod model;
 mod osq;
