@@ -47,6 +47,10 @@ impl Platform for Alone {
         false
     }
 
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds
+    }
+
     fn yield_to(&self, _: Option<usize>) {}
 
     fn count(&self, _: Event, _: u64) {}

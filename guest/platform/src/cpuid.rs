@@ -1,6 +1,30 @@
 //! Which hypervisor this is, by CPUID.
 
-use core::arch::x86_64::CpuidResult;
+use core::arch::x86_64::{__cpuid, CpuidResult};
+
+/// Ticks of the TSC in a millisecond, where CPUID tells: a hypervisor's timing leaf, or the processor's crystal clock. `None`: the kernel
+/// has to measure it.
+pub fn tsc_khz() -> Option<u64> {
+    tsc_khz_of(__cpuid)
+}
+
+fn tsc_khz_of(cpuid: impl Fn(u32) -> CpuidResult) -> Option<u64> {
+    const TIMING: u32 = 0x10;
+    const CRYSTAL: u32 = 0x15;
+    if let Some(base) = base_of(&cpuid, b"KVMKVMKVM\0\0\0")
+        && cpuid(base).eax >= base + TIMING
+    {
+        let khz = u64::from(cpuid(base + TIMING).eax);
+        return (khz != 0).then_some(khz);
+    }
+    if cpuid(0).eax < CRYSTAL {
+        return None;
+    }
+    // Ticks for each period of the crystal are EBX / EAX, and the crystal has ECX Hz.
+    let leaf = cpuid(CRYSTAL);
+    let khz = u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax.max(1)) / 1_000;
+    (khz != 0).then_some(khz)
+}
 
 /// Where a hypervisor's leaves begin, if `cpuid` has one with this name: where a host also plays another one, its own come later.
 pub(crate) fn base_of(cpuid: impl Fn(u32) -> CpuidResult, name: &[u8; 12]) -> Option<u32> {
@@ -86,5 +110,31 @@ pub(crate) mod testing {
         for (vendor, expected) in [(AMD, true), (b"HygonGenuine", true), (INTEL, false)] {
             assert_eq!(is_amd(machine(vendor, &[])), expected);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{AMD, KVM, machine};
+    use super::*;
+
+    #[test]
+    fn the_clock_is_as_fast_as_the_hypervisor_says() {
+        let mut leaves = [[0; 4]; 0x10];
+        leaves[0xf][0] = 2_600_000;
+        let khz = |leaves: &[[u32; 4]]| tsc_khz_of(machine(AMD, &[(0x4000_0000, KVM, leaves)]));
+        assert_eq!(khz(&leaves), Some(2_600_000));
+        assert_eq!(khz(&leaves[..1]), None, "neither leaf is there");
+    }
+
+    #[test]
+    fn the_clock_is_as_fast_as_the_crystal_says() {
+        let leaf = |eax, ebx, ecx| CpuidResult { eax, ebx, ecx, edx: 0 };
+        let bare = move |asked: u32| match asked {
+            0 => leaf(0x16, 0, 0),
+            0x15 => leaf(2, 216, 24_000_000),
+            _ => leaf(0, 0, 0),
+        };
+        assert_eq!(tsc_khz_of(bare), Some(2_592_000));
     }
 }

@@ -21,12 +21,19 @@ pub unsafe trait Kernel: Sync {
     }
 
     /// See [`TrustedCpu::pin`](haltkick_locks::TrustedCpu::pin).
-    #[inline(always)]
-    fn pin(&self) {}
+    fn pin(&self);
 
     /// See [`TrustedCpu::unpin`](haltkick_locks::TrustedCpu::unpin).
+    fn unpin(&self);
+
+    /// Ticks of the TSC in a millisecond: from [`tsc_khz`](crate::tsc_khz), or as the kernel has measured it.
+    fn tsc_khz(&self) -> u64;
+
+    /// See [`Platform::is_in_section`](haltkick_locks::Platform::is_in_section): a kernel that counts its sections knows. True if unknown.
     #[inline(always)]
-    fn unpin(&self) {}
+    fn is_in_section(&self) -> bool {
+        true
+    }
 
     /// See [`Platform::count`](haltkick_locks::Platform::count).
     #[inline(always)]

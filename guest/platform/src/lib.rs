@@ -13,4 +13,5 @@ mod kernel;
 pub mod kvm;
 mod sleep;
 
+pub use cpuid::tsc_khz;
 pub use kernel::Kernel;

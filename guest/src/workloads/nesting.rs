@@ -113,6 +113,10 @@ impl<N: Nested> Platform for Interrupted<N> {
         Guest.is_preempted(cpu)
     }
 
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        Guest.ticks(nanoseconds)
+    }
+
     fn yield_to(&self, cpu: Option<usize>) {
         Guest.yield_to(cpu);
     }

@@ -16,13 +16,12 @@ use super::{Lock, Platform, RwLock};
 /// [`pin`](TrustedCpu::pin) to the call of [`unpin`](TrustedCpu::unpin), the caller stays on its CPU, and whatever runs on
 /// that CPU in between are interrupts, which nest: each is over before what it interrupted goes on.
 pub unsafe trait TrustedCpu: Platform {
-    /// Before a lock is asked for. A kernel that preempts or moves its tasks forbids both here: pins nest.
-    #[inline(always)]
-    fn pin(&self) {}
+    /// Before a lock is asked for. A kernel that preempts or moves its tasks forbids both here: pins nest. There is no default: a kernel
+    /// without such tasks says so by an empty body.
+    fn pin(&self);
 
     /// After a lock has been released, or could not be had.
-    #[inline(always)]
-    fn unpin(&self) {}
+    fn unpin(&self);
 }
 
 // SAFETY: the same CPUs, and the same pins.

@@ -67,11 +67,8 @@ pub trait Platform: Sync {
         self.is_preempted(cpu)
     }
 
-    /// How many [ticks](Platform::now) `nanoseconds` are. By default, a tick is a nanosecond.
-    #[inline(always)]
-    fn ticks(&self, nanoseconds: u64) -> u64 {
-        nanoseconds
-    }
+    /// How many [ticks](Platform::now) `nanoseconds` are.
+    fn ticks(&self, nanoseconds: u64) -> u64;
 
     /// Whether somebody is waiting for a physical CPU, so that a CPU that spins is in his way. True if unknown.
     #[inline(always)]

@@ -27,6 +27,10 @@ impl Platform for Idle {
         false
     }
 
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds
+    }
+
     fn yield_to(&self, _: Option<usize>) {}
 
     fn count(&self, _: Event, _: u64) {}

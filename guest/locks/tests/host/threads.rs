@@ -56,6 +56,10 @@ impl haltkick_locks::Platform for Threads {
         false
     }
 
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds
+    }
+
     fn yield_to(&self, _: Option<usize>) {
         std::thread::yield_now();
     }
@@ -65,4 +69,8 @@ impl haltkick_locks::Platform for Threads {
 
 #[allow(unsafe_code, reason = "examples have no lints")]
 // SAFETY: a number is one thread's until that ends; threads have no interrupts.
-unsafe impl haltkick_locks::TrustedCpu for Threads {}
+unsafe impl haltkick_locks::TrustedCpu for Threads {
+    fn pin(&self) {}
+
+    fn unpin(&self) {}
+}

@@ -250,6 +250,10 @@ impl Platform for Cpus {
         stop(Stop::Choice)
     }
 
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        nanoseconds
+    }
+
     fn is_in_section(&self) -> bool {
         false
     }

@@ -34,7 +34,11 @@ impl Delegate for Kernel {
 }
 
 // SAFETY: `play_out` gives each thread a number of its own, for good.
-unsafe impl TrustedCpu for Kernel {}
+unsafe impl TrustedCpu for Kernel {
+    fn pin(&self) {}
+
+    fn unpin(&self) {}
+}
 
 /// `named! { Name: Domain = initial value; }`, as the crate's own, but made anew in each execution.
 macro_rules! named {
@@ -175,7 +179,11 @@ mod interrupts {
     }
 
     // SAFETY: as `Kernel`; a handler is over before what it interrupted goes on.
-    unsafe impl TrustedCpu for Interrupted {}
+    unsafe impl TrustedCpu for Interrupted {
+        fn pin(&self) {}
+
+        fn unpin(&self) {}
+    }
 
     impl Interrupts for Interrupted {
         type Saved = ();

@@ -28,6 +28,9 @@ static NUMBERS: [usize; CPUS] = {
 /// Each CPU's APIC id, from its own start on.
 static APIC_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
+/// Ticks of the TSC in a millisecond: this kernel does not measure it, and takes a common value where CPUID does not tell.
+static TSC_KHZ: AtomicU64 = AtomicU64::new(2_500_000);
+
 static EVENTS: [AtomicU64; Event::COUNT] = [const { AtomicU64::new(0) }; Event::COUNT];
 
 // SAFETY: it runs at CPL 0, where interrupts can be taken; each CPU has loaded GS with its own number before it takes a lock, and
@@ -39,6 +42,16 @@ unsafe impl Kernel for Example {
         // SAFETY: GS:0 is an element of `NUMBERS`, which nobody changes.
         unsafe { asm!("mov {}, gs:[0]", out(reg) cpu, options(pure, readonly, nostack, preserves_flags)) };
         cpu
+    }
+
+    /// No task is moved or preempted: there are none.
+    fn pin(&self) {}
+
+    fn unpin(&self) {}
+
+    fn tsc_khz(&self) -> u64 {
+        // Relaxed: each value that can be read is a good one.
+        TSC_KHZ.load(Relaxed)
     }
 
     fn count(&self, event: Event, n: u64) {
@@ -61,6 +74,13 @@ unsafe impl kvm::Guest for Example {
 /// How often `event` was counted.
 pub(crate) fn events(event: Event) -> u64 {
     EVENTS[event.index()].load(Relaxed)
+}
+
+/// Asks CPUID for the frequency of the clock. The boot CPU, first.
+pub(crate) fn ask_for_the_clock() {
+    if let Some(khz) = haltkick_platform::tsc_khz() {
+        TSC_KHZ.store(khz, Relaxed);
+    }
 }
 
 /// The calling CPU has this number from here on.

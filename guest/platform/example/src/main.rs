@@ -48,6 +48,7 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 extern "C" fn main(cpu: usize) -> ! {
     machine::become_cpu(cpu);
     if cpu == 0 {
+        machine::ask_for_the_clock();
         let features = KVM.detect();
         if features.prefers_paravirtual() {
             // SAFETY: no lock has been taken yet, and no other CPU runs; all memory can be written.

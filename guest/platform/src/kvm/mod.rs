@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "the kernel's promises, and privileged instructions")]
 
 mod features;
+mod load;
 mod steal;
 
 use core::{
@@ -13,7 +14,7 @@ use core::{
 use haltkick_locks::{Event, Interrupts, Platform, TrustedCpu};
 
 pub use self::features::Features;
-use self::steal::StealTime;
+use self::{load::Load, steal::StealTime};
 use crate::{
     cpu::{halt, halt_with_interrupts, kvm_hypercall, turn_interrupts_on, write_msr},
     kernel::Kernel,
@@ -48,6 +49,7 @@ pub struct Kvm<K, const CPUS: usize> {
     features: AtomicU64,
     spin_threshold: u64,
     steal: [StealTime; CPUS],
+    load: [Load; CPUS],
 }
 
 impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
@@ -58,6 +60,7 @@ impl<K: Guest, const CPUS: usize> Kvm<K, CPUS> {
             features: AtomicU64::new(0),
             spin_threshold: SPIN_THRESHOLD,
             steal: [const { StealTime::new() }; CPUS],
+            load: [const { Load::new() }; CPUS],
         }
     }
 
@@ -121,6 +124,24 @@ impl<K: Guest, const CPUS: usize> Platform for Kvm<K, CPUS> {
     #[inline(always)]
     fn spin_threshold(&self) -> u64 {
         self.spin_threshold
+    }
+
+    #[inline]
+    fn ticks(&self, nanoseconds: u64) -> u64 {
+        (u128::from(nanoseconds) * u128::from(self.kernel.tsc_khz()) / 1_000_000) as u64
+    }
+
+    /// As the calling CPU's own record of stolen time says. True if the host keeps none.
+    #[inline]
+    fn is_overcommitted(&self) -> bool {
+        let cpu = self.kernel.cpu();
+        !self.features().tells_preempted()
+            || self.load[cpu].is_high(self.steal[cpu].stolen(), self.now(), self.kernel.tsc_khz())
+    }
+
+    #[inline(always)]
+    fn is_in_section(&self) -> bool {
+        self.kernel.is_in_section()
     }
 
     #[inline(always)]

@@ -31,6 +31,12 @@ impl StealTime {
         }
     }
 
+    /// Nanoseconds, modulo 2^32, in which the CPU could have run and did not.
+    pub(super) fn stolen(&self) -> u32 {
+        // Relaxed: the CPU reads its own record, which changes while it does not run.
+        self.steal[0].load(Relaxed)
+    }
+
     /// Relaxed: a hint, which is old when it is read.
     pub(super) fn is_preempted(&self) -> bool {
         /// `KVM_VCPU_PREEMPTED`; another bit asks for a flush of the TLB.
