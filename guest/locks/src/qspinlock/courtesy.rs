@@ -9,7 +9,8 @@
 //! 1. It takes a lock that nobody seems to want: free at two looks in a row, or at one if nobody sleeps behind it. The
 //!    looks get rarer while the lock is held, for each of them takes the line away from the owner.
 //! 2. It insists after a tenure, so that nobody waits for ever, and owners change about as often as slices end.
-//! 3. Before it insists it wakes its successor, on its own time. When it has the lock there is nobody to kick.
+//! 3. Before it insists it gives up a slice that is about to end, for the lock is closed to all while such a head is off its CPU.
+//!    Then it wakes its successor, on its own time. When it has the lock there is nobody to kick.
 //! 4. It spins on while no other CPU waits for its physical CPU; else it sleeps as ever, once in a tenure. More often it
 //!    would cost the owner a kick each time: it lets others run, and looks again. Unless it holds another lock
 //!    ([`Platform::is_in_section`]): others wait for that one, and whom it lets run may keep it off for long. Then it sleeps,
@@ -22,7 +23,9 @@ use super::{
     word::{LOCKED, LOCKED_PENDING, Word},
 };
 use crate::{
+    centralized::slice_tas::give_up_unless_in_section,
     contract::Platform,
+    faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*},
     waiting::{nesting::Code, patience::Patience},
 };
@@ -57,6 +60,10 @@ impl<'a, P: Platform> Courtesy<'a, P> {
                 return Some(seen);
             }
             if self.is_over(self.since) {
+                // Who has just closed the lock must not lose its CPU.
+                if mutant!("wc-insist-at-the-end": platform.slice_ends_soon() => false) {
+                    give_up_unless_in_section(platform);
+                }
                 self.wake_ahead();
                 if let Some(seen) = insist::<W, P>(word, platform) {
                     return Some(seen);

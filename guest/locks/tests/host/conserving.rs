@@ -301,3 +301,61 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     });
     assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }
+
+/// CPU 1 is head and sleeps. There is no load any more when CPU 2 comes: that its predecessor sleeps is no reason to do so, too.
+#[test]
+fn a_waiter_behind_a_sleeper_spins_while_nobody_waits_for_a_physical_cpu() {
+    let stage = Conserving::new(Cpus::impatient(3));
+    let held = Signal::default();
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.host.set_overcommitted(false);
+            while stage.host.pauses(2) < 500 && stage.host.events(Event::PvWaitNode) == 0 {
+                thread::yield_now();
+            }
+            stage.unlock();
+        }
+        1 => {
+            held.await_it();
+            stage.visit();
+        }
+        _ => {
+            stage.host.until_counted(1, Event::PvWaitHead);
+            while stage.host.is_overcommitted() {
+                thread::yield_now();
+            }
+            stage.visit();
+        }
+    });
+    assert_eq!(stage.host.events(Event::PvWaitNode), 0);
+}
+
+/// CPU 1 is head when its tenure, of no length, is over, and so is its slice.
+#[test]
+fn a_head_gives_up_a_slice_that_ends_before_it_insists() {
+    let stage = Conserving::new(Cpus::impatient(2));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            stage.host.until_counted(1, Event::PvWaitHead);
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.host.set_slice_ends_soon(true);
+            let host = stage.host.clone();
+            Cpus::hook_once(Point::HeadSpinning, move || {
+                assert_eq!(
+                    host.slices_given_up(),
+                    2,
+                    "once before it asked for the lock, once before it closes it"
+                );
+            });
+            stage.visit();
+        }
+    });
+}
