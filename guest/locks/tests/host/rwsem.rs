@@ -259,6 +259,51 @@ fn no_reader_overtakes_a_writer_that_insists() {
     nobody_overtakes_a_writer_that_insists(Stage::read);
 }
 
+/// CPU 1 is woken as a writer whose patience is over since it went to sleep, and does not run. CPU 2, which does, must not come in
+/// before it.
+#[test]
+fn an_overdue_writer_that_is_woken_need_not_run_to_be_served_next() {
+    let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
+    stage.host.set_preempted(0, true);
+    let [owned, halts, released, goes_on] = [(); 4].map(|()| Signal::default());
+    let order = std::sync::Mutex::new(vec![]);
+    let write = |cpu| {
+        stage.lock.write(&stage.domain);
+        order.lock().unwrap().push(cpu);
+        stage.lock.write_unlock(&stage.domain);
+    };
+    stage.host.run_some(3, |cpu| match cpu {
+        0 => {
+            stage.lock.write(&stage.domain);
+            owned.give();
+            halts.await_it();
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(stage.host.events(Event::RwsemWlockHandoff), 0, "CPU 1 has not insisted itself");
+            stage.lock.write_unlock(&stage.domain);
+            released.give();
+            // CPU 2 sleeps, or has come in.
+            while stage.host.events(Event::RwsemSleepWriter) < 2 && order.lock().unwrap().is_empty() {
+                thread::yield_now();
+            }
+            goes_on.give();
+        }
+        1 => {
+            owned.await_it();
+            let (halts, goes_on) = (halts.clone(), goes_on.clone());
+            Cpus::hook_once(Point::BeforeSleep, move || {
+                halts.give();
+                goes_on.await_it();
+            });
+            write(1);
+        }
+        _ => {
+            released.await_it();
+            write(2);
+        }
+    });
+    assert_eq!(*order.lock().unwrap(), [1, 2]);
+}
+
 /// CPU 1 sleeps as a writer for longer than its patience lasts, and CPU 0 takes the lock again at once whenever it
 /// releases it.
 #[test]

@@ -30,7 +30,8 @@
 //! E6 list    join the wait list
 //! E7 sleep   until woken, and the first in the list, and the lock is free; HANDOFF := 1 when that takes too long
 //! E8 unlock  readers -= 1, or writer := 0
-//! E9 wake    if nobody owns it and somebody sleeps: the first, if it is a writer; or give it to the readers in the list
+//! E9 wake    if nobody owns it and somebody sleeps: the first, if it is a writer, with HANDOFF := 1 if that takes too long; or give
+//!            it to the readers in the list
 //! ```
 //!
 //! Writers alone spin. A reader is given the lock by whoever wakes it, with its 1 in `readers` already; a writer is

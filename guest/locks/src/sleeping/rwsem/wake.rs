@@ -40,6 +40,7 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         let platform = &domain.platform;
         let Some(first) = list.first() else { return Found::Nobody };
         if !list.shares(first) {
+            self.promise_if_overdue(list, domain, first);
             let Some(woken) = list.wake_first() else { return Found::Nobody };
             platform.count(Event::RwsemWakeWriter, 1);
             return Found::Writer(woken);
@@ -56,6 +57,21 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
             return Found::Nobody;
         }
         Found::Readers(self.admit(list, domain, READER))
+    }
+
+    /// (*, w, *) -> (*, w + HANDOFF, *) on behalf of a writer whose patience is over, and which may not run for long.
+    fn promise_if_overdue<P: Platform, const CPUS: usize>(
+        &self,
+        list: &Held<'_, P, L, CPUS>,
+        domain: &SleepDomain<P, L, CPUS>,
+        first: u32,
+    ) {
+        let insists = || R::PROMISES && self.count.load(Relaxed) & HANDOFF == 0 && list.is_overdue(first);
+        if mutant!("rwsem-waker-never-promises": insists() => false) {
+            // Relaxed: under the list's lock, like every change of the two flags.
+            self.count.fetch_or(HANDOFF, Relaxed);
+            domain.platform.count(Event::RwsemWlockHandoff, 1);
+        }
     }
 
     /// Gives the lock, which readers own, to the readers in the list as well, if one of them is first.

@@ -12,6 +12,7 @@ use crate::{
     contract::{Activity, Event, Platform},
     faults::mutant::mutant,
     memory::sync::{MODELLED, Ordering::*},
+    waiting::patience::Patience,
 };
 
 /// Rounds between two looks at the clock while readers own the lock.
@@ -59,6 +60,8 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
         let platform = &domain.platform;
         // When spinning on readers ends, and how often they have been looked at.
         let (mut until, mut rounds) = (0, 0_u32);
+        // How long it spins for an owner that has not said its name: the claimer may have lost its CPU before that.
+        let mut unnamed = None;
         loop {
             // Relaxed: the exchange validates the value.
             let seen = self.count.load(Relaxed);
@@ -89,7 +92,13 @@ impl<L: Layout, R: RwSemRules> RwSem<L, R> {
                 rounds = rounds.wrapping_add(1).max(1);
             } else if owner != 0 {
                 domain.count_spin(owner >> OWNER_SHIFT);
+            } else if mutant!("rwsem-spin-on-nobody": true => false) {
+                if !unnamed.get_or_insert_with(|| Patience::new(platform)).pause() {
+                    return false;
+                }
+                continue;
             }
+            unnamed = None;
             platform.pause();
         }
     }
@@ -177,4 +186,18 @@ fn may_spin_on_readers<R: RwSemRules>() -> bool {
 fn reader_spin_ns(count: u32) -> u64 {
     let readers = count / READER;
     u64::from(20 + readers.min(30)) * 1_000 / 2
+}
+
+#[cfg(all(test, not(any(loom, shuttle, liveness))))]
+mod tests {
+    use super::*;
+    use crate::{contract::test_platform::Idle, sleeping::osq::Packed};
+
+    /// The claimer has lost its CPU before it said its name: nothing tells for how long.
+    #[test]
+    fn a_writer_does_not_spin_for_ever_on_an_owner_without_a_name() {
+        let (lock, domain) = (RwSem::<Packed>::new(), SleepDomain::<Idle, Packed, 1>::new(Idle));
+        lock.count.store(WRITER, Relaxed);
+        assert!(!lock.spin_in_queue(&domain));
+    }
 }
