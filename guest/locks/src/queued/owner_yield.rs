@@ -36,6 +36,14 @@
 //! G6 hand over   next.locked := 1
 //! ```
 //!
+//! A CPU that is nested deeper than there are nodes does not queue: it tries for the lock like a thief, and can starve.
+//!
+//! # How it differs from the lock of powerpc
+//!
+//! This is a part of what Linux has there since 6.0. A yield names a CPU and no yield count, so it may go to an owner that runs again or has
+//! left. `try_lock` takes a lock that is free without a queue, and does not steal. There is no limit on stealing from another node, the mark
+//! "must queue" is no mode of the lock, and a woken CPU is not prodded. So its figures are a lower bound for that lock's.
+//!
 //! Waiters in the middle of the queue do not read the lock word: the head tells its successor that the owner
 //! is preempted, and each waiter tells the next one ("sleepy").
 
@@ -203,7 +211,7 @@ impl OwnerYield {
             // T9: one more level than there are nodes.
             None => {
                 platform.count(Event::LockNoNode, 1);
-                while !self.take_past_queue(self.word.load(Relaxed), cpu) {
+                while !self.take_unless_closed(self.word.load(Relaxed), cpu) {
                     platform.pause();
                 }
             }
@@ -218,8 +226,7 @@ impl OwnerYield {
             // Relaxed: `take_past_queue` is what acquires.
             let seen = self.word.load(Relaxed);
             let limit = if seen & SLEEPY != 0 { STEAL_SPINS * SLEEPY_FACTOR } else { STEAL_SPINS };
-            let closed = mutant!("owner-yield-always-steal": seen & MUST_QUEUE != 0 => false);
-            if closed || looks >= limit {
+            if is_closed(seen) || looks >= limit {
                 return false;
             }
             if self.take_past_queue(seen, cpu) {
@@ -230,6 +237,11 @@ impl OwnerYield {
                 platform.pause();
             }
         }
+    }
+
+    /// (*,0,0) -> (*,0,1), given the word last seen.
+    fn take_unless_closed(&self, seen: u32, cpu: usize) -> bool {
+        !is_closed(seen) && self.take_past_queue(seen, cpu)
     }
 
     /// (*,*,0) -> (*,*,1), given the word last seen. Acquire: pairs with unlock.
@@ -274,7 +286,8 @@ impl OwnerYield {
         platform.point(Point::TailPublished);
         if let Some(prev_cpu) = (prev as usize).checked_sub(1) {
             // Release: pairs with the acquire in G6.
-            domain.waiting(prev_cpu, self.address()).next.store(code.raw(), Release);
+            let link = mutant!("owner-yield-relaxed-link": Release => Relaxed);
+            domain.waiting(prev_cpu, self.address()).next.store(code.raw(), link);
             self.wait_as_waiter(domain, prev_cpu, node);
         }
 
@@ -292,7 +305,7 @@ impl OwnerYield {
                 platform.pause();
             };
             // Release: pairs with the wait in G3.
-            domain.node(next).locked.store(1, Release);
+            domain.node(next).locked.store(1, mutant!("owner-yield-relaxed-hand-over": Release => Relaxed));
             platform.point(Point::HandedOver);
         }
 
@@ -309,7 +322,8 @@ impl OwnerYield {
         // Relaxed: the exchange validates the value.
         let mut seen = self.word.load(Relaxed);
         loop {
-            match self.word.compare_exchange_weak(seen, seen & !TAIL_MASK | tail, AcqRel, Relaxed) {
+            let order = mutant!("owner-yield-relaxed-tail": AcqRel => Relaxed);
+            match self.word.compare_exchange_weak(seen, seen & !TAIL_MASK | tail, order, Relaxed) {
                 Ok(_) => return seen >> TAIL_SHIFT,
                 Err(now) => seen = now,
             }
@@ -385,6 +399,11 @@ impl OwnerYield {
             }
         }
     }
+}
+
+/// Whether the head has forbidden to overtake it.
+fn is_closed(seen: u32) -> bool {
+    mutant!("owner-yield-always-steal": seen & MUST_QUEUE != 0 => false)
 }
 
 /// Tells the successor whether the owner is preempted.

@@ -146,3 +146,63 @@ fn a_waiter_yields_to_a_preempted_predecessor_while_the_owner_runs() {
         stage.host.set_preempted(1, false);
     });
 }
+
+/// CPU 1 is head and forbids stealing. CPU 2, whose nodes are all in use, must not take the lock that is free to CPU 1.
+#[test]
+fn a_cpu_without_a_node_does_not_overtake_a_head_that_insists() {
+    let stage = Stage::new(3);
+    let outer: Arc<[OwnerYield; LEVELS]> = Arc::new(std::array::from_fn(|_| OwnerYield::new()));
+    let [held, waited, stalled, goes_on] = [(); 4].map(|()| Signal::default());
+    let order = Arc::new(std::sync::Mutex::new(vec![]));
+    let visit = |stage: &Stage, order: &std::sync::Mutex<Vec<usize>>, cpu| {
+        stage.contended.lock(&stage.domain);
+        order.lock().unwrap().push(cpu);
+        stage.contended.unlock(&stage.domain, ());
+    };
+    stage.host.run(|cpu| match cpu {
+        0 => {
+            stage.contended.lock(&stage.domain);
+            outer.iter().for_each(|lock| lock.lock(&stage.domain));
+            held.give();
+            stage.host.until_paused(1, 1_000);
+            waited.give();
+            stalled.await_it();
+            stage.host.until_counted(1, Event::LockNoNode);
+            stage.contended.unlock(&stage.domain, ());
+            stage.host.until_paused(2, 100);
+            goes_on.give();
+            outer.iter().for_each(|lock| lock.unlock(&stage.domain, ()));
+        }
+        1 => {
+            held.await_it();
+            let (waited, stalled, goes_on) = (waited.clone(), stalled.clone(), goes_on.clone());
+            Cpus::hook_pauses(move || {
+                if waited.given() {
+                    stalled.give();
+                    goes_on.await_it();
+                }
+            });
+            visit(&stage, &order, 1);
+        }
+        _ => {
+            stalled.await_it();
+            let level = std::cell::Cell::new(0);
+            let (staged, inner, order) = (stage.clone(), outer.clone(), order.clone());
+            Cpus::hook(move |point| {
+                if point == Point::NodeClaimed && level.get() < LEVELS {
+                    level.set(level.get() + 1);
+                    match inner.get(level.get()) {
+                        Some(lock) => {
+                            lock.lock(&staged.domain);
+                            lock.unlock(&staged.domain, ());
+                        }
+                        None => visit(&staged, &order, 2),
+                    }
+                }
+            });
+            outer[0].lock(&stage.domain);
+            outer[0].unlock(&stage.domain, ());
+        }
+    });
+    assert_eq!(*order.lock().unwrap(), [1, 2]);
+}
