@@ -2,8 +2,8 @@
 
 use haltkick_hypercalls::{LockFlags, MAX_LOCKS, MAX_VCPUS};
 use haltkick_locks::{
-    Bounded, ClhDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain, QSpinDomain,
-    QSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
+    Bounded, ClhDomain, GcrDomain, McsDomain, Native, OwnerYieldDomain, Pv, PvTicket, PvTicketDomain,
+    QSpinDomain, QSpinLock, SleepDomain, V16, Whole, WorkConserving, osq,
 };
 
 use crate::lock::kind::{Paged, Part};
@@ -153,6 +153,14 @@ lock! {
         OwnerYield: haltkick_locks::OwnerYield = haltkick_locks::OwnerYield::new(),
         OwnerYieldDomain<Guest, MAX_VCPUS> = OwnerYieldDomain::new(Guest),
         WORD: u32 = haltkick_hypercalls::WORD_OWNER_YIELD
+    }
+}
+
+lock! {
+    "135" "gcr", "test-and-set for which two vCPUs race; the others queue and sleep, and take turns", LockFlags::NONE;
+    paravirt {
+        Gcr: haltkick_locks::Gcr = haltkick_locks::Gcr::new(),
+        GcrDomain<Guest, MAX_VCPUS> = GcrDomain::new(Guest)
     }
 }
 

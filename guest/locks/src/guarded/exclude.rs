@@ -10,7 +10,7 @@ use crate::{
     contract::{Domain, Exclusive, ExclusiveWriter, Platform},
     memory::CachePadded,
     qspinlock::{BorrowedQSpinDomain, Mode, QSpinDomain, QSpinLock, Word},
-    queued::{Clh, ClhDomain, Mcs, McsDomain, OwnerYield, OwnerYieldDomain},
+    queued::{Clh, ClhDomain, Gcr, GcrDomain, Mcs, McsDomain, OwnerYield, OwnerYieldDomain},
     reader_writer::{FairRwLock, PerCpuRwDomain, PerCpuRwLock, ReaderSlot, UnfairRwLock},
 };
 
@@ -32,6 +32,9 @@ unsafe impl<P: Platform, const CPUS: usize> Exclusive<McsDomain<P, CPUS>> for Mc
 
 // SAFETY: the tail is exchanged, so each node is waited for by one CPU; see the module for trying. Nodes as for `Mcs`.
 unsafe impl<P: Platform, const CPUS: usize, const LOCKS: usize> Exclusive<ClhDomain<P, CPUS, LOCKS>> for Clh {}
+
+// SAFETY: only an atomic operation that turns the bit from 0 to 1 takes it, which acquires what the release of it published.
+unsafe impl<P: Platform, const CPUS: usize> Exclusive<GcrDomain<P, CPUS>> for Gcr {}
 
 // SAFETY: see the module's words on who may take it. Nodes as for `Mcs`.
 unsafe impl<P: Platform, const CPUS: usize> Exclusive<OwnerYieldDomain<P, CPUS>> for OwnerYield {}

@@ -2,9 +2,11 @@
 //! [room](crate::qspinlock) to itself.
 
 pub mod clh;
+pub mod gcr;
 pub mod mcs;
 pub mod owner_yield;
 
 pub use clh::{Clh, ClhDomain, ClhToken};
+pub use gcr::{Gcr, GcrDomain};
 pub use mcs::{Mcs, McsDomain, McsToken};
 pub use owner_yield::{OwnerYield, OwnerYieldDomain};

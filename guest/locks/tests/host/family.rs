@@ -58,6 +58,7 @@ family! {
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, CPUS>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, CPUS>::new;
     clh: Clh::new(), ClhDomain::<Cpus, CPUS>::new;
+    gcr: Gcr::new(), GcrDomain::<Cpus, CPUS>::new;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, CPUS>::new;
     mutex_packed: Mutex::<osq::Packed>::new(), SleepDomain::<Cpus, osq::Packed, CPUS>::new;
     mutex_split: Mutex::<osq::Split>::new(), SleepDomain::<Cpus, osq::Split, CPUS>::new;

@@ -6,6 +6,7 @@ mod borrowed;
 mod chosen;
 mod conserving;
 mod family;
+mod gcr;
 mod guarded;
 mod owner_yield;
 #[cfg(all(target_arch = "x86_64", not(any(windows, target_vendor = "apple", miri))))]

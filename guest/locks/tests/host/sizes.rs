@@ -21,6 +21,7 @@ fn locks_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<Mcs>(), 4);
     assert_eq!(size_of::<Clh>(), 4);
     assert_eq!(size_of::<OwnerYield>(), 4);
+    assert_eq!(size_of::<Gcr>(), 12);
     assert_eq!(size_of::<QSpinLock<Pv>>(), 4);
     assert_eq!(size_of::<Mutex>(), 20);
     assert_eq!(size_of::<RwSem>(), 24);
@@ -37,6 +38,7 @@ fn domains_are_as_small_as_the_readme_says() {
     assert_eq!(size_of::<QSpinDomain<Cpus, 64>>(), 64 * 128 + 4096 + 64, "and a line for the platform");
     assert_eq!(size_of::<QSpinDomain<(), 1024, 1024>>(), 1024 * (128 + 64));
     assert_eq!(per_cpu!(OwnerYieldDomain), 128);
+    assert_eq!(per_cpu!(GcrDomain), 128);
     assert_eq!(per_cpu!(McsDomain), 1152);
     assert_eq!(per_cpu!(ClhDomain), 1152);
     assert_eq!(size_of::<ClhDomain<(), 8, 9>>() - size_of::<ClhDomain<(), 8, 8>>(), 128);

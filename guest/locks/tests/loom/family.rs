@@ -39,5 +39,6 @@ family! {
     pv_ticket: PvTicket::new(), PvTicketDomain::<Cpus, 2>::new, PvTicketDomain::<Cpus, 3>::new;
     mcs: Mcs::new(), McsDomain::<Cpus, 2>::new, McsDomain::<Cpus, 3>::new;
     clh: Clh::new(), ClhDomain::<Cpus, 2, 1>::new, ClhDomain::<Cpus, 3, 1>::new;
+    gcr: Gcr::new(), GcrDomain::<Cpus, 2>::new, GcrDomain::<Cpus, 3>::new;
     owner_yield: OwnerYield::new(), OwnerYieldDomain::<Cpus, 2>::new, OwnerYieldDomain::<Cpus, 3>::new;
 }

@@ -255,6 +255,19 @@ fn owner_yield_with_four_cpus() {
 }
 
 #[test]
+fn gcr_with_four_cpus() {
+    explore(4, 2, GcrDomain::<Cpus, 4>::new, Gcr::new, |_| {});
+}
+
+#[test]
+fn gcr_with_eight_cpus() {
+    explore(8, 2, GcrDomain::<Cpus, 8>::new, Gcr::new, |_| {});
+    for event in [Event::PvWaitHead, Event::PvWaitNode, Event::PvSpuriousWakeup, Event::PvKickWake] {
+        assert_reached(event);
+    }
+}
+
+#[test]
 fn mcs_with_four_cpus() {
     explore(4, 2, McsDomain::<Cpus, 4>::new, Mcs::new, |_| {});
 }

@@ -1,0 +1,117 @@
+//! What is particular to the lock for which only a few CPUs race.
+
+use std::{sync::Mutex, time::Duration};
+
+use haltkick_locks::*;
+
+use crate::support::{Cpus, Signal};
+
+struct Stage {
+    host: Cpus,
+    domain: GcrDomain<Cpus, 4>,
+    lock: Gcr,
+}
+
+impl Stage {
+    fn new(host: Cpus) -> Self {
+        Self { domain: GcrDomain::new(host.clone()), host, lock: Gcr::new() }
+    }
+
+    fn lock(&self) {
+        self.lock.lock(&self.domain);
+        self.host.section_entered();
+    }
+
+    fn unlock(&self) {
+        self.lock.unlock(&self.domain, ());
+        self.host.section_left();
+    }
+}
+
+/// CPU 0 holds the lock, CPU 1 races for it. CPUs 2 and 3 find that enough of them do, and sleep.
+#[test]
+fn cpus_that_queue_sleep_and_are_served_in_order() {
+    let stage = Stage::new(Cpus::impatient(4));
+    let held = Signal::default();
+    let order = Mutex::new(vec![]);
+    stage.host.run(|cpu| {
+        match cpu {
+            0 => {
+                stage.lock();
+                held.give();
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.host.until_counted(1, Event::PvWaitNode);
+            }
+            1 => held.await_it(),
+            2 => stage.host.until_doing(1, Activity::Head),
+            _ => stage.host.until_counted(1, Event::PvWaitHead),
+        }
+        if cpu != 0 {
+            stage.lock();
+        }
+        order.lock().unwrap().push(cpu);
+        stage.unlock();
+    });
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(stage.host.events(Event::LockSlowpath), 2, "CPU 1 needs no node");
+    assert!(stage.host.events(Event::PvKickUnlock) >= 2);
+}
+
+/// CPU 2 sleeps in the queue. CPUs 0 and 1 want the lock for ever, and one of them always races: CPU 2 is let in beside them.
+#[test]
+fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
+    let stage = Stage::new(Cpus::impatient(3));
+    let [held, queues, served] = [(); 3].map(|()| Signal::default());
+    let hold_while_the_other_rests = |cpu: usize| {
+        while !served.given() && !stage.host.does(1 - cpu, Activity::Head) {
+            std::thread::yield_now();
+        }
+    };
+    stage.host.run(|cpu| {
+        match cpu {
+            0 => {
+                stage.lock();
+                held.give();
+                hold_while_the_other_rests(0);
+                queues.give();
+                stage.host.until_counted(1, Event::PvWaitHead);
+                stage.unlock();
+            }
+            1 => held.await_it(),
+            _ => {
+                queues.await_it();
+                stage.lock();
+                served.give();
+                return stage.unlock();
+            }
+        }
+        while !served.given() {
+            stage.lock();
+            hold_while_the_other_rests(cpu);
+            stage.unlock();
+        }
+    });
+}
+
+#[test]
+fn a_slice_that_is_about_to_end_is_given_up_before_the_race() {
+    let stage = Stage::new(Cpus::new(2, Duration::from_secs(3600)));
+    let held = Signal::default();
+    stage.host.run(|cpu| {
+        if cpu == 0 {
+            stage.lock();
+            held.give();
+            stage.host.until_doing(1, Activity::Head);
+            stage.host.set_slice_ends_soon(true);
+            stage.unlock();
+        } else {
+            held.await_it();
+            stage.lock();
+            assert_eq!(stage.host.slices_given_up(), 1, "when it saw the lock free");
+            stage.unlock();
+            stage.lock();
+            assert_eq!(stage.host.slices_given_up(), 2, "before the fast path");
+            stage.unlock();
+        }
+    });
+}
