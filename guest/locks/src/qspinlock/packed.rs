@@ -69,6 +69,22 @@ fn compare_exchange_locked<const OLD: u8, const NEW: u8>(word: &AtomicU32) -> u8
     found
 }
 
+/// Stands for a compare-exchange (sequentially consistent) of pending and locked, from `OLD` to a held lock; whether it succeeded.
+#[inline(always)]
+fn half_to_locked<const OLD: u16>(word: &AtomicU32) -> bool {
+    let found: u16;
+    // SAFETY: as in `store_byte`; an `AtomicU32` is aligned for the 16-bit access.
+    unsafe {
+        asm!(
+            "lock cmpxchg word ptr [{word} + {at}], {new:x}",
+            word = in(reg) word.as_ptr(), at = const LOCKED_AT, new = in(reg) HALF_LOCKED,
+            inout("ax") OLD => found,
+            options(nostack),
+        );
+    }
+    found == OLD
+}
+
 /// See [`Word::set_pending`]: one LOCKed instruction and a load.
 #[inline(always)]
 fn set_pending_at_once(word: &AtomicU32) -> u32 {
@@ -155,30 +171,17 @@ impl Word for Packed {
         store_byte::<LOCKED_AT, 0>(word);
     }
 
-    /// A compare-exchange of the word in which only the locked byte counts.
+    /// A compare-exchange of the word in which only pending and locked count.
     #[inline(always)]
     fn steal(word: &AtomicU32, _: u32) -> bool {
-        compare_exchange_locked::<0, { LOCKED as u8 }>(word) == 0
+        half_to_locked::<0>(word)
     }
 
     /// A compare-exchange of the word in which only pending and locked count.
     #[inline(always)]
     fn spinning_to_locked(word: &AtomicU32) -> bool {
-        let found: u16;
         // Relaxed: spares the line while the lock is held; the exchange is what acquires.
-        if word.load(Relaxed) & LOCKED_MASK != 0 {
-            return false;
-        }
-        // SAFETY: as in `pending_to_locked`.
-        unsafe {
-            asm!(
-                "lock cmpxchg word ptr [{word} + {at}], {new:x}",
-                word = in(reg) word.as_ptr(), at = const LOCKED_AT, new = in(reg) HALF_LOCKED,
-                inout("ax") HALF_PENDING => found,
-                options(nostack),
-            );
-        }
-        found == HALF_PENDING
+        word.load(Relaxed) & LOCKED_MASK == 0 && half_to_locked::<HALF_PENDING>(word)
     }
 
     /// `fetch_or(SLOW, AcqRel)`, where the byte is 0 or 1 before.

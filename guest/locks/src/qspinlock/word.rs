@@ -95,8 +95,8 @@ pub trait Word: sealed::Sealed + Send + Sync + 'static {
         is_paravirtual
     }
 
-    /// Stealing: (*,*,0) -> (*,*,1), given the word last seen, which had no pending bit. A head may have set the bit since:
-    /// such a thief overtakes it once more. Acquire: pairs with unlock.
+    /// Stealing: (*,0,0) -> (*,0,1), given the word last seen. It fails if a head has set the pending bit since. Acquire: pairs with
+    /// unlock.
     fn steal(word: &AtomicU32, seen: u32) -> bool;
 
     /// P1: (*,1,0) -> (*,0,1), by the spinning head alone. Acquire: pairs with unlock.
@@ -158,7 +158,7 @@ impl Word for Whole {
         let mut seen = word.load(Relaxed);
         loop {
             let new = seen & LOCKED_PENDING | code << Self::TAIL_SHIFT;
-            match word.compare_exchange_weak(seen, new, AcqRel, Relaxed) {
+            match word.compare_exchange_weak(seen, new, mutant!("relaxed-tail": AcqRel => Relaxed), Relaxed) {
                 Ok(_) => return seen >> Self::TAIL_SHIFT,
                 Err(now) => seen = now,
             }
@@ -178,9 +178,10 @@ impl Word for Whole {
     #[inline(always)]
     fn steal(word: &AtomicU32, seen: u32) -> bool {
         let acquire = mutant!("relaxed-steal": Acquire => Relaxed);
-        // Like the other layout, whose exchange sees the locked byte alone: only that counts.
+        // Like the other layout, whose exchange sees the lower half alone: only that counts.
+        let counts = mutant!("steal-past-pending": LOCKED_PENDING => LOCKED_MASK);
         let mut seen = seen;
-        while seen & LOCKED_MASK == 0 {
+        while seen & counts == 0 {
             match word.compare_exchange_weak(seen, seen | LOCKED, acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,

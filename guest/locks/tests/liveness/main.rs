@@ -10,6 +10,7 @@
 
 #![cfg(liveness)]
 
+mod documents;
 mod explorer;
 mod graph;
 mod machine;
@@ -19,6 +20,7 @@ use haltkick_locks::*;
 use std::env;
 
 use crate::{
+    documents::{in_words, page, readme},
     explorer::{FOR_EVER, Graph, Rounds, explore, visit},
     graph::{Overtaking, insists, queues},
     machine::Cpus,
@@ -44,6 +46,10 @@ fn queue_lock<M: Mode>(rounds: Rounds) -> Graph {
 fn owner_yield(rounds: Rounds) -> Graph {
     let domain = OwnerYieldDomain::<Cpus, 4>::new;
     explore(rounds, domain, OwnerYield::new(), MOST).expect("not too many states")
+}
+
+fn gcr(rounds: Rounds) -> Graph {
+    explore(rounds, GcrDomain::<Cpus, 4>::new, Gcr::new(), MOST).expect("not too many states")
 }
 
 /// The bit of the word that forbids stealing, in the queue spinlocks and where waiters yield to the owner.
@@ -88,6 +94,11 @@ fn every_state_of_the_owner_yielding_lock_has_a_way_forward() {
     assert_a_way_forward(owner_yield);
 }
 
+#[test]
+fn every_state_of_the_restricted_lock_has_a_way_forward() {
+    assert_a_way_forward(gcr);
+}
+
 /// What four CPUs come to that take a lock once each, as far as `LIVENESS_MOST` states reach, or all of them.
 fn visit_four<D: Domain, L: Lock<D>>(domain: fn(Cpus) -> D, lock: fn() -> L) {
     let asked = env::var("LIVENESS_MOST").map(|most| most.parse().expect("a number"));
@@ -113,6 +124,11 @@ fn four_cpus_with_todays_lock() {
 #[test]
 fn four_cpus_with_the_work_conserving_lock() {
     visit_four(QSpinDomain::<Cpus, 4, 4>::new, QSpinLock::<WorkConserving, Whole>::new);
+}
+
+#[test]
+fn four_cpus_with_the_restricted_lock() {
+    visit_four(GcrDomain::<Cpus, 4>::new, Gcr::new);
 }
 
 #[test]
@@ -149,35 +165,73 @@ fn who_queues_for_the_lock_of_2015_is_overtaken_by_nobody() {
         assert_eq!(told(&graph, "served before CPU 0", graph.overtaking(queues, |_| true)), Some(ahead));
         assert_eq!(graph.starvation(), None);
     }
+    assert!(readme("QSpinLock<V16>").starts_with("never"));
+    assert_eq!(page("how often a CPU in the queue is overtaken", "`qspinlock-v16`"), "never");
 }
 
-/// Overtaking has no bound, not even if everybody goes on; until the head forbids it. From then on each other CPU can do so
-/// as often as `each` says.
-fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, each: u32) {
+/// Overtaking has no bound, not even if everybody goes on; until the head forbids it, and then as the documents say.
+fn assert_overtaking(lock: fn(Rounds) -> Graph, bit: u32, kind: &str, name: &str) {
     for (rounds, others) in [(BESIDE_ONE, 1), (BESIDE_TWO, 2)] {
         if others == 2 && !deeper() {
             continue;
         }
         let graph = lock(rounds);
-        assert_eq!(told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true)), None);
-        let starves = graph.starvation().expect("everybody goes on, and CPU 0 never gets it");
-        println!("from here it starves:\n{}", graph.tell(&graph.way_to(starves)));
+        let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+        let starves = graph.starvation();
+        if let Some(starves) = starves {
+            println!("from here it starves:\n{}", graph.tell(&graph.way_to(starves)));
+        }
         let insisting = graph.overtaking(insists, |state| graph.word(state) & bit != 0);
-        assert_eq!(told(&graph, "although it insists", insisting), Some(others * each));
+        let insisting = told(&graph, "although it insists", insisting);
+        let (any, insisting) = (in_words(any, others), in_words(insisting, others));
+        let readme = readme(kind);
+        assert!(readme.starts_with(any), "{kind} is overtaken {any}; README.md: {readme}");
+        let promise = format!("while its head insists, {insisting}");
+        assert!(readme.contains(&promise), "{kind}: {promise}; README.md: {readme}");
+        assert_eq!(page("how often a CPU in the queue is overtaken", name), any);
+        let keeps_running = if starves.is_some() { "without bound" } else { "never" };
+        assert_eq!(page("the same if every CPU keeps running", name), keeps_running);
+        assert_eq!(page("while its head insists", name), insisting);
     }
 }
 
 #[test]
-fn each_other_cpu_overtakes_a_spinning_head_at_most_once() {
-    assert_overtaking(queue_lock::<Pv>, PENDING, 1);
+fn no_cpu_overtakes_a_spinning_head() {
+    assert_overtaking(queue_lock::<Pv>, PENDING, "QSpinLock<Pv>", "`qspinlock`, pv");
 }
 
 #[test]
-fn each_other_cpu_overtakes_an_insisting_work_conserving_head_at_most_once() {
-    assert_overtaking(queue_lock::<WorkConserving>, PENDING, 1);
+fn no_cpu_overtakes_an_insisting_work_conserving_head() {
+    assert_overtaking(queue_lock::<WorkConserving>, PENDING, "QSpinLock<WorkConserving>", "`qspinlock-wc`");
 }
 
 #[test]
 fn no_cpu_overtakes_an_insisting_head_of_the_owner_yielding_lock() {
-    assert_overtaking(owner_yield, MUST_QUEUE, 0);
+    assert_overtaking(owner_yield, MUST_QUEUE, "OwnerYield", "`owner-yield`");
+}
+
+/// Of `gcr`: the first in the queue sleeps, or is about to; and how often a CPU of the model releases before it lets that one in.
+const SLEEPS: u32 = 1 << 8;
+const APPROVED: u32 = 1 << 9;
+const PROMOTE: u32 = 2;
+
+/// Those that race overtake each other, and who queues. How many sections of others fit between the moment at which the first in the
+/// queue is about to sleep and the one at which it is let in, is what the documents state for the real constants.
+#[test]
+fn the_first_of_a_restricted_queue_is_let_in_within_its_bound() {
+    for (rounds, others) in [(BESIDE_ONE, 1), (BESIDE_TWO, 2)] {
+        if others == 2 && !deeper() {
+            continue;
+        }
+        let graph = gcr(rounds);
+        let any = told(&graph, "CPU 0 is overtaken", graph.overtaking(queues, |_| true));
+        let asleep = |state| graph.word(state) & (SLEEPS | APPROVED) == SLEEPS;
+        let sleeps = |edge: &explorer::Edge| edge.passes(Point::HeadHashed) && asleep(edge.to);
+        let until_let_in = told(&graph, "while it sleeps", graph.overtaking(sleeps, asleep));
+        assert!(until_let_in.is_some_and(|most| most <= others * (PROMOTE - 1)), "{until_let_in:?}");
+        let readme = readme("Gcr");
+        assert!(readme.starts_with(in_words(any, others)), "README.md: {readme}");
+        assert!(readme.contains("at one of 64 releases"), "README.md: {readme}");
+        assert_eq!(page("how often a CPU in the queue is overtaken", "`gcr`"), in_words(any, others));
+    }
 }
