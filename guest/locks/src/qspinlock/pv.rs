@@ -225,7 +225,7 @@ fn spin_for_locked<T: Policy, P: Platform>(platform: &P, node: &Node, prev: &Nod
 /// does not make two.
 fn has_been_released(word: &AtomicU32, node: &Node) -> bool {
     // Acquire: pairs with U2, so that the byte is not one from before it became SLOW.
-    let taken_out = node.taken_out.load(mutant!("wc-relaxed-look": Acquire => Relaxed)) != 0;
+    let taken_out = node.taken_out.load(Acquire) != 0;
     // Relaxed: as just said. While the byte is SLOW, the unlocker has yet to overwrite it: what this CPU
     // wrote there now would be lost.
     taken_out && word.load(Relaxed) & LOCKED_MASK != SLOW
@@ -245,7 +245,7 @@ fn unlock_slow<T: Policy, W: Word, D: Memory>(word: &AtomicU32, domain: &D, lock
     shared.platform.point(Point::EntryRemoved);
     if T::BOUNDED {
         // Release: pairs with `has_been_released`. The head cannot leave its node before the lock is released below.
-        shared.node(head).taken_out.store(1, mutant!("wc-relaxed-note": Release => Relaxed));
+        shared.node(head).taken_out.store(1, Release);
     }
     // T4: the next owner may free the lock's memory. From here on, only the domain is touched.
     W::unlock(word);

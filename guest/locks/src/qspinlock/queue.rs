@@ -92,7 +92,7 @@ fn queue<M: Queued, W: Word, P: Platform>(word: &AtomicU32, shared: Shared<'_, P
         let prev = shared.node(prev);
         // Release: pairs with the acquire in `await_next`. T5: from here on the predecessor writes to this
         // node.
-        prev.next.store(code.raw(), Release);
+        prev.next.store(code.raw(), mutant!("relaxed-link": Release => Relaxed));
         M::wait_node(shared, code, node, prev);
         // Acquire: pairs with the hand-over in Q8. It makes the previous head's claim of the lock, which may
         // be a plain store (Q7), visible to Q5.

@@ -25,7 +25,9 @@
 //! Y3  exchange of `tail`               X3  busy := 1, swap it into `tail`
 //! ```
 //! Y1, Y2, X1 and X2 are sequentially consistent: if Y2 sees the node as X1 has not yet swapped it out, X2 sees Y1. If it sees
-//! the node in its new place, it sees that it is busy.
+//! the node in its new place, it sees that it is busy. In the memory model of C and Rust, a Y2 that reads from before X1 comes before it in the
+//! one order of these four accesses, so Y1 comes before X2 there, which reads it. Loom takes the four for AcqRel, which would not do (two
+//! stores, each followed by a load); no model here shows the difference, and the argument stands alone.
 //!
 //! A lock that is dropped leaves its node with the last CPU that had it or with nobody: the stock bounds how
 //! many locks a kernel ever uses, not how many at a time.

@@ -10,7 +10,7 @@
 //! | 9 | approved | the first in the queue may join, however many race |
 //! | 16-31 | active | how many CPUs race for the lock or hold it |
 //!
-//! Beside the word lie two links. `tail` names the last in the queue. `first` names the first one; it is written by who makes it first,
+//! Two links lie next to the word. `tail` names the last in the queue. `first` names the first one; it is written by who makes it first,
 //! before that, and read by who has seen `sleeps`.
 //!
 //! A state is written (active, approved, sleeps, held), `*` for anything:
@@ -53,20 +53,20 @@
 //!
 //! 1. While the lock is held, active only grows: who races leaves by L alone, as the holder. So L2, an exchange of the whole word, fails if
 //!    a CPU has joined since L2 has looked who is first; and a first one changes by joining alone. It kicks the right one.
-//! 2. J3 and L change one word. Either L finds `sleeps`, or J3 finds that no CPU is active any more, and does not sleep.
+//! 2. J3 and L change one word. Either L finds `sleeps`, or J3 finds that no CPU is active, and does not sleep.
 //! 3. J6 makes the next one first while its CPU is active. That CPU has yet to come to L, and no kick is needed before.
 //! 4. J6 sets `sleeps` before the next one is FIRST, so that it cannot have joined before that. A flag that came later would be that of
 //!    the one behind it, whose own J3 then would change nothing, and L2 could take it away unseen.
 //! 5. T1 in J2: the waiter and J6 both exchange `state`, so one of them comes first.
 //!
-//! A kick that comes too late for whom it was meant ends some sleep too early (D4), which every sleep here allows.
+//! A kick that comes too late ends a later sleep too early (D4), which every sleep here allows.
 //! T4: after L the lock is not touched.
 //!
 //! # How long a CPU waits
 //!
-//! Those in the queue are served in order. The first is let in when no CPU is active, or, once it sleeps, after PROMOTE releases by any one
+//! The queue is served in order. The first is let in when no CPU is active, or, once it sleeps, after PROMOTE releases by any one
 //! CPU at the latest: so after (N - 1) * (PROMOTE - 1) + 1 sections of others, and what its wake-up takes. Those that race, LIMIT of them
-//! and who was let in beside them, have no bound.
+//! and the CPUs that were let in, have no bound.
 //!
 //! # Orderings
 //!
@@ -98,9 +98,9 @@ const APPROVED: u32 = 1 << 9;
 /// One CPU that races or holds.
 const ACTIVE: u32 = 1 << 16;
 
-/// So many may race without having queued: one works, and one comes to take over.
+/// CPUs that may race without having queued: one works, and one comes to take over.
 const LIMIT: u32 = if MODELLED { 1 } else { 2 };
-/// A CPU lets the first in the queue in at one of so many of its releases.
+/// Releases of one CPU after which it lets the first in the queue in.
 const PROMOTE: u32 = if MODELLED { 2 } else { 64 };
 
 /// States of a node. The lowest byte is not 0 once its CPU is first: see [`Queues::locked`].
@@ -121,7 +121,7 @@ pub struct Gcr {
     tail: AtomicU32,
 }
 
-/// What restricted locks of one kernel share: the platform, and four nodes for each CPU.
+/// Memory that all such locks of one kernel share: the platform, and four nodes for each CPU.
 #[derive(Debug)]
 pub struct GcrDomain<P, const CPUS: usize> {
     platform: P,
@@ -206,7 +206,7 @@ impl<P: Platform, const CPUS: usize> GcrDomain<P, CPUS> {
         OF_SPINLOCKS.sleep(&self.platform, &self.cpus[cpu].own.kicked, still);
     }
 
-    /// Whether this release of the calling CPU is one that lets somebody in.
+    /// Whether this release of the calling CPU lets the first in the queue in.
     fn counts_enough_releases(&self) -> bool {
         let releases = &self.cpus[self.platform.cpu()].own.releases;
         // Relaxed, and not one step: only this CPU writes it.
@@ -471,7 +471,7 @@ fn wait_behind<P: Platform, const CPUS: usize>(domain: &GcrDomain<P, CPUS>, code
     }
 }
 
-/// Gives up a slice that is about to end: whoever goes on would lose it with the lock in its hands.
+/// Gives up a slice that is about to end, which would otherwise be lost while this CPU holds the lock.
 #[inline(always)]
 fn await_slice<P: Platform>(platform: &P) {
     if mutant!("gcr-ignore-slice": platform.slice_ends_soon() => false) {

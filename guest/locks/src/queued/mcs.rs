@@ -121,7 +121,7 @@ impl<P: Platform, const CPUS: usize> McsDomain<P, CPUS> {
         self.platform.announce(Activity::Waiter);
         // Release: whoever reads this link finds `locked` initialised. Pairs with the loads of `next` in
         // `unlock`.
-        self.node(Code(prev)).next.store(code.0, Release);
+        self.node(Code(prev)).next.store(code.0, mutant!("mcs-relaxed-link": Release => Relaxed));
         // Acquire: pairs with the hand-over in `unlock`.
         while node.locked.load(Acquire) == 0 {
             self.platform.pause();
@@ -176,7 +176,7 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         let (code, node) = domain.claim();
         // Acquire: pairs with the release that emptied the queue, or that initialised the predecessor's node.
         // Release: publishes the initialised node.
-        let prev = self.tail.swap(code.0, AcqRel);
+        let prev = self.tail.swap(code.0, mutant!("mcs-relaxed-tail": AcqRel => Relaxed));
         if prev != 0 {
             domain.wait_behind(prev, code, node);
         }
@@ -206,7 +206,11 @@ impl<P: Platform, const CPUS: usize> Lock<McsDomain<P, CPUS>> for Mcs {
         // Acquire: pairs with the link in `wait_behind`.
         let known = node.next.load(Acquire);
         // Release: pairs with the acquire of the next to swap `tail`.
-        let alone = known == 0 && self.tail.compare_exchange(code.0, 0, Release, Relaxed).is_ok();
+        let alone = known == 0
+            && self
+                .tail
+                .compare_exchange(code.0, 0, mutant!("mcs-relaxed-unlock": Release => Relaxed), Relaxed)
+                .is_ok();
         if !mutant!("mcs-forget-late-link": alone => known == 0) {
             let next = if known != 0 { Code(known) } else { domain.await_next(node) };
             // Release: pairs with the wait in `wait_behind`.

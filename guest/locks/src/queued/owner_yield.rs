@@ -286,8 +286,7 @@ impl OwnerYield {
         platform.point(Point::TailPublished);
         if let Some(prev_cpu) = (prev as usize).checked_sub(1) {
             // Release: pairs with the acquire in G6.
-            let link = mutant!("owner-yield-relaxed-link": Release => Relaxed);
-            domain.waiting(prev_cpu, self.address()).next.store(code.raw(), link);
+            domain.waiting(prev_cpu, self.address()).next.store(code.raw(), Release);
             self.wait_as_waiter(domain, prev_cpu, node);
         }
 
@@ -305,7 +304,7 @@ impl OwnerYield {
                 platform.pause();
             };
             // Release: pairs with the wait in G3.
-            domain.node(next).locked.store(1, mutant!("owner-yield-relaxed-hand-over": Release => Relaxed));
+            domain.node(next).locked.store(1, Release);
             platform.point(Point::HandedOver);
         }
 

@@ -1,4 +1,4 @@
-//! What is particular to the lock for which only a few CPUs race.
+//! Tests of the lock for which only a few CPUs race.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -57,7 +57,7 @@ fn cpus_that_queue_sleep_and_are_served_in_order() {
     assert!(stage.host.events(Event::PvKickUnlock) >= 2);
 }
 
-/// CPU 2 sleeps in the queue. CPUs 0 and 1 want the lock for ever, and one of them always races: CPU 2 is let in beside them.
+/// CPU 2 sleeps in the queue. CPUs 0 and 1 never rest, and one of them always races: CPU 2 is let in all the same.
 #[test]
 fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
     let stage = Stage::new(Cpus::impatient(3));

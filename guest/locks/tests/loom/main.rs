@@ -20,6 +20,7 @@ mod family;
 mod foreign;
 mod guarded;
 mod model;
+mod nested;
 mod osq;
 mod qspinlock;
 mod rw;
