@@ -407,11 +407,11 @@ impl<'a, B: Bell> Core<'a, B> {
         self.announce(queue, last);
     }
 
-    /// How many are ready.
-    pub(super) fn ready(&self) -> usize {
+    /// The pCPU on which the vCPU that is next ran last, if one is ready.
+    pub(super) fn next_ran_on(&self) -> Option<Option<u32>> {
         let mut queue = lock(&self.queue);
         queue.take_back(self.clock);
-        queue.ready.len()
+        queue.ready.next().map(|task| task.last_pcpu)
     }
 
     /// The vCPU is never to run again.

@@ -76,10 +76,20 @@ impl<T> Shares<T> {
 
     /// Takes the one that is next, as [`FairQueue::pop`].
     pub(crate) fn pop(&mut self, preferred: impl Fn(&T) -> bool) -> Option<T> {
-        let ready = (0..self.queues.len()).filter(|&queue| !self.queues[queue].is_empty());
-        let queue = ready.min_by_key(|&queue| self.used_ns[queue])?;
+        let queue = self.next_queue()?;
         self.floor_ns = self.floor_ns.max(self.used_ns[queue]);
         self.queues[queue].pop(preferred)
+    }
+
+    /// The one that is next if none is preferred.
+    pub(crate) fn next(&self) -> Option<&T> {
+        self.queues[self.next_queue()?].iter().next()
+    }
+
+    /// The queue of the one that is next.
+    fn next_queue(&self) -> Option<usize> {
+        let ready = (0..self.queues.len()).filter(|&queue| !self.queues[queue].is_empty());
+        ready.min_by_key(|&queue| self.used_ns[queue])
     }
 
     /// Virtual time of vCPU `id` of `guest`, if it is ready.

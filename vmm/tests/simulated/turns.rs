@@ -1,8 +1,10 @@
 //! When vCPUs' turns on simulated pCPUs begin and end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use haltkick_vmm::machines::Machine;
 use haltkick_vmm::{Found, Image, Instruments, RunError, run};
 use support::{Settings, found, simulated};
 
@@ -29,6 +31,25 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
     let change_ns = (40_000_000 - run_ns) as f64 / changes as f64;
     let expected_ns = (costs.switch_ps + costs.exit_ps / 2) as f64 / 1000.0;
     assert!((change_ns / expected_ns - 1.0).abs() < 0.1, "{change_ns} ns a change, and not {expected_ns}");
+}
+
+#[test]
+fn a_machine_says_where_vcpus_wake_up() {
+    let run = |choice: &str| {
+        // Four CPUs of each socket for eight vCPUs, which sleep and wake up.
+        let config = simulated("ivybridge-ex-4s", 60, 1).lock("mutex").pv(true).think(us(20));
+        let machine = config.simulated.as_deref().expect("a machine");
+        let machine =
+            Machine::parse("test", &format!("{}\n[model]\nplacement = \"{choice}\"\n", machine.text));
+        let config = config.simulated(Arc::new(machine.expect("a machine")));
+        let pcpus: Vec<u32> = (0..16).map(|cpu| cpu / 4 * 15 + cpu % 4).collect();
+        let found = found(&config.vcpus(8).cpus(pcpus).window(us(4000))).expect("a run");
+        let outcome = found.outcome().expect("it comes to its end");
+        outcome.acquisitions()
+    };
+    let (last, lowest) = (run("last"), run("lowest"));
+    assert_eq!(run("last"), last);
+    assert_ne!(last, lowest);
 }
 
 #[test]

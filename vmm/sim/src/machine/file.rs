@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, PS_PER_NS, Topology};
+use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology};
 
 /// What this version of the format is called in the file.
 const FORMAT: u32 = 1;
@@ -74,6 +74,8 @@ struct File {
     cpu: CpuTable,
     line: LineTable,
     guest: GuestTable,
+    #[serde(default)]
+    model: Model,
 }
 
 #[derive(Deserialize)]
@@ -170,7 +172,7 @@ impl Machine {
         let reader = Reader { sources: &file.sources };
         reader.check_source("topology", &table.source).map_err(&refuse)?;
         let costs = reader.costs(&file, &topology).map_err(&refuse)?;
-        Ok(Self { name: file.name, title: file.title, topology, costs, text: text.into() })
+        Ok(Self { name: file.name, title: file.title, topology, costs, model: file.model, text: text.into() })
     }
 }
 

@@ -7,11 +7,13 @@ mod file;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
+mod model;
 mod presets;
 mod topology;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
+pub use model::{Model, Placement};
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
 
@@ -31,6 +33,8 @@ pub struct Machine {
     pub topology: Topology,
     /// What everything costs.
     pub costs: Costs,
+    /// How it behaves where real machines differ, or are not known well enough.
+    pub model: Model,
     /// The file that describes it, word for word: a record keeps it.
     pub text: String,
 }

@@ -4,6 +4,8 @@
 //! timer interrupt, another vCPU), sets the clock, asks the core what it means, and lets the vCPU go on or another one begin.
 
 mod alarm;
+mod idle;
+mod placing;
 mod time;
 
 use std::cell::RefCell;
@@ -107,6 +109,8 @@ struct State<'a> {
     slots: Vec<Slot<'a>>,
     /// By number in the machine.
     slot_of: Vec<usize>,
+    /// pCPUs of the run.
+    used: PcpuSet,
     due: BinaryHeap<Reverse<(u64, Due)>>,
     now_ps: u64,
     /// Time that vCPUs had, of all pCPUs.
@@ -160,10 +164,13 @@ impl<'a> Simulated<'a> {
         let slots = slots.collect::<Vec<_>>();
         let mut slot_of = vec![usize::MAX; machine.topology.cpus() as usize];
         cpus.iter().enumerate().for_each(|(index, &cpu)| slot_of[cpu as usize] = index);
+        let mut used = PcpuSet::default();
+        cpus.iter().for_each(|&cpu| used.insert(cpu));
         let due = (0..slots.len()).map(|index| Reverse((0, Due::Looks(index)))).collect();
         let scatter_permille = machine.costs.guest.scatter_permille;
         let random = SplitMix::stream(seed, SCATTER_STREAM);
-        let state = State { board, slots, slot_of, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
+        let state =
+            State { board, slots, slot_of, used, due, now_ps: 0, busy_ps: 0, random, scatter_permille };
         // All are idle until they have looked.
         cpus.iter().for_each(|cpu| lock(&core.queue).idle.insert(*cpu));
         Self { core, machine: Arc::clone(machine), partitions, stop, state: RefCell::new(state) }
@@ -194,7 +201,11 @@ impl<'a> Simulated<'a> {
                     self.set_clock(state, at_ps);
                     match due {
                         Due::Begins(index) => self.begins(state, index, at_ps),
-                        Due::Looks(index) => self.looks(state, index, at_ps),
+                        Due::Looks(index) => {
+                            // A vCPU that has become ready chooses its pCPU, which may be another one.
+                            self.wake_idle(state);
+                            self.looks(state, index, at_ps);
+                        }
                         Due::SeenTo(index) => self.seen_to(state, index, at_ps),
                     }
                     self.wake_idle(state);
@@ -270,40 +281,6 @@ impl<'a> Simulated<'a> {
         for (guest, partition) in self.core.guests.iter().zip(&self.partitions) {
             let Some(shared) = &guest.shared else { continue };
             state.board.host_wrote(partition.start + shared.memory.window_line());
-        }
-    }
-
-    /// An idle pCPU takes a vCPU, if one is ready, and gets to it after it has woken up.
-    fn looks(&self, state: &mut State<'a>, index: usize, at_ps: u64) {
-        let slot = &mut state.slots[index];
-        let Doing::Idle { since_ps } = slot.doing else { return };
-        lock(&self.core.queue).idle.remove(slot.cpu);
-        match self.core.next(slot.cpu) {
-            Next::Runs(task) => {
-                let deep_ps = self.machine.deep_wake_ps(at_ps.saturating_sub(since_ps));
-                slot.doing = Doing::Changes { task, since_ps: None };
-                let wake_ps = state.scattered(self.machine.costs.guest.wake_ps + deep_ps);
-                state.due.push(Reverse((at_ps + wake_ps, Due::Begins(index))));
-            }
-            Next::Idles(queue, until_ns) => {
-                drop(queue);
-                if let Some(until_ns) = until_ns {
-                    state.due.push(Reverse(((until_ns * PS).max(at_ps + PS), Due::Looks(index))));
-                }
-            }
-            Next::Ends => slot.doing = Doing::Ended,
-        }
-    }
-
-    /// If somebody is ready, one idle pCPU after the other looks.
-    fn wake_idle(&self, state: &mut State<'a>) {
-        for index in 0..state.slots.len() {
-            if self.core.ready() == 0 {
-                return;
-            }
-            if matches!(state.slots[index].doing, Doing::Idle { .. }) {
-                self.looks(state, index, state.now_ps);
-            }
         }
     }
 
