@@ -131,7 +131,7 @@ impl<M: Memory> Board<M> {
             due: BinaryHeap::new(),
             now_ps: 0,
             loops: loops.iter().map(|work| (work.head, *work)).collect(),
-            least_transfer_ps: occupancy_ps.min(line.shared_ps).min(line.near_ps),
+            least_transfer_ps: machine.model.least_ps(occupancy_ps.min(line.shared_ps).min(line.near_ps)),
             parks: true,
             most_ahead_ps: MOST_AHEAD_PS,
             executed: 0,
@@ -139,6 +139,11 @@ impl<M: Memory> Board<M> {
             code,
             fabric: Fabric::new(memory, machine),
         }
+    }
+
+    /// Draws what transfers of lines take as this seed says.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.fabric.lines.set_seed(seed);
     }
 
     /// Executes every round of every spin loop. What comes of it is the same, and takes longer.

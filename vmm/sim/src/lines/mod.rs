@@ -115,6 +115,7 @@ pub struct Lines {
     chunks: Vec<Option<Box<[Line; CHUNK]>>>,
     arrivals: u64,
     transfers: u64,
+    seed: u64,
 }
 
 impl Lines {
@@ -131,7 +132,13 @@ impl Lines {
             chunks: vec![None; lines.div_ceil(CHUNK)],
             arrivals: 0,
             transfers: 0,
+            seed: 0,
         }
+    }
+
+    /// Draws what transfers take as this seed says.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// Most bytes that the directory of so much memory takes, for a machine of so many CPUs.
@@ -222,6 +229,7 @@ impl Lines {
         let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: self.arrivals };
         self.arrivals += 1;
         let latency_ps = self.task(machine, number, request).latency_ps(&machine.costs.line);
+        let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
         let line = self.line(number);
         if line.under_way.is_some() {
             line.waiting.push(request);
@@ -245,12 +253,20 @@ impl Lines {
             let task = self.task(machine, number, request);
             // A read-modify-write keeps the line for as long as it takes.
             let keeps_ps = if done.need == Need::Write { machine.costs.rmw_ps } else { 0 };
-            let spaced_ps = now_ps + task.spacing_ps(&machine.costs.line).max(keeps_ps);
+            let random = self.random(number, request);
+            let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
+            let spaced_ps = now_ps + jittered_ps(task.spacing_ps(&machine.costs.line)).max(keeps_ps);
             self.line(number).under_way = Some(request);
             // What overlaps with the transfers before it is at most what has passed since it arrived.
-            spaced_ps.max(request.arrived_ps + task.latency_ps(&machine.costs.line))
+            spaced_ps.max(request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line)))
         });
         Served { cpu: done.cpu, need: done.need, tag: done.tag, next_ps }
+    }
+
+    /// A number of this request's own: what happens to other lines changes nothing of it.
+    fn random(&self, number: u64, request: Request) -> u64 {
+        let stirred = [number, u64::from(request.cpu), request.arrived_ps].into_iter();
+        stirred.fold(self.seed, |so_far, word| mix(so_far ^ word))
     }
 
     fn task(&mut self, machine: &Machine, number: u64, request: Request) -> Task {
@@ -352,6 +368,14 @@ impl Lines {
         line.streak = if others_wait && is_near(&request) { line.streak + 1 } else { 0 };
         Some(request)
     }
+}
+
+/// SplitMix64's output for this state (Steele, Lea, Flood, OOPSLA 2014).
+fn mix(state: u64) -> u64 {
+    let mut mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

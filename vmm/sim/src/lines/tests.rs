@@ -3,8 +3,14 @@
 use super::*;
 use crate::machine::presets;
 
-/// Two sockets of two clusters of two cores with two threads.
+/// Two sockets of two clusters of two cores with two threads, without jitter.
 fn machine() -> Machine {
+    let mut machine = jittery_machine();
+    machine.model.jitter = 0.0;
+    machine
+}
+
+fn jittery_machine() -> Machine {
     let milan = presets().iter().find(|preset| preset.name == "genoa-2s").unwrap().text;
     let small = milan.replace("cores-per-socket = 96", "cores-per-socket = 4");
     Machine::parse("small", &small.replace("cores-per-cluster = 8", "cores-per-cluster = 2")).unwrap()
@@ -116,4 +122,26 @@ fn who_watches_a_line_is_told_of_the_next_write_by_another() {
     assert_eq!(lines.take_watchers(7, 5), [3]);
     assert_eq!(lines.write_by_host(7), [5]);
     assert_eq!(lines.take_watchers(7, 0), []);
+}
+
+#[test]
+fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
+    let machine = jittery_machine();
+    let all = |seed| {
+        let mut lines = Lines::new(&machine, 4096);
+        lines.set_seed(seed);
+        let one = |turn: u64| get(&mut lines, &machine, turn * 1_000_000, turn as u32 % 2, Need::Write);
+        (0..1000).map(one).skip(1).collect::<Vec<_>>()
+    };
+    let (first, near_ps) = (all(1), machine.costs.line.near_ps as f64);
+    assert_eq!(all(1), first);
+    assert_ne!(all(2), first);
+    let shares: Vec<f64> = first.iter().map(|ps| *ps as f64 / near_ps).collect();
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    assert!((mean - 1.0).abs() < 0.005, "{mean}");
+    let jitter = machine.model.jitter;
+    let (least, most) = (1.0 - jitter, 1.0 + jitter);
+    assert!(shares.iter().all(|share| (least - 0.001..=most + 0.001).contains(share)), "{shares:?}");
+    assert!(shares.iter().any(|share| *share < 1.0 - 0.9 * jitter), "some are as short as they may be");
+    assert!(shares.iter().any(|share| *share > 1.0 + 0.9 * jitter), "some are as long");
 }

@@ -171,6 +171,7 @@ impl Machine {
             .map_err(|what| refuse(format!("[topology]: {what}")))?;
         let reader = Reader { sources: &file.sources };
         reader.check_source("topology", &table.source).map_err(&refuse)?;
+        file.model.check().map_err(&refuse)?;
         let costs = reader.costs(&file, &topology).map_err(&refuse)?;
         Ok(Self { name: file.name, title: file.title, topology, costs, model: file.model, text: text.into() })
     }
@@ -336,6 +337,13 @@ mod tests {
         assert!(refusal(|text| with_line(text, "format", "format = 9")).contains("format 9 is unknown"));
         assert!(refusal(|text| with_line(text, "sockets", "sockets = 400")).contains("CPUs: at most 1024"));
         assert!(refusal(|text| format!("typo = 1\n{text}")).contains("unknown field `typo`"));
+        let model = |line: &str| refusal(|text| format!("{text}\n[model]\n{line}\n"));
+        assert!(model("jiter = 0").contains("unknown field `jiter`"), "{}", model("jiter = 0"));
+        assert!(model("jitter = 0.6").contains("model.jitter is 0.6: it must be 0 to 0.5"));
+        assert!(model("jitter = nan").contains("model.jitter is NaN"));
+        assert!(
+            model("placement = \"first\"").contains("unknown variant `first`, expected `last` or `lowest`")
+        );
         assert!(
             refusal(|text| with_line(
                 text,

@@ -3,17 +3,46 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most of [`Model::jitter`]: every transfer takes some time.
+const MOST_JITTER: f64 = 0.5;
+
 /// Choices, each of which has a default.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Model {
     /// Where a vCPU that wakes up runs.
     pub placement: Placement,
+    /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
+    pub jitter: f64,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { placement: Placement::Last }
+        Self { placement: Placement::Last, jitter: 0.05 }
+    }
+}
+
+impl Model {
+    /// Refuses figures that make no sense.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if (0.0..=MOST_JITTER).contains(&self.jitter) {
+            return Ok(());
+        }
+        Err(format!("model.jitter is {}: it must be 0 to {MOST_JITTER}", self.jitter))
+    }
+
+    /// The least that a transfer takes whose figure is `ps`.
+    pub(crate) fn least_ps(&self, ps: u64) -> u64 {
+        ps - self.jitter_ps(ps)
+    }
+
+    /// What a transfer takes whose figure is `ps`, from a random number.
+    pub(crate) fn jittered_ps(&self, ps: u64, random: u64) -> u64 {
+        self.least_ps(ps) + random % (2 * self.jitter_ps(ps) + 1)
+    }
+
+    fn jitter_ps(&self, ps: u64) -> u64 {
+        (ps as f64 * self.jitter) as u64
     }
 }
 

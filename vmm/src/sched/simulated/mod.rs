@@ -151,6 +151,7 @@ impl<'a> Simulated<'a> {
         let loops: Vec<_> =
             code.flat_map(|segment| WorkLoop::find_all(&segment.bytes, segment.address)).collect();
         let mut board = Board::new(Arc::clone(machine), ram, &loops);
+        board.set_seed(seed);
         if guests[0].notes.is_profiled() {
             board.count_time(|word| Activity::said(word).word());
         }
