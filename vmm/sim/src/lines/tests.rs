@@ -54,9 +54,26 @@ fn readers_share_a_line_and_a_writer_invalidates_all_copies() {
     assert!(
         [0, 4, 5, 6].into_iter().all(|cpu| lines.has(cpu, 7, Need::Read) && !lines.has(cpu, 7, Need::Write))
     );
-    let farthest_ps = costs.hops_ps[0] * costs.invalidate_permille / 1000;
+    let farthest_ps = costs.hops_ps[0] * costs.upgrade_hops_permille[0] / 1000;
     assert_eq!(get(&mut lines, &machine, 0, 0, Need::Write), farthest_ps);
     assert!([4, 5, 6].into_iter().all(|cpu| !lines.has(cpu, 7, Need::Read)));
+}
+
+#[test]
+fn an_upgrade_takes_what_the_farthest_copy_takes() {
+    let mut machine = machine();
+    machine.costs.line.upgrade_socket_permille = 1500;
+    machine.costs.line.upgrade_hops_permille = vec![3000];
+    let costs = &machine.costs.line;
+    let upgrade_ps = |reader| {
+        let mut lines = Lines::new(&machine, 4096);
+        get(&mut lines, &machine, 0, 0, Need::Write);
+        get(&mut lines, &machine, 0, reader, Need::Read);
+        get(&mut lines, &machine, 0, 0, Need::Write)
+    };
+    assert_eq!(upgrade_ps(1), costs.near_ps * 3 / 2, "within the cluster");
+    assert_eq!(upgrade_ps(2), costs.socket_ps * 3 / 2, "within the socket");
+    assert_eq!(upgrade_ps(4), costs.hops_ps[0] * 3, "in another socket");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     way: Way,
-    /// Copies have to be invalidated, which takes a little longer.
+    /// Copies have to be invalidated, which takes longer.
     invalidates: bool,
 }
 
@@ -73,7 +73,12 @@ impl Task {
             Way::Far(hops) => costs.hops_ps[usize::from(hops) - 1],
             Way::Memory => costs.memory_ps,
         };
-        if self.invalidates { ps * costs.invalidate_permille / 1000 } else { ps }
+        let upgrade_permille = match self.way {
+            _ if !self.invalidates => return ps,
+            Way::Far(hops) => costs.upgrade_hops_permille[usize::from(hops) - 1],
+            _ => costs.upgrade_socket_permille,
+        };
+        ps * upgrade_permille / 1000
     }
 
     /// The time until it is done after the request before it, for one that has waited.

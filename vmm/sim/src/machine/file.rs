@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology};
+use super::{Costs, GuestCosts, IdleCost, LineCosts, Machine, Model, PS_PER_NS, Topology, Upgrade};
 
 /// What this version of the format is called in the file.
 const FORMAT: u32 = 1;
@@ -114,6 +114,9 @@ struct LineTable {
     shared_ns: Figure,
     memory_ns: Figure,
     invalidate_factor: Figure,
+    upgrade_socket: Option<Figure>,
+    #[serde(default)]
+    upgrade_hops: Vec<Figure>,
     occupancy_near: Option<Figure>,
     occupancy_socket: Figure,
     occupancy_far: Figure,
@@ -235,12 +238,38 @@ impl Reader<'_> {
                 0.1,
                 1.0,
             )?,
-            line: self.line_costs(&file.line, topology)?,
+            line: self.line_costs(&file.line, topology, file.model.upgrade)?,
             guest: self.guest_costs(&file.guest)?,
         })
     }
 
-    fn line_costs(&self, line: &LineTable, topology: &Topology) -> Result<LineCosts, String> {
+    /// What it takes to invalidate copies: within a socket, and by hops.
+    fn upgrades(&self, line: &LineTable, upgrade: Upgrade) -> Result<(u64, Vec<u64>), String> {
+        let factor = |key, figure| self.permille(key, figure, 1.0, 10.0);
+        let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;
+        let socket = line.upgrade_socket.as_ref().map(|it| factor("line.upgrade-socket", it)).transpose()?;
+        let hops = line.upgrade_hops.iter().map(|figure| factor("line.upgrade-hops", figure));
+        let mut hops = hops.collect::<Result<Vec<_>, _>>()?;
+        if !hops.is_empty() && hops.len() != line.hops_ns.len() {
+            return Err(format!(
+                "line.upgrade-hops has {} figures, and line.hops-ns {}: give one for each distance, or none",
+                hops.len(),
+                line.hops_ns.len()
+            ));
+        }
+        hops.resize(line.hops_ns.len(), flat);
+        Ok(match upgrade {
+            Upgrade::Distance => (socket.unwrap_or(flat), hops),
+            Upgrade::Flat => (flat, vec![flat; hops.len()]),
+        })
+    }
+
+    fn line_costs(
+        &self,
+        line: &LineTable,
+        topology: &Topology,
+        upgrade: Upgrade,
+    ) -> Result<LineCosts, String> {
         let socket_ps = self.ps("line.socket-ns", &line.socket_ns)?;
         let hops = line.hops_ns.iter().map(|figure| self.ps("line.hops-ns", figure));
         let hops_ps = hops.collect::<Result<Vec<_>, _>>()?;
@@ -259,6 +288,7 @@ impl Reader<'_> {
         let occupancy_socket_permille = occupancy("line.occupancy-socket", &line.occupancy_socket)?;
         let near = line.occupancy_near.as_ref();
         let near = near.map(|near| occupancy("line.occupancy-near", near)).transpose()?;
+        let (upgrade_socket_permille, upgrade_hops_permille) = self.upgrades(line, upgrade)?;
         Ok(LineCosts {
             sibling_ps: self.ps("line.sibling-ns", &line.sibling_ns)?,
             near_ps: near_ps.unwrap_or(socket_ps),
@@ -266,12 +296,8 @@ impl Reader<'_> {
             hops_ps,
             shared_ps: self.ps("line.shared-ns", &line.shared_ns)?,
             memory_ps: self.ps("line.memory-ns", &line.memory_ns)?,
-            invalidate_permille: self.permille(
-                "line.invalidate-factor",
-                &line.invalidate_factor,
-                1.0,
-                10.0,
-            )?,
+            upgrade_socket_permille,
+            upgrade_hops_permille,
             occupancy_near_permille: near.unwrap_or(occupancy_socket_permille),
             occupancy_socket_permille,
             occupancy_far_permille: occupancy("line.occupancy-far", &line.occupancy_far)?,
@@ -352,5 +378,20 @@ mod tests {
             ))
             .contains("time would stand still")
         );
+    }
+    #[test]
+    fn upgrades_are_by_distance_unless_the_model_says_flat() {
+        let text = presets().iter().find(|preset| preset.name == "skylake-8s").expect("it is built in").text;
+        let upgrades = |text: &str| {
+            let line = Machine::parse("test", text).expect("the file is good").costs.line;
+            (line.upgrade_socket_permille, line.upgrade_hops_permille)
+        };
+        assert_eq!(upgrades(text), (1150, vec![2000, 1800]));
+        assert_eq!(upgrades(&format!("{text}\n[model]\nupgrade = \"flat\"\n")), (1070, vec![1070; 2]));
+        let without = with_line(&with_line(text, "upgrade-socket", ""), "upgrade-hops", "");
+        assert_eq!(upgrades(&without), (1070, vec![1070; 2]));
+        let short = with_line(text, "upgrade-hops", "upgrade-hops = [{ value = 2, source = \"E\" }]");
+        let error = Machine::parse("test", &short).expect_err("one is missing").to_string();
+        assert!(error.contains("line.upgrade-hops has 1 figures, and line.hops-ns 2"), "{error}");
     }
 }

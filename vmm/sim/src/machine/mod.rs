@@ -13,7 +13,7 @@ mod topology;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
-pub use model::{Model, Placement};
+pub use model::{Model, Placement, Upgrade};
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
 
@@ -81,8 +81,10 @@ pub struct LineCosts {
     pub shared_ps: u64,
     /// From memory, for a line that no core has.
     pub memory_ps: u64,
-    /// How much more than the way to the farthest sharer it takes to invalidate all copies, in thousandths.
-    pub invalidate_permille: u64,
+    /// The time to invalidate all copies over the way to the farthest, in thousandths: within the socket.
+    pub upgrade_socket_permille: u64,
+    /// The same if the farthest copy is this many hops away, beginning with one hop.
+    pub upgrade_hops_permille: Vec<u64>,
     /// Time from one transfer to the next of a line for which requests queue, in thousandths of the latency; within a cluster.
     pub occupancy_near_permille: u64,
     /// The same between clusters of a socket.

@@ -14,11 +14,13 @@ pub struct Model {
     pub placement: Placement,
     /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
     pub jitter: f64,
+    /// What it takes to invalidate copies.
+    pub upgrade: Upgrade,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { placement: Placement::Last, jitter: 0.05 }
+        Self { placement: Placement::Last, jitter: 0.05, upgrade: Upgrade::Distance }
     }
 }
 
@@ -54,4 +56,14 @@ pub enum Placement {
     Last,
     /// On the pCPU with the lowest number.
     Lowest,
+}
+
+/// What it takes to invalidate the copies of a line, over the time to get it from the farthest of them.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upgrade {
+    /// `upgrade-socket` and `upgrade-hops`, where the machine has them.
+    Distance,
+    /// `invalidate-factor`, however far the copies are.
+    Flat,
 }
