@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{Found, Image, Instruments, RunError, run};
+use haltkick_vmm::{Engine, Found, Image, Instruments, RunError, run};
 use support::{Settings, found, simulated};
 
 use super::us;
@@ -37,11 +37,10 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
 fn a_machine_says_where_vcpus_wake_up() {
     let run = |choice: &str| {
         // Four CPUs of each socket for eight vCPUs, which sleep and wake up.
-        let config = simulated("ivybridge-ex-4s", 60, 1).lock("mutex").pv(true).think(us(20));
-        let machine = config.simulated.as_deref().expect("a machine");
-        let machine =
-            Machine::parse("test", &format!("{}\n[model]\nplacement = \"{choice}\"\n", machine.text));
-        let config = config.simulated(Arc::new(machine.expect("a machine")));
+        let mut config = simulated("ivybridge-ex-4s", 60, 1).lock("mutex").pv(true).think(us(20));
+        let machine = config.engine.machine().expect("a machine");
+        let text = format!("{}\n[model]\nplacement = \"{choice}\"\n", machine.text);
+        config.engine = Engine::Sim(Arc::new(Machine::parse("test", &text).expect("a machine")));
         let pcpus: Vec<u32> = (0..16).map(|cpu| cpu / 4 * 15 + cpu % 4).collect();
         let found = found(&config.vcpus(8).cpus(pcpus).window(us(4000))).expect("a run");
         let outcome = found.outcome().expect("it comes to its end");
