@@ -10,7 +10,7 @@ use crate::cpu::bus::{Access, Bus, Fence, Moment, Verdict};
 use crate::cpu::code;
 use crate::cpu::ram::Ram;
 use crate::lines::{LINE_BYTES, Lines, Need};
-use crate::machine::Machine;
+use crate::machine::{Machine, Visits};
 
 use super::Memory;
 use super::buffer::{Buffer, Store};
@@ -265,7 +265,10 @@ impl<M: Memory> Fabric<M> {
 
     /// Whether others come before an access now to a line that this core has.
     fn is_ahead(&self, now: Moment, line: u64) -> bool {
-        self.time_ps(now.instructions) > self.running.reach_ps && !self.lines.is_private(line)
+        // Of a line that leaves, what its owner may still write it writes before.
+        let leaves = self.machine.model.visits == Visits::Several && self.lines.is_leaving(line);
+        let reach_ps = if leaves { self.running.horizon_ps } else { self.running.reach_ps };
+        self.time_ps(now.instructions) > reach_ps && !self.lines.is_private(line)
     }
 
     /// Whether others come before a request now.

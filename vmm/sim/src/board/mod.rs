@@ -315,13 +315,12 @@ impl<M: Memory> Board<M> {
 
     /// What an instruction takes now in a slot: more, while its sibling is busy.
     fn instruction_ps(&self, slot: u32) -> u64 {
-        let costs = &self.fabric.machine.costs;
-        let mut siblings = self.fabric.machine.topology.siblings(slot);
-        if siblings.any(|sibling| self.slots[sibling as usize].is_busy()) {
-            costs.instruction_ps * 1000 / costs.busy_sibling_permille
-        } else {
-            costs.instruction_ps
-        }
+        let Machine { costs, topology, model, .. } = &*self.fabric.machine;
+        let loss_permille = 1000 - costs.busy_sibling_permille;
+        let losses = topology
+            .siblings(slot)
+            .map(|sibling| loss_permille * self.slots[sibling as usize].takes_permille(model.smt) / 1000);
+        costs.instruction_ps * 1000 / (1000 - losses.max().unwrap_or(0))
     }
 
     /// Executes the CPU of a slot until it has to wait for something. Long: its loop is the list of all that stops a CPU. `granted`: the line that it waited for.

@@ -1,6 +1,7 @@
 //! One CPU of the machine: what runs on it, and what it waits for.
 
 use crate::cpu::state::Cpu;
+use crate::machine::Smt;
 
 use super::spin::{Last, Parked};
 use super::state::State;
@@ -47,8 +48,16 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// Whether it keeps a sibling from its share of the core.
-    pub(super) fn is_busy(&self) -> bool {
-        self.cpu.is_some() && !matches!(self.state, State::Still | State::Parked)
+    /// How much it takes of what a busy sibling takes from a thread, in thousandths.
+    pub(super) fn takes_permille(&self, smt: Smt) -> u64 {
+        /// A guess: PAUSE leaves most slots to the other thread.
+        const SPINNING: u64 = 100;
+        match (self.state, smt) {
+            _ if self.cpu.is_none() => 0,
+            (State::Still, _) | (State::Parked, Smt::Busy) => 0,
+            (State::Parked, Smt::Issue) => SPINNING,
+            (State::Due, _) | (State::Line | State::Drain | State::Full, Smt::Busy) => 1000,
+            (State::Line | State::Drain | State::Full, Smt::Issue) => 0,
+        }
     }
 }

@@ -73,7 +73,7 @@ struct Request {
     need: Need,
     tag: u64,
     arrived_ps: u64,
-    /// How many came before it, at any line.
+    /// How many came before it at this line.
     arrival: u64,
 }
 
@@ -100,7 +100,11 @@ struct Line {
     writer: Option<u32>,
     sibling_has_it: bool,
     under_way: Option<Request>,
+    /// Writes that the owner may still make while a transfer is under way.
+    writes_left: u64,
     waiting: Vec<Request>,
+    /// Requests so far.
+    arrivals: u64,
     /// Grants in a row within one cluster while others waited elsewhere.
     streak: u32,
     /// CPUs that want to be told when their core loses its copy, or a sibling writes it.
@@ -113,7 +117,6 @@ pub struct Lines {
     places: Vec<Place>,
     clusters_of_socket: Vec<u128>,
     chunks: Vec<Option<Box<[Line; CHUNK]>>>,
-    arrivals: u64,
     transfers: u64,
     seed: u64,
 }
@@ -130,7 +133,6 @@ impl Lines {
                 .map(|socket| topology.clusters_of(socket as u16))
                 .collect(),
             chunks: vec![None; lines.div_ceil(CHUNK)],
-            arrivals: 0,
             transfers: 0,
             seed: 0,
         }
@@ -173,8 +175,8 @@ impl Lines {
 
     /// Whether the core of `cpu` has what an access needs. Such an access takes no message.
     ///
-    /// A line that is on its way to somebody else can still be read, until it is there, but is no longer written: its owner
-    /// has given it away.
+    /// A line that is on its way to another core can still be read, until it is there, but is no longer written: its owner has
+    /// given it away. If the model allows several writes in a visit, the owner may make those.
     #[must_use]
     #[inline]
     pub fn has(&self, cpu: u32, line: u64, need: Need) -> bool {
@@ -182,9 +184,17 @@ impl Lines {
         let Some(line) = self.peek(line) else { return false };
         match &line.copies {
             Copies::Memory => false,
-            &Copies::One(owner) => owner == core && (need == Need::Read || line.under_way.is_none()),
+            &Copies::One(owner) => {
+                owner == core && (need == Need::Read || line.under_way.is_none() || line.writes_left > 0)
+            }
             Copies::Many(sharers) => need == Need::Read && sharers.has(core),
         }
+    }
+
+    /// Whether the line is on its way to another CPU.
+    #[must_use]
+    pub(crate) fn is_leaving(&self, line: u64) -> bool {
+        self.peek(line).is_some_and(|line| line.under_way.is_some())
     }
 
     /// Whether only one CPU has ever had this line: nobody else can have seen in which order it did what to it.
@@ -213,7 +223,10 @@ impl Lines {
         let is_siblings = line.writer.is_some_and(|writer| writer != cpu) && !line.sibling_has_it;
         match need {
             Need::Read => line.sibling_has_it |= is_siblings,
-            Need::Write => (line.writer, line.sibling_has_it) = (Some(cpu), false),
+            Need::Write => {
+                (line.writer, line.sibling_has_it) = (Some(cpu), false);
+                line.writes_left = line.writes_left.saturating_sub(1);
+            }
         }
         is_siblings
     }
@@ -226,9 +239,11 @@ impl Lines {
         (cpu, number, need): (u32, u64, Need),
         tag: u64,
     ) -> Requested {
-        let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: self.arrivals };
-        self.arrivals += 1;
-        let latency_ps = self.task(machine, number, request).latency_ps(&machine.costs.line);
+        let line = self.line(number);
+        let request = Request { cpu, need, tag, arrived_ps: now_ps, arrival: line.arrivals };
+        line.arrivals += 1;
+        let task = self.task(machine, number, request);
+        let latency_ps = task.latency_ps(&machine.costs.line);
         let latency_ps = machine.model.jittered_ps(latency_ps, self.random(number, request));
         let line = self.line(number);
         if line.under_way.is_some() {
@@ -236,6 +251,8 @@ impl Lines {
             return Requested::Waits;
         }
         line.under_way = Some(request);
+        // It has had one since the line came.
+        line.writes_left = task.writes_in_a_visit(&machine.costs.line, machine.model.visits) - 1;
         Requested::UnderWay { completes_ps: now_ps + latency_ps }
     }
 
@@ -255,17 +272,24 @@ impl Lines {
             let keeps_ps = if done.need == Need::Write { machine.costs.rmw_ps } else { 0 };
             let random = self.random(number, request);
             let jittered_ps = |ps| machine.model.jittered_ps(ps, random);
-            let spaced_ps = now_ps + jittered_ps(task.spacing_ps(&machine.costs.line)).max(keeps_ps);
-            self.line(number).under_way = Some(request);
+            let spaced_ps = now_ps
+                + jittered_ps(task.spacing_ps(&machine.costs.line, machine.model.visits)).max(keeps_ps);
+            let line = self.line(number);
+            line.under_way = Some(request);
+            // The one that the line came for is among them.
+            line.writes_left = match task.writes_in_a_visit(&machine.costs.line, machine.model.visits) {
+                1 => 0,
+                several => several,
+            };
             // What overlaps with the transfers before it is at most what has passed since it arrived.
             spaced_ps.max(request.arrived_ps + jittered_ps(task.latency_ps(&machine.costs.line)))
         });
         Served { cpu: done.cpu, need: done.need, tag: done.tag, next_ps }
     }
 
-    /// A number of this request's own: what happens to other lines changes nothing of it.
+    /// A number of this request's own: neither other lines nor small shifts of time change it.
     fn random(&self, number: u64, request: Request) -> u64 {
-        let stirred = [number, u64::from(request.cpu), request.arrived_ps].into_iter();
+        let stirred = [number, u64::from(request.cpu), request.arrival].into_iter();
         stirred.fold(self.seed, |so_far, word| mix(so_far ^ word))
     }
 

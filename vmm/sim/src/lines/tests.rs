@@ -1,7 +1,7 @@
 //! What a line costs and who gets it.
 
 use super::*;
-use crate::machine::presets;
+use crate::machine::{Visits, presets};
 
 /// Two sockets of two clusters of two cores with two threads, without jitter.
 fn machine() -> Machine {
@@ -161,4 +161,29 @@ fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
     assert!(shares.iter().all(|share| (least - 0.001..=most + 0.001).contains(share)), "{shares:?}");
     assert!(shares.iter().any(|share| *share < 1.0 - 0.9 * jitter), "some are as short as they may be");
     assert!(shares.iter().any(|share| *share > 1.0 + 0.9 * jitter), "some are as long");
+}
+
+#[test]
+fn an_owner_writes_on_until_the_line_leaves_if_the_model_says_so() {
+    let mut machine = machine();
+    machine.costs.line.occupancy_near_permille = 340;
+    for (visits, writes) in [(Visits::Overlap, [0, 1]), (Visits::Several, [2, 3])] {
+        machine.model.visits = visits;
+        let mut lines = Lines::new(&machine, 4096);
+        let owned = |lines: &mut Lines, cpu| {
+            let writes =
+                std::iter::from_fn(|| lines.has(cpu, 7, Need::Write).then(|| lines.hit(cpu, 7, Need::Write)));
+            writes.take(100).count()
+        };
+        get(&mut lines, &machine, 0, 0, Need::Write);
+        let first = lines.request(&machine, 0, (1, 7, Need::Write), 0);
+        assert!(matches!(first, Requested::UnderWay { .. }));
+        assert_eq!(owned(&mut lines, 0), writes[0], "{visits:?}: beside the one that the line came for");
+        assert_eq!(lines.request(&machine, 0, (0, 7, Need::Write), 0), Requested::Waits);
+        let spacing_ps = lines.complete(&machine, 1_000_000, 7).next_ps.unwrap() - 1_000_000;
+        let granted = usize::from(visits == Visits::Overlap);
+        assert_eq!(owned(&mut lines, 1) + granted, writes[1], "{visits:?}: with that one");
+        let share = if visits == Visits::Several { 1000 } else { 340 };
+        assert_eq!(spacing_ps, (machine.costs.line.near_ps * share / 1000).max(machine.costs.rmw_ps));
+    }
 }

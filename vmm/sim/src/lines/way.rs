@@ -1,6 +1,6 @@
 //! How far a request has to go for its line, and what that costs.
 
-use crate::machine::{LineCosts, Machine, Place};
+use crate::machine::{LineCosts, Machine, Place, Visits};
 
 use super::{Copies, Need};
 
@@ -82,18 +82,37 @@ impl Task {
     }
 
     /// The time until it is done after the request before it, for one that has waited.
-    pub(super) fn spacing_ps(self, costs: &LineCosts) -> u64 {
-        let permille = match self.way {
-            // Readers are served one after the other, at a cost that is one of occupancy as it is.
-            Way::Shared | Way::Memory => 1000,
+    pub(super) fn spacing_ps(self, costs: &LineCosts, visits: Visits) -> u64 {
+        let permille = match visits {
+            Visits::Overlap => self.occupancy_permille(costs),
+            Visits::Several => 1000,
+        };
+        match self.way {
             // Under contention a sibling is as any core of the cluster: with all siblings busy, a machine whose counts are
             // published does no more operations on one word than without them.
-            Way::Core => return costs.near_ps * costs.occupancy_near_permille / 1000,
-            Way::Cluster => costs.occupancy_near_permille,
+            Way::Core => costs.near_ps * permille / 1000,
+            _ => self.latency_ps(costs) * permille / 1000,
+        }
+    }
+
+    /// Writes that the owner makes before the line leaves it, where they are why a contended line is served faster than its latency
+    /// says.
+    pub(super) fn writes_in_a_visit(self, costs: &LineCosts, visits: Visits) -> u64 {
+        let permille = self.occupancy_permille(costs);
+        match visits {
+            Visits::Overlap => 1,
+            Visits::Several => ((1000 + permille / 2) / permille).max(1),
+        }
+    }
+
+    fn occupancy_permille(self, costs: &LineCosts) -> u64 {
+        match self.way {
+            // Readers are served one after the other, at a cost that is one of occupancy as it is.
+            Way::Shared | Way::Memory => 1000,
+            Way::Core | Way::Cluster => costs.occupancy_near_permille,
             Way::Socket => costs.occupancy_socket_permille,
             Way::Far(_) => costs.occupancy_far_permille,
-        };
-        self.latency_ps(costs) * permille / 1000
+        }
     }
 }
 

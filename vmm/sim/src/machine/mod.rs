@@ -10,12 +10,14 @@ pub mod fuzzed;
 mod model;
 mod presets;
 mod topology;
+mod varied;
 pub(crate) mod work_loop;
 
 pub use file::MachineError;
-pub use model::{Model, Placement, Upgrade};
+pub use model::{Model, Placement, Smt, Upgrade, Visits};
 pub use presets::{Preset, presets};
 pub use topology::{Place, Topology};
+pub use varied::{CHOICES, Guess};
 
 use work_loop::ROUND;
 

@@ -16,11 +16,21 @@ pub struct Model {
     pub jitter: f64,
     /// What it takes to invalidate copies.
     pub upgrade: Upgrade,
+    /// How a contended line is served faster than its latency.
+    pub visits: Visits,
+    /// What takes speed from the other thread of a core.
+    pub smt: Smt,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { placement: Placement::Last, jitter: 0.05, upgrade: Upgrade::Distance }
+        Self {
+            placement: Placement::Last,
+            jitter: 0.05,
+            upgrade: Upgrade::Distance,
+            visits: Visits::Overlap,
+            smt: Smt::Busy,
+        }
     }
 }
 
@@ -66,4 +76,25 @@ pub enum Upgrade {
     Distance,
     /// `invalidate-factor`, however far the copies are.
     Flat,
+}
+
+/// How a contended line is served faster than its latency says: published curves of contended atomics do not tell which.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visits {
+    /// The next transfer is prepared during the present one: a core writes once in each visit of the line.
+    Overlap,
+    /// A transfer takes its whole latency, and meanwhile the owner may go on to write: as often in each visit as makes up for that.
+    Several,
+}
+
+/// What takes speed from the other thread of a core.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Smt {
+    /// All but a parked spin loop: stalls on lines, too.
+    Busy,
+    /// Instructions only: all of `busy-sibling-speed` while a thread executes, a tenth of that loss while it spins with PAUSE, none
+    /// while it waits for lines.
+    Issue,
 }

@@ -2,6 +2,7 @@
 
 mod parking;
 mod programs;
+mod smt;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,12 @@ impl Bench {
 
     /// A machine with the memories of so many guests, which are alike.
     fn of_guests(guests: usize, name: &str, code: &[u8]) -> Self {
-        let machine = Arc::new(presets().iter().find(|preset| preset.name == name).unwrap().machine());
+        let machine = presets().iter().find(|preset| preset.name == name).unwrap().machine();
+        Self::of_machine(guests, machine, code)
+    }
+
+    fn of_machine(guests: usize, machine: Machine, code: &[u8]) -> Self {
+        let machine = Arc::new(machine);
         let mut ram = Ram::new(BYTES * guests);
         for start in (0..guests as u64).map(|guest| guest * BYTES as u64) {
             ram.bytes_mut()[(start + CODE) as usize..][..code.len()].copy_from_slice(code);

@@ -1,0 +1,219 @@
+//! Other machines like one of a file: its guessed figures may be other ones, and so may the choices of its `[model]`.
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Machine, MachineError};
+
+/// How far off figures of a grade may be: by this factor, to either side. None: read or measured.
+fn spread(grade: &str) -> Option<f64> {
+    match grade {
+        "B" => Some(1.15),
+        "C" | "D" => Some(1.3),
+        "E" => Some(1.5),
+        _ => None,
+    }
+}
+
+/// The choices of a `[model]`, and what each may be, beginning with its default.
+pub const CHOICES: &[(&str, &[&str])] = &[
+    ("placement", &["last", "lowest"]),
+    ("upgrade", &["distance", "flat"]),
+    ("visits", &["overlap", "several"]),
+    ("smt", &["busy", "issue"]),
+];
+
+/// A figure that nobody has measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guess {
+    /// Where it is in the file, such as `line.hops-ns[0]`.
+    pub key: String,
+    /// In the unit of its key.
+    pub value: f64,
+    /// The least that it may be.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// Where its number is in the text.
+    span: std::ops::Range<usize>,
+}
+
+impl Guess {
+    /// The value at this share of the way from the least to the most, each step of which is of equal proportion.
+    #[must_use]
+    pub fn at(&self, share: f64) -> f64 {
+        if self.low > 0.0 { self.low * (self.high / self.low).powf(share) } else { self.value }
+    }
+}
+
+impl Machine {
+    /// The figures of grades B to E, with the bounds between which this machine would still be one.
+    #[must_use]
+    pub fn guesses(&self) -> Vec<Guess> {
+        let Ok(file) = DeTable::parse(&self.text) else { return Vec::new() };
+        let file = file.get_ref();
+        let grade = |source: &str| {
+            let entry = file.get("sources")?.get_ref().as_table()?.get(source)?;
+            entry.get_ref().as_table()?.get("grade")?.get_ref().as_str().and_then(spread)
+        };
+        let mut found = Vec::new();
+        for (key, value) in file {
+            collect(key.get_ref(), value.get_ref(), &self.text, &grade, &mut found);
+        }
+        let guesses = found.into_iter().map(|(guess, spread)| Guess {
+            low: self.bound(&guess, 1.0 / spread),
+            high: self.bound(&guess, spread),
+            ..guess
+        });
+        guesses.collect()
+    }
+
+    /// What its model has chosen, of each of [`CHOICES`].
+    #[must_use]
+    pub fn chosen(&self) -> Vec<(&'static str, &'static str)> {
+        let is_own = |key, value| self.varied(&[], &[(key, value)]).is_ok_and(|it| it.model == self.model);
+        let own = |(key, values): &(&'static str, &'static [&'static str])| {
+            let value = values.iter().find(|value| is_own(*key, **value))?;
+            Some((*key, *value))
+        };
+        CHOICES.iter().filter_map(own).collect()
+    }
+
+    /// The farthest on the way to `factor` that the figure may go: some figures have bounds.
+    fn bound(&self, guess: &Guess, factor: f64) -> f64 {
+        let values = [1.0, 0.5, 0.25].map(|share| guess.value * factor.powf(share));
+        let is_good = |value: &f64| self.varied(&[(guess, *value)], &[]).is_ok();
+        values.into_iter().find(is_good).unwrap_or(guess.value)
+    }
+
+    /// This machine with other figures, and other choices, which are pairs from [`CHOICES`].
+    ///
+    /// # Errors
+    /// If there is no such machine.
+    pub fn varied(&self, figures: &[(&Guess, f64)], choices: &[(&str, &str)]) -> Result<Self, MachineError> {
+        let mut text = self.text.clone();
+        let mut figures: Vec<_> = figures.iter().collect();
+        figures.sort_by_key(|(guess, _)| std::cmp::Reverse(guess.span.start));
+        for (guess, value) in figures {
+            text.replace_range(guess.span.clone(), &format!("{value:.4}"));
+        }
+        if !choices.is_empty() {
+            text = with_choices(&text, choices);
+        }
+        Self::parse(&self.name, &text)
+    }
+}
+
+/// The figures in `value`, which is at `key`, with how far off each may be.
+fn collect(
+    key: &str,
+    value: &DeValue<'_>,
+    text: &str,
+    spread: &impl Fn(&str) -> Option<f64>,
+    found: &mut Vec<(Guess, f64)>,
+) {
+    match value {
+        DeValue::Array(values) => {
+            for (i, value) in values.iter().enumerate() {
+                collect(&format!("{key}[{i}]"), value.get_ref(), text, spread, found);
+            }
+        }
+        DeValue::Table(table) => {
+            if let (Some(number), Some(source)) = (table.get("value"), table.get("source")) {
+                let spread = source.get_ref().as_str().and_then(spread);
+                let value = text[number.span()].replace('_', "").parse();
+                if let (Some(spread), Ok(value)) = (spread, value) {
+                    let guess =
+                        Guess { key: key.into(), value, low: value, high: value, span: number.span() };
+                    found.push((guess, spread));
+                }
+                return;
+            }
+            for (inner, value) in table {
+                collect(&format!("{key}.{}", inner.get_ref()), value.get_ref(), text, spread, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The text with these choices instead of its own.
+fn with_choices(text: &str, choices: &[(&str, &str)]) -> String {
+    const HEADING: &str = "[model]";
+    let chosen: String = choices.iter().map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
+    let mut lines = Vec::new();
+    let (mut is_model, mut has_model) = (false, false);
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.starts_with('[') {
+            is_model = trimmed == HEADING;
+        }
+        let key = trimmed.split('=').next().unwrap_or_default().trim();
+        if is_model && choices.iter().any(|(chosen, _)| *chosen == key) {
+            continue;
+        }
+        lines.push(line);
+        if trimmed == HEADING {
+            has_model = true;
+            lines.push(chosen.trim_end());
+        }
+    }
+    let rest = if has_model { String::new() } else { format!("\n{HEADING}\n{chosen}") };
+    lines.join("\n") + "\n" + &rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::presets;
+
+    fn skylake() -> Machine {
+        presets().iter().find(|preset| preset.name == "skylake-8s").expect("it is built in").machine()
+    }
+
+    #[test]
+    fn figures_that_were_read_or_measured_are_no_guesses() {
+        let guesses = skylake().guesses();
+        let keys: Vec<&str> = guesses.iter().map(|guess| guess.key.as_str()).collect();
+        assert!(keys.contains(&"line.shared-ns") && keys.contains(&"line.upgrade-hops[1]"), "{keys:?}");
+        // Their sources have grade A.
+        for read in ["line.socket-ns", "line.hops-ns[0]", "guest.idle[0].wake-us", "guest.exit-ns"] {
+            assert!(!keys.contains(&read), "{read}");
+        }
+        let find = |key: &str| guesses.iter().find(|guess| guess.key == key).expect("it is a guess");
+        let shared = find("line.shared-ns");
+        assert!((shared.low - 18.0 / 1.3).abs() < 1e-9 && (shared.high - 18.0 * 1.3).abs() < 1e-9);
+        let flat = find("line.invalidate-factor");
+        assert!(flat.low >= 1.0 && flat.low < 1.07, "a half of the way down is below its bound: {flat:?}");
+        assert!((shared.at(0.5) - 18.0).abs() < 1e-9 && (shared.at(1.0) - shared.high).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_machine_is_one_at_both_ends_of_all_its_guesses() {
+        for preset in presets() {
+            let machine = preset.machine();
+            let guesses = machine.guesses();
+            assert!(guesses.len() > 5, "{}", preset.name);
+            for share in [0.0, 1.0] {
+                let figures: Vec<_> = guesses.iter().map(|guess| (guess, guess.at(share))).collect();
+                let varied = machine.varied(&figures, &[]).unwrap_or_else(|error| panic!("{error}"));
+                assert_ne!(varied.costs, machine.costs, "{} at {share}", preset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_choice_can_be_made_whatever_was_chosen_before() {
+        let machine = skylake();
+        for (key, values) in CHOICES {
+            assert_eq!(machine.varied(&[], &[(key, values[0])]).unwrap().model, machine.model, "{key}");
+            for value in &values[1..] {
+                let other = machine.varied(&[], &[(key, value)]).unwrap();
+                assert_ne!(other.model, machine.model, "{key} = {value}");
+                assert!(other.chosen().contains(&(*key, *value)), "{:?}", other.chosen());
+                let back = other.varied(&[], &[(key, values[0])]).unwrap();
+                assert_eq!(back.model, machine.model, "{key} = {value}");
+                assert_eq!(back.text.matches("[model]").count(), 1, "{}", back.text);
+            }
+        }
+    }
+}
