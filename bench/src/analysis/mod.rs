@@ -5,6 +5,7 @@ pub(crate) mod comparable;
 pub(crate) mod consistency;
 pub(crate) mod drift;
 pub(crate) mod findings;
+pub(crate) mod flips;
 pub(crate) mod holm;
 pub(crate) mod likeness;
 pub(crate) mod multiplicity;

@@ -2,6 +2,7 @@
 
 mod check;
 mod conduct;
+mod flips;
 mod report;
 mod sweep;
 mod top;
@@ -21,6 +22,7 @@ use crate::text::share;
 
 pub(crate) use check::{CheckArgs, Language};
 pub(crate) use conduct::Conduct;
+pub(crate) use flips::FlipsArgs;
 pub(crate) use report::{MergeArgs, ReportArgs};
 pub(crate) use sweep::SweepArgs;
 pub(crate) use top::TopArgs;
@@ -91,6 +93,9 @@ pub(crate) enum Command {
     /// Vary settings, and compare: an experiment without a file
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
+    /// Say whether a simulated comparison depends on what is guessed of the machine
+    #[command(after_help = flips::EXAMPLES)]
+    Flips(Box<FlipsArgs>),
     /// Put a lock object through torture: does it exclude, wake, end?
     #[command(after_help = check::EXAMPLES)]
     Check(Box<CheckArgs>),
@@ -451,6 +456,8 @@ pub(crate) enum SchemaOf {
     Comparison,
     /// The output of `haltkick predict --format json`
     Prediction,
+    /// The output of `haltkick flips --format json`
+    Flips,
     /// The output of `haltkick reproduce --format json`
     Reproduction,
     /// The output of `haltkick top --format json`

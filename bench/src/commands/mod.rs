@@ -8,6 +8,7 @@ mod disasm;
 mod doctor;
 mod dry_run;
 mod earlier;
+mod flips;
 mod guest_image;
 pub(crate) mod interrupt;
 mod list;
@@ -28,6 +29,7 @@ pub(crate) fn dispatch(command: Command) -> Result<Exit> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Flips(args) => flips::flips(&args),
         Command::Check(args) => check::check(&args),
         Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),

@@ -1,5 +1,6 @@
 //! `haltkick schema`: the JSON Schema of each file format.
 
+use crate::analysis::flips::Flips;
 use crate::analysis::prediction::Prediction;
 use crate::analysis::summary::Summary;
 use crate::cli::SchemaOf;
@@ -26,6 +27,7 @@ pub(crate) fn print(of: SchemaOf) -> Result<Exit> {
         SchemaOf::Summary => schemars::schema_for!(Summary),
         SchemaOf::Comparison => schemars::schema_for!(Compared),
         SchemaOf::Prediction => schemars::schema_for!(Prediction),
+        SchemaOf::Flips => schemars::schema_for!(Flips),
         SchemaOf::Reproduction => schemars::schema_for!(Reproduction),
         SchemaOf::Top => schemars::schema_for!(View),
         SchemaOf::Doctor => schemars::schema_for!(Examination),

@@ -7,9 +7,11 @@ pub(crate) mod defaults;
 pub(crate) mod figure_name;
 mod file;
 mod fit;
+pub(crate) mod flips;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub(crate) mod guest_set;
+pub(crate) mod hypercube;
 pub(crate) mod ideal;
 mod keys;
 pub(crate) mod measure;

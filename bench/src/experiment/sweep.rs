@@ -74,7 +74,7 @@ impl FromStr for Vary {
 }
 
 /// A setting that can be varied, or what boots a kernel, by its name.
-fn named(key: &str) -> std::result::Result<&'static str, String> {
+pub(super) fn named(key: &str) -> std::result::Result<&'static str, String> {
     if let Some(key) = keys::BOOT.iter().find(|known| **known == key) {
         return Ok(key);
     }
@@ -89,7 +89,7 @@ fn named(key: &str) -> std::result::Result<&'static str, String> {
 }
 
 /// Whether `value` can be one of `key`.
-fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
+pub(super) fn read(key: &str, value: &str, separator: char) -> std::result::Result<(), String> {
     let Some(setting) = table::find(key) else { return Boot::default().set(key, value, None) };
     let checked = setting.read(value).and_then(|value| setting.check(&value));
     let has_commas = matches!(setting.kind, Kind::Deschedule | Kind::Cpus);
@@ -282,7 +282,7 @@ fn combinations<'a>(vary: &[&'a Vary]) -> Vec<Compared<'a>> {
 }
 
 /// A value as a file has it: numbers bare, and what is true or false, all else in quotes.
-fn value_in_file(key: &str, value: &str) -> String {
+pub(super) fn value_in_file(key: &str, value: &str) -> String {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value && !boots(key) => value.to_owned(),
         _ if key == keys::NOPVSPIN => value.to_owned(),
@@ -291,7 +291,7 @@ fn value_in_file(key: &str, value: &str) -> String {
 }
 
 /// A text in quotes: what JSON makes of it is one of TOML's basic strings.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

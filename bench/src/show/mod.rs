@@ -3,6 +3,7 @@
 pub(crate) mod csv;
 pub(crate) mod export;
 pub(crate) mod failure;
+pub(crate) mod flips;
 pub(crate) mod legend;
 pub(crate) mod linux;
 pub(crate) mod long;

@@ -10,6 +10,7 @@ mod disasm;
 mod experiments;
 mod exports;
 mod files;
+mod flips;
 mod full_disk;
 mod help;
 mod interrupted;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         experiments::trials,
         exports::trials,
         files::trials,
+        flips::trials,
         full_disk::trials,
         help::trials,
         interrupted::trials,

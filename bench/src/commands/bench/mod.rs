@@ -131,11 +131,13 @@ fn measure<R: Measured>(
     Ok((directory, manifest, records, ending.and(written)))
 }
 
-/// Runs a built-in experiment into `path`, or completes what is there. Its table is left to the caller.
+/// Runs an experiment into `path`, or completes what is there; simulates `jobs` cells at the same time. Its table is left to the
+/// caller.
 pub(crate) fn run_in(
-    name: &str,
+    source: Source,
     overrides: &Overrides,
     defaults: &Defaults,
+    jobs: Option<NonZeroUsize>,
     path: &Path,
 ) -> Result<(Summary, Exit)> {
     let (job, directory, records): (_, _, Vec<Record>) = if path.join(directory::MANIFEST).exists() {
@@ -148,17 +150,13 @@ pub(crate) fn run_in(
         }
         (job, Directory::reopen(path)?, directory::read_records(path)?)
     } else {
-        (
-            Job::new(Source::find(name)?, overrides, defaults.clone(), (None, false))?,
-            Directory::create(path)?,
-            vec![],
-        )
+        (Job::new(source, overrides, defaults.clone(), (None, false))?, Directory::create(path)?, vec![])
     };
     // Further experiments go beside this one, and may need more of the host.
     let live = job.live(path)?;
     let needs = job.needs(path.parent().unwrap_or(path));
     walls::confine(&Needs { switches: true, counters: true, ..needs })?;
-    let how = (job.rule_of_file(), job.jobs(None)?);
+    let how = (job.rule_of_file(), job.jobs(jobs)?);
     let (directory, manifest, records, ending) = measure(&job, directory, records, how, live)?;
     let concluded = report::write(directory.path(), &manifest, &records);
     ending.and(concluded)

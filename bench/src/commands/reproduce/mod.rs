@@ -22,6 +22,7 @@ use crate::analysis::statistics::Estimate;
 use crate::analysis::summary::Summary;
 use crate::cli::{Format, ReproduceArgs, ReproducedOn};
 use crate::commands::bench;
+use crate::experiment::Source;
 use crate::results::directory;
 use crate::text::exit::{Exit, Failure, Result};
 use crate::text::nearest;
@@ -154,9 +155,12 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<Exit> {
     let (mut results, mut failures) = (BTreeMap::new(), BTreeMap::new());
     for (i, name) in names.iter().enumerate() {
         output::talk(&format!("experiment {} of {}: {name}", i + 1, names.len()));
-        match bench::run_in(name, &args.overrides, &defaults, &output.join(name)) {
+        let path = output.join(name);
+        let ran = Source::find(name)
+            .and_then(|source| bench::run_in(source, &args.overrides, &defaults, None, &path));
+        match ran {
             Ok((summary, ending)) => {
-                let records = attempts::last(&directory::read_records(&output.join(name))?);
+                let records = attempts::last(&directory::read_records(&path)?);
                 results.insert(*name, Results { summary, records });
                 exit = worse(exit, ending);
             }
