@@ -37,7 +37,7 @@ fn changes_of_vcpus_take_what_the_machine_says_and_turns_the_rest() {
 fn a_machine_says_where_vcpus_wake_up() {
     let run = |choice: &str| {
         // Four CPUs of each socket for eight vCPUs, which sleep and wake up.
-        let mut config = simulated("ivybridge-ex-4s", 60, 1).lock("mutex").pv(true).think(us(20));
+        let mut config = simulated("ivybridge-ex-4s", 60, 1).lock("futex-mutex").pv(true).think(us(20));
         let machine = config.engine.machine().expect("a machine");
         let text = format!("{}\n[model]\nplacement = \"{choice}\"\n", machine.text);
         config.engine = Engine::Sim(Arc::new(Machine::parse("test", &text).expect("a machine")));
