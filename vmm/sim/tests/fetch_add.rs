@@ -94,10 +94,10 @@ fn the_curve_that_the_costs_were_fitted_to_is_met() {
         (384, 36.0),
         (420, 35.0),
     ];
-    for visits in [Visits::Overlap, Visits::Several] {
+    for (visits, most) in [(Visits::Overlap, 0.25), (Visits::Several, 0.3)] {
         let order = |machine: &Machine| (0..machine.topology.cpus()).collect();
         let worst = compare(("skylake-8s", visits), order, &measured);
-        assert!(worst < 0.25, "{visits:?}: {worst}");
+        assert!(worst < most, "{visits:?}: {worst}");
     }
 }
 

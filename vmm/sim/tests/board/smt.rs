@@ -22,7 +22,7 @@ fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
     let (waits, adds) = (work_then_set().len(), work_then_set().len() + wait_for_flag().len());
     let mut bench = Bench::of_machine(1, machine, &code);
     let other = bench.machine.topology.siblings(0).next().expect("the core has a second thread");
-    bench.start(0, CODE, DATA, 50_000);
+    bench.start(0, CODE, DATA, 500_000);
     let cpus = match sibling {
         Sibling::Nothing => 1,
         Sibling::Spins => {
@@ -31,7 +31,9 @@ fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
         }
         Sibling::Stalls => {
             // A core of the other socket wants the same line.
-            [other, 30].into_iter().for_each(|slot| bench.start(slot, CODE + adds as u64, DATA + 4096, 5000));
+            [other, 30]
+                .into_iter()
+                .for_each(|slot| bench.start(slot, CODE + adds as u64, DATA + 4096, 10_000));
             3
         }
     };
