@@ -46,7 +46,7 @@ pub(crate) fn source(
 ) -> Source {
     let mut text = format!("format = {FORMAT}\nname = \"flips\"\ntitle = ");
     let _ = writeln!(text, "{}", quoted(&format!("{} and {} on several machines", arm.name, baseline.name)));
-    let _ = writeln!(text, "blocks = {seeds}\n\n[settings]\nengine = \"sim\"");
+    let _ = writeln!(text, "blocks = {seeds}\nwithout-ideal = true\n\n[settings]\nengine = \"sim\"");
     for (setting, value) in settings.all_given() {
         if !["engine", "machine"].contains(&setting.name) {
             let _ = writeln!(text, "{} = {}", setting.name, value_in_file(setting.name, &value.to_string()));
