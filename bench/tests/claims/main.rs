@@ -46,8 +46,6 @@ const UNRECORDED: &[(&str, &str, &str)] = &[
     ("osq.md", "1.8", "published as two baselines, 0.982"),
     ("osq.md", "15 to 23", "published, 1.150 to 1.227"),
     ("osq.md", "2.3", "published as two baselines, 0.977"),
-    ("simulated-scale.md", "0.2", "bench sim-scale, what was simulated again"),
-    ("simulated-scale.md", "0.4 to 4.3", "bench sim-scale, a second seed"),
     ("simulated-truth.md", "25", "the margin"),
     ("simulated-truth.md", "78.4", "bench predict, 22 November 2026"),
     ("simulated-truth.md", "80", "the goal"),

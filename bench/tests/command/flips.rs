@@ -19,7 +19,7 @@ const SHORT: [&str; 16] = [
     "--think",
     "1us",
     "--duration",
-    "200us",
+    "1ms",
     "--warmup",
     "100us",
     "--points",
