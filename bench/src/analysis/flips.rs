@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::analysis::statistics::{Estimate, Verdict};
 
-/// What can be said of a comparison.
+/// Dependence of a comparison on guesses.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Robustness {
-    /// The same arm is faster on the machine and at every point, with the whole interval.
+    /// One arm is faster on the machine and at every point, with the whole interval.
     Robust,
     /// The other arm is faster at a point.
     Flips,
@@ -39,7 +39,7 @@ pub(crate) struct Point {
     pub(crate) choices: BTreeMap<String, String>,
     /// Throughput of the arm over that of the baseline, over seeds; null if half of the runs or more completed no section.
     pub(crate) ratio: Option<Estimate>,
-    /// What its interval says.
+    /// Verdict of its interval.
     pub(crate) verdict: Verdict,
 }
 
@@ -60,7 +60,7 @@ impl Point {
 pub(crate) struct Alone {
     /// The figure's key, or that of the choice.
     pub(crate) key: String,
-    /// What it was changed to.
+    /// Its changed value.
     pub(crate) value: String,
     /// The ratio with that.
     pub(crate) ratio: Option<Estimate>,
@@ -102,7 +102,7 @@ fn opposite(verdict: Verdict) -> Option<Verdict> {
     }
 }
 
-/// What the machine and the points like it say together.
+/// Verdict of the machine and the points like it together.
 pub(crate) fn robustness(nominal: &Point, points: &[Point]) -> Robustness {
     match opposite(nominal.verdict) {
         None => Robustness::Undetermined,

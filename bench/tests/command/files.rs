@@ -57,7 +57,7 @@ fn shell(script: &str, more: &[&Path]) -> Output {
 }
 
 fn no_control_character_of_a_name_reaches_a_terminal() {
-    let named = scratch("names").join("a\u{1b}]0;b\u{7}c");
+    let named = scratch("names-of-files").join("a\u{1b}]0;b\u{7}c");
     let within = |name: &str| named.join(name).to_str().unwrap().to_owned();
     fs::create_dir(&named).unwrap();
     let good = experiment(&named).to_str().unwrap().to_owned();

@@ -40,7 +40,7 @@ pub(crate) struct Seen {
 
 /// Follows every system call of `haltkick` with `arguments`.
 pub(crate) fn traced(name: &str, arguments: &[&str]) -> Result<Seen, Skipped> {
-    let file = scratch("walls").join(format!("{name}.strace"));
+    let file = scratch(&format!("traced-{name}")).join("calls");
     let output = Command::new("strace")
         .args([
             "-f",
