@@ -187,7 +187,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The line table of an ELF file; `None` when it has none that can be read, or none within [`debug_info`]'s limits.
+    /// The line table of an ELF file; `None` when it has none that can be read, or none within the limits of `debug_info`.
     #[must_use]
     pub fn of(elf: &'a [u8]) -> Option<Self> {
         let file = object::File::parse(elf).ok()?;
