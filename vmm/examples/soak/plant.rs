@@ -29,8 +29,8 @@ enum Fault {
 }
 
 pub(crate) const PLANTS: [Plant; 10] = [
-    // Who sleeps under the host's scheduler is not known.
-    case("lost-kick", Kind::Soak, "nothing has moved", lose_kicks),
+    // Under the host's scheduler it is not always known that all sleep.
+    case("lost-kick", Kind::Soak, "no progress", lose_kicks),
     case("hang", Kind::Soak, "nothing has moved", |case| of_honest(case, "selftest-hang", false)),
     case("lost-update", Kind::Soak, "exclusion", |case| of_honest(case, "selftest-exclusion", false)),
     case("small-share", Kind::Attack, "of its share", halve_the_share),
