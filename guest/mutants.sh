@@ -98,7 +98,7 @@ gcr-relaxed-kick            loom     family::gcr::with_two
 gcr-sleep-blindly           loom     family::gcr::with_two
 gcr-forget-when-idle        loom     family::gcr::with_two
 gcr-never-promote           host     the_first_of_the_queue
-gcr-ignore-slice            host     is_given_up_before_the_race
+gcr-ignore-slice            host     gcr::a_slice_that_is_about_to_end
 clh-relaxed-unlock          loom     family::clh::with_two
 clh-keep-node               loom     family::clh
 clh-reuse-unseen            host     trying_a_clh_lock

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{assert_valid, code, haltkick, refusal, scratch, stderr, stdout, trials};
 
 trials![
-    a_comparison_that_no_guess_decides_is_robust_and_one_of_equals_is_undetermined,
+    a_comparison_is_robust_and_one_of_equals_is_undetermined,
     what_cannot_be_compared_on_guesses_is_refused,
 ];
 
@@ -36,7 +36,7 @@ fn answer(name: &str, arms: [&str; 2]) -> (Value, std::path::PathBuf) {
     (serde_json::from_str(&stdout(&done)).expect("JSON"), output)
 }
 
-fn a_comparison_that_no_guess_decides_is_robust_and_one_of_equals_is_undetermined() {
+fn a_comparison_is_robust_and_one_of_equals_is_undetermined() {
     let (robust, directory) = answer("flips-robust", ["mcs,hold=1us", "mcs,hold=4us"]);
     assert_valid("flips", &robust);
     assert_eq!((&robust["robustness"], &robust["seeds"]), (&json!("robust"), &json!(5)), "{robust:#}");

@@ -27,7 +27,6 @@
 //! | (a,*,1,1) -> (a-1,p,0,0) | L2 | release, and a kick; p if the first has waited for long enough, or no other CPU races |
 //!
 //! # Steps
-//!
 //! ```text
 //! B0 lock    (0,0,0,0) -> (1,0,0,1), else
 //! B1 join    while active < LIMIT: active += 1, and held := 1 if it was 0: done; else race
@@ -46,11 +45,9 @@
 //! ```
 //!
 //! # Why it excludes
-//!
 //! B0, B1 and B2 turn the bit `held` from 0 to 1 by one atomic operation each, and L alone turns it back. All else is about who asks.
 //!
 //! # Why no sleeper is forgotten
-//!
 //! 1. While the lock is held, active only grows: who races leaves by L alone, as the holder. So L2, an exchange of the whole word, fails if
 //!    a CPU has joined since L2 has looked who is first; and a first one changes by joining alone. It kicks the right one.
 //! 2. J3 and L change one word. Either L finds `sleeps`, or J3 finds that no CPU is active, and does not sleep.
@@ -59,17 +56,14 @@
 //!    the one behind it, whose own J3 then would change nothing, and L2 could take it away unseen.
 //! 5. T1 in J2: the waiter and J6 both exchange `state`, so one of them comes first.
 //!
-//! A kick that comes too late ends a later sleep too early (D4), which every sleep here allows.
-//! T4: after L the lock is not touched.
+//! A kick that comes too late ends a later sleep too early (D4), which every sleep here allows. T4: after L the lock is not touched.
 //!
 //! # How long a CPU waits
-//!
 //! The queue is served in order. The first is let in when no CPU is active, or, once it sleeps, after PROMOTE releases by any one
 //! CPU at the latest: so after (N - 1) * (PROMOTE - 1) + 1 sections of others, and what its wake-up takes. Those that race, LIMIT of them
 //! and the CPUs that were let in, have no bound.
 //!
 //! # Orderings
-//!
 //! | release | acquire | what it is for |
 //! |---|---|---|
 //! | L | B0, B1, B2 | the critical section |
@@ -81,7 +75,7 @@
 use core::{mem::offset_of, ptr};
 
 use crate::{
-    centralized::slice_tas::give_up_unless_in_section,
+    centralized::slice_tas::await_slice,
     contract::{Activity, Event, Lock, Platform, Point, Queues, domain::domain},
     faults::mutant::mutant,
     memory::sync::{AtomicU32, MODELLED, Ordering::*, array, const_unless_loom, fence},
@@ -469,20 +463,6 @@ fn wait_behind<P: Platform, const CPUS: usize>(domain: &GcrDomain<P, CPUS>, code
             platform.pause();
         }
     }
-}
-
-/// Gives up a slice that is about to end, which would otherwise be lost while this CPU holds the lock.
-#[inline(always)]
-fn await_slice<P: Platform>(platform: &P) {
-    if mutant!("gcr-ignore-slice": platform.slice_ends_soon() => false) {
-        give_up(platform);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn give_up<P: Platform>(platform: &P) {
-    give_up_unless_in_section(platform);
 }
 
 impl<P: Platform, const CPUS: usize> Lock<GcrDomain<P, CPUS>> for Gcr {

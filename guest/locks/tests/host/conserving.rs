@@ -304,7 +304,7 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
 
 /// CPU 1 is head and sleeps. There is no load any more when CPU 2 comes: that its predecessor sleeps is no reason to do so, too.
 #[test]
-fn a_waiter_behind_a_sleeper_spins_while_nobody_waits_for_a_physical_cpu() {
+fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
     let stage = Conserving::new(Cpus::impatient(3));
     let held = Signal::default();
     stage.host.run(|cpu| match cpu {

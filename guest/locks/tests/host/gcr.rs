@@ -94,7 +94,7 @@ fn the_first_of_the_queue_gets_in_beside_two_that_never_rest() {
 }
 
 #[test]
-fn a_slice_that_is_about_to_end_is_given_up_before_the_race() {
+fn a_slice_that_is_about_to_end_is_given_up() {
     let stage = Stage::new(Cpus::new(2, Duration::from_secs(3600)));
     let held = Signal::default();
     stage.host.run(|cpu| {

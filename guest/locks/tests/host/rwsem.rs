@@ -262,7 +262,7 @@ fn no_reader_overtakes_a_writer_that_insists() {
 /// CPU 1 is woken as a writer whose patience is over since it went to sleep, and does not run. CPU 2, which does, must not come in
 /// before it.
 #[test]
-fn an_overdue_writer_that_is_woken_need_not_run_to_be_served_next() {
+fn an_overdue_writer_that_is_woken_is_served_next() {
     let stage = Stage::<osq::Packed>::new(Cpus::impatient(CPUS));
     stage.host.set_preempted(0, true);
     let [owned, halts, released, goes_on] = [(); 4].map(|()| Signal::default());

@@ -164,7 +164,7 @@ fn transfers_take_a_few_percent_more_or_less_as_the_seed_says() {
 }
 
 #[test]
-fn an_owner_writes_on_until_the_line_leaves_if_the_model_says_so() {
+fn an_owner_writes_on_until_the_line_leaves() {
     let mut machine = machine();
     machine.costs.line.occupancy_near_permille = 340;
     for (visits, writes) in [(Visits::Overlap, [0, 1]), (Visits::Several, [2, 3])] {

@@ -195,7 +195,7 @@ mod tests {
 
     /// The claimer has lost its CPU before it said its name: nothing tells for how long.
     #[test]
-    fn a_writer_does_not_spin_for_ever_on_an_owner_without_a_name() {
+    fn a_writer_does_not_spin_for_ever_on_an_unnamed_owner() {
         let (lock, domain) = (RwSem::<Packed>::new(), SleepDomain::<Idle, Packed, 1>::new(Idle));
         lock.count.store(WRITER, Relaxed);
         assert!(!lock.spin_in_queue(&domain));
