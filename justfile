@@ -74,10 +74,10 @@ keep-results DIR NAME: setup
 doctor: setup
     @{{ haltkick }} doctor
 
-# What the hot path of `--sched vmm` does: system calls a slice and a wait (needs KVM and strace; skipped with a reason without), and what is between two slices: mutexes, clocks, allocations, time.
+# Counts of the hot path of `--sched vmm`: system calls a slice and a wait (needs KVM and strace), and mutexes, clocks, allocations and time between two slices.
 count-calls: setup
     cargo test --package haltkick --test command -- --nocapture calls::
-    cargo test --release --package haltkick-vmm --lib -- --nocapture --include-ignored a_slice_boundary
+    cargo test --release --package haltkick-vmm --lib -- --nocapture a_slice_boundary
 
 # Everything that CI runs: unit tests, the command, guests on /dev/kvm, QEMU, threads, and on hardware-style KVM.
 test: _before-test test-host
@@ -138,7 +138,7 @@ fuzz-seeds TARGET EXECUTIONS="1000000":
 fuzz-seconds SECONDS="10": setup
     HALTKICK_FUZZ_SECONDS={{ SECONDS }} cargo test --release --package haltkick-vmm --package haltkick-sim --package haltkick --lib -- fuzz_
 
-# Files of KIB KiB and of four times as many: the longer ones may take no more than in proportion.
+# Texts of KIB KiB and of four times as many: time may grow with the length, not with its square.
 fuzz-sizes KIB="1024": setup
     HALTKICK_FUZZ_KIB={{ KIB }} cargo test --release --package haltkick-sim --package haltkick --lib -- in_proportion_to_their_length --nocapture
 

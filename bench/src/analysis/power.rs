@@ -1,4 +1,4 @@
-//! The smallest difference that so many blocks can show, by the scatter of earlier results.
+//! The smallest difference that a number of blocks can show, by the scatter of earlier results.
 //!
 //! A comparison shows a difference if its interval excludes 1. So what a plan can show is half the width of the interval that
 //! it will get. Earlier results give the scatter of one ratio: half the width of their interval (of logarithms), over that
@@ -7,7 +7,7 @@
 use crate::analysis::holm::normal_below;
 use crate::analysis::statistics::{Estimate, Interval};
 
-/// Half the width that the interval of `earlier` would have with so many blocks, as a share of the ratio. None without an
+/// Half the width that the interval of `earlier` would have with `blocks` blocks, as a share of the ratio. None without an
 /// interval on either side.
 pub(crate) fn smallest_difference(earlier: &Estimate, blocks: u32) -> Option<f64> {
     let scatter = log_half_width(earlier.interval?) / of_normal(earlier.n)?;
@@ -42,7 +42,7 @@ mod tests {
     use crate::analysis::summary::Summary;
     use crate::measure::synthetic::{Shape, Sketch, World};
 
-    /// The headline of 30 settings in so many blocks, where runs scatter by 5 %.
+    /// The headline of 30 settings in `blocks` blocks, where runs scatter by 5 %.
     fn headline(blocks: u32, seed: u64) -> Vec<Estimate> {
         let settings: Vec<String> = (1..=30).map(|us| format!("{us}us")).collect();
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();

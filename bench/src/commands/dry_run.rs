@@ -48,7 +48,7 @@ fn blocks_of_verdict(plan: &Plan, rule: Rule) -> u32 {
     plan.outline.trial_blocks.unwrap_or(rule.blocks)
 }
 
-/// Of the arm that the headline compares; nothing in the other lines, or where nothing is known of the setting.
+/// Column of the arm that the headline compares; empty in the other lines, and where nothing is known of the setting.
 fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier) -> String {
     let of_headline = plan.outline.comparisons.first().is_some_and(|headline| headline.arm == cell.arm);
     if !of_headline || cell.role != Role::Arm {
@@ -63,7 +63,7 @@ fn smallest_difference(plan: &Plan, cell: &Cell, blocks: u32, earlier: &Earlier)
     }
 }
 
-/// What the column is, or how to get it.
+/// Explanation of the column, or how to get it.
 fn what_shows(plan: &Plan, blocks: u32, earlier: Option<&Earlier>) -> Option<String> {
     let name = &plan.outline.comparisons.first()?.name;
     Some(match earlier {

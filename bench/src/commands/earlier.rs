@@ -1,4 +1,4 @@
-//! What an experiment has already found on this host: the newest results of it.
+//! Earlier findings of an experiment on this host: its newest results.
 
 use std::fs;
 use std::path::{Path, PathBuf};

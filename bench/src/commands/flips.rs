@@ -19,7 +19,7 @@ use crate::text::exit::{Exit, Failure, Result};
 use crate::text::output;
 use crate::text::timestamp;
 
-/// Of the order in which parts of the hypercube's dimensions meet.
+/// Seed of the order in which parts of the hypercube's dimensions meet.
 const SEED: u64 = 1;
 /// Most things that are changed by themselves once the comparison has flipped.
 const MOST_ALONE: usize = 4;

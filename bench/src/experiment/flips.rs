@@ -37,7 +37,7 @@ impl FromStr for Arm {
     }
 }
 
-/// The file that runs `arm` and `baseline` on each of `machines`, so many seeds of each. The ratio is that of `arm`.
+/// The file that runs `arm` and `baseline` on each of `machines`, with `seeds` seeds each. The ratio is that of `arm`.
 pub(crate) fn source(
     [arm, baseline]: [&Arm; 2],
     machines: &[PathBuf],

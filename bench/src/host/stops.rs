@@ -77,7 +77,7 @@ struct Accounted {
 }
 
 impl Accounted {
-    /// What the kernel says of the calling thread; it may not count.
+    /// Times of the calling thread, as the kernel counts them; it may not count.
     fn of_this_thread() -> Known<Self> {
         let text = probe::text("/proc/thread-self/schedstat")?;
         let mut fields =

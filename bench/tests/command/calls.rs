@@ -11,9 +11,9 @@ trials![a_full_slice_makes_few_system_calls, a_wait_and_a_kick_make_few_system_c
 
 const IOCTL: i64 = 16;
 const KVM_RUN: u64 = 0xae80;
-/// Most system calls of a full slice, with what the vCPUs need to start.
-const SLICE_CALLS: f64 = 2.5;
-/// Most calls of a kind by which vCPUs and threads start and end.
+/// System calls of a full slice: KVM_RUN, and one that takes the timer's signal.
+const SLICE_CALLS: usize = 2;
+/// Most other calls, by which vCPUs and threads start and end.
 const START_CALLS: usize = 100;
 const TIMER_SETTIME: i64 = 223;
 
@@ -39,6 +39,10 @@ impl Counted {
         self.of(|(number, _)| TAKES_A_KICK.contains(number))
     }
 
+    fn timers(&self) -> usize {
+        self.of(|(number, _)| *number == TIMER_SETTIME)
+    }
+
     /// The number of calls by number.
     fn by_number(&self) -> BTreeMap<i64, usize> {
         let mut found = BTreeMap::new();
@@ -61,7 +65,7 @@ fn is_run((number, arguments): &Call) -> bool {
 fn counted(name: &str, options: &str) -> Result<Counted, Skipped> {
     kvm()?;
     let line = format!(
-        "run --no-ideal --watchdog 60s --duration 500ms --cpus {} --vcpus 16 --slice 2ms --pv-backend vmm --format json {options}",
+        "run --no-ideal --watchdog 60s --duration 800ms --cpus {} --vcpus 16 --slice 4ms --pv-backend vmm --format json {options}",
         an_allowed_cpu(),
     );
     let seen = traced(name, &line.split_ascii_whitespace().collect::<Vec<_>>())?;
@@ -77,28 +81,31 @@ fn counted(name: &str, options: &str) -> Result<Counted, Skipped> {
 
 fn a_full_slice_makes_few_system_calls() -> Tested {
     let counted = counted("slices", "--lock none")?;
-    let (calls, slices) = (counted.calls.len(), counted.slices());
-    let each = calls as f64 / slices as f64;
-    println!("{each:.2} system calls a slice: {calls} in {slices} slices");
+    let (slices, timers) = (counted.slices(), counted.timers());
+    let others = counted.calls.len() - timers;
+    println!("{others} system calls in {slices} slices, and the timer was set {timers} times");
     assert!(slices >= 50, "{:?}", counted.by_number());
-    // The vCPUs' way in, and a slice that ends while another call is under way.
-    assert!(each <= SLICE_CALLS, "{each:.2} system calls a slice: {:?}", counted.by_number());
+    assert!(others <= slices * SLICE_CALLS + START_CALLS, "{slices} slices: {:?}", counted.by_number());
+    // A slice that ends late, as on a busy host, makes the next one shorter.
+    assert!(timers <= slices, "{slices} slices: {:?}", counted.by_number());
     Ok(())
 }
 
 fn a_wait_and_a_kick_make_few_system_calls() -> Tested {
-    let counted = counted("waits", "--lock qspinlock --pv on --spin-threshold 1us")?;
+    // A strict queue whose waiters sleep at once: nearly every section is a wait and a kick.
+    let counted =
+        counted("waits", "--lock qspinlock-v16 --pv on --spin-threshold 1us --hold 200us --think 1us")?;
     let (waits, kicks) = (counted.sum("waits"), counted.sum("kicks"));
-    let (timers, turns) = (counted.of(|(number, _)| *number == TIMER_SETTIME), waits + counted.slices());
+    let (timers, turns) = (counted.timers(), waits + counted.slices());
     let others = counted.calls.len() - counted.enters() - counted.slices() - timers;
     println!(
         "{timers} times a timer was set and {others} other calls in {turns} turns, {waits} of them waits, {kicks} kicks"
     );
-    assert!(waits >= 20, "{waits} waits: {:?}", counted.by_number());
-    // Each vCPU starts with a few short slices, which set it.
+    assert!(waits >= 200, "{waits} waits: {:?}", counted.by_number());
+    // Once a slice and not once a wait; each vCPU starts with a few short slices.
     assert!(
-        timers <= counted.slices() / 2 + START_CALLS,
-        "{timers} times a timer was set: {:?}",
+        timers <= counted.slices() + START_CALLS && timers <= waits,
+        "{timers} times a timer was set in {waits} waits: {:?}",
         counted.by_number()
     );
     assert!(others <= START_CALLS, "{others} other calls: {:?}", counted.by_number());

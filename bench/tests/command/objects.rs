@@ -221,7 +221,7 @@ void hk_unlock(struct lock *given, struct node *node)
 }
 "#;
 
-/// None of these corrupts anything: only that somebody never gets in shows them.
+/// These faults corrupt nothing: a vCPU that never gets in is all that shows them.
 fn a_check_finds_waiters_that_are_left_behind() -> Tested {
     let directory = scratch("object-behind");
     let quickly = "--time 1ms --engine threads --trust-image --window 5ms --warmup 1ms";

@@ -30,7 +30,7 @@ pub(crate) type Call = (i64, Vec<u64>);
 #[derive(Default)]
 pub(crate) struct Seen {
     process: u32,
-    /// What the command printed.
+    /// Standard output of the command.
     pub(crate) stdout: String,
     /// By threads that run vCPUs.
     pub(crate) by_runners: Vec<Call>,

@@ -34,7 +34,7 @@ pub(crate) struct Case {
     /// Runs that are counted together.
     pub(crate) group: String,
     pub(crate) run: Run,
-    /// The attack of the guest beside it, if there is one.
+    /// The attack of the second guest, if there is one.
     pub(crate) attack: Option<Attack>,
     /// Its vCPUs never sleep: where they had little CPU time, the host had none for them.
     pub(crate) is_always_busy: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Attack {
     pub(crate) workload: &'static str,
     /// In how many of a thousand runs it is made.
     weight: u64,
-    /// It goes on for the whole window. If not, it ends its own guest sooner or later, and nobody's share is looked at.
+    /// It goes on for the whole window. If not, it ends its own guest sooner or later, and shares are not looked at.
     pub(crate) lasts: bool,
 }
 

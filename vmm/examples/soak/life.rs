@@ -29,9 +29,9 @@ pub(crate) struct Report {
     /// How the other one ended.
     pub(crate) beside: String,
     pub(crate) acquisitions: u64,
-    /// Of the CPU time, in thousandths of its half; none where the host decides, or where the other one has ended early.
+    /// CPU time of the honest guest, in thousandths of its half; none where the host decides, or where the attack does not last.
     pub(crate) share_permille: Option<u64>,
-    /// Of each of [`RESOURCES`], what the process holds.
+    /// Amount of each of [`RESOURCES`] that the process holds.
     pub(crate) held: [u64; RESOURCES.len()],
     /// How often it was made before, when the host had no time for it.
     pub(crate) starved: u64,
@@ -48,7 +48,7 @@ impl Line {
         }
     }
 
-    /// What a line says, if it is one.
+    /// Reads a line of a child; `None` if it is none.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split('\t').collect();
         match words[..] {
@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-/// Runs from `first` on, behind the walls of the command, until somebody kills this process.
+/// Runs from `first` on, behind the walls of the command, until its parent kills this process.
 pub(crate) fn live(kind: Kind, first: u64, plant: Option<&Plant>) -> ExitCode {
     // Its files under /proc stay its own, so that it can count what it holds.
     let needs = Needs { looked_into: true, switches: true, ..Needs::default() };

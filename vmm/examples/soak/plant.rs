@@ -16,7 +16,7 @@ const BEFORE: u64 = 12;
 pub(crate) struct Plant {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// What a report of it says.
+    /// Words of a report of it.
     pub(crate) says: &'static str,
     fault: Fault,
 }
@@ -37,7 +37,7 @@ pub(crate) const PLANTS: [Plant; 10] = [
     case("attack-panics", Kind::Attack, "the attack ended early: panic", |case| {
         beside(case, "selftest-panic");
     }),
-    // As with a runner that never comes back, nothing is heard any more.
+    // As after a runner that never comes back, the process says nothing.
     process("stopped", "hung", || {
         loop {
             std::thread::park();
@@ -79,7 +79,7 @@ impl Plant {
         }
     }
 
-    /// Does to the process what is to be found, once so many `runs` were made.
+    /// Puts the fault into the process, once enough `runs` were made.
     pub(crate) fn after(&self, runs: u64) {
         if let Fault::Process(fault) = self.fault
             && runs > BEFORE

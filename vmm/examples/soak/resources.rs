@@ -1,4 +1,4 @@
-//! What a process holds, and what it may hold more of after a while.
+//! Resources of a process, and how much it may gain of each.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub(crate) const RESOURCES: [Resource; 4] = [
     Resource { name: "mappings", now: mappings, slack: 64 },
 ];
 
-/// Of each resource, what this process holds now.
+/// Amount of each resource that this process holds now.
 pub(crate) fn held() -> [u64; RESOURCES.len()] {
     RESOURCES.map(|resource| (resource.now)())
 }

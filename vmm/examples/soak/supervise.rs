@@ -31,24 +31,24 @@ pub(crate) enum Until {
     Time(Duration),
     /// So many runs were made, by earlier calls too.
     Runs(u64),
-    /// Something was wrong, or this call has taken so long.
+    /// Something was wrong, or this call has taken this time.
     Wrong(Duration),
 }
 
-/// A child that says nothing for so long hangs: a run that a guest keeps from its end is ended in each of three phases, ten
-/// seconds and four times its patience after the phase began.
+/// Silence after which a child hangs. A run that a guest keeps from its end has three phases, and ends at the latest ten seconds
+/// and four times its patience after each began.
 const SILENCE: Duration = Duration::from_secs(3 * (10 + 4 * PATIENCE.as_secs()) + 30);
-/// The same where a fault was put in, with less patience.
+/// The silence where a fault was put in, with less patience.
 const SILENCE_PLANTED: Duration = Duration::from_secs(20);
 /// No run is killed that has taken longer: it might be one that hangs, and its own watchdog is to say so.
 const MOST_USUAL: Duration = Duration::from_secs(5);
-/// The same where a fault was put in.
+/// That time where a fault was put in.
 const MOST_USUAL_PLANTED: Duration = Duration::from_secs(1);
 /// Runs after which a process has all the memory and descriptors that it keeps.
 const WARM: usize = 10;
 /// Shares are looked at in so many runs together: a single one is short, and hosts are busy.
 const TOGETHER: u64 = 20;
-/// What an honest guest must have had of its half of the CPU time in those, in thousandths.
+/// Least share of its half of the CPU time that an honest guest must have in these runs, in thousandths.
 const LEAST_SHARE_PERMILLE: u64 = 950;
 /// How often the running count is told.
 const TELL_EVERY: Duration = Duration::from_secs(20);
@@ -123,7 +123,7 @@ struct Life {
     until: Instant,
     /// The run that it makes, and since when.
     running: Option<(u64, Instant)>,
-    /// Of each resource, the most that it held in its first runs.
+    /// Most of each resource that it held in its first runs.
     warm: [u64; RESOURCES.len()],
     runs: usize,
 }
@@ -249,7 +249,7 @@ impl Life {
         tell_wrong(job, tally, report.number, &what)
     }
 
-    /// What a process holds stays what it was when the process was warm.
+    /// Reports resources of which the process holds more than when it was warm.
     fn check_gains(&mut self, job: &Job, tally: &mut Tally, report: &Report) -> std::io::Result<()> {
         for (at, resource) in RESOURCES.iter().enumerate() {
             let (warm, held) = (&mut self.warm[at], report.held[at]);

@@ -9,11 +9,11 @@ use crate::{Target, given};
 const KIB: u64 = 16;
 /// How many times as long the longer ones are.
 const LONGER: usize = 4;
-/// What the longer input may take, in times of what the shorter one took. Linear is 4, quadratic 16.
+/// Most time for the longer input, in times of the shorter one. Linear is 4, quadratic 16.
 const MOST: u32 = 9;
 /// A shorter time is no measure.
 const LEAST: Duration = Duration::from_millis(50);
-/// What stands in a row where an input has only that.
+/// Bytes of which a long input consists.
 const BYTES: &[u8] = b"[{(\"'a0,.=#- \n\\";
 /// Lines of a seed that are tried alone.
 const LINES: usize = 16;
@@ -49,7 +49,7 @@ impl Target {
     }
 }
 
-/// What a long input may look like: how it begins, and what comes then, again and again.
+/// Shapes of long inputs: a name, the beginning, and what is repeated after it.
 fn shapes_of(seed: &[u8]) -> impl Iterator<Item = (String, [&[u8]; 2])> {
     let half = &seed[..seed.len() / 2];
     let lines = seed.split_inclusive(|byte| *byte == b'\n').filter(|line| line.len() > 1).take(LINES);
@@ -61,7 +61,7 @@ fn shapes_of(seed: &[u8]) -> impl Iterator<Item = (String, [&[u8]; 2])> {
     std::iter::once(whole).chain(lines.map(line)).chain((0..BYTES.len()).map(behind))
 }
 
-/// Of this thread alone, which other work does not lengthen.
+/// CPU time of this thread alone, which other work does not lengthen.
 fn cpu_time_of(execute: impl FnOnce()) -> Duration {
     let now = || {
         let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Refused {
     /// Name of the setting, which the message does not repeat; empty where the message says it all.
     pub about: &'static str,
-    /// What is wrong and what would be right, in one line.
+    /// One line that says the mistake and what to write instead.
     pub message: String,
 }
 

@@ -9,7 +9,7 @@ pub(super) const MOST_NESTED: isize = 400;
 /// How often all of a file may be named: units of one module share a line program's names, functions their ranges.
 const TIMES: usize = 8;
 
-/// Whether debug information of a file of so many bytes can be read with a bounded stack and in a time that is bounded by the
+/// Whether debug information of a file of `file_bytes` can be read with a bounded stack and in a time that is bounded by the
 /// file's length.
 pub(super) fn is_bounded<R: Reader>(dwarf: &Dwarf<R>, file_bytes: usize) -> bool {
     let mut left = file_bytes.saturating_mul(TIMES);
@@ -26,7 +26,7 @@ pub(super) fn is_bounded<R: Reader>(dwarf: &Dwarf<R>, file_bytes: usize) -> bool
     true
 }
 
-/// The same of a unit; `left` bytes may still be named.
+/// Whether a unit can be read so; `left` bytes may still be named.
 fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> gimli::Result<bool> {
     use gimli::ReaderOffset as _;
     let mut take = |bytes: u64| {

@@ -137,7 +137,7 @@ fn an_object_whose_functions_overlap_without_end_is_refused() {
     assert_refused(object.linked(), "has functions of more than 1024 KiB");
 }
 
-/// An archive of so many bytes: half of them are one name, which is that of all members.
+/// An archive of `bytes` bytes: half of them are one name, which is that of all members.
 fn archive_of_one_name(bytes: usize) -> Vec<u8> {
     let member = |name: &str, length: usize| {
         format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, "644").into_bytes()
@@ -159,7 +159,7 @@ fn an_archive_whose_members_share_a_long_name_is_refused() {
     }
 }
 
-/// An object of so many sections that hold the same code, each of which the next one refers to.
+/// An object of `sections` sections that hold the same code, each of which the next one refers to.
 fn object_of_one_code(sections: usize, code_bytes: usize) -> Changed {
     let mut object = object();
     let (text, symbols) = (object.header(1), object.header(SYMBOLS));

@@ -29,7 +29,7 @@ use crate::guest::memory::Memory;
 use crate::host::signal::Thread;
 use crate::machine::vcpu::Vcpu;
 
-/// One vCPU's part, in lines of its own: other vCPUs' runners write beside it at every entry.
+/// One vCPU's part, in lines of its own: other vCPUs' runners write to theirs at every entry.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line {

@@ -1,4 +1,4 @@
-//! What a run is to do, and each of its guests. Values are checked by [`Run::check`] before anything is created.
+//! Settings of a run and of each of its guests. Values are checked by [`Run::check`] before anything is created.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl Shape {
 /// A run: what executes its guests, how they are scheduled and measured, and the guests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// What runs the guests' code.
+    /// Engine that runs the guests' code.
     pub engine: Engine,
     /// The pCPUs that the vCPUs share, as host CPU numbers, without repetition.
     pub cpus: Vec<u32>,
@@ -128,7 +128,7 @@ pub struct Run {
     pub ring: Ring,
     /// How vCPUs sleep and are woken.
     pub pv_backend: PvBackend,
-    /// Who is to write the `preempted` flag under [`Sched::Host`].
+    /// Writer of the `preempted` flag under [`Sched::Host`].
     pub preempted_by: PreemptedBy,
     /// How vCPUs halt and pause in KVM's hands.
     pub halts: KernelHalts,
@@ -140,7 +140,7 @@ pub struct Run {
     pub warmup: Duration,
     /// Length of the measuring window.
     pub window: Duration,
-    /// The window doubles until each guest has done so many sections in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
+    /// The window doubles until each guest has done this number of sections in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
     pub min_sections: u64,
     /// Behind the window, wait until every vCPU has left: no waiter may be left behind.
     pub drain: bool,

@@ -6,11 +6,11 @@ use crate::host::clock::Clock;
 use crate::sched::Scheduler;
 
 /// How often every ready vCPU must have had its turn, and how much CPU time the process, before standing still means
-/// anything: on a busy host, time passes in which nobody could have moved.
+/// anything: on a busy host, time passes in which no vCPU could have moved.
 const WATCHDOG_ROUNDS: u32 = 3;
 const WATCHDOG_CPU_TIME: Duration = Duration::from_millis(500);
 
-/// What the guest had, since it last moved, to move with.
+/// Turns and CPU time that a guest has had since it last moved.
 #[derive(Debug)]
 pub(super) struct Chances {
     /// Times that every ready vCPU has had a turn.

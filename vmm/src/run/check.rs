@@ -32,7 +32,7 @@ pub fn check_guests(run: &Run, image: &Image) -> Result<(), RunError> {
     }
 }
 
-/// So many runs like `run` at a time there is memory for, at least one; `None` where it is not known.
+/// Number of runs like `run` for which there is memory at a time, at least one; `None` where it is not known.
 #[must_use]
 pub fn most_at_a_time(run: &Run, image: &Image) -> Option<u64> {
     let needed = run.ours().map(|asked| {

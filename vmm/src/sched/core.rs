@@ -28,7 +28,7 @@ use crate::sched::grace::Grace;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::halts::LookCost;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::PcpuSet;
+use crate::sched::placing::{PcpuSet, wakes_on};
 use crate::sched::queue::{Queue, Task};
 use crate::sched::shares::Shares;
 use crate::sched::sleepers::Sleepers;
@@ -45,7 +45,11 @@ const START_SLICE_NS: u64 = 100_000;
 pub(super) trait Bell {
     /// A vCPU that ran on `last` is ready: which of the `idle` pCPUs is to be rung for it. That one is idle no longer: the next vCPU
     /// is for another one.
-    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32>;
+    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
+        let chosen = wakes_on(last, idle, |pcpu| last.map(|last| pcpu.abs_diff(last)))?;
+        idle.remove(chosen);
+        Some(chosen)
+    }
 
     /// There may be something for `pcpu`.
     fn ring(&self, pcpu: u32);
@@ -89,7 +93,7 @@ pub(super) struct Core<'a, B> {
 }
 
 impl<'a, B: Bell> Core<'a, B> {
-    /// Takes over the vCPUs of each of `guests`, to be run on so many pCPUs as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` pCPUs as `rules` say.
     pub(super) fn new(
         rules: Rules,
         pcpus: usize,

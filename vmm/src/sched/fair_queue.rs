@@ -82,7 +82,7 @@ impl<T> FairQueue<T> {
         self.ready.remove(at).map(|(_, vcpu)| vcpu)
     }
 
-    /// Where vCPU `id` is in the order, if it is ready.
+    /// Place of vCPU `id` in the order, if it is ready.
     fn position(&self, id: u32) -> Option<usize> {
         let key = (*self.keys.get(id as usize)?)?;
         self.ready.binary_search_by_key(&key, |(other, _)| *other).ok()

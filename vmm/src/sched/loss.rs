@@ -23,7 +23,7 @@ use crate::sched::window::WindowTimes;
 // Relaxed throughout: the guest's lines are read while it runs, and what two runners write at once is wrong by
 // the moment between them.
 
-/// What was last seen of a lock, in lines of its own: looks at others write beside it.
+/// Last look at a lock, in lines of its own, since other looks write to theirs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LastLook {

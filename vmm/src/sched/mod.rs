@@ -77,7 +77,7 @@ pub enum Share {
 /// The rules that vCPUs are scheduled by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Who schedules.
+    /// Scheduler of the vCPUs.
     pub sched: Sched,
     /// What has equal shares, under [`Sched::Vmm`].
     pub share: Share,
@@ -136,7 +136,7 @@ pub(crate) enum Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    /// The one that `rules` ask for on so many pCPUs, with the vCPUs of each of `guests` in its hands.
+    /// The scheduler that `rules` ask for on `pcpus` pCPUs, with the vCPUs of each of `guests` in its hands.
     pub(crate) fn new(
         rules: Rules,
         pcpus: usize,

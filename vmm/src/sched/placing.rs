@@ -46,14 +46,15 @@ impl PcpuSet {
     }
 }
 
-/// The pCPU of `idle` that wakes for a vCPU that ran on `last`: that one if it is idle, for the vCPU's caches are warm there and its
-/// thread stays what it is; else the one with the nearest number, which on most machines is near.
-pub(crate) fn place_wake(last: Option<u32>, idle: &PcpuSet) -> Option<u32> {
-    match last {
-        Some(last) if idle.contains(last) => Some(last),
-        Some(last) => idle.iter().min_by_key(|pcpu| pcpu.abs_diff(last)),
-        None => idle.iter().next(),
-    }
+/// The pCPU of `idle` on which a vCPU wakes up that ran on `last`: that one if it is idle, since the vCPU's caches are warm there and its
+/// thread stays what it is; else the first of those with the least `distance`.
+pub(crate) fn wakes_on<D: Ord>(
+    last: Option<u32>,
+    idle: &PcpuSet,
+    distance: impl Fn(u32) -> D,
+) -> Option<u32> {
+    let warm = last.filter(|last| idle.contains(*last));
+    warm.or_else(|| idle.iter().min_by_key(|pcpu| distance(*pcpu)))
 }
 
 #[cfg(test)]
@@ -76,9 +77,12 @@ mod tests {
 
     #[test]
     fn a_vcpu_wakes_on_its_last_pcpu_if_that_is_idle() {
-        assert_eq!(place_wake(Some(200), &set(&[0, 199, 200])), Some(200));
-        assert_eq!(place_wake(Some(200), &set(&[0, 150, 255])), Some(150));
-        assert_eq!(place_wake(None, &set(&[7, 9])), Some(7));
-        assert_eq!(place_wake(Some(3), &set(&[])), None);
+        let wakes = |last: Option<u32>, idle: &[u32]| {
+            wakes_on(last, &set(idle), |pcpu| last.map(|last| pcpu.abs_diff(last)))
+        };
+        assert_eq!(wakes(Some(200), &[0, 199, 200]), Some(200));
+        assert_eq!(wakes(Some(200), &[0, 150, 255]), Some(150));
+        assert_eq!(wakes(None, &[7, 9]), Some(7));
+        assert_eq!(wakes(Some(3), &[]), None);
     }
 }

@@ -20,7 +20,6 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::deschedule::Plan;
 use crate::sched::guest_run::GuestRun;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::{PcpuSet, place_wake};
 use crate::sched::queue::Task;
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
@@ -37,12 +36,6 @@ impl Bells {
 }
 
 impl Bell for Bells {
-    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
-        let chosen = place_wake(last, idle)?;
-        idle.remove(chosen);
-        Some(chosen)
-    }
-
     fn ring(&self, pcpu: u32) {
         self.of(pcpu).notify_one();
     }
@@ -71,7 +64,7 @@ pub(crate) struct Runners<'a> {
 }
 
 impl<'a> Runners<'a> {
-    /// Takes over the vCPUs of each of `guests`, to be run on so many pCPUs as `rules` say.
+    /// Takes over the vCPUs of each of `guests`, to be run on `pcpus` pCPUs as `rules` say.
     pub(crate) fn new(
         rules: Rules,
         pcpus: usize,

@@ -1,6 +1,6 @@
 //! One vCPU's place among those that take turns: its virtual time, and what it owes or was given.
 
-/// Slices that a turn costs a vCPU at most. A turn is longer where nobody else is ready, and where the host took the thread off its
+/// Slices that a turn costs a vCPU at most. A turn is longer where no other vCPU is ready, and where the host took the thread off its
 /// CPU in it: that is not to cost as many scheduling rounds, of a second each with 1024 vCPUs on a pCPU.
 const MOST_SLICES: u64 = 2;
 

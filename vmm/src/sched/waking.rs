@@ -14,7 +14,6 @@ use crate::sched::core::{Bell, Core, Next};
 use crate::sched::guest_run::GuestRun;
 use crate::sched::hints::Watcher;
 use crate::sched::pcpu::Pcpu;
-use crate::sched::placing::{PcpuSet, place_wake};
 use crate::sched::slice::{SliceTimer, Timer};
 use crate::sched::turn::Turn;
 use crate::sched::{Rules, Sched, Share};
@@ -32,12 +31,6 @@ impl Timer for NoTimer {
 struct Rung(RefCell<Vec<u32>>);
 
 impl Bell for Rung {
-    fn choose(&self, last: Option<u32>, idle: &mut PcpuSet) -> Option<u32> {
-        let chosen = place_wake(last, idle)?;
-        idle.remove(chosen);
-        Some(chosen)
-    }
-
     fn ring(&self, pcpu: u32) {
         self.0.borrow_mut().push(pcpu);
     }

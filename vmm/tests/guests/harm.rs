@@ -10,7 +10,7 @@ use support::{
     under_either_scheduler, unexpected,
 };
 
-/// What an honest guest may lack of half of the CPU time, in the middle run of some: windows are short, and hosts busy.
+/// Part of the CPU time that an honest guest may lack of its half in the median run: windows are short, and hosts busy.
 const SLACK: f64 = 0.05;
 
 pub(crate) fn trials() -> Vec<Trial> {

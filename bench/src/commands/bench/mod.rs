@@ -335,7 +335,7 @@ fn find_cell<'a>(plan: &'a Plan, id: &str) -> Result<(&'a Cell, u32)> {
     Ok((cell, block))
 }
 
-/// Where results go that have no `--output`.
+/// Directory of results without `--output`.
 const RESULTS: &str = "experiments-out";
 
 fn default_output(experiment: &Experiment) -> PathBuf {

@@ -68,7 +68,7 @@ fn until_quiet(
 mod tests {
     use super::*;
 
-    /// What is said where looks find these shares, and how many looks there are.
+    /// Message after looks that find these shares, and the number of looks.
     fn said(seconds: u64, shares: &[f64]) -> (Vec<String>, usize) {
         let (mut said, mut looks) = (Vec::new(), 0);
         let look = || {

@@ -147,7 +147,7 @@ impl Job<'_> {
         Needs::of(&runs)
     }
 
-    /// What a trial runs: what is asked for on the command line is for all of them.
+    /// Settings of a trial. Those of the command line hold for all trials.
     fn settings(&self, trial: &Trial, seed: u64) -> Result<Settings> {
         let mut settings = Settings::default();
         for (key, value) in [("lock", self.lock.clone()), ("seed", seed.to_string())] {

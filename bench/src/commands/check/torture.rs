@@ -56,7 +56,7 @@ const KINDS: &[Kind] = &[
     ("the host's scheduler", &[("sched", "host"), ("hold", "500ns"), ("think", "500ns")]),
 ];
 
-/// What every lock goes through on more pCPUs than most hosts have to spare.
+/// Trials of every lock on more pCPUs than most hosts have to spare.
 const SIMULATED: &[Kind] = &[
     ("eight simulated pCPUs", &[("hold", "0ns"), ("think", "0ns"), ("slice", "100us")]),
     (
@@ -74,9 +74,9 @@ const SIMULATED: &[Kind] = &[
 /// The machine of these.
 const MACHINE: &[(&str, &str)] =
     &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
-/// What the others have in common.
+/// Settings of all other trials.
 const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
-/// A waiter that is left behind is found where so many vCPUs are waited for at most: a strict queue takes a round of slices for each.
+/// Most vCPUs that are waited for behind a trial: a strict queue takes a round of slices for each.
 const MOST_DRAINED: u32 = 16;
 
 /// What a paravirtual form goes through besides.

@@ -85,7 +85,7 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
     }
 }
 
-/// What a run found whose guests came to these outcomes.
+/// Findings of a run whose guests came to these outcomes.
 pub(crate) fn found(run: &Run, outcomes: Vec<Outcome>) -> Found {
     let cpu_time = outcomes[0].window * run.cpus.len() as u32;
     let ended = |(guest, outcome): (&Guest, Outcome)| Ended {

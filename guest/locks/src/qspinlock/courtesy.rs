@@ -60,7 +60,7 @@ impl<'a, P: Platform> Courtesy<'a, P> {
                 return Some(seen);
             }
             if self.is_over(self.since) {
-                // Who has just closed the lock must not lose its CPU.
+                // A head that has just closed the lock must not lose its CPU.
                 if mutant!("wc-insist-at-the-end": platform.slice_ends_soon() => false) {
                     give_up_unless_in_section(platform);
                 }

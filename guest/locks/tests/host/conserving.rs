@@ -302,7 +302,7 @@ fn a_head_sleeps_again_when_a_tenure_has_passed() {
     assert!(stage.host.events(Event::PvWaitAgain) >= 2);
 }
 
-/// CPU 1 is head and sleeps. There is no load any more when CPU 2 comes: that its predecessor sleeps is no reason to do so, too.
+/// CPU 1 is head and sleeps. The load is gone when CPU 2 comes, so it does not sleep although its predecessor does.
 #[test]
 fn a_waiter_behind_a_sleeper_spins_while_no_cpu_is_wanted() {
     let stage = Conserving::new(Cpus::impatient(3));

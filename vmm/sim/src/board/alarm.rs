@@ -43,7 +43,7 @@ impl<M: Memory> Board<M> {
 }
 
 impl Slot {
-    /// What is due of its alarm is no longer due.
+    /// Takes back what is due of its alarm.
     pub(super) fn forget_alarm(&mut self) {
         self.alarm_token += 1;
         (self.alarm_rang, self.alarm_is_due) = (false, false);

@@ -129,7 +129,7 @@ pub(super) struct Fabric<M> {
     buffered: Option<(u64, u64)>,
 }
 
-/// Most bytes that a board takes for guests of `memory_bytes` on a machine of so many CPUs, beside that memory.
+/// Most bytes that a board of `cpus` CPUs takes for guests of `memory_bytes`, that memory left out.
 #[must_use]
 pub fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
     let of_code = code::most_bytes::<Fabric<Ram>>() as u64;

@@ -271,7 +271,7 @@ impl<M: Memory> Board<M> {
         self.run_unless(&NEVER, until_ps)
     }
 
-    /// The same, but stops wherever it is once `stop` is set.
+    /// Lets time pass in that way, but stops wherever it is once `stop` is set.
     pub fn run_unless(&mut self, stop: &AtomicBool, until_ps: u64) -> Option<Happening> {
         while let Some(&Reverse((at_ps, due))) = self.due.peek()
             && at_ps <= until_ps

@@ -143,7 +143,7 @@ impl Lines {
         self.seed = seed;
     }
 
-    /// Most bytes that the directory of so much memory takes, for a machine of so many CPUs.
+    /// Most bytes of the directory for this memory and this number of CPUs.
     pub(crate) fn most_bytes(memory_bytes: u64, cpus: u32) -> u64 {
         let of_line = size_of::<Line>() + Sharers::most_bytes(cpus as usize);
         memory_bytes.div_ceil(LINE_BYTES).next_multiple_of(CHUNK as u64).saturating_mul(of_line as u64)

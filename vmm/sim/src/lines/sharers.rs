@@ -13,7 +13,7 @@ impl Sharers {
         Self { cores: vec![0; cores.div_ceil(64)].into(), clusters: 0 }
     }
 
-    /// Bytes that one takes beside its own.
+    /// Bytes on the heap of one.
     pub(super) fn most_bytes(cores: usize) -> usize {
         cores.div_ceil(64) * size_of::<u64>()
     }

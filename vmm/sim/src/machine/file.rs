@@ -243,7 +243,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What it takes to invalidate copies: within a socket, and by hops.
+    /// Time to invalidate copies: within a socket, and by hops.
     fn upgrades(&self, line: &LineTable, upgrade: Upgrade) -> Result<(u64, Vec<u64>), String> {
         let factor = |key, figure| self.permille(key, figure, 1.0, 10.0);
         let flat = factor("line.invalidate-factor", &line.invalidate_factor)?;

@@ -85,7 +85,7 @@ pub struct LineCosts {
     pub memory_ps: u64,
     /// The time to invalidate all copies over the way to the farthest, in thousandths: within the socket.
     pub upgrade_socket_permille: u64,
-    /// The same if the farthest copy is this many hops away, beginning with one hop.
+    /// The factor where the farthest copy is one hop away, two hops, and so on.
     pub upgrade_hops_permille: Vec<u64>,
     /// Time from one transfer to the next of a line for which requests queue, in thousandths of the latency; within a cluster.
     pub occupancy_near_permille: u64,

@@ -10,15 +10,15 @@ const MOST_JITTER: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Model {
-    /// Where a vCPU that wakes up runs.
+    /// pCPU of a vCPU that wakes up.
     pub placement: Placement,
     /// The transfer of a line takes up to this share longer or shorter than the machine's figure, drawn anew for each.
     pub jitter: f64,
-    /// What it takes to invalidate copies.
+    /// Time to invalidate copies.
     pub upgrade: Upgrade,
     /// How a contended line is served faster than its latency.
     pub visits: Visits,
-    /// What takes speed from the other thread of a core.
+    /// Work that takes speed from the other thread of a core.
     pub smt: Smt,
 }
 
@@ -48,7 +48,7 @@ impl Model {
         ps - self.jitter_ps(ps)
     }
 
-    /// What a transfer takes whose figure is `ps`, from a random number.
+    /// Time of a transfer whose figure is `ps`, by a random number.
     pub(crate) fn jittered_ps(&self, ps: u64, random: u64) -> u64 {
         self.least_ps(ps) + random % (2 * self.jitter_ps(ps) + 1)
     }
@@ -58,17 +58,17 @@ impl Model {
     }
 }
 
-/// Where a vCPU that wakes up runs, if several pCPUs are idle.
+/// pCPU of a vCPU that wakes up, if several pCPUs are idle.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Where it ran last; if that pCPU is busy, on one nearby, as Linux and KVM place threads.
+    /// The one that it ran on last; if that is busy, one nearby, as Linux and KVM place threads.
     Last,
     /// On the pCPU with the lowest number.
     Lowest,
 }
 
-/// What it takes to invalidate the copies of a line, over the time to get it from the farthest of them.
+/// Time to invalidate the copies of a line, over the time to get it from the farthest of them.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Upgrade {
@@ -88,7 +88,7 @@ pub enum Visits {
     Several,
 }
 
-/// What takes speed from the other thread of a core.
+/// Work that takes speed from the other thread of a core.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Smt {

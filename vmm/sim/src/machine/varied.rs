@@ -22,10 +22,10 @@ pub const CHOICES: &[(&str, &[&str])] = &[
     ("smt", &["busy", "issue"]),
 ];
 
-/// A figure that nobody has measured.
+/// A figure that was not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guess {
-    /// Where it is in the file, such as `line.hops-ns[0]`.
+    /// Its place in the file, such as `line.hops-ns[0]`.
     pub key: String,
     /// In the unit of its key.
     pub value: f64,
@@ -33,7 +33,7 @@ pub struct Guess {
     pub low: f64,
     /// The most.
     pub high: f64,
-    /// Where its number is in the text.
+    /// Place of its number in the text.
     span: std::ops::Range<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Machine {
         guesses.collect()
     }
 
-    /// What its model has chosen, of each of [`CHOICES`].
+    /// Choices of its model, in the order of [`CHOICES`].
     #[must_use]
     pub fn chosen(&self) -> Vec<(&'static str, &'static str)> {
         let is_own = |key, value| self.varied(&[], &[(key, value)]).is_ok_and(|it| it.model == self.model);

@@ -1,11 +1,11 @@
-//! What a thread takes from the other thread of its core, by what it does and by the model.
+//! Speed that a thread takes from the other thread of its core, by its work and by the model.
 
 use haltkick_sim::machine::{Smt, presets};
 
 use crate::programs::{add, wait_for_flag, work_then_set};
 use crate::{Bench, CODE, DATA};
 
-/// What the other thread does.
+/// Work of the other thread.
 #[derive(Clone, Copy)]
 enum Sibling {
     Nothing,
@@ -14,7 +14,7 @@ enum Sibling {
     Stalls,
 }
 
-/// How long a thread works beside such a sibling.
+/// Time of a thread with such a sibling.
 fn worked_ps(smt: Smt, sibling: Sibling) -> f64 {
     let mut machine = presets().iter().find(|preset| preset.name == "cascadelake-2s").unwrap().machine();
     machine.model.smt = smt;

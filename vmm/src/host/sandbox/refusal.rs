@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use seccompiler::SeccompAction;
 
-/// What the kernel does about such a call.
+/// Action of the kernel on such a call.
 pub(super) fn action() -> SeccompAction {
     if cfg!(debug_assertions) { SeccompAction::Trap } else { SeccompAction::KillProcess }
 }

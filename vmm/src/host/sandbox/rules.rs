@@ -103,7 +103,7 @@ pub(super) fn rule<const N: usize>(
     SandboxRule { call, arguments: arguments.into(), why, needed: Needed::InRuns }
 }
 
-/// Those of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest. Long: it
+/// Rules of threads that run vCPUs, in process `process`; `event` is the descriptor by which they interrupt a Linux guest. Long: it
 /// is one table.
 #[must_use]
 pub fn runner_rules(process: u32, event: Option<u32>) -> Vec<SandboxRule> {

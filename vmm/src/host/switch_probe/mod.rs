@@ -71,7 +71,7 @@ struct Maps {
     namespace: Namespace,
 }
 
-/// Of processes: the one in which this process knows its threads by their numbers.
+/// Namespace of processes in which this process knows its threads by their numbers.
 #[derive(Debug)]
 struct Namespace {
     /// As the kernel has it inside.
@@ -80,7 +80,7 @@ struct Namespace {
 }
 
 impl Namespace {
-    /// That of this process.
+    /// Namespace of this process.
     fn own() -> io::Result<Self> {
         const MINOR_BITS: u32 = 20;
         let file = std::fs::metadata("/proc/self/ns/pid")?;

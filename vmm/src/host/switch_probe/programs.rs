@@ -139,7 +139,7 @@ fn identify_current(a: &mut Assembler, maps: &Maps, none: Label) {
     a.look_up(maps.tasks.as_fd(), TASK);
     a.jump(JUMP_UNLESS_EQUAL, 0, 0, have_value);
 
-    // Of another namespace: there are others of that number.
+    // Threads of another namespace may have that number, too.
     a.number(1, maps.namespace.device);
     a.number(2, maps.namespace.inode);
     a.address_in_stack(3, IDENTITY);

@@ -42,7 +42,7 @@ pub(super) fn check(members: &[Member], reached: &BTreeSet<(usize, usize)>) -> R
     Ok(())
 }
 
-/// Where the functions of the sections that are needed begin and end, sorted; nothing of a section where none has a length.
+/// Beginnings and ends of the functions of the sections that are needed, sorted; nothing of a section where none has a length.
 fn functions(
     members: &[Member],
     reached: &BTreeSet<(usize, usize)>,

@@ -39,7 +39,7 @@ impl Room {
         Some(printable(name))
     }
 
-    /// Room for a name of so many bytes; `None` once they are longer than all may be.
+    /// Takes room for a name of `bytes` bytes; `None` once they are longer than all may be.
     pub(super) fn take_name(&mut self, bytes: usize) -> Option<()> {
         self.name_bytes = self.name_bytes.checked_sub(bytes)?;
         Some(())

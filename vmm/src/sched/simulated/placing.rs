@@ -2,7 +2,7 @@
 
 use haltkick_sim::machine::{Placement, Topology};
 
-use crate::sched::placing::PcpuSet;
+use crate::sched::placing::{PcpuSet, wakes_on};
 
 /// The pCPUs of a run at one moment.
 pub(super) struct Snapshot<'a> {
@@ -18,10 +18,8 @@ impl Snapshot<'_> {
     pub(super) fn place(&self, policy: Placement, last: Option<u32>) -> Option<u32> {
         match (policy, last) {
             (Placement::Lowest, _) => self.idle.iter().next(),
-            (Placement::Last, Some(last)) if self.idle.contains(last) => Some(last),
-            (Placement::Last, last) => self.idle.iter().min_by_key(|&pcpu| {
-                let distance = last.map(|last| self.distance(last, pcpu));
-                (distance, self.has_busy_sibling(pcpu), pcpu)
+            (Placement::Last, last) => wakes_on(last, self.idle, |pcpu| {
+                (last.map(|last| self.distance(last, pcpu)), self.has_busy_sibling(pcpu))
             }),
         }
     }
@@ -58,6 +56,8 @@ mod tests {
 
     #[test]
     fn a_vcpu_wakes_on_its_last_pcpu_if_that_is_idle() {
+        // Its sibling, 12, is busy, and 1 has an idle core to itself.
+        assert_eq!(place(Placement::Last, Some(0), &[0, 1, 13]), Some(0));
         assert_eq!(place(Placement::Last, Some(9), &[0, 4, 9, 10]), Some(9));
         assert_eq!(place(Placement::Lowest, Some(9), &[4, 9, 10]), Some(4));
         assert_eq!(place(Placement::Last, Some(9), &[]), None);
