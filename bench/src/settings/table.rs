@@ -382,7 +382,7 @@ const MEASURING: &[Setting] = &[
         .told("config.warmup_ns"),
     switch(
         "drain",
-        "Behind the window, wait until every vCPU has left: a waiter left behind is a fault: on or off",
+        "After the window, wait until every vCPU has left, and fail if one never does: on or off",
     )
     .default("off")
     .sets_run(|run, value| run.drain = value.is_on())

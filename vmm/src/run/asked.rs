@@ -142,7 +142,7 @@ pub struct Run {
     pub window: Duration,
     /// The window doubles until each guest has done this number of sections in it, up to [`MAX_WINDOWS`] times its length; 0: it does not.
     pub min_sections: u64,
-    /// Behind the window, wait until every vCPU has left: no waiter may be left behind.
+    /// After the window, wait until every vCPU has left, and fail if one never does.
     pub drain: bool,
     /// End the run when nothing has moved for this long; `None`: derived from ratio and slice.
     pub watchdog: Option<Duration>,

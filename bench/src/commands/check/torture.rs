@@ -76,7 +76,7 @@ const MACHINE: &[(&str, &str)] =
     &[("engine", "sim"), ("machine", "nehalem-2s"), ("cpus", "0-7"), ("warmup", "200us"), ("window", "2ms")];
 /// Settings of all other trials.
 const REAL: &[(&str, &str)] = &[("warmup", "5ms"), ("window", "25ms")];
-/// Most vCPUs that are waited for behind a trial: a strict queue takes a round of slices for each.
+/// Most vCPUs that are waited for after a trial: a strict queue takes a round of slices for each.
 const MOST_DRAINED: u32 = 16;
 
 /// What a paravirtual form goes through besides.
