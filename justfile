@@ -29,6 +29,20 @@ linux-initrd *PROGRAMS:
 dist: setup
     @bench/dist.sh
 
+# Whether a second clone of this commit, in another folder, gives the same bytes as `just dist` here: needs `just dist` before.
+dist-twice: setup
+    @test -z "$(git status --porcelain)" || { echo "just dist-twice: commit your changes first: the second build is of the last commit" >&2; exit 1; }
+    @test -e target/dist/*.sha256 || bench/dist.sh
+    rm -rf target/dist-again && git clone --quiet . target/dist-again
+    target/dist-again/bench/dist.sh
+    cmp target/dist/*.sha256 target/dist-again/target/dist/*.sha256
+    rm -rf target/dist-again
+
+# Known vulnerabilities, licences and sources of all dependencies (deny.toml); installs cargo-deny, and fetches the advisories.
+deny:
+    @cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+    cargo deny check
+
 # PV, test-and-set and three strict queues over overcommit ratios 1 to 32 (`--quick`: a minute).
 bench-overcommit *ARGS: setup
     @{{ haltkick }} bench overcommit {{ ARGS }}

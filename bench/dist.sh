@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes target/dist/haltkick-VERSION-x86_64-linux.tar.gz: a static haltkick with the guest inside, man pages, completions,
-# documentation and licences, and beside it its checksum. It is the same bytes for the same commit and the same
+# documentation, licences and a bill of materials, and its checksum next to it. It is the same bytes for the same commit and the same
 # Rust, wherever it is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +27,7 @@ cp "$dist/build/$target/release/haltkick" "$haltkick"
 cp README.md CHANGELOG.md CITATION.cff SECURITY.md LICENSE-MIT LICENSE-APACHE "$stage"
 cp docs/* "$stage/doc"
 python3 bench/scripts/licences.py "$target" >"$stage/LICENSES-THIRD-PARTY.txt"
+python3 bench/scripts/licences.py "$target" --bill >"$stage/sbom.cdx.json"
 
 # Everything bears the time of the commit, and belongs to nobody.
 chmod -R u=rwX,go=rX "$stage"

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the licences of everything that is compiled into haltkick and its guest: licences.py TARGET, in a checkout."""
+"""Prints what is compiled into haltkick and its guest, in a checkout: its licences (licences.py TARGET), or a bill of materials in
+CycloneDX (licences.py TARGET --bill)."""
 
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 GUEST = "x86_64-unknown-none"
@@ -49,13 +51,45 @@ def texts(package):
     return {file.name: file.read_text(errors="replace") for file in named}
 
 
+def print_bill(packages, others):
+    """A CycloneDX document: each crate with its version, licence and the sum that Cargo.lock has of it. No time and no serial
+    number: it is the same for the same commit."""
+    locked = tomllib.loads(Path("Cargo.lock").read_text())["package"]
+    sums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
+    version = next(package["version"] for package in packages.values() if package["name"] == "haltkick")
+    components = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:cargo/{name}@{version}",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:cargo/{name}@{version}",
+            "hashes": [{"alg": "SHA-256", "content": sums[name, version]}],
+            "licenses": [{"expression": package["license"].replace("/", " OR ")}],
+        }
+        for package in others
+        for name, version in [(package["name"], package["version"])]
+    ]
+    musl = {"type": "library", "name": "musl", "licenses": [{"expression": "MIT"}]}
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": "haltkick", "version": version}},
+        "components": components + [musl],
+    }
+    print(json.dumps(bill, indent=1))
+
+
 def main():
     packages = compiled_in("haltkick", sys.argv[1]) | compiled_in("haltkick-guest", GUEST)
-    others = [package for package in packages.values() if package["source"]]
+    others = sorted((p for p in packages.values() if p["source"]), key=lambda package: (package["name"], package["version"]))
+    if "--bill" in sys.argv[2:]:
+        return print_bill(packages, others)
     print(f"Compiled into haltkick and its guest, beside the Rust standard library (MIT OR Apache-2.0): {len(others)} crates.\n")
     print(MUSL)
     known = {}
-    for package in sorted(others, key=lambda package: (package["name"], package["version"])):
+    for package in others:
         print("=" * 100)
         print(f"{package['name']} {package['version']}: {package['license'] or 'see the text'}\n")
         for name, text in texts(package).items():
