@@ -91,6 +91,7 @@ pub mod fuzz {
     pub const EXPLAIN: Target = crate::explain::fuzzed::TARGET;
     pub const IMAGE: Target = crate::image::fuzzed::TARGET;
     pub const KERNEL: Target = crate::engines::linux::load::fuzzed::TARGET;
+    pub const LINES: Target = crate::image::fuzzed_lines::TARGET;
     pub const MACHINE: Target = haltkick_sim::machine::fuzzed::TARGET;
     pub const OBJECT: Target = crate::image::fuzzed_object::TARGET;
     pub const QEMU: Target = crate::engines::qemu::record::fuzzed::TARGET;

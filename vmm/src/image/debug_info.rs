@@ -1,7 +1,7 @@
 //! Limits of debug information, checked before addr2line reads it: it calls itself once for each function that is inlined into
-//! another, and reads what entries share once for each entry.
+//! another, and reads what units and entries share once for each of them.
 
-use addr2line::gimli::{self, Dwarf, Reader};
+use addr2line::gimli::{self, DebugAbbrev, Dwarf, Reader, ReaderOffset as _, Section as _};
 
 /// Most entries of debug information inside each other. Compilers nest some dozens.
 pub(super) const MOST_NESTED: isize = 400;
@@ -12,6 +12,9 @@ const TIMES: usize = 8;
 /// Whether debug information of a file of `file_bytes` can be read with a bounded stack and in a time that is bounded by the
 /// file's length.
 pub(super) fn is_bounded<R: Reader>(dwarf: &Dwarf<R>, file_bytes: usize) -> bool {
+    if !tables_are_apart(dwarf) {
+        return false;
+    }
     let mut left = file_bytes.saturating_mul(TIMES);
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
@@ -26,9 +29,28 @@ pub(super) fn is_bounded<R: Reader>(dwarf: &Dwarf<R>, file_bytes: usize) -> bool
     true
 }
 
+/// Whether each table of abbreviations that a unit names ends before the next such table begins. Each unit's table is read when
+/// the unit is, so tables that overlap would take the square of their length.
+fn tables_are_apart<R: Reader>(dwarf: &Dwarf<R>) -> bool {
+    let mut starts = Vec::new();
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        starts.push(header.debug_abbrev_offset().0);
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    starts.windows(2).all(|pair| {
+        let mut table = dwarf.debug_abbrev.reader().clone();
+        // With a byte of the next table, since a table may end without its mark where all bytes end.
+        let bytes = pair[1] - pair[0] + R::Offset::from_u8(1);
+        let cut = table.skip(pair[0]).and_then(|()| table.truncate(bytes));
+        cut.is_ok()
+            && DebugAbbrev::from(table).abbreviations(gimli::DebugAbbrevOffset(R::Offset::from_u8(0))).is_ok()
+    })
+}
+
 /// Whether a unit can be read so; `left` bytes may still be named.
 fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> gimli::Result<bool> {
-    use gimli::ReaderOffset as _;
     let mut take = |bytes: u64| {
         let rest = usize::try_from(bytes).ok().and_then(|bytes| left.checked_sub(bytes));
         *left = rest.unwrap_or(0);
@@ -64,15 +86,22 @@ fn is_bounded_unit<R: Reader>(unit: gimli::UnitRef<'_, R>, left: &mut usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::made::nested::{CODE, nested};
+    use crate::image::made::nested::{CODE, SHAPE_BYTES, nested, units_with_tables};
     use crate::image::symbols::Lines;
+
+    #[test]
+    fn units_may_share_a_table_but_not_parts_of_one() {
+        assert!(Lines::of(&units_with_tables(100, 0)).is_some(), "one table for all");
+        assert!(Lines::of(&units_with_tables(100, SHAPE_BYTES)).is_none(), "each begins inside another's");
+    }
 
     #[test]
     fn functions_inlined_into_each_other_are_followed_to_a_bound() {
         // Inside the unit, which is inside nothing, and the function.
         let deepest = MOST_NESTED as usize - 1;
         let file = nested(deepest);
-        assert_eq!(Lines::of(&file).expect("it has lines").frames(CODE).len(), deepest + 1);
+        let frames = Lines::of(&file).expect("it has lines").frames(CODE);
+        assert_eq!((frames.len(), frames[0].to_string().as_str()), (deepest + 1, "a.c:7"));
         for depth in [deepest + 1, 300_000] {
             let file = nested(depth);
             let frames = Lines::of(&file).map(|lines| lines.frames(CODE).len());

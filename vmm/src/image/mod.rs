@@ -8,6 +8,8 @@ pub(crate) mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 #[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzed_lines;
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed_object;
 #[cfg(any(test, fuzzing))]
 mod made;

@@ -195,7 +195,9 @@ impl<'a> Lines<'a> {
             let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
             Ok(gimli::EndianSlice::new(data.unwrap_or_default(), gimli::LittleEndian))
         };
-        let dwarf = gimli::Dwarf::load(section).ok()?;
+        let mut dwarf = gimli::Dwarf::load(section).ok()?;
+        // Units of one module share a table, which is read once then.
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         if !debug_info::is_bounded(&dwarf, elf.len()) {
             return None;
         }
@@ -219,6 +221,10 @@ impl<'a> Lines<'a> {
             return frames;
         }
         let mut frames = Vec::new();
+        // addr2line asks for the range up to the next address.
+        if address == u64::MAX {
+            return frames;
+        }
         let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return frames };
         while let Ok(Some(frame)) = found.next() {
             let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());

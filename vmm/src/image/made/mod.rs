@@ -4,5 +4,4 @@
 mod elf;
 pub(crate) mod guest;
 pub(crate) mod lock;
-#[cfg(test)]
 pub(crate) mod nested;
