@@ -12,7 +12,7 @@
 //!   else acknowledge
 //! ```
 //!
-//! All of it sequentially consistent, so that of two such pairs at least one sees the other:
+//! [`line`] has these steps. All of it sequentially consistent, so that of two such pairs at least one sees the other:
 //! 1. The doorbell finds the vCPU inside: the kick ends its KVM_RUN, this one or the next, and the way out or the next
 //!    way in acknowledges.
 //! 2. It does not: the vCPU's next way in finds `pending`.
@@ -20,45 +20,38 @@
 //!    the way in takes. Either acknowledges after this doorbell, and so what was requested before it. A guest that rings in a
 //!    loop gets one kick per way in.
 
+mod line;
+/// The atomics of [`line`], for which `tests/models.rs` puts the model checker's.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
+
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use haltkick_hypercalls::VcpuArea;
 
 use crate::guest::memory::Memory;
 use crate::host::signal::Thread;
 use crate::machine::vcpu::Vcpu;
-
-/// One vCPU's part, in lines of its own: other vCPUs' runners write to theirs at every entry.
-#[derive(Default)]
-#[repr(align(128))]
-struct Line {
-    pending: AtomicBool,
-    inside: AtomicBool,
-    /// The [`Thread`] that runs it, or did last; 0: none did.
-    thread: AtomicU64,
-}
+use line::{Line, Rung};
 
 /// All vCPUs of one guest.
 pub(crate) struct Invalidations(Vec<Line>);
 
 impl Invalidations {
     pub(crate) fn new(vcpus: u32) -> Self {
-        Self((0..vcpus).map(|_| Line::default()).collect())
+        Self((0..vcpus).map(|_| Line::new()).collect())
     }
 
     /// `thread` is about to run `vcpu`, and no other thread is.
     pub(crate) fn runs_on(&self, vcpu: u32, thread: Thread) {
-        // Relaxed: `inside` is set after it. Partner: the doorbell loads this after it has seen `inside`, and so finds this thread
-        // or one that has run the vCPU since, whose way in acknowledges.
-        self.0[vcpu as usize].thread.store(thread.to_bits(), Relaxed);
+        self.0[vcpu as usize].runs_on(thread.to_bits());
     }
 
     /// Immediately before KVM_RUN.
     pub(crate) fn before_entry(&self, vcpu: &Vcpu, area: &VcpuArea) -> io::Result<()> {
-        let line = &self.0[vcpu.id as usize];
-        line.inside.store(true, SeqCst);
-        if line.pending.swap(false, SeqCst) {
+        if self.0[vcpu.id as usize].enter() {
             vcpu.nmi()?;
             acknowledge(area);
         }
@@ -67,33 +60,28 @@ impl Invalidations {
 
     /// Immediately after it.
     pub(crate) fn after_exit(&self, vcpu: u32, area: &VcpuArea) {
-        let line = &self.0[vcpu as usize];
-        line.inside.store(false, SeqCst);
-        if line.pending.load(SeqCst) {
+        if self.0[vcpu as usize].leave() {
             acknowledge(area);
         }
     }
 
     /// Whether `vcpu` has to drop what it has cached; it is taken to have done so.
     pub(crate) fn take_pending(&self, vcpu: u32) -> bool {
-        self.0[vcpu as usize].pending.swap(false, SeqCst)
+        self.0[vcpu as usize].take_pending()
     }
 
     /// The doorbell.
     pub(crate) fn ring(&self, memory: &Memory) {
         for (vcpu, line) in self.0.iter().enumerate() {
             let area = memory.area(vcpu as u32);
-            // Both numbers may be wrong, the guest's by its own doing: then it gets too many NMIs, or waits for ever.
+            // Both numbers may be wrong, the guest's by its own doing: then it gets too many NMIs, or waits forever.
             if area.invalidation.requested.load(SeqCst) == area.host.invalidated.load(SeqCst) {
                 continue;
             }
-            // Who finds it pending has no need to kick: whoever set it did so, or the way in is about to take it.
-            let was_pending = line.pending.swap(true, SeqCst);
-            match line.inside.load(SeqCst) {
-                true if was_pending => {}
-                // Relaxed: ordered by `inside`. Partner: `runs_on`.
-                true => Thread::from_bits(line.thread.load(Relaxed)).iter().for_each(|thread| thread.kick()),
-                false => acknowledge(area),
+            match line.ring() {
+                Rung::Waits => {}
+                Rung::Inside(thread) => Thread::from_bits(thread).iter().for_each(|thread| thread.kick()),
+                Rung::Outside => acknowledge(area),
             }
         }
     }
