@@ -1,6 +1,8 @@
 //! The VMM's side of the contract with our own guest: where its memory lies, and what each vCPU says there that it does.
 
 pub(crate) mod activity;
+#[cfg(test)]
+mod bounds;
 pub(crate) mod memory;
 mod own_addresses;
 pub(crate) mod ram;
