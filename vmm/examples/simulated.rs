@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
-use haltkick_vmm::{Engine, Found, Guest, Image, Instruments, Ours, Run, VirtualTime, run};
+use haltkick_vmm::{Engine, Found, Guest, Image, Instruments, Ours, Run, System, VirtualTime, run};
 
 /// A machine, so many of its CPUs, and the most that a millisecond may take.
 const SIZES: [(&str, u32, f64); 2] = [("ivybridge-ex-4s", 80, 0.3), ("numaconnect-512", 512, 2.0)];
@@ -64,7 +64,12 @@ fn measure(machine: &str, cpus: u32, load: &Load, image: &Image) -> Figures {
         cpus: (0..cpus).collect(),
         warmup: Duration::from_micros(100),
         window: Duration::from_millis(if cpus > 100 { 2 } else { 10 }),
-        guests: vec![Guest { vcpus: cpus * load.ratio, pv: load.pv, ours, ..Guest::default() }],
+        guests: vec![Guest {
+            vcpus: cpus * load.ratio,
+            pv: load.pv,
+            system: System::Ours(ours),
+            ..Guest::default()
+        }],
         ..Run::default()
     };
     let virtual_time = Arc::new(VirtualTime::default());

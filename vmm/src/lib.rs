@@ -1,7 +1,7 @@
 //! Makes, runs, schedules and observes Haltkick guests on `/dev/kvm`.
 //!
-//! [`run`] takes a [`Run`] and an [`Image`] and gives what it [`Found`]; [`run_linux`] boots an unmodified Linux kernel
-//! instead. The rooms, from the ground up; each may import from those before it:
+//! [`run`] takes a [`Run`] and an [`Image`] and gives what it [`Found`]; a guest is our own or an unmodified Linux
+//! kernel. The rooms, from the ground up; each may import from those before it:
 //! `host/`: what the VMM uses of its host, from clocks to the probe of the kernel's scheduler;
 //! `image/`: what a guest's file holds: tables, call sites, symbols;
 //! `guest/`: the contract with our own guest: its memory, and what each vCPU says there;
@@ -24,10 +24,7 @@ mod probes;
 mod run;
 mod sched;
 
-pub use engines::linux::{
-    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, MAX_LINUX_MEMORY,
-    MAX_LINUX_VCPUS, run_linux,
-};
+pub use engines::linux::{MAX_LINUX_MEMORY, MAX_LINUX_VCPUS};
 pub use engines::qemu::find_qemu;
 pub use engines::run;
 pub use explain::{
@@ -59,7 +56,7 @@ pub use image::symbols::{Frame, Lines, Symbol, Symbols};
 pub use machine::capabilities::KernelHalts;
 pub use machine::pv_backend::PvBackend;
 pub use machine::ring::Ring;
-pub use observe::instruments::Instruments;
+pub use observe::instruments::{ConsoleSink, Instruments, LinuxConsole};
 pub use observe::live::{Live, LiveFrame, LiveGuest, LivePhase, LiveVcpu, NoFrame, read_live};
 pub use observe::profile::{PROFILE_PERIODS, Profile, ProfileRow};
 pub use observe::trace::Trace;
@@ -67,9 +64,12 @@ pub use observe::whereabouts::Where;
 pub use probes::costs::{CpuCosts, transfer_ns};
 pub use probes::kvm::{Probe, probe};
 pub use probes::round_trip::RoundTrip;
-pub use run::asked::{Accelerator, Engine, Guest, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape};
+pub use run::asked::{
+    Accelerator, Engine, Guest, Linux, MAX_WINDOWS, MOST_LINES, Mix, OurGuest, Ours, Run, Shape, System,
+};
 pub use run::check::{check_guests, most_at_a_time};
-pub use run::found::{Ended, Found, NOTHING_ELSE_RUNS};
+pub use run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
+pub use run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
 pub use run::outcome::{
     Costs, HintCheck, Ideal, Outcome, PairTicks, SwitchReports, TicksHistogram, VcpuOutcome, WorkSpeed,
 };

@@ -120,7 +120,8 @@ fn until(config: &Run, done: impl Fn(&Outcome) -> bool) -> Result<Outcome, Faile
     }
     Err(format!(
         "{}, {}: not even in the longest window",
-        config.guests[0].ours.lock, config.guests[0].ours.workload
+        config.our(0).ours.lock,
+        config.our(0).ours.workload
     )
     .into())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haltkick_vmm::{LinuxGuest, Refused, Run};
+use haltkick_vmm::{Linux, Refused, Run, System};
 
 use super::boot::{Boot, boots};
 use super::contents::{Arm, Experiment};
@@ -82,35 +82,14 @@ impl Experiment {
         }
     }
 
-    /// What is said nowhere else about running `arm`'s kernel at `setting`, with `settings` of both and of all others, and
-    /// whether what is said goes with a kernel.
-    pub(super) fn boot(
+    /// `run`, whose settings are those of `arm` at `setting`, with the kernel that is said to boot there, if its files are there.
+    pub(super) fn with_kernel(
         &self,
         (arm, setting): (&Arm, &[(String, String)]),
         settings: &Settings,
-        supply: Supply<'_>,
-    ) -> std::result::Result<Booted, Refused> {
-        let refused = settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
-        if let Some((setting, _)) = refused {
-            let message = "this is for our own guest: leave it out where arms have a kernel".into();
-            return Err(Refused { about: setting.name, message });
-        }
-        linux::check_descheduling(settings)?;
-        let mut run = settings.resolve(supply)?;
-        let limit = linux::limit(settings);
-        run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-        (run.window, run.warmup) = (limit, Duration::ZERO);
-        Ok(Booted {
-            boot: arm.boot.over(&self.boot_at(setting).over(&self.boot)),
-            memory_bytes: linux::memory_bytes(settings),
-            limit,
-            run,
-        })
-    }
-
-    /// The guest, if its files are there.
-    pub(super) fn linux_guest(&self, booted: &Booted) -> Result<LinuxGuest> {
-        let boot = &booted.boot;
+        mut run: Run,
+    ) -> Result<Run> {
+        let boot = arm.boot.over(&self.boot_at(setting).over(&self.boot));
         let file = |key: &str, named: &Option<(String, Option<At>)>| {
             let Some((path, at)) = named else { return Ok(None) };
             let found = match at {
@@ -124,14 +103,15 @@ impl Experiment {
             .ok_or_else(|| self.source.complain(None, "an arm has no kernel, where others have one"))?;
         let words = boot.cmdline.as_ref().map(|(words, _)| words.as_str());
         let nopvspin = boot.nopvspin.as_ref().is_some_and(|(is_on, _)| *is_on).then_some("nopvspin");
-        Ok(LinuxGuest {
+        run.guests[0].system = System::Linux(Linux {
             kernel,
             initrd: file("initrd", &boot.initrd)?,
             append: words.into_iter().chain(nopvspin).collect::<Vec<_>>().join(" "),
-            memory_bytes: booted.memory_bytes,
+            memory_bytes: linux::memory_bytes(settings),
             marker: boot.marker.as_ref().map_or(linux::DEFAULT_MARKER.into(), |(marker, _)| marker.clone()),
-            limit: Some(booted.limit),
-        })
+            limit: Some(linux::limit(settings)),
+        });
+        Ok(run)
     }
 
     /// A file that the experiment's file names: relative to where that lies.
@@ -150,12 +130,18 @@ fn file(path: PathBuf) -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// All that is known of a cell with a kernel before its files are looked for.
-pub(super) struct Booted {
-    boot: Boot,
-    memory_bytes: u64,
-    limit: Duration,
-    pub(super) run: Run,
+/// The run of these settings, but for the kernel, if they go with one.
+pub(super) fn resolve(settings: &Settings, supply: Supply<'_>) -> std::result::Result<Run, Refused> {
+    let refused = settings.all_given().find(|(setting, value)| linux::is_refused(setting, value));
+    if let Some((setting, _)) = refused {
+        let message = "this is for our own guest: leave it out where arms have a kernel".into();
+        return Err(Refused { about: setting.name, message });
+    }
+    linux::check_descheduling(settings)?;
+    let mut run = settings.resolve(supply)?;
+    run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
+    (run.window, run.warmup) = (linux::limit(settings), Duration::ZERO);
+    Ok(run)
 }
 
 #[cfg(test)]
@@ -191,9 +177,9 @@ mod tests {
         Plan::new(experiment, Supply { image: &image, allowed: &CpuList(vec![0, 1]) }, 1)
     }
 
-    fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a LinuxGuest) {
+    fn guest<'a>(plan: &'a Plan, arm: &str) -> (&'a Cell, &'a Linux) {
         let cell = plan.cells().find(|cell| cell.arm == arm).unwrap();
-        (cell, cell.linux.as_ref().unwrap())
+        (cell, cell.run.linux().unwrap().1)
     }
 
     #[test]
@@ -323,7 +309,7 @@ mod tests {
         assert_eq!(ids.len(), plan.cells().count(), "every cell has an id of its own: {ids:?}");
         assert!(ids.contains("a_kernel-new_cmdline-isolcpus-0-1~2_nopvspin-true_vcpus-4"), "{ids:?}");
         for cell in plan.cells() {
-            let guest = cell.linux.as_ref().unwrap();
+            let (_, guest) = cell.run.linux().unwrap();
             let value = |key: &str| cell.setting[key].as_str();
             assert_eq!(guest.kernel, directory.path().join(value("kernel")));
             assert_eq!(cell.run.guests[0].vcpus.to_string(), value("vcpus"));

@@ -22,7 +22,10 @@ pub(crate) fn lock_free(run: &Run, image: &Image) -> Option<Run> {
 /// Returns the guest with the lock-free `lock` around its work.
 fn without_lock(guest: &Guest, lock: &str) -> Guest {
     let Ours { patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, .. } = Ours::default();
-    let (lock, work) = (lock.into(), guest.ours.clone());
-    let ours = Ours { lock, patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, ..work };
-    Guest { pv: Guest::default().pv, ours, ..guest.clone() }
+    let mut guest = Guest { pv: Guest::default().pv, ..guest.clone() };
+    if let Some(ours) = guest.ours_mut() {
+        let (lock, work) = (lock.into(), ours.clone());
+        *ours = Ours { lock, patch, preempted_hint, spin_threshold, spin_rounds, slice_margin, ..work };
+    }
+    guest
 }

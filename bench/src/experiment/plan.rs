@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use haltkick_vmm::{Image, LinuxGuest, Refused, Run};
+use haltkick_vmm::{Image, Refused, Run};
 use rand::seq::SliceRandom as _;
 use rand::{SeedableRng as _, rngs::ChaCha8Rng};
 
 use super::boot::boots;
+use super::booted;
 use super::contents::{Arm, Experiment};
 use super::ideal::lock_free;
 use super::names::{LOCK_FREE, slug};
@@ -44,8 +45,6 @@ pub(crate) struct Cell {
     pub(crate) role: Role,
     pub(crate) setting: BTreeMap<String, String>,
     pub(crate) run: Run,
-    /// The Linux guest that it boots instead of our own.
-    pub(crate) linux: Option<LinuxGuest>,
     /// Id of the lock-free cell that gives its ideal; none for that cell itself.
     pub(crate) ideal: Option<String>,
 }
@@ -124,8 +123,8 @@ fn settings_of_grid(experiment: &Experiment) -> Vec<Setting> {
 fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Result<Point> {
     let mut point = Point { ideals: vec![], arms: vec![] };
     for arm in experiment.arms.iter().filter(|arm| arm.stands_at(setting)) {
-        let (run, linux) = resolve(experiment, arm, setting, supply)?;
-        let ideal = if experiment.without_ideal || linux.is_some() {
+        let run = resolve(experiment, arm, setting, supply)?;
+        let ideal = if experiment.without_ideal || run.linux().is_some() {
             None
         } else {
             ideal_of(experiment, &mut point.ideals, &run, setting, supply.image)
@@ -136,7 +135,6 @@ fn point(experiment: &Experiment, supply: Supply<'_>, setting: &Setting) -> Resu
             role: Role::Arm,
             setting: setting.iter().cloned().collect(),
             run,
-            linux,
             ideal,
         });
     }
@@ -159,7 +157,7 @@ fn ideal_of(
     let arm = format!("{LOCK_FREE}{serial}");
     let id = cell_id(experiment, &arm, setting);
     let setting = setting.iter().cloned().collect();
-    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, run, linux: None, ideal: None });
+    ideals.push(Cell { id: id.clone(), arm, role: Role::Ideal, setting, run, ideal: None });
     Some(id)
 }
 
@@ -182,13 +180,8 @@ fn part_of_id(experiment: &Experiment, key: &str, value: &str) -> String {
     }
 }
 
-/// The arm's settings over those of the grid over those of the experiment; and the guest, where it is Linux.
-fn resolve(
-    experiment: &Experiment,
-    arm: &Arm,
-    setting: &Setting,
-    supply: Supply<'_>,
-) -> Result<(Run, Option<LinuxGuest>)> {
+/// The arm's settings over those of the grid over those of the experiment.
+fn resolve(experiment: &Experiment, arm: &Arm, setting: &Setting, supply: Supply<'_>) -> Result<Run> {
     let mut of_grid = Settings::default();
     for (key, value) in setting.iter().filter(|(key, _)| !boots(key)) {
         of_grid.set(key, value).map_err(|error| Failure::usage(format!("{key}: {error}")))?;
@@ -201,11 +194,10 @@ fn resolve(
     let settings = arm.patch.settings.clone().over(&of_grid.over(&below));
     let blamed = |wrong| blame(experiment, arm, setting, &wrong);
     if has_kernel {
-        let booted = experiment.boot((arm, setting), &settings, supply).map_err(blamed)?;
-        let guest = experiment.linux_guest(&booted)?;
-        return Ok((booted.run, Some(guest)));
+        let run = booted::resolve(&settings, supply).map_err(blamed)?;
+        return experiment.with_kernel((arm, setting), &settings, run);
     }
-    Ok((settings.resolve(supply).map_err(blamed)?, None))
+    settings.resolve(supply).map_err(blamed)
 }
 
 /// Says where an impossible setting was given.

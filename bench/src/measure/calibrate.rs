@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError};
+use haltkick_vmm::{Guest, Image, Mix, Ours, Outcome, Ring, Rules, Run, RunError, System};
 
 use super::engine::Engine;
 use crate::analysis::statistics::median;
@@ -39,14 +39,14 @@ impl Calibration {
             let ring = if run.ring == Ring::Auto { Ring::Ring3 } else { run.ring };
             return Ok(Self { work_rate, ring, ring_reason: "a simulated CPU runs either ring".into() });
         }
-        let first = run.guests[0].clone();
+        let first = run.our(0);
         let ours = Ours {
             workload: "critical-section".into(),
             hold: CALIBRATION_WORK,
             think: CALIBRATION_WORK,
             lock_count: 1,
             mix: Mix::default(),
-            ..first.ours
+            ..first.ours.clone()
         };
         // Nobody waits for a pCPU, but a slice that ends still interrupts.
         let slice = run.rules.slice.max(CALIBRATION_SLICE);
@@ -55,7 +55,11 @@ impl Calibration {
             work_rate: None,
             warmup: Duration::from_millis(1),
             window: Duration::from_millis(20),
-            guests: vec![Guest { vcpus: run.cpus.len() as u32, ours, ..first }],
+            guests: vec![Guest {
+                vcpus: run.cpus.len() as u32,
+                system: System::Ours(ours),
+                ..first.guest.clone()
+            }],
             ..run.clone()
         };
         let run = lock_free(&plain, image).unwrap_or(plain);

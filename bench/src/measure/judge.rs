@@ -244,7 +244,7 @@ mod tests {
             });
             let mut plan = Sketch::new().arm("a", "tas").plan(1);
             for cell in plan.points.iter_mut().flat_map(|point| &mut point.arms) {
-                let ours = &mut cell.run.guests[0].ours;
+                let ours = cell.run.guests[0].ours_mut().unwrap();
                 (ours.hold, ours.think) = (Duration::from_nanos(hold), Duration::ZERO);
             }
             codes_of(&world.records(&plan))

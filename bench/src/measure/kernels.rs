@@ -1,6 +1,6 @@
 //! Cells that boot Linux: one run of one, from its kernel to its record.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use haltkick_vmm::{LinuxEnd, LinuxGuest, MAX_LINUX_MEMORY, Run, RunError, input, printable};
+use haltkick_vmm::{Linux, LinuxEnd, MAX_LINUX_MEMORY, Needs, Run, RunError, input, printable};
 use sha2::{Digest as _, Sha256};
 
 use super::linux::{self, Seen};
@@ -24,27 +24,25 @@ use crate::text::exit::{Failure, Result};
 use crate::text::output;
 
 /// What boots a guest and runs it to its end: the VMM, or in tests a model of it.
-pub(crate) type Engine<'a> = &'a dyn Fn(&Run, &LinuxGuest) -> std::result::Result<Seen, RunError>;
+pub(crate) type Engine<'a> = &'a dyn Fn(&Run) -> std::result::Result<Seen, RunError>;
 
 /// Lines of the console that are told of a guest that failed.
 const LAST_LINES: usize = 40;
 
 /// The real engine. Tells the end of the console of a guest that fails.
-pub(crate) fn kvm(
-    stop: &AtomicBool,
-) -> impl Fn(&Run, &LinuxGuest) -> std::result::Result<Seen, RunError> + '_ {
-    move |run, guest| {
+pub(crate) fn kvm(stop: &AtomicBool) -> impl Fn(&Run) -> std::result::Result<Seen, RunError> + '_ {
+    move |run| {
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let keeps = Arc::clone(&last);
-        let shows = Box::new(move |line: &str| {
+        let shows = Arc::new(move |line: &str| {
             let mut last = keeps.lock().unwrap_or_else(PoisonError::into_inner);
             if last.len() == LAST_LINES {
                 last.pop_front();
             }
             last.push_back(printable(line));
         });
-        let seen = linux::boot(run, guest, shows, stop)?;
-        if !matches!(seen.outcome.end, LinuxEnd::PowerOff) {
+        let seen = linux::boot(run, shows, stop)?;
+        if !matches!(seen.outcome().end, LinuxEnd::PowerOff) {
             let last = last.lock().unwrap_or_else(PoisonError::into_inner);
             last.iter().for_each(|line| output::talk(line));
         }
@@ -54,9 +52,7 @@ pub(crate) fn kvm(
 
 /// Kernels and initial RAM disks that a plan boots.
 pub(crate) fn paths(plan: &Plan) -> Vec<PathBuf> {
-    let guests = plan.cells().filter_map(|cell| cell.linux.as_ref());
-    let paths = guests.flat_map(|guest| std::iter::once(&guest.kernel).chain(&guest.initrd));
-    paths.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    Needs::of(plan.cells().map(|cell| &cell.run)).reads
 }
 
 /// Which file a path names, and when it changed last: device, inode, seconds and nanoseconds.
@@ -77,10 +73,9 @@ fn version(path: &Path) -> Result<Version> {
 }
 
 /// Refuses a guest whose files are others than when their digests were made. It may have booted those.
-fn check_unchanged(guest: &LinuxGuest, versions: &Versions) -> Result<()> {
-    let mut files = std::iter::once(&guest.kernel).chain(&guest.initrd);
-    let is_changed = |path: &&PathBuf| version(path).ok().as_ref() != versions.get(*path);
-    match files.find(is_changed) {
+fn check_unchanged(guest: &Linux, versions: &Versions) -> Result<()> {
+    let is_changed = |path: &&Path| version(path).ok().as_ref() != versions.get(*path);
+    match guest.files().find(is_changed) {
         None => Ok(()),
         Some(path) => Err(Failure::usage(format!(
             "{}: it has changed since the experiment began: restore it, and go on with `haltkick bench --resume`",
@@ -110,7 +105,7 @@ pub(crate) fn files(plan: &Plan) -> Result<Vec<KernelFiles>> {
     };
     let hashes = paths(plan).into_iter().map(hash).collect::<Result<BTreeMap<PathBuf, String>>>()?;
     let of_cell = |cell: &Cell| {
-        let guest = cell.linux.as_ref()?;
+        let (_, guest) = cell.run.linux()?;
         let varying = cell.setting.iter().filter(|(key, _)| boots(key));
         Some(KernelFiles {
             arm: cell.arm.clone(),
@@ -146,21 +141,21 @@ impl Runs for LinuxRecord {
 
     fn attempt(session: &mut Session<'_, Self>, cell: &Cell, place: &Place) -> Result<(Vec<Self>, Duration)> {
         let run = Self::run(session, cell, place.block);
-        let guest = cell.linux.as_ref().expect("the plan of a session like this has kernels only");
+        let (_, guest) = run.linux().expect("the plan of a session like this has kernels only");
         let (started, begun) = (SystemTime::now(), Instant::now());
         let mut seen = None;
-        let noise = (session.watcher)(&run.cpus, &mut || seen = Some((session.engine)(&run, guest)));
+        let noise = (session.watcher)(&run.cpus, &mut || seen = Some((session.engine)(&run)));
         let took = begun.elapsed();
         let fails = |failure| in_cell(&cell.id, place.block, failure);
         let seen = check_unchanged(guest, &session.calibration)
             .and(seen.expect("a watcher runs what it watches").map_err(Failure::from));
-        let Seen { outcome, heard } = seen.map_err(|failure| {
+        let seen = seen.map_err(|failure| {
             session.progress.finish();
             fails(failure)
         })?;
         let origin = Origin::new(started, session.host.clone(), noise);
-        let mut record = linux::record(&run, guest, &outcome, heard, &origin, Some(place.clone()));
-        if let Some(failure) = linux::failure(outcome.end, record.timing.run_ns) {
+        let mut record = linux::record(&run, &seen, &origin, Some(place.clone()));
+        if let Some(failure) = linux::failure(seen) {
             session.progress.finish();
             return Err(fails(failure));
         }
@@ -227,7 +222,8 @@ mod tests {
     }
 
     /// With `nopvspin` the loop is 20 % slower, but for what differs from run to run.
-    fn console(run: &Run, guest: &LinuxGuest) -> Vec<String> {
+    fn console(run: &Run) -> Vec<String> {
+        let (_, guest) = run.linux().unwrap();
         assert_eq!(run.guests[0].vcpus, 4);
         let is_slower = guest.append.contains("nopvspin");
         let scatter = 1.0 + (run.guests[0].seed % 5) as f64 / 500.0 * if is_slower { 1.0 } else { -1.0 };
@@ -269,7 +265,7 @@ mod tests {
     fn command_lines_are_compared_within_blocks_and_need_a_figure() {
         let scratch = Scratch::new("kernels-compared");
         let plan = plan(&scratch);
-        let engine = |run: &Run, guest: &LinuxGuest| Ok(seen(LinuxEnd::PowerOff, &console(run, guest)));
+        let engine = |run: &Run| Ok(seen(run, LinuxEnd::PowerOff, &console(run)));
         let path = scratch.path().join("results");
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);
         session.run(ONCE).unwrap();
@@ -326,9 +322,9 @@ mod tests {
     fn a_failed_guest_ends_the_session_and_the_rest_runs_later() {
         let scratch = Scratch::new("kernels-resumed");
         let plan = plan(&scratch);
-        let fails = |run: &Run, guest: &LinuxGuest| {
+        let fails = |run: &Run| {
             let end = if run.guests[0].seed == 3 { LinuxEnd::Panic } else { LinuxEnd::PowerOff };
-            Ok(seen(end, &console(run, guest)))
+            Ok(seen(run, end, &console(run)))
         };
         let path = scratch.path().join("results");
         let mut first = session(&plan, &fails, Directory::create(&path).unwrap(), vec![]);
@@ -340,9 +336,9 @@ mod tests {
         drop(first);
         let before: Vec<LinuxRecord> = read_records(&path).unwrap();
         assert_eq!(before.len(), 2 * 5, "two whole blocks");
-        let goes = |run: &Run, guest: &LinuxGuest| {
+        let goes = |run: &Run| {
             assert!(run.guests[0].seed >= 3, "what is there is not run again");
-            Ok(seen(LinuxEnd::PowerOff, &console(run, guest)))
+            Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
         let mut second = session(&plan, &goes, Directory::reopen(&path).unwrap(), before.clone());
         second.run(ONCE).unwrap();
@@ -395,14 +391,14 @@ mod tests {
         let plan = plan(&scratch);
         let kernel = scratch.path().join("kernel");
         let runs = std::cell::Cell::new(0);
-        let engine = |run: &Run, guest: &LinuxGuest| {
+        let engine = |run: &Run| {
             runs.set(runs.get() + 1);
             if runs.get() == 3 {
                 // The file is another one, with the same words in it.
                 std::fs::write(kernel.with_extension("new"), "a kernel").unwrap();
                 std::fs::rename(kernel.with_extension("new"), &kernel).unwrap();
             }
-            Ok(seen(LinuxEnd::PowerOff, &console(run, guest)))
+            Ok(seen(run, LinuxEnd::PowerOff, &console(run)))
         };
         let path = scratch.path().join("results");
         let mut session = session(&plan, &engine, Directory::create(&path).unwrap(), vec![]);

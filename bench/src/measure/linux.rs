@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use haltkick_vmm::{
-    ConsoleSink, LinuxConsole, LinuxEnd, LinuxGuest, LinuxOutcome, LinuxVcpu, Run, RunError, Sched, Unknown,
+    AnyOutcome, ConsoleSink, Found, Image, Instruments, LinuxConsole, LinuxEnd, LinuxOutcome, LinuxVcpu, Run,
+    RunError, Sched, Unknown,
 };
 
 use super::console::Heard;
@@ -30,32 +31,39 @@ const UNKNOWN_INSIDE: &str = "nothing inside a Linux guest is known to the VMM";
 /// What became of a guest, and what it said.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    pub(crate) outcome: LinuxOutcome,
+    pub(crate) found: Found,
     pub(crate) heard: Heard,
 }
 
-/// Boots `guest` and runs it to its end, whatever that is.
-pub(crate) fn boot(
-    run: &Run,
-    guest: &LinuxGuest,
-    shows: ConsoleSink,
-    stop: &AtomicBool,
-) -> Result<Seen, RunError> {
+impl Seen {
+    /// The guest's outcome.
+    pub(crate) fn outcome(&self) -> &LinuxOutcome {
+        match &self.found.guests[0].result {
+            Ok(AnyOutcome::Linux(outcome)) => outcome,
+            Ok(AnyOutcome::Ours(_)) | Err(_) => panic!("a Linux guest has an outcome, whatever its end"),
+        }
+    }
+}
+
+/// Boots the guest of `run` and runs it to its end, whatever that is.
+pub(crate) fn boot(run: &Run, shows: ConsoleSink, stop: &AtomicBool) -> Result<Seen, RunError> {
     // For all runs of an experiment.
     static WARNED: Once = Once::new();
     let heard = Arc::new(Mutex::new(Heard::default()));
     let hears = Arc::clone(&heard);
-    let console = LinuxConsole { hears: Box::new(move |line| lock(&hears).hear(line)), shows };
-    let warn = |obstacle: &str| {
+    let hears = Arc::new(move |line: &str| lock(&hears).hear(line));
+    let warns = Arc::new(|obstacle: &str| {
         WARNED.call_once(|| {
             output::talk(&format!(
                 "haltkick: {obstacle}: a kernel, which lives there, may take hours to boot or not run at all; use a host with VMX or SVM"
             ));
         });
-    };
-    let outcome = haltkick_vmm::run_linux(run, guest, console, warn, stop)?;
+    });
+    let instruments =
+        Instruments { linux: Some(LinuxConsole { hears, shows, warns }), ..Instruments::default() };
+    let found = haltkick_vmm::run(run, &Image::embedded(), &instruments, stop)?;
     let heard = lock(&heard).clone();
-    Ok(Seen { outcome, heard })
+    Ok(Seen { found, heard })
 }
 
 /// What is locked stays good if somebody panics: lines are added, or not.
@@ -63,10 +71,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a guest that came to this end did not do its work; `None` if it switched itself off.
-pub(crate) fn failure(end: LinuxEnd, run_ns: u64) -> Option<Failure> {
-    let after = time_ns(run_ns as f64);
-    let (exit, message) = match end {
+/// Why a guest did not do its work; `None` if it switched itself off.
+pub(crate) fn failure(seen: Seen) -> Option<Failure> {
+    let after = time_ns(ns(seen.outcome().run) as f64);
+    let Ok(AnyOutcome::Linux(outcome)) = seen.found.guests.into_iter().next()?.result else { return None };
+    let (exit, message) = match outcome.end {
         LinuxEnd::PowerOff => return None,
         LinuxEnd::Reset => (
             Exit::GuestFailed,
@@ -86,17 +95,11 @@ pub(crate) fn failure(end: LinuxEnd, run_ns: u64) -> Option<Failure> {
     Some(Failure { exit, message })
 }
 
-/// The record of a run of `linux`, with what speaks against it.
-pub(crate) fn record(
-    run: &Run,
-    linux: &LinuxGuest,
-    outcome: &LinuxOutcome,
-    heard: Heard,
-    origin: &Origin,
-    place: Option<Place>,
-) -> LinuxRecord {
+/// The record of a run of Linux, with what speaks against it.
+pub(crate) fn record(run: &Run, seen: &Seen, origin: &Origin, place: Option<Place>) -> LinuxRecord {
+    let (outcome, heard) = (seen.outcome(), &seen.heard);
     let context = origin.context(place, Err("".into()));
-    let mut record = unjudged(run, linux, outcome, heard.clone(), context);
+    let mut record = unjudged(run, seen, context);
     let spoilers = judge::spoilers(&record.noise, origin.tick_resolution(), outcome.pinning_lost.as_deref());
     spoilers.into_iter().for_each(|Warning { code, message }| record.warn(&code, message));
     if let Some(obstacle) = &outcome.obstacle {
@@ -113,13 +116,8 @@ pub(crate) fn record(
     record
 }
 
-fn unjudged(
-    run: &Run,
-    linux: &LinuxGuest,
-    outcome: &LinuxOutcome,
-    heard: Heard,
-    context: Context,
-) -> LinuxRecord {
+fn unjudged(run: &Run, seen: &Seen, context: Context) -> LinuxRecord {
+    let (outcome, heard) = (seen.outcome(), seen.heard.clone());
     let mut why = why(run, outcome, &heard, &context);
     let (end, failure) = match &outcome.end {
         LinuxEnd::PowerOff => ("power-off", None),
@@ -134,7 +132,7 @@ fn unjudged(
         run_id: context.run_id,
         started: context.started,
         place: context.place,
-        config: echo(run, linux, outcome),
+        config: echo(run, outcome),
         host: context.host,
         sandbox: why.holds("sandbox", haltkick_vmm::walls().calls),
         landlock_abi: why.known("landlock_abi", haltkick_vmm::walls().files),
@@ -144,7 +142,7 @@ fn unjudged(
         timing: Timing {
             run_ns: ns(outcome.run),
             user_space_ns: outcome.user_space.map(ns),
-            cpu_ns: ns(outcome.cpu_time),
+            cpu_ns: ns(seen.found.cpu_time),
             tsc_khz: outcome.tsc_khz,
         },
         lock_cost: None,
@@ -221,26 +219,27 @@ fn why(run: &Run, outcome: &LinuxOutcome, heard: &Heard, context: &Context) -> W
     why
 }
 
-fn echo(run: &Run, linux: &LinuxGuest, outcome: &LinuxOutcome) -> Config {
+fn echo(run: &Run, outcome: &LinuxOutcome) -> Config {
+    let (guest, linux) = run.linux().expect("a run of Linux");
     let path = |path: &Path| path.display().to_string();
     Config {
         kernel: path(&linux.kernel),
         initrd: linux.initrd.as_deref().map(path),
         command_line: outcome.command_line.clone(),
         memory_bytes: linux.memory_bytes,
-        vcpus: run.guests[0].vcpus,
+        vcpus: guest.vcpus,
         cpus: run.cpus.clone(),
-        ratio: f64::from(run.guests[0].vcpus) / run.cpus.len() as f64,
+        ratio: f64::from(guest.vcpus) / run.cpus.len() as f64,
         sched: sched(run.rules.sched).into(),
         slice_ns: (run.rules.sched == Sched::Vmm).then(|| ns(run.rules.slice)),
-        pv: run.guests[0].pv,
+        pv: guest.pv,
         pv_features: outcome.pv_features.iter().map(|&name| name.into()).collect(),
         deschedule: run.deschedule.clone().map(|policy| Policy(policy).to_string()),
         halt_poll_ns: run.halts.poll.map(ns),
         pause_exits: run.halts.pause_exits,
         marker: linux.marker.clone(),
         limit_ns: linux.limit.map(ns),
-        seed: run.guests[0].seed,
+        seed: guest.seed,
     }
 }
 

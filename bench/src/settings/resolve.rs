@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Span};
+use haltkick_vmm::{
+    Accelerator, Engine, Entry, Guest, Image, MAX_VCPUS, Ours, Refused, Run, Sched, Span, System,
+};
 
 use super::choices::{AccelChoice, EngineChoice, Ratio};
 use super::machines;
@@ -89,16 +91,16 @@ impl Settings {
     fn guest(&self, run: &Run, image: &Image) -> Result<Guest, Refused> {
         let vcpus = self.vcpu_count(run.cpus.len() as u32)?;
         let (lock, pv) = self.lock_form(&image.locks)?;
-        let mut guest = Guest { vcpus, pv, ..Guest::default() };
-        guest.ours.lock = lock;
+        let seed = self.given("seed").map_or(Guest::default().seed, Value::number);
+        let mut ours = Ours { lock, ..Ours::default() };
         for setting in table::all() {
-            if let (Apply::Guest(apply), Some(value)) = (&setting.apply, self.value(setting)) {
-                apply(&mut guest, &value);
+            if let (Apply::Ours(apply), Some(value)) = (&setting.apply, self.value(setting)) {
+                apply(&mut ours, &value);
             }
         }
-        self.check_workload(&guest, image)?;
-        self.finish_sections(&mut guest.ours)?;
-        Ok(guest)
+        self.check_workload(&ours.workload, pv, image)?;
+        self.finish_sections(&mut ours)?;
+        Ok(Guest { vcpus, pv, seed, system: System::Ours(ours), ..Guest::default() })
     }
 
     /// What the table says of single values.
@@ -110,10 +112,9 @@ impl Settings {
     }
 
     /// Whether the image has the workload, and the workload all that was asked for.
-    fn check_workload(&self, guest: &Guest, image: &Image) -> Result<(), Refused> {
-        let name = &guest.ours.workload;
+    fn check_workload(&self, name: &str, pv: bool, image: &Image) -> Result<(), Refused> {
         let workload = find("workload", name, &image.workloads)?;
-        if workload.needs_paravirt() && !guest.pv {
+        if workload.needs_paravirt() && !pv {
             let message =
                 format!("workload '{name}' needs vCPUs that sleep, and none sleeps without it: use pv on");
             return Err(Refused { about: "pv", message });
@@ -121,7 +122,7 @@ impl Settings {
         let strange = self
             .all_given()
             .map(|(setting, _)| setting)
-            .find(|setting| !setting.workloads.is_empty() && !setting.workloads.contains(&name.as_str()));
+            .find(|setting| !setting.workloads.is_empty() && !setting.workloads.contains(&name));
         let Some(setting) = strange else { return Ok(()) };
         let others = match setting.workloads {
             [only] => format!("workload {only}"),
@@ -174,7 +175,8 @@ impl Settings {
     fn times(&self, run: &Run, guest: &Guest) -> Result<(Duration, Duration), Refused> {
         let round = run.rules.slice * guest.vcpus.div_ceil(run.cpus.len() as u32);
         let warmup = self.time("warmup").unwrap_or((round * 2).max(SHORTEST_WARMUP));
-        let window = if guest.ours.mix.work_sections.is_some() { LONGEST_WORK } else { DEFAULT_WINDOW };
+        let has_work = guest.ours().is_some_and(|ours| ours.mix.work_sections.is_some());
+        let window = if has_work { LONGEST_WORK } else { DEFAULT_WINDOW };
         let turns = self.given("min-turns").map_or(0, Value::number_u32);
         let window = self.time("window").unwrap_or(window).max(round.saturating_mul(turns));
         if window < SHORTEST_WINDOW {
@@ -299,9 +301,9 @@ impl Settings {
 /// Whether there is somebody whom the policy of descheduling means.
 fn check_descheduling(run: &Run, image: &Image) -> Result<(), Refused> {
     let Some(policy) = &run.deschedule else { return Ok(()) };
-    run.guests.iter().try_for_each(|guest| {
-        let lock = find("lock", &guest.ours.lock, &image.locks)?;
-        let workload = find("workload", &guest.ours.workload, &image.workloads)?;
+    run.ours().try_for_each(|asked| {
+        let lock = find("lock", &asked.ours.lock, &image.locks)?;
+        let workload = find("workload", &asked.ours.workload, &image.workloads)?;
         policy.check(lock, workload, image)
     })
 }
@@ -341,23 +343,20 @@ mod tests {
         let resolved = resolve(&[("vcpus", "1"), ("cpus", "0")]).unwrap();
         let mut library = Run::default();
         // These follow the length of a section.
-        let ours = &mut library.guests[0].ours;
+        let ours = library.guests[0].ours_mut().unwrap();
         (ours.mix.long_hold, ours.shape.read_hold) = (ours.hold, ours.hold);
         assert_eq!(resolved, library);
     }
 
     #[test]
     fn a_section_writes_no_more_lines_than_it_walks() {
-        assert_eq!(
-            resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().guests[0].ours.shape.dirty_lines,
-            4
-        );
+        assert_eq!(resolve(&[("footprint", "4"), ("dirty", "4")]).unwrap().our(0).ours.shape.dirty_lines, 4);
         assert_eq!(resolve(&[("footprint", "4"), ("dirty", "5")]).unwrap_err().about, "dirty");
     }
 
     #[test]
     fn only_a_workload_of_sections_has_a_shape() {
-        assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().guests[0].ours.shape.zipf_hundredths, 99);
+        assert_eq!(resolve(&[("zipf", "0.99")]).unwrap().our(0).ours.shape.zipf_hundredths, 99);
         assert_eq!(resolve(&[("workload", "compute"), ("zipf", "0.99")]).unwrap_err().about, "zipf");
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use haltkick_vmm::{Guest, Run, Span};
+use haltkick_vmm::{Ours, Run, Span};
 
 use super::choices::Ratio;
 use super::value::Value;
@@ -83,8 +83,8 @@ pub(crate) enum Linux {
 pub(crate) enum Apply {
     /// Into the run.
     Run(fn(&mut Run, &Value)),
-    /// Into a guest.
-    Guest(fn(&mut Guest, &Value)),
+    /// Into the work of our own guest.
+    Ours(fn(&mut Ours, &Value)),
     /// Nowhere: it depends on others, and `Settings::resolve` combines them.
     Combined,
 }
@@ -172,8 +172,8 @@ impl Setting {
         self
     }
 
-    pub(super) const fn sets_guest(mut self, apply: fn(&mut Guest, &Value)) -> Self {
-        self.apply = Apply::Guest(apply);
+    pub(super) const fn sets_ours(mut self, apply: fn(&mut Ours, &Value)) -> Self {
+        self.apply = Apply::Ours(apply);
         self
     }
 

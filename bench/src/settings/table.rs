@@ -2,7 +2,7 @@
 //! guests, the record's `config`, and where each came from: all of it comes from here.
 //!
 //! To add a setting, add a row, and the field of [`crate::record::config::Config`] that it is `told` in. Its value goes into
-//! the run by `sets_run`, or into each guest by `sets_guest`; a row without either is combined with others in `Settings::resolve`.
+//! the run by `sets_run`, or into the work of each guest by `sets_ours`; a row without either is combined with others in `Settings::resolve`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -128,7 +128,7 @@ const HOSTILITY: &[Setting] = &[
         .told("config.grace_ns"),
     time("slice-margin", "How much of a slice must be left for slice-tas or qspinlock-wc to be taken")
         .default("10us")
-        .sets_guest(|guest, value| guest.ours.slice_margin = value.time())
+        .sets_ours(|ours, value| ours.slice_margin = value.time())
         .told("config.slice_margin_ns"),
     switch("kick-yield", "A kick hands the pCPU to the vCPU that it wakes: on or off")
         .default("off")
@@ -161,12 +161,12 @@ const LOCK: &[Setting] = &[
         "Rewrite the call sites for the lock, as a kernel does at boot: on or off (call through a table)",
     )
     .default("on")
-    .sets_guest(|guest, value| guest.ours.patch = value.is_on())
+    .sets_ours(|ours, value| ours.patch = value.is_on())
     .told("config.patch"),
     switch("preempted-hint", "Let vcpu_is_preempted() read what the host writes: on or off")
         .default("on")
         .of_guest()
-        .sets_guest(|guest, value| guest.ours.preempted_hint = value.is_on())
+        .sets_ours(|ours, value| ours.preempted_hint = value.is_on())
         .told("config.preempted_hint"),
     word::<PvBackendChoice>(
         "pv-backend",
@@ -210,8 +210,8 @@ const LOCK: &[Setting] = &[
     )
     .default("20us")
     .of_guest()
-    .sets_guest(|guest, value| {
-        (guest.ours.spin_threshold, guest.ours.spin_rounds) = value.spin_threshold().time_and_rounds();
+    .sets_ours(|ours, value| {
+        (ours.spin_threshold, ours.spin_rounds) = value.spin_threshold().time_and_rounds();
     })
     .told("config.spin_threshold_ns"),
 ];
@@ -220,25 +220,25 @@ const WORKLOAD: &[Setting] = &[
     name("workload", "What the guest does; `haltkick list workloads` shows them")
         .default("critical-section")
         .of_guest()
-        .sets_guest(|guest, value| guest.ours.workload = value.text().into())
+        .sets_ours(|ours, value| ours.workload = value.text().into())
         .told("config.workload"),
     time("hold", "Work inside a critical section")
         .default("1us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
-        .sets_guest(|guest, value| guest.ours.hold = value.time())
+        .sets_ours(|ours, value| ours.hold = value.time())
         .told("config.hold_ns"),
     time("think", "Work between two critical sections")
         .default("2us")
         .lasting(Duration::ZERO..=MAX_WORK)
         .of_guest()
-        .sets_guest(|guest, value| guest.ours.think = value.time())
+        .sets_ours(|ours, value| ours.think = value.time())
         .told("config.think_ns"),
     number("locks", "Number of locks that the sections are spread over")
         .default("1")
         .within(1..=MAX_LOCKS as u64)
         .of_guest()
-        .sets_guest(|guest, value| guest.ours.lock_count = value.number_u32())
+        .sets_ours(|ours, value| ours.lock_count = value.number_u32())
         .told("config.locks"),
     other(
         "memory",
@@ -248,7 +248,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("64MiB")
     .linux(Linux::Used)
-    .sets_guest(|guest, value| guest.ours.memory_bytes = value.bytes())
+    .sets_ours(|ours, value| ours.memory_bytes = value.bytes())
     .told("config.memory_bytes"),
     time("work", "Fixed amount of work instead of a window, as time on one pCPU [workload mixed]")
         .of_guest()
@@ -258,7 +258,7 @@ const WORKLOAD: &[Setting] = &[
         .default("leave")
         .of_guest()
         .only_in(MIXED)
-        .sets_guest(|guest, value| guest.ours.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
+        .sets_ours(|ours, value| ours.mix.go_on = value.word::<AfterWork>() == AfterWork::GoOn)
         .told("config.go_on"),
     time("long-hold", "Work inside a long critical section [workload mixed]")
         .lasting(Duration::ZERO..=MAX_WORK)
@@ -270,14 +270,14 @@ const WORKLOAD: &[Setting] = &[
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
-        .sets_guest(|guest, value| guest.ours.mix.long_one_in = value.number_u32())
+        .sets_ours(|ours, value| ours.mix.long_one_in = value.number_u32())
         .told("config.long_one_in"),
     number("nested-one-in", "In one section in N, chosen at random, nest another one under another lock")
         .default("0")
         .default_told("0, none")
         .of_guest()
         .only_in(MIXED)
-        .sets_guest(|guest, value| guest.ours.mix.nested_one_in = value.number_u32())
+        .sets_ours(|ours, value| ours.mix.nested_one_in = value.number_u32())
         .told("config.nested_one_in"),
     word::<Distribution>(
         "think-distribution",
@@ -286,8 +286,8 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("fixed")
     .only_in(SHAPED)
-    .sets_guest(|guest, value| {
-        guest.ours.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
+    .sets_ours(|ours, value| {
+        ours.shape.exponential_think = value.word::<Distribution>() == Distribution::Exponential;
     })
     .told("config.exponential_think"),
     other(
@@ -298,7 +298,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default("0%")
     .only_in(SHAPED)
-    .sets_guest(|guest, value| guest.ours.shape.hold_jitter_percent = value.percent())
+    .sets_ours(|ours, value| ours.shape.hold_jitter_percent = value.percent())
     .told("config.hold_jitter_percent"),
     other(
         "zipf",
@@ -308,7 +308,7 @@ const WORKLOAD: &[Setting] = &[
     )
     .default_told("each lock in turn")
     .only_in(SHAPED)
-    .sets_guest(|guest, value| guest.ours.shape.zipf_hundredths = value.hundredths())
+    .sets_ours(|ours, value| ours.shape.zipf_hundredths = value.hundredths())
     .told("config.zipf"),
     other(
         "arrivals",
@@ -317,23 +317,23 @@ const WORKLOAD: &[Setting] = &[
         "Sections that each vCPU begins per second, even if the last one is not done; waits count from then",
     )
     .only_in(SHAPED)
-    .sets_guest(|guest, value| guest.ours.shape.arrivals = Some(value.arrivals().apart()))
+    .sets_ours(|ours, value| ours.shape.arrivals = Some(value.arrivals().apart()))
     .told("config.arrivals_ns"),
     other("footprint", "LINES", Kind::Number, "Cache lines of its lock that a section reads")
         .default("0")
         .within(0..=MOST_LINES)
         .only_in(SHAPED)
-        .sets_guest(|guest, value| guest.ours.shape.footprint_lines = value.number_u32())
+        .sets_ours(|ours, value| ours.shape.footprint_lines = value.number_u32())
         .told("config.footprint_lines"),
     other("dirty", "LINES", Kind::Number, "How many of the lines of --footprint the section writes, too")
         .default("0")
         .only_in(SHAPED)
-        .sets_guest(|guest, value| guest.ours.shape.dirty_lines = value.number_u32())
+        .sets_ours(|ours, value| ours.shape.dirty_lines = value.number_u32())
         .told("config.dirty_lines"),
     other("read-share", "SHARE", Kind::Share, "Sections that only read, as a share of all, such as 90%")
         .default("0%")
         .only_in(SHAPED)
-        .sets_guest(|guest, value| guest.ours.shape.read_percent = value.percent())
+        .sets_ours(|ours, value| ours.shape.read_percent = value.percent())
         .told("config.read_percent"),
     time("read-hold", "Work inside a section that only reads")
         .default_told("--hold")
@@ -352,11 +352,11 @@ const MEASURING: &[Setting] = &[
         .told("config.live"),
     switch("oracle", "Check mutual exclusion from inside every section: on or off")
         .default("on")
-        .sets_guest(|guest, value| guest.ours.oracle = value.is_on())
+        .sets_ours(|ours, value| ours.oracle = value.is_on())
         .told("config.oracle"),
     word::<Stamps>("stamps", "HOW", "Read the clock between fences (ordered) or without them (plain)")
         .default("ordered")
-        .sets_guest(|guest, value| guest.ours.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
+        .sets_ours(|ours, value| ours.ordered_stamps = value.word::<Stamps>() == Stamps::Ordered)
         .told("config.ordered_stamps"),
     time("window", "Length of the measuring window")
         .flag("duration")
@@ -396,7 +396,6 @@ const MEASURING: &[Setting] = &[
         .default("1")
         .of_guest()
         .linux(Linux::Used)
-        .sets_guest(|guest, value| guest.seed = value.number())
         .told("config.seed"),
     other(
         "work-rate",

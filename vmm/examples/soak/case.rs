@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    Deschedule, Guest, HowOften, Image, Ours, PvBackend, Ring, Rules, Run, Sched, Share, Target, allowed_cpus,
+    Deschedule, Guest, HowOften, Image, Ours, PvBackend, Ring, Rules, Run, Sched, Share, System, Target,
+    allowed_cpus,
 };
 
 use crate::dice::Dice;
@@ -119,7 +120,13 @@ fn soak(dice: &mut Dice, number: u64, image: &Image) -> Case {
     ours.lock_count = dice.one(&[1, 1, 1, 3, 16]);
     ours.hold = Duration::from_nanos(if is_dense { 0 } else { dice.one(&[0, 0, 100, 1_000]) });
     ours.think = Duration::from_nanos(dice.one(if is_dense { &[0, 0, 100] } else { &[0, 100, 100, 2_000] }));
-    let honest = Guest { vcpus: ratio * cpus.len() as u32, pv, seed: number, ours, ..Guest::default() };
+    let honest = Guest {
+        vcpus: ratio * cpus.len() as u32,
+        pv,
+        seed: number,
+        system: System::Ours(ours),
+        ..Guest::default()
+    };
     let run = Run {
         cpus,
         pv_backend: PvBackend::Vmm,
@@ -170,7 +177,7 @@ fn attack(dice: &mut Dice, number: u64) -> Case {
     let pv_backend = dice.one(&[PvBackend::Vmm, PvBackend::Vmm, PvBackend::Auto]);
     let share = if sched == Sched::Vmm { dice.one(&[Share::Vcpu, Share::Guest]) } else { Share::Vcpu };
     let ours = Ours { lock: "tas".into(), ..Ours::default() };
-    let honest = Guest { vcpus, seed: number, ours, ..Guest::default() };
+    let honest = Guest { vcpus, seed: number, system: System::Ours(ours), ..Guest::default() };
     let run = Run {
         cpus,
         rules: Rules { sched, share, ..Rules::default() },
@@ -191,7 +198,11 @@ fn with_beside(honest: Guest, attack: Option<Attack>) -> Vec<Guest> {
     let hostile = attack.map(|attack| Guest {
         name: "hostile".into(),
         pv: false,
-        ours: Ours { workload: attack.workload.into(), lock: "tas".into(), ..honest.ours.clone() },
+        system: System::Ours(Ours {
+            workload: attack.workload.into(),
+            lock: "tas".into(),
+            ..honest.ours().expect("our own guest").clone()
+        }),
         ..honest.clone()
     });
     std::iter::once(Guest { name: "honest".into(), ..honest }).chain(hostile).collect()

@@ -166,12 +166,15 @@ fn attempt(number: u64, case: &Case, image: &Image, see: &impl Fn(&[Ended])) -> 
 /// Whether the host gave this process half of the window on its pCPUs at least: with next to nothing an honest guest may
 /// well complete no section. A guest that failed is taken as one that had time.
 fn has_had_time(run: &Run, found: &Found) -> bool {
-    let Some(Ok(outcome)) = found.guests.first().map(|honest| &honest.result) else { return true };
+    if found.guests.first().is_some_and(|honest| honest.result.is_err()) {
+        return true;
+    }
+    let Some(outcome) = found.outcomes().next() else { return true };
     found.cpu_time >= outcome.window * run.cpus.len() as u32 / 2
 }
 
 fn look(case: &Case, ended: Vec<Ended>, report: &mut Report) {
-    let mut ended = ended.into_iter().map(|guest| guest.result);
+    let mut ended = ended.into_iter().map(|guest| guest.outcome());
     let (honest, other) = (ended.next(), ended.next());
     report.beside = other.as_ref().map(how_it_ended).unwrap_or_default();
     let early = case.attack.zip(other).and_then(|(attack, other)| has_ended_early(attack, &other));
@@ -227,7 +230,7 @@ fn share_permille(run: &Run, outcome: &Outcome) -> Option<u64> {
     counts.then(|| run_ns * 1000 / half_ns)
 }
 
-fn how_it_ended(result: &Result<Outcome, RunError>) -> String {
+fn how_it_ended<T>(result: &Result<T, RunError>) -> String {
     let kind = match result {
         Ok(_) => "outcome",
         Err(RunError::GuestPanic { .. }) => "panic",

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use haltkick_vmm::{Guest, Ours, Rules, Run, Sched, Share};
+use haltkick_vmm::{Guest, Ours, Rules, Run, Sched, Share, System};
 
 use crate::case::{Attack, Case, Kind};
 
@@ -94,8 +94,8 @@ fn of_honest(case: &mut Case, workload: &str, pv: bool) {
     case.group = format!("planted {workload}");
     let honest = case.run.guests[0].clone();
     let (lock, workload) = ("qspinlock".into(), workload.into());
-    let ours = Ours { lock, workload, lock_count: 1, ..honest.ours };
-    let guests = vec![Guest { pv, ours, ..honest }];
+    let ours = Ours { lock, workload, lock_count: 1, ..case.run.our(0).ours.clone() };
+    let guests = vec![Guest { pv, system: System::Ours(ours), ..honest }];
     case.run = Run { watchdog: Some(PATIENCE), deschedule: None, guests, ..case.run.clone() };
 }
 
@@ -112,14 +112,17 @@ fn halve_the_share(case: &mut Case) {
     case.run.rules = Rules { sched: Sched::Vmm, share: Share::Vcpu, ..case.run.rules };
     let honest = case.run.guests[0].clone();
     for other in &mut case.run.guests[1..] {
-        let ours = Ours { workload: other.ours.workload.clone(), ..honest.ours.clone() };
-        let (vcpus, name) = (3 * honest.vcpus, other.name.clone());
-        *other = Guest { vcpus, name, ours, ..honest.clone() };
+        let Guest { name, system, .. } = other.clone();
+        *other = Guest { vcpus: 3 * honest.vcpus, name, ..honest.clone() };
+        if let (Some(ours), System::Ours(before)) = (other.ours_mut(), system) {
+            ours.workload = before.workload;
+        }
     }
 }
 
 fn beside(case: &mut Case, workload: &'static str) {
     case.group = "planted vmm 3".into();
     case.attack = Some(Attack::lasting(workload));
-    case.run.guests[1..].iter_mut().for_each(|other| other.ours.workload = workload.into());
+    let others = case.run.guests[1..].iter_mut().filter_map(Guest::ours_mut);
+    others.for_each(|ours| ours.workload = workload.into());
 }

@@ -28,6 +28,9 @@ pub fn run(
 ) -> Result<Found, RunError> {
     // The counter of a simulated machine begins with the run.
     let start_tsc = if run.engine.is_simulated() { 0 } else { read_tsc() };
+    if let Some(linux) = run.linux() {
+        return linux::run(run, linux, stop, instruments);
+    }
     instruments.check()?;
     let chosen = choose(run, image)?;
     match run.engine {

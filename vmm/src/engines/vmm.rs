@@ -20,7 +20,7 @@ use crate::observe::trace::{self, About, AboutGuest};
 use crate::observe::whereabouts::Where;
 use crate::run::asked::{Engine, OurGuest, Run};
 use crate::run::collect::{self, Facts};
-use crate::run::found::{Ended, Found, NOTHING_ELSE_RUNS};
+use crate::run::found::{AnyOutcome, Ended, Found, NOTHING_ELSE_RUNS};
 use crate::run::shown::Shown;
 use crate::run::supervise::{Observed, Supervisor};
 use crate::run::told::{Chosen, boot_block, pool_bytes};
@@ -163,7 +163,7 @@ impl Ran<'_> {
             (Some(failure), _) if self.is_broken => return Err(failure),
             (Some(failure), _) => Err(failure),
             (None, Err(_)) => return Err(RunError::Interrupted),
-            (None, Ok(())) => collect::outcome(&facts),
+            (None, Ok(())) => collect::outcome(&facts).map(|outcome| AnyOutcome::Ours(Box::new(outcome))),
         };
         let explanation = result.as_ref().err().and_then(|error| explanation(&facts, error, self.stopped));
         let result = result.map_err(|failure| collect::cause(&facts, failure));

@@ -1,5 +1,6 @@
 //! What a run is asked to show besides its outcome.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,36 @@ pub struct Instruments {
     pub virtual_time: Option<Arc<VirtualTime>>,
     /// Where runs show themselves that are [asked to](crate::Run::live).
     pub live: Option<Arc<Live>>,
+    /// Listeners to a Linux guest.
+    pub linux: Option<LinuxConsole>,
+}
+
+/// Takes lines of text as they come.
+pub type ConsoleSink = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Listeners to the console of a Linux guest, and to a warning before it.
+#[derive(Clone)]
+pub struct LinuxConsole {
+    /// Hears every line on the thread of the vCPU that wrote it, which waits meanwhile: must be quick.
+    pub hears: ConsoleSink,
+    /// Shows it, on a thread of its own. May be slow; of what it does not take in time lines are lost.
+    pub shows: ConsoleSink,
+    /// Is told before the guest starts if this host is no place for it.
+    pub warns: ConsoleSink,
+}
+
+impl fmt::Debug for LinuxConsole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinuxConsole").finish_non_exhaustive()
+    }
+}
+
+/// Listens to nothing.
+impl Default for LinuxConsole {
+    fn default() -> Self {
+        let nothing: ConsoleSink = Arc::new(|_| {});
+        Self { hears: Arc::clone(&nothing), shows: Arc::clone(&nothing), warns: nothing }
+    }
 }
 
 impl Instruments {

@@ -27,7 +27,7 @@ use crate::machine::ring::Ring;
 use crate::machine::vcpu::KvmVcpu;
 use crate::machine::vm::Vm;
 use crate::observe::instruments::Instruments;
-use crate::run::asked::{Guest, Ours, Run};
+use crate::run::asked::{Guest, Ours, Run, System};
 
 /// Round trips before a bare measurement begins, when caches and page tables are warm, and the longest that it waits for them.
 const WARM: u64 = 32;
@@ -52,15 +52,19 @@ impl RoundTrip {
     ///
     /// # Errors
     /// As [`run`]; [`RunError::NoProgress`] if the token did not come back in time.
+    ///
+    /// # Panics
+    /// If `like` boots Linux.
     pub fn measure(like: &Run, image: &Image) -> Result<Self, RunError> {
         let ours = Ours {
             lock: "none".into(),
             workload: "hand-off".into(),
             hold: Duration::ZERO,
             preempted_hint: false,
-            ..like.guests[0].ours.clone()
+            ..like.our(0).ours.clone()
         };
-        let guests = vec![Guest { vcpus: 2, pv: false, ours, ..like.guests[0].clone() }];
+        let guests =
+            vec![Guest { vcpus: 2, pv: false, system: System::Ours(ours), ..like.guests[0].clone() }];
         let hand_off = Run { cpus: like.cpus[..1].to_vec(), attribution: false, guests, ..like.clone() };
         let outcome = run(&hand_off, image, &Instruments::default(), &AtomicBool::new(false))?.outcome()?;
         // Each way counts as one.

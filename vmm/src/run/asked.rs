@@ -1,5 +1,6 @@
 //! Settings of a run and of each of its guests. Values are checked by [`Run::check`] before anything is created.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,8 +170,34 @@ pub struct Guest {
     pub pv: bool,
     /// Seed of everything random.
     pub seed: u64,
-    /// Its work.
-    pub ours: Ours,
+    /// The system that it boots.
+    pub system: System,
+}
+
+/// The system that a guest boots.
+#[derive(Clone, Debug, PartialEq)]
+pub enum System {
+    /// Our own guest, whose vCPUs take locks.
+    Ours(Ours),
+    /// An unmodified Linux kernel. Its `pv` is whether CPUID offers what Linux's paravirtual spin locks need.
+    Linux(Linux),
+}
+
+/// A Linux guest: a kernel, and all that is around it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linux {
+    /// An ELF `vmlinux` or a `bzImage`.
+    pub kernel: PathBuf,
+    /// The initial RAM disk.
+    pub initrd: Option<PathBuf>,
+    /// Words for the kernel's command line, behind our own.
+    pub append: String,
+    /// Memory of the guest.
+    pub memory_bytes: u64,
+    /// A piece of a line of the console that says: user space is there.
+    pub marker: String,
+    /// How long the guest may take until it has powered off.
+    pub limit: Option<Duration>,
 }
 
 /// The work of our own guest: the lock that it takes, and all around that.
@@ -208,6 +235,13 @@ pub struct Ours {
     pub memory_bytes: u64,
 }
 
+impl Linux {
+    /// The files that it boots.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.kernel).chain(&self.initrd).map(PathBuf::as_path)
+    }
+}
+
 /// A guest of ours with the run that it is part of.
 #[derive(Clone, Copy, Debug)]
 pub struct OurGuest<'a> {
@@ -222,16 +256,58 @@ pub struct OurGuest<'a> {
 }
 
 impl Run {
-    /// The guests with their run, in order.
-    pub fn ours(&self) -> impl ExactSizeIterator<Item = OurGuest<'_>> {
-        (0..self.guests.len()).map(|index| self.our(index))
+    /// Our own guests with their run, in order.
+    pub fn ours(&self) -> impl Iterator<Item = OurGuest<'_>> {
+        self.guests
+            .iter()
+            .enumerate()
+            .filter_map(|(index, guest)| Some(OurGuest { run: self, index, guest, ours: guest.ours()? }))
     }
 
-    /// The guest at a position among those of the run.
+    /// Our own guest at a position among the guests of the run.
+    ///
+    /// # Panics
+    /// If there is none.
     #[must_use]
     pub fn our(&self, index: usize) -> OurGuest<'_> {
         let guest = &self.guests[index];
-        OurGuest { run: self, index, guest, ours: &guest.ours }
+        OurGuest { run: self, index, guest, ours: guest.ours().expect("a guest of our own") }
+    }
+
+    /// The Linux guest, which runs alone, and its kernel.
+    #[must_use]
+    pub fn linux(&self) -> Option<(&Guest, &Linux)> {
+        let guest = self.guests.first()?;
+        Some((guest, guest.linux()?))
+    }
+}
+
+impl Guest {
+    /// The work of our own guest; `None` where it boots Linux.
+    #[must_use]
+    pub fn ours(&self) -> Option<&Ours> {
+        match &self.system {
+            System::Ours(ours) => Some(ours),
+            System::Linux(_) => None,
+        }
+    }
+
+    /// Mutable access to the same work.
+    #[must_use]
+    pub fn ours_mut(&mut self) -> Option<&mut Ours> {
+        match &mut self.system {
+            System::Ours(ours) => Some(ours),
+            System::Linux(_) => None,
+        }
+    }
+
+    /// The kernel that it boots; `None` where it is our own guest.
+    #[must_use]
+    pub fn linux(&self) -> Option<&Linux> {
+        match &self.system {
+            System::Ours(_) => None,
+            System::Linux(linux) => Some(linux),
+        }
     }
 }
 
@@ -280,7 +356,7 @@ impl Default for Run {
 /// One vCPU that takes locks.
 impl Default for Guest {
     fn default() -> Self {
-        Self { name: "guest".into(), vcpus: 1, pv: false, seed: 1, ours: Ours::default() }
+        Self { name: "guest".into(), vcpus: 1, pv: false, seed: 1, system: System::Ours(Ours::default()) }
     }
 }
 

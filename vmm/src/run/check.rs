@@ -66,7 +66,7 @@ impl Run {
         self.check_together()?;
         self.check_cpus()?;
         self.rules.check()?;
-        self.guests.iter().try_for_each(|guest| Ok(guest.ours.check()?))
+        self.ours().try_for_each(|asked| Ok(asked.ours.check()?))
     }
 
     /// Refuses guests that cannot run together.
@@ -76,6 +76,9 @@ impl Run {
             [] => return usage("a run needs a guest".into()),
             [_] => return Ok(()),
             _ => {}
+        }
+        if self.guests.iter().any(|guest| guest.linux().is_some()) {
+            return usage("a Linux guest runs alone: leave the others out".into());
         }
         for (i, guest) in self.guests.iter().enumerate() {
             if self.guests[..i].iter().any(|other| other.name == guest.name) {

@@ -8,6 +8,7 @@ use crate::host::known::Known;
 use crate::host::pmu::CacheEvents;
 use crate::observe::profile::Profile;
 use crate::observe::trace::Trace;
+use crate::run::linux_outcome::LinuxOutcome;
 use crate::run::outcome::Outcome;
 use crate::sched::run_delay::RunDelay;
 
@@ -39,17 +40,45 @@ pub struct Ended {
     /// Its name.
     pub name: String,
     /// Its outcome; a failure of one guest leaves the others' outcomes.
-    pub result: Result<Outcome, RunError>,
+    pub result: Result<AnyOutcome, RunError>,
     /// Which vCPU is at fault, when it failed by itself.
     pub explanation: Option<Explanation>,
     /// Text that it wrote to its console.
     pub console: String,
 }
 
+/// The outcome of a guest, by the system that it booted.
+#[derive(Debug)]
+pub enum AnyOutcome {
+    /// Our own guest's.
+    Ours(Box<Outcome>),
+    /// That of a Linux kernel.
+    Linux(Box<LinuxOutcome>),
+}
+
+impl Ended {
+    /// The outcome of our own guest.
+    ///
+    /// # Errors
+    /// Its failure.
+    ///
+    /// # Panics
+    /// If it booted Linux.
+    pub fn outcome(self) -> Result<Outcome, RunError> {
+        match self.result? {
+            AnyOutcome::Ours(outcome) => Ok(*outcome),
+            AnyOutcome::Linux(_) => panic!("guest `{}` booted Linux", self.name),
+        }
+    }
+}
+
 impl Found {
-    /// Outcomes of the guests that came to their end, in order.
+    /// Outcomes of our own guests that came to their end, in order.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.guests.iter().filter_map(|guest| guest.result.as_ref().ok())
+        self.guests.iter().filter_map(|guest| match &guest.result {
+            Ok(AnyOutcome::Ours(outcome)) => Some(&**outcome),
+            Ok(AnyOutcome::Linux(_)) | Err(_) => None,
+        })
     }
 
     /// The first guest that failed.
@@ -72,11 +101,14 @@ impl Found {
         })
     }
 
-    /// The outcome of the first guest, if all came to their end.
+    /// The outcome of the first guest, which is our own, if all came to their end.
     ///
     /// # Errors
     /// As [`Self::all`].
+    ///
+    /// # Panics
+    /// If it booted Linux.
     pub fn outcome(self) -> Result<Outcome, RunError> {
-        self.all()?.guests.swap_remove(0).result
+        self.all()?.guests.swap_remove(0).outcome()
     }
 }

@@ -11,7 +11,7 @@ use crate::host::clock::Moment;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::image::symbols::Symbols;
-use crate::run::asked::{Guest, Ours, Run};
+use crate::run::asked::{Guest, Ours, Run, System};
 use crate::run::collect::{self, Seen};
 use crate::sched::loss::Losses;
 use crate::sched::window::WindowTimes;
@@ -86,7 +86,7 @@ fn outcome(memory: &Memory, workload: usize) {
     let workload = workload % image.workloads.len();
     let lock = image.locks.iter().position(|lock| !lock.is_lock_free()).expect("there is a lock");
     let ours = Ours { lock_count: LOCKS, lock: image.locks[lock].name.clone(), ..Ours::default() };
-    let guests = vec![Guest { vcpus: VCPUS, ours, ..Guest::default() }];
+    let guests = vec![Guest { vcpus: VCPUS, system: System::Ours(ours), ..Guest::default() }];
     let run = Run { guests, ..Run::default() };
     let seen = Seen {
         asked: run.our(0),

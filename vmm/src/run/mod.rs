@@ -7,6 +7,7 @@ pub(crate) mod collect;
 pub(crate) mod found;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+pub(crate) mod linux_outcome;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod outcome;

@@ -5,7 +5,7 @@ use crate::run::asked::{Engine, Run};
 use crate::sched::Sched;
 
 impl Needs {
-    /// For these runs; files aside.
+    /// For these runs, but for the files that they write.
     #[must_use]
     pub fn of<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Self {
         let mut needs = Self::default();
@@ -13,8 +13,13 @@ impl Needs {
             let programs = matches!(run.engine, Engine::Qemu(_));
             needs.programs |= programs;
             needs.foreign_code |= run.engine == Engine::Threads;
-            needs.switches |= run.rules.sched == Sched::Host && !programs;
+            needs.switches |= run.rules.sched == Sched::Host && !programs && run.linux().is_none();
             needs.counters |= run.pmu;
+            for file in run.linux().into_iter().flat_map(|(_, linux)| linux.files()) {
+                if !needs.reads.iter().any(|known| known == file) {
+                    needs.reads.push(file.to_owned());
+                }
+            }
         }
         needs
     }

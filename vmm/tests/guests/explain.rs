@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use haltkick_vmm::{Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
+use haltkick_vmm::{AnyOutcome, Cause, Explanation, Instruments, ProfileRow, Run, RunError, Sched};
 use libtest_mimic::{Failed, Trial};
 use support::{Check, PATIENCE, Settings, check, config, nested, start, trials, unexpected, watched};
 
@@ -176,7 +176,7 @@ fn a_guest_that_writes_nonsense_changes_figures_at_most() -> Check {
             Instruments { profile: Some(Duration::from_millis(1)), trace: true, ..Instruments::default() };
         let (guest, found) = watched(&config().workload("selftest-nonsense").sched(sched), &instruments)?;
         match guest.result {
-            Ok(outcome) => _ = outcome.acquisitions(),
+            Ok(AnyOutcome::Ours(outcome)) => _ = outcome.acquisitions(),
             Err(RunError::ExclusionViolated(_)) => {
                 let explanation = guest.explanation.as_ref().ok_or("no explanation")?;
                 check(!explanation.to_string().is_empty(), String::new)?;
@@ -207,7 +207,7 @@ fn a_profile_has_its_samples_where_the_time_goes() -> Check {
             .think(Duration::from_micros(9))
             .window(Duration::from_millis(300));
         let (guest, found) = watched(&config, &instruments)?;
-        guest.result?;
+        guest.outcome()?;
         let profile = found.profile.ok_or("no profile")?;
         let sum = |those: &dyn Fn(&ProfileRow) -> bool| -> u64 {
             profile.rows.iter().filter(|row| those(row)).map(|row| row.samples).sum()
@@ -229,7 +229,7 @@ fn a_trace_holds_every_section_that_the_guest_counted() -> Check {
         let workload = if sched == Sched::Vmm { "mixed" } else { "critical-section" };
         let config = config().sched(sched).workload(workload);
         let (guest, found) = watched(&config, &instruments)?;
-        let outcome = guest.result?;
+        let outcome = guest.outcome()?;
         let trace = found.trace.ok_or("no trace")?;
         let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
         let lacks_pcpus = trace.missing().iter().any(|missing| missing.contains("pCPU"));

@@ -53,7 +53,7 @@ fn beside(workload: &str, base: Run) -> Result<[Ended; 2], RunError> {
 
 /// The honest guest's result is right. Which part it had of `window` on so many pCPUs.
 fn part_of_unharmed(honest: Ended, window: Duration, cpus: usize) -> Result<f64, Failed> {
-    let outcome = honest.result?;
+    let outcome = honest.outcome()?;
     check(outcome.lost_updates == Some(0), || format!("lost updates: {:?}", outcome.lost_updates))?;
     check(outcome.acquisitions() > 0, || "it did not get anywhere".into())?;
     let run: u64 = outcome.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum();
@@ -98,7 +98,7 @@ fn an_honest_guest_has_its_share_beside_one_that_writes_nonsense() -> Check {
 }
 
 fn did_something(hostile: Ended) -> Check {
-    check(hostile.result?.acquisitions() > 0, || "it did nothing".into())
+    check(hostile.outcome()?.acquisitions() > 0, || "it did nothing".into())
 }
 
 fn an_honest_guest_survives_a_flood_of_invalidations(sched: Sched) -> Check {
@@ -121,7 +121,7 @@ fn an_honest_guest_that_is_done_waits_for_one_that_stands_still() -> Check {
     let both = honest.beside([hang.name("hang")]).name("honest");
     let [honest, hang] =
         <[Ended; 2]>::try_from(start_guests(&both)?).unwrap_or_else(|_| unreachable!("two were started"));
-    check(honest.result?.acquisitions() > 0, || "it did not get anywhere".into())?;
+    check(honest.outcome()?.acquisitions() > 0, || "it did not get anywhere".into())?;
     match hang.result {
         Err(RunError::NoProgress(_)) => Ok(()),
         other => unexpected(other),

@@ -26,8 +26,8 @@ fn two_guests_run_at_once_each_with_its_own_lock_and_workload() -> Check {
         for (ended, (name, sections, vcpus)) in
             ended.into_iter().zip([("a", 500, config().guests[0].vcpus), ("b", 2000, 3)])
         {
-            let outcome = ended.result?;
             check(ended.name == name, || format!("{} instead of {name}", ended.name))?;
+            let outcome = ended.outcome()?;
             check(outcome.vcpus.len() == vcpus as usize, || format!("{} vCPUs", outcome.vcpus.len()))?;
             check(outcome.acquisitions() == sections, || format!("{name}: {}", outcome.acquisitions()))?;
             check(outcome.lost_updates == Some(0), || format!("{name}: {:?}", outcome.lost_updates))?;
@@ -45,7 +45,7 @@ fn a_guest_that_dies_leaves_the_others_outcome() -> Check {
         let dying = base.clone().workload("selftest-panic").name("b");
         let ended = start_guests(&base.beside([dying]).name("a"))?;
         let [a, b] = <[Ended; 2]>::try_from(ended).map_err(|_| "not two guests")?;
-        check(a.result?.acquisitions() > 0, || "the other guest did not go on".into())?;
+        check(a.outcome()?.acquisitions() > 0, || "the other guest did not go on".into())?;
         check(matches!(b.result, Err(RunError::GuestPanic { .. })), || format!("{:?}", b.result))?;
         check(b.explanation.is_some(), || "nobody says why it died".into())?;
     }
@@ -61,7 +61,7 @@ fn shares_are_equal_by_guest_or_by_vcpu() -> Check {
         let ended = start_guests(&large.name("large"))?;
         let mut run = Vec::new();
         for ended in ended {
-            run.push(ended.result?.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64);
+            run.push(ended.outcome()?.vcpus.iter().filter_map(|vcpu| vcpu.run_ns).sum::<u64>() as f64);
         }
         let of_large = run[0] / (run[0] + run[1]);
         let expected = if share == Share::Guest { 0.5 } else { 0.75 };
@@ -109,8 +109,9 @@ fn guests_get_the_open_files_that_all_of_them_need() -> Check {
     let base = config().lock("none").pv(false).vcpus(VCPUS as u32);
     let beside = (1..GUESTS).map(|number| base.clone().name(format!("guest {number}"))).collect::<Vec<_>>();
     for ended in start_guests(&base.beside(beside).name("guest 0"))? {
-        let outcome = ended.result?;
-        check(outcome.vcpus.len() as u64 == VCPUS, || format!("{}: {outcome:?}", ended.name))?;
+        let name = ended.name.clone();
+        let outcome = ended.outcome()?;
+        check(outcome.vcpus.len() as u64 == VCPUS, || format!("{name}: {outcome:?}"))?;
     }
     Ok(())
 }

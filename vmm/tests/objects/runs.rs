@@ -170,7 +170,7 @@ void hk_pv_unlock(struct lock *lock) { __atomic_store_n(&lock->owner, lock->owne
     let object = text("no_kick", source, &FLAGS);
     let (error, story) = failed(&object, |base| {
         on_two_simulated_cpus()
-            .lock(base.guests[0].ours.lock.clone())
+            .lock(base.our(0).ours.lock.clone())
             .pv(true)
             .window(Duration::from_secs(60))
             .watchdog(Duration::from_millis(50))
@@ -193,7 +193,7 @@ __attribute__((noinline)) hk_u32 hk_deep(hk_u32 times)
 void hk_unlock(struct lock *lock) { hk_deep(100000);"#;
     let object = text("deep", &TAS.replace("void hk_unlock(struct lock *lock) {", more), &FLAGS);
     let (error, _) =
-        failed(&object, |base| on_two_simulated_cpus().lock(base.guests[0].ours.lock.clone()).pv(false));
+        failed(&object, |base| on_two_simulated_cpus().lock(base.our(0).ours.lock.clone()).pv(false));
     assert!(error.contains("it has used more than its stack"), "{error}");
     Ok(())
 }
@@ -257,7 +257,7 @@ void hk_read_unlock(struct lock *lock) { __atomic_fetch_sub(&lock->readers, 1, _
     let object = text("readers", source, &FLAGS);
     let image = link(&object)?;
     let mut config = config(on_something()).lock(lock_of(&object)).pv(false);
-    config.guests[0].ours.shape.read_percent = 50;
+    config.guests[0].ours_mut().unwrap().shape.read_percent = 50;
     let outcome = start_with(&config, &image)?;
     assert_eq!(outcome.lost_updates, Some(0));
     assert!(event(&outcome, "my_readers") > 0, "{:?}", outcome.lock_events);

@@ -26,7 +26,7 @@ fn small() -> Run {
 
 fn done(config: &Run) -> Outcome {
     start(config).unwrap_or_else(|error| {
-        panic!("{} under {}: {error}", config.guests[0].ours.workload, config.guests[0].ours.lock)
+        panic!("{} under {}: {error}", config.our(0).ours.workload, config.our(0).ours.lock)
     })
 }
 
@@ -295,7 +295,7 @@ fn traces_hold_every_section_and_profiles_say_where_the_time_goes() {
     let config = small().lock("tas").pv(false).hold(hold).think(us(6)).window(us(4000));
     let config = config.vcpus(4);
     let (guest, found) = watched(&config, &instruments).expect("a run");
-    let outcome = guest.result.expect("it comes to its end");
+    let outcome = guest.outcome().expect("it comes to its end");
     let trace = found.trace.expect("it was asked for");
     let ((events, _), (sections, dropped)) = (trace.host_events(), trace.guest_sections());
     assert!(events > 4, "{events} host events");

@@ -17,7 +17,7 @@ fn a_profile_counts_all_time_and_changes_nothing() {
         let [(with, found), (without, _)] = [Some(us(1000)), None].map(|profile| {
             watched(&config, &Instruments { profile, ..Instruments::default() }).expect("a run")
         });
-        let [with, without] = [with, without].map(|guest| guest.result.expect("it comes to its end"));
+        let [with, without] = [with, without].map(|guest| guest.outcome().expect("it comes to its end"));
         assert_eq!(format!("{with:#?}"), format!("{without:#?}"), "{lock}");
 
         let profile = found.profile.expect("it was asked for");
@@ -40,7 +40,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     let config = small().lock("qspinlock").pv(true).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (guest, found) = watched(&config, &instruments).expect("a run");
-    let outcome = guest.result.expect("it comes to its end");
+    let outcome = guest.outcome().expect("it comes to its end");
     let profile = found.profile.expect("it was asked for");
     let of = |matches: &dyn Fn(&haltkick_vmm::ProfileRow) -> bool| {
         profile.rows.iter().filter(|row| matches(row)).map(|row| row.samples).sum::<u64>()
@@ -50,7 +50,7 @@ fn a_profile_says_what_vcpus_did_in_and_outside_their_guest() {
     };
     // Every section of the window was one round of work under the lock, of a microsecond.
     let held_ns = of(&|row| row.activity == "holder" && is_work(row) && !row.in_vmm) as f64;
-    let sections_ns = outcome.acquisitions() as f64 * config.guests[0].ours.hold.as_nanos() as f64;
+    let sections_ns = outcome.acquisitions() as f64 * config.our(0).ours.hold.as_nanos() as f64;
     assert!(
         (held_ns / sections_ns - 1.0).abs() < 0.1,
         "{held_ns} ns of work for {sections_ns} ns of sections"
@@ -65,7 +65,7 @@ fn a_profile_counts_exits_after_which_the_same_vcpu_goes_on() {
     let config = small().lock("ticket").pv(false).vcpus(4).window(us(3000));
     let instruments = Instruments { profile: Some(us(1000)), ..Instruments::default() };
     let (guest, found) = watched(&config, &instruments).expect("a run");
-    guest.result.expect("it comes to its end");
+    guest.outcome().expect("it comes to its end");
     let rows = found.profile.expect("it was asked for").rows;
     let in_vmm_ns: u64 = rows.iter().filter(|row| row.in_vmm).map(|row| row.samples).sum();
     let costs = &config.engine.machine().expect("a machine").costs.guest;

@@ -12,7 +12,10 @@ fn pair(first: Run, second: Run) -> Run {
 }
 
 fn outcomes(ended: Vec<Ended>) -> Vec<Outcome> {
-    let outcome = |ended: Ended| ended.result.unwrap_or_else(|error| panic!("guest {}: {error}", ended.name));
+    let outcome = |ended: Ended| {
+        let name = ended.name.clone();
+        ended.outcome().unwrap_or_else(|error| panic!("guest {name}: {error}"))
+    };
     ended.into_iter().map(outcome).collect()
 }
 
@@ -82,7 +85,7 @@ fn each_guest_serves_its_own_page_faults_and_checks_for_leaks() {
         Err(RunError::GuestPanic { message, .. }) => assert!(message.contains("1 areas leaked"), "{message}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(good.result.expect("it has leaked nothing").lost_updates, Some(0));
+    assert_eq!(good.outcome().expect("it has leaked nothing").lost_updates, Some(0));
 }
 
 #[test]
@@ -92,9 +95,9 @@ fn a_guest_that_dies_leaves_the_others_outcome() {
         let second = base.clone().workload(dying);
         let [a, b] =
             <[Ended; 2]>::try_from(start_guests(&pair(base.clone(), second))).expect("there are two");
-        let outcome = a.result.expect("it lives");
+        let outcome = a.outcome().expect("it lives");
         assert!(outcome.acquisitions() > 0 && outcome.lost_updates == Some(0), "{dying}");
-        let error = b.result.expect_err("it dies");
+        let error = b.outcome().expect_err("it dies");
         match dying {
             "selftest-panic" => assert!(matches!(error, RunError::GuestPanic { .. }), "{error}"),
             _ => assert!(matches!(error, RunError::ExclusionViolated(_)), "{error}"),

@@ -68,7 +68,7 @@ impl Job {
     /// What it takes to run this and to write beneath `output`. The image is in memory, with the objects behind it.
     pub(super) fn needs(&self, output: &Path) -> Needs {
         let needs = Needs::of(self.plan.cells().map(|cell| &cell.run));
-        Needs { reads: kernels::paths(&self.plan), writes: vec![output.to_owned()], ..needs }
+        Needs { writes: vec![output.to_owned()], ..needs }
     }
 
     pub(super) fn has_kernels(&self) -> bool {

@@ -157,7 +157,7 @@ mod tests {
                 }
                 let resolved = settings.resolve(Supply { image: &image, allowed: &allowed });
                 let run = resolved.unwrap_or_else(|wrong| panic!("{}: {wrong:?}", trial.name));
-                assert_eq!(run.guests[0].ours.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
+                assert_eq!(run.our(0).ours.shape.read_percent > 0, trial.has_readers, "{}", trial.name);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use haltkick_vmm::machines::Machine;
-use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Outcome, Run, transfer_ns};
+use haltkick_vmm::{CpuCosts, Engine, Found, Image, Instruments, Ours, Outcome, Run, System, transfer_ns};
 
 use super::idle::{HandOver, WakeUp};
 use crate::analysis::statistics::median;
@@ -204,7 +204,8 @@ impl Guests {
             let mut run = self.base.clone();
             run.rules.slice = slice;
             let guest = &mut run.guests[0];
-            (guest.vcpus, guest.ours.workload) = (vcpus, workload.into());
+            guest.vcpus = vcpus;
+            guest.system = System::Ours(Ours { workload: workload.into(), ..self.base.our(0).ours.clone() });
             run
         };
         let mut guests = vec![
@@ -247,8 +248,8 @@ impl Guests {
         run.window = WINDOW.max(hold * 40);
         let guest = &mut run.guests[0];
         (guest.vcpus, guest.pv) = (2, true);
-        let ours = &mut guest.ours;
-        (ours.workload, ours.lock, ours.hold) = ("hand-off".into(), "qspinlock".into(), hold);
+        let (workload, lock) = ("hand-off".into(), "qspinlock".into());
+        guest.system = System::Ours(Ours { workload, lock, hold, ..self.base.our(0).ours.clone() });
         run
     }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use haltkick_vmm::{
-    Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span, VirtualTime,
+    AnyOutcome, Explanation, Found, Image, Instruments, Known, OurGuest, Profile, Run, RunError, Span,
+    VirtualTime,
 };
 
 use super::trace::{self, TraceFile};
@@ -56,7 +57,8 @@ pub(super) fn run(
     let ended = std::mem::take(&mut found.guests);
     for (guest, asked) in ended.into_iter().zip(run.ours()) {
         let outcome = match guest.result {
-            Ok(outcome) => outcome,
+            Ok(AnyOutcome::Ours(outcome)) => outcome,
+            Ok(AnyOutcome::Linux(_)) => continue,
             Err(error) => {
                 let failure = Failure::from(error);
                 let failure =
@@ -111,7 +113,7 @@ fn lock_free(args: &RunArgs, run: &Run, image: &Image, found: &Found, stop: &Ato
     }
     let is_lock_free = |name: &str| image.locks.iter().any(|lock| lock.name == name && lock.is_lock_free());
     if let [guest] = &run.guests[..]
-        && is_lock_free(&guest.ours.lock)
+        && guest.ours().is_some_and(|ours| is_lock_free(&ours.lock))
     {
         return Ok(engine::per_second(found));
     }

@@ -1,9 +1,10 @@
 //! `haltkick run --kernel`: a Linux guest. Its console goes to stderr as it comes, its record to stdout at the end.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Image, LinuxEnd, LinuxGuest, Needs, printable};
+use haltkick_vmm::{Image, Linux as Kernel, Needs, System, printable};
 
 use crate::cli::{Format, RunArgs};
 use crate::commands::interrupt;
@@ -34,26 +35,25 @@ pub(crate) fn run(args: &RunArgs, kernel: &Path) -> Result<Exit> {
     let settings = args.settings.clone().over(&defaults.settings);
     // Unlike a lock's, these are there unless somebody hides them.
     run.guests[0].pv = settings.given("pv").is_none_or(Value::is_on);
-    let guest = LinuxGuest {
+    run.guests[0].system = System::Linux(Kernel {
         kernel: kernel.into(),
         initrd: args.initrd.clone(),
         append: args.append.clone().unwrap_or_default(),
         memory_bytes: linux::memory_bytes(&settings),
         marker: args.marker.clone().unwrap_or_else(|| linux::DEFAULT_MARKER.into()),
         limit: Some(linux::limit(&settings)),
-    };
-    let reads = std::iter::once(&guest.kernel).chain(&guest.initrd).cloned().collect();
-    walls::confine(&Needs { reads, ..Needs::default() })?;
+    });
+    walls::confine(&Needs::of([&run]))?;
     let stop = interrupt::catch()?;
     let (started, watch) = (SystemTime::now(), Watch::start(&run.cpus));
-    let shows = Box::new(|line: &str| output::pass_on(&printable(line)));
-    let Seen { outcome, heard } = measure::linux::boot(&run, &guest, shows, &stop)?;
+    let shows = Arc::new(|line: &str| output::pass_on(&printable(line)));
+    let seen = measure::linux::boot(&run, shows, &stop)?;
     let origin = Origin::new(started, Host::probe(), watch.finish());
-    let record = measure::linux::record(&run, &guest, &outcome, heard, &origin, None);
-    conclude(&record, outcome.end, args.format)
+    let record = measure::linux::record(&run, &seen, &origin, None);
+    conclude(&record, seen, args.format)
 }
 
-fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit> {
+fn conclude(record: &LinuxRecord, seen: Seen, format: Format) -> Result<Exit> {
     match format {
         Format::Json => output::data(&format!("{}\n", output::to_json(record)?)),
         Format::Table => output::data(&show::linux::record(record)),
@@ -61,7 +61,7 @@ fn conclude(record: &LinuxRecord, end: LinuxEnd, format: Format) -> Result<Exit>
     for warning in &record.warnings {
         output::talk(&format!("haltkick: not to be trusted: {}", warning.message));
     }
-    match measure::linux::failure(end, record.timing.run_ns) {
+    match measure::linux::failure(seen) {
         Some(failure) => Err(failure),
         None if record.trusted => Ok(Exit::Done),
         None => Ok(Exit::Untrusted),

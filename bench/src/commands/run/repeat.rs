@@ -59,7 +59,7 @@ fn once(
     let place = Place {
         experiment: NAME.into(),
         cell_id: NAME.into(),
-        arm: run.guests[0].ours.lock.clone(),
+        arm: run.our(0).ours.lock.clone(),
         role: Role::Arm,
         setting: BTreeMap::new(),
         block: repetition,
@@ -90,7 +90,7 @@ fn with_seed(run: &Run, repetition: u32) -> Run {
 
 /// What the records are sorted by: one arm at no setting, and the guests beside its first.
 fn outline(args: &RunArgs, run: &Run) -> Outline {
-    let lock = &run.guests[0].ours.lock;
+    let lock = &run.our(0).ours.lock;
     let others = run.guests[1..].iter().map(|guest| beside(lock, &guest.name));
     Outline {
         experiment: NAME.into(),

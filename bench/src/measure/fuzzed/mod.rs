@@ -6,7 +6,7 @@ pub(crate) mod record;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use haltkick_vmm::{Guest, Known, Outcome, Run};
+use haltkick_vmm::{AnyOutcome, Guest, Known, Outcome, Run};
 
 use super::origin::Origin;
 use super::synthetic::{found, outcome_of};
@@ -41,6 +41,7 @@ fn good() -> Outcome {
 /// The record of an outcome.
 fn record_of(outcome: &Outcome, lock_free: Known<f64>) -> Record {
     let run = asked();
-    let found = found(&run, vec![outcome.clone()]);
+    let outcomes = vec![AnyOutcome::Ours(Box::new(outcome.clone()))];
+    let found = found(&run, outcome.window, outcomes);
     Record::new(run.our(0), outcome, &found, ORIGIN.context(None, lock_free))
 }

@@ -102,9 +102,9 @@ fn a_failed_run_ends_the_session_and_stops_runs_made_ahead() {
     let (engine, watcher) = (world.engine(), world.watcher());
     let failing = plan.block(1)[1].id.clone();
     let seed = plan.seed + 1;
-    let lock = plan.block(1)[1].run.guests[0].ours.lock.clone();
+    let lock = plan.block(1)[1].run.our(0).ours.lock.clone();
     let simulate = |run: &Run, _: Arc<VirtualTime>| {
-        if run.guests[0].seed == seed && run.guests[0].ours.lock == lock {
+        if run.guests[0].seed == seed && run.our(0).ours.lock == lock {
             return (Err(RunError::NoProgress("on purpose".into())), "its story".into());
         }
         // Later blocks go on until somebody stops them.
@@ -196,7 +196,7 @@ fn with_failures(
     let (good, watcher) = (world.engine(), world.watcher());
     let engine = |run: &Run| {
         let found = good(run)?;
-        fails(&run.guests[0].ours.lock, world.runs()).map_or(Ok(found), Err)
+        fails(&run.our(0).ours.lock, world.runs()).map_or(Ok(found), Err)
     };
     let directory = Directory::create(scratch.path()).unwrap();
     let mut session = world.session(plan, &good, &watcher, directory, vec![]);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use haltkick_vmm::{LinuxEnd, LinuxOutcome};
+use haltkick_vmm::{AnyOutcome, LinuxEnd, LinuxOutcome, Run};
 
 use crate::experiment::plan::{Cell, Plan};
 use crate::host::identity::Host;
@@ -10,17 +10,17 @@ use crate::host::noise::Noise;
 use crate::measure::console::Heard;
 use crate::measure::linux::{self, Seen};
 use crate::measure::origin::Origin;
+use crate::measure::synthetic::outcome::found;
 use crate::record::linux::LinuxRecord;
 
 /// A guest that ends like this and has printed these lines.
-pub(crate) fn seen(end: LinuxEnd, lines: &[String]) -> Seen {
+pub(crate) fn seen(run: &Run, end: LinuxEnd, lines: &[String]) -> Seen {
     let mut heard = Heard::default();
     lines.iter().for_each(|line| heard.hear(line));
     let outcome = LinuxOutcome {
         end,
         run: Duration::from_secs(3),
         user_space: Some(Duration::from_secs(1)),
-        cpu_time: Duration::from_secs(5),
         command_line: "console=ttyS0".into(),
         obstacle: None,
         pv_features: vec![],
@@ -30,7 +30,8 @@ pub(crate) fn seen(end: LinuxEnd, lines: &[String]) -> Seen {
         vcpus: vec![],
         pinning_lost: None,
     };
-    Seen { outcome, heard }
+    let found = found(run, Duration::from_secs(5), vec![AnyOutcome::Linux(Box::new(outcome))]);
+    Seen { found, heard }
 }
 
 /// All runs of a plan, each with what the cell prints in that block.
@@ -39,11 +40,10 @@ pub(crate) fn records(plan: &Plan, prints: impl Fn(&Cell, u32) -> Vec<String>) -
     let mut records = Vec::new();
     for block in 0..plan.outline.blocks {
         for cell in plan.cells() {
-            let Seen { outcome, heard } = seen(LinuxEnd::PowerOff, &prints(cell, block));
+            let seen = seen(&cell.run, LinuxEnd::PowerOff, &prints(cell, block));
             let origin = Origin::new(SystemTime::now(), host.clone(), Ok((Noise::default(), 0.01)));
             let place = cell.place(&plan.outline.experiment, block, records.len() as u64);
-            let guest = cell.linux.as_ref().expect("the plan has kernels only");
-            records.push(linux::record(&cell.run, guest, &outcome, heard, &origin, Some(place)));
+            records.push(linux::record(&cell.run, &seen, &origin, Some(place)));
         }
     }
     records

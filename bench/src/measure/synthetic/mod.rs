@@ -23,7 +23,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use haltkick_vmm::{Found, Image, Known, OurGuest, Outcome, Run, RunError};
+use haltkick_vmm::{AnyOutcome, Found, Image, Known, OurGuest, Outcome, Run, RunError};
 
 use crate::experiment::place::Role;
 use crate::experiment::plan::Plan;
@@ -165,7 +165,10 @@ impl World {
         state.disturbed = disturbed;
         let slowed = if disturbed { 1.0 - DISTURBERS_SHARE } else { 1.0 };
         let factor = state.scatter.next(self.shape) * slowed;
-        outcome::found(run, run.ours().map(|asked| self.outcome(asked, factor)).collect())
+        let outcomes: Vec<Outcome> = run.ours().map(|asked| self.outcome(asked, factor)).collect();
+        let cpu_time = outcomes[0].window * run.cpus.len() as u32;
+        let outcomes = outcomes.into_iter().map(|outcome| AnyOutcome::Ours(Box::new(outcome)));
+        outcome::found(run, cpu_time, outcomes.collect())
     }
 
     fn outcome(&self, asked: OurGuest<'_>, factor: f64) -> Outcome {

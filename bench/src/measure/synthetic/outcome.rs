@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use haltkick_vmm::{
-    ByActivity, Costs, Ended, Found, Guest, Ideal, OurGuest, Outcome, PairTicks, PreemptedSource, PvBackend,
-    Ring, Run, RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
+    AnyOutcome, ByActivity, Costs, Ended, Found, Guest, Ideal, OurGuest, Outcome, PairTicks, PreemptedSource,
+    PvBackend, Ring, Run, RunDelay, TicksHistogram, VcpuOutcome, WorkSpeed,
 };
 
 /// A tick is a nanosecond.
@@ -86,9 +86,8 @@ pub(crate) fn of(asked: OurGuest<'_>, per_second: f64, work_rate: u64) -> Outcom
 }
 
 /// Findings of a run whose guests came to these outcomes.
-pub(crate) fn found(run: &Run, outcomes: Vec<Outcome>) -> Found {
-    let cpu_time = outcomes[0].window * run.cpus.len() as u32;
-    let ended = |(guest, outcome): (&Guest, Outcome)| Ended {
+pub(crate) fn found(run: &Run, cpu_time: Duration, outcomes: Vec<AnyOutcome>) -> Found {
+    let ended = |(guest, outcome): (&Guest, AnyOutcome)| Ended {
         name: guest.name.clone(),
         result: Ok(outcome),
         explanation: None,

@@ -8,7 +8,7 @@ use kvm_ioctls::{VcpuFd, VmFd};
 
 use super::load::{BOOT_PARAMETERS, GDT, PML4};
 use crate::host::error::{RunError, system};
-use crate::run::asked::Run;
+use crate::run::asked::{Guest, Run};
 use crate::sched::Sched;
 
 /// KVM's features, by bit of leaf 0x4000_0001. Not offered at all are asynchronous page faults, of which there are none here,
@@ -37,14 +37,14 @@ const OF_ONE_THREAD: u32 = 1 << STEAL_TIME | 1 << PV_TLB_FLUSH | 1 << PV_SCHED_Y
 const FEATURES_LEAF: u32 = 0x4000_0001;
 
 /// What is offered to all vCPUs.
-pub(super) fn offered(vm: &VmFd, mut cpuid: CpuId, run: &Run) -> CpuId {
+pub(super) fn offered(vm: &VmFd, mut cpuid: CpuId, run: &Run, asked: &Guest) -> CpuId {
     const X2APIC: u32 = 1 << 21;
     const TSC_DEADLINE: u32 = 1 << 24;
     const HYPERVISOR: u32 = 1 << 31;
     // KVM leaves it to the VMM to say that there is such a timer: only the in-kernel APIC has it.
     let timer = vm.check_extension_raw(u64::from(KVM_CAP_TSC_DEADLINE_TIMER)) > 0;
     let known = FEATURES.iter().fold(0, |all, (_, bit)| all | 1 << bit);
-    let hidden = if run.guests[0].pv { 0 } else { FOR_OVERCOMMIT };
+    let hidden = if asked.pv { 0 } else { FOR_OVERCOMMIT };
     let hidden = hidden | if run.rules.sched == Sched::Vmm { OF_ONE_THREAD } else { 0 };
     for entry in cpuid.as_mut_slice() {
         match entry.function {

@@ -15,11 +15,12 @@ use super::acpi::{
     SLEEP_STATUS_PORT, SLEEP_TYPE_SHIFT, SLEEP_TYPE_SOFT_OFF,
 };
 use super::spool::Spool;
-use super::{ConsoleSink, LinuxConsole, LinuxEnd};
 use crate::host::error::{RunError, system};
 use crate::host::locks::lock;
 use crate::host::sandbox;
 use crate::machine::vcpu::Ports;
+use crate::observe::instruments::{ConsoleSink, LinuxConsole};
+use crate::run::linux_outcome::LinuxEnd;
 
 /// The keyboard controller's command port, and the command that pulses the reset line: the other way to reset.
 const KEYBOARD_PORT: u16 = 0x64;
@@ -114,7 +115,7 @@ impl Devices {
     /// Devices whose serial port has this interrupt.
     fn with(
         interrupt: EventFd,
-        LinuxConsole { hears, shows }: LinuxConsole,
+        LinuxConsole { hears, shows, .. }: LinuxConsole,
         marker: String,
     ) -> Result<Self, RunError> {
         let spool = Spool::new(shows)?;
@@ -212,8 +213,9 @@ mod tests {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hears = Arc::clone(&heard);
         let console = LinuxConsole {
-            hears: Box::new(move |line| lock(&hears).push(line.to_owned())),
-            shows: Box::new(move |_| _ = lock(&until).recv()),
+            hears: Arc::new(move |line| lock(&hears).push(line.to_owned())),
+            shows: Arc::new(move |_| _ = lock(&until).recv()),
+            ..LinuxConsole::default()
         };
         let interrupt = EventFd::new(EFD_NONBLOCK).unwrap();
         let devices = Devices::with(interrupt, console, "marker".into()).unwrap();

@@ -19,9 +19,10 @@ use linux_loader::loader::bootparam::{boot_e820_entry, boot_params, setup_header
 use linux_loader::loader::{BzImage, Elf, KernelLoader as _};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, ReadVolatile};
 
-use super::{LinuxGuest, MAX_LINUX_MEMORY, acpi};
+use super::{MAX_LINUX_MEMORY, acpi};
 use crate::host::error::RunError;
 use crate::host::input;
+use crate::run::asked::Linux;
 
 pub(crate) const GDT: u64 = 0x500;
 pub(crate) const BOOT_PARAMETERS: u64 = 0x7000;
@@ -83,7 +84,7 @@ impl LinuxMemory {
     }
 
     /// Loads everything that `linux` names.
-    pub(crate) fn load(&self, linux: &LinuxGuest, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
+    pub(crate) fn load(&self, linux: &Linux, acpi_tables: &[u8]) -> Result<Loaded, RunError> {
         let kernel = self.load_kernel(&linux.kernel, &mut open(&linux.kernel)?)?;
         let mut header = kernel.header;
         let initrd = linux.initrd.as_deref().map(|path| self.load_initrd(path, &kernel)).transpose()?;

@@ -13,7 +13,6 @@ pub(crate) mod devices;
 pub(crate) mod load;
 mod spool;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,14 +24,16 @@ use vm_memory::GuestMemoryBackend as _;
 use crate::guest::tsc::GuestTsc;
 use crate::host::clock::{Clock, now_ns, process_cpu_time};
 use crate::host::error::{RunError, system};
-use crate::host::known::Known;
 use crate::host::time::TscRate;
 use crate::image::file::Image;
 use crate::machine::vcpu::{KvmVcpu, Vcpu};
 use crate::machine::vm::{self, Vm, allow_open_files, offered_cpuid, open_kvm, share_the_hosts_clock};
 use crate::machine::{capabilities, irqchip, ring, ring_probe};
+use crate::observe::instruments::{Instruments, LinuxConsole};
 use crate::observe::notes::Notes;
-use crate::run::asked::Run;
+use crate::run::asked::{Guest, Linux, Run};
+use crate::run::found::{AnyOutcome, Ended, Found};
+use crate::run::linux_outcome::{LinuxEnd, LinuxOutcome, LinuxVcpu};
 use crate::run::{collect, memory};
 use crate::sched::Sched;
 use crate::sched::deschedule::Plan;
@@ -52,129 +53,37 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long a kernel that panics may go on talking.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Takes the lines of the guest's console as they come.
-pub type ConsoleSink = Box<dyn Fn(&str) + Send + Sync>;
-
-/// Who takes the lines of the guest's console.
-pub struct LinuxConsole {
-    /// Hears every line on the thread of the vCPU that wrote it, which waits meanwhile: must be quick.
-    pub hears: ConsoleSink,
-    /// Shows it, on a thread of its own. May be slow; of what it does not take in time lines are lost.
-    pub shows: ConsoleSink,
-}
-
-/// What is to be booted.
-#[derive(Clone, Debug)]
-pub struct LinuxGuest {
-    /// An ELF `vmlinux` or a `bzImage`.
-    pub kernel: PathBuf,
-    /// The initial RAM disk.
-    pub initrd: Option<PathBuf>,
-    /// Words for the kernel's command line, behind our own.
-    pub append: String,
-    /// Memory of the guest.
-    pub memory_bytes: u64,
-    /// A piece of a line of the console that says: user space is there.
-    pub marker: String,
-    /// How long the guest may take until it has powered off.
-    pub limit: Option<Duration>,
-}
-
-/// How the guest came to its end.
-#[derive(Debug)]
-pub enum LinuxEnd {
-    /// It switched itself off.
-    PowerOff,
-    /// It asked for a reset.
-    Reset,
-    /// It said on its console that it panics. What it does then is its own choice, and may be nothing.
-    Panic,
-    /// It was still there when its time was over.
-    TimeLimit,
-    /// It died.
-    Failed(RunError),
-}
-
-/// One vCPU, seen from outside, whole run.
-#[derive(Clone, Debug)]
-pub struct LinuxVcpu {
-    /// Time on a pCPU; `None` where the kernel does not say.
-    pub run_ns: Option<u64>,
-    /// Time runnable without a pCPU, or held back on purpose; `None` where the kernel does not say.
-    pub descheduled_ns: Option<u64>,
-    /// Time halted; `None` under the host's scheduler, which does not tell it from time held back.
-    pub halted_ns: Option<u64>,
-    /// Times that it lost its pCPU while it could have gone on.
-    pub descheduled: u64,
-    /// Of these, or under the host's scheduler besides: on purpose.
-    pub injected: u64,
-    /// Halts; `None` where neither the scheduler nor KVM counted them.
-    pub halts: Option<u64>,
-}
-
-/// What was seen of a guest from outside.
-#[derive(Debug)]
-pub struct LinuxOutcome {
-    /// How it ended.
-    pub end: LinuxEnd,
-    /// From the first instruction to the end.
-    pub run: Duration,
-    /// From the first instruction to the marker on the console, if that was seen.
-    pub user_space: Option<Duration>,
-    /// CPU time of the process meanwhile.
-    pub cpu_time: Duration,
-    /// The kernel's command line.
-    pub command_line: String,
-    /// Why this host is no place for a Linux guest: ring 0 is interpreted here.
-    pub obstacle: Option<String>,
-    /// KVM's paravirtual features that CPUID offered, by their names in KVM.
-    pub pv_features: Vec<&'static str>,
-    /// Frequency of the time stamp counter.
-    pub tsc_khz: u64,
-    /// Exits of all vCPUs by reason.
-    pub vm_exits: Vec<(&'static str, u64)>,
-    /// What KVM counted for all vCPUs, or why that is not known.
-    pub kvm_stats: Known<Vec<(String, u64)>>,
-    /// Each vCPU, in order.
-    pub vcpus: Vec<LinuxVcpu>,
-    /// What became of a thread that did not stay where it was pinned to.
-    pub pinning_lost: Option<String>,
-}
-
-/// Boots `linux` with the vCPUs and the scheduling of the only guest of `run`, of which all that concerns locks and workloads is left aside
-/// but for `pv`: whether CPUID offers what Linux's paravirtual spin locks need. Ends when the guest does.
-///
-/// `warn` is told before the guest starts if this host is no place for it. `stop` is polled: setting it ends the run with
-/// [`RunError::Interrupted`].
+/// Boots the Linux guest of `run`. Ends when the guest does.
 ///
 /// Long: these are its steps in order, and what each makes lives until the last one.
 ///
 /// # Errors
 /// What keeps the guest from being started, and requests to stop. What becomes of it afterwards is an outcome.
-pub fn run_linux(
+pub(super) fn run(
     run: &Run,
-    linux: &LinuxGuest,
-    console: LinuxConsole,
-    warn: impl FnOnce(&str),
+    (asked, linux): (&Guest, &Linux),
     stop: &AtomicBool,
-) -> Result<LinuxOutcome, RunError> {
-    refuse(run, linux)?;
-    let mut machine = LinuxMachine::new(run, linux, console)?;
+    instruments: &Instruments,
+) -> Result<Found, RunError> {
+    refuse(run, asked, linux)?;
+    let console = instruments.linux.clone().unwrap_or_default();
+    let warns = Arc::clone(&console.warns);
+    let mut machine = LinuxMachine::new(run, asked, linux, console)?;
     let obstacle = obstacle()?;
     if let Some(obstacle) = &obstacle {
-        warn(obstacle);
+        warns(obstacle);
     }
     let vcpus = std::mem::take(&mut machine.vcpus);
     let watcher = Watcher::nothing("nobody knows what a vCPU of a Linux guest is doing");
     let notes = Notes::none();
     let tsc = GuestTsc::new(TscRate::of_khz(machine.tsc_khz), 0);
-    let mut guest = GuestRun::new(run.guests[0].vcpus, tsc, &Clock::Host, &watcher, &notes);
+    let mut guest = GuestRun::new(asked.vcpus, tsc, &Clock::Host, &watcher, &notes);
     guest.halts_in_kernel = true;
     let guests = [guest];
     let plan = run
         .deschedule
         .as_ref()
-        .map(|deschedule| Plan::new(deschedule, None, run.cpus.len(), run.rules.slice, run.guests[0].seed));
+        .map(|deschedule| Plan::new(deschedule, None, run.cpus.len(), run.rules.slice, asked.seed));
     let scheduler = Scheduler::new(run.rules, run.cpus.len(), &guests, vec![vcpus], plan);
 
     let cpu_time = process_cpu_time();
@@ -202,11 +111,10 @@ pub fn run_linux(
         (Some(failure), _) => LinuxEnd::Failed(failure),
         (None, Some(end)) => end,
     };
-    Ok(LinuxOutcome {
+    let outcome = LinuxOutcome {
         end,
         run: length,
         user_space: machine.devices.user_space(),
-        cpu_time,
         obstacle,
         command_line: machine.command_line,
         pv_features: machine.pv_features,
@@ -215,6 +123,21 @@ pub fn run_linux(
         kvm_stats: collect::kvm_stats(&finished),
         vcpus: finished.iter().map(|vcpu| vcpu_outcome(run.rules.sched, vcpu, &threads)).collect(),
         pinning_lost: guests[0].pinning_lost.get().cloned(),
+    };
+    let guest = Ended {
+        name: asked.name.clone(),
+        result: Ok(AnyOutcome::Linux(Box::new(outcome))),
+        explanation: None,
+        console: String::new(),
+    };
+    Ok(Found {
+        cpu_time,
+        windows: 1,
+        run_delay: Err("runs of Linux do not look".into()),
+        pmu: Err("runs of Linux do not look".into()),
+        profile: None,
+        trace: None,
+        guests: vec![guest],
     })
 }
 
@@ -229,12 +152,12 @@ fn obstacle() -> Result<Option<String>, RunError> {
 }
 
 /// What can be checked before anything is created.
-fn refuse(run: &Run, linux: &LinuxGuest) -> Result<(), RunError> {
+fn refuse(run: &Run, asked: &Guest, linux: &Linux) -> Result<(), RunError> {
     let usage = |text: String| Err(RunError::usage(text));
-    if run.guests[0].vcpus > MAX_LINUX_VCPUS {
+    if asked.vcpus > MAX_LINUX_VCPUS {
         return usage(format!(
             "{} vCPUs are too many for a Linux guest, whose APIC ids have eight bits: {MAX_LINUX_VCPUS} at most",
-            run.guests[0].vcpus
+            asked.vcpus
         ));
     }
     if linux.memory_bytes > MAX_LINUX_MEMORY {
@@ -320,9 +243,9 @@ struct LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn new(run: &Run, linux: &LinuxGuest, console: LinuxConsole) -> Result<Self, RunError> {
+    fn new(run: &Run, asked: &Guest, linux: &Linux, console: LinuxConsole) -> Result<Self, RunError> {
         let memory = LinuxMemory::new(linux.memory_bytes)?;
-        let loaded = memory.load(linux, &acpi::tables(run.guests[0].vcpus))?;
+        let loaded = memory.load(linux, &acpi::tables(asked.vcpus))?;
         let kvm = open_kvm()?;
         let vm = kvm.create_vm().map_err(system("create a virtual machine"))?;
         capabilities::configure(&vm, run.halts)?;
@@ -333,15 +256,15 @@ impl LinuxMachine {
         }
         map_memory(&vm, &memory)?;
         let devices = Arc::new(Devices::new(&vm, console, linux.marker.clone())?);
-        allow_open_files(run.guests[0].vcpus)?;
-        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, run);
+        allow_open_files(asked.vcpus)?;
+        let offered = cpu::offered(&vm, offered_cpuid(&kvm)?, run, asked);
         let run_bytes = kvm.get_vcpu_mmap_size().map_err(system("ask for the size of kvm_run"))?;
         let mut tsc_khz = 0;
-        let vcpus = (0..run.guests[0].vcpus).map(|id| {
+        let vcpus = (0..asked.vcpus).map(|id| {
             let fd = vm.create_vcpu(u64::from(id)).map_err(system("create a vCPU"))?;
             share_the_hosts_clock(&fd);
             tsc_khz = vm::tsc_khz(&fd)?;
-            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, run.guests[0].vcpus)).map_err(system("set CPUID"))?;
+            fd.set_cpuid2(&cpu::of_vcpu(&offered, id, asked.vcpus)).map_err(system("set CPUID"))?;
             let mut vcpu = KvmVcpu::new(id, fd, run_bytes)?;
             cpu::set_memory_types(&vcpu.fd)?;
             if id == 0 {

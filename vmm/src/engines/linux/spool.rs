@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::ConsoleSink;
 use crate::host::error::{RunError, system};
 use crate::host::locks::{lock, wait};
+use crate::observe::instruments::ConsoleSink;
 
 /// Text that may wait to be taken; what comes beyond is lost, and counted.
 const MOST_WAITING_BYTES: usize = 4 << 20;
@@ -118,7 +118,7 @@ mod tests {
     fn lines_come_out_in_order_and_all_of_them() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&taken);
-        let spool = Spool::new(Box::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
+        let spool = Spool::new(Arc::new(move |line| lock(&sink).push(line.to_owned()))).unwrap();
         (0..1000).for_each(|number| spool.line(number.to_string()));
         spool.finish();
         assert_eq!(*lock(&taken), (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
@@ -130,7 +130,7 @@ mod tests {
         let until = Arc::clone(&held);
         let taken = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&taken);
-        let spool = Spool::new(Box::new(move |line| {
+        let spool = Spool::new(Arc::new(move |line| {
             while until.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -156,7 +156,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        let spool = Spool::new(Box::new(sink)).unwrap();
+        let spool = Spool::new(Arc::new(sink)).unwrap();
         (0..1_000_000).for_each(|_| spool.line(String::new()));
         let state = lock(&spool.0.state);
         assert!(state.lines.len() * size_of::<String>() <= MOST_WAITING_BYTES, "{} wait", state.lines.len());
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_end_does_not_wait_for_a_slow_reader_of_lines() {
         let slow = |_: &str| std::thread::sleep(Duration::from_millis(500));
-        let spool = Spool::new(Box::new(slow)).unwrap();
+        let spool = Spool::new(Arc::new(slow)).unwrap();
         (0..1000).for_each(|number| spool.line(number.to_string()));
         spool.finish();
         assert!(lock(&spool.0.state).lines.len() > 100, "it waited for nearly all");

@@ -24,7 +24,7 @@ use crate::machine::ring::Ring;
 use crate::observe::instruments::Instruments;
 use crate::run::asked::{Accelerator, Mix, OurGuest, Ours};
 use crate::run::collect;
-use crate::run::found::{Ended, Found};
+use crate::run::found::{AnyOutcome, Ended, Found};
 use crate::run::outcome::{Outcome, VcpuOutcome};
 use crate::run::told::Chosen;
 use crate::sched::Sched;
@@ -69,7 +69,7 @@ pub(crate) fn run(
     let outcome = outcome(asked, image, chosen, &cpu, &memory, &said)?;
     let guest = Ended {
         name: asked.guest.name.clone(),
-        result: Ok(outcome),
+        result: Ok(AnyOutcome::Ours(Box::new(outcome))),
         explanation: None,
         console: said.console,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haltkick_vmm::machines::presets;
 use haltkick_vmm::{
-    Deschedule, Engine, HowOften, Mix, PreemptedBy, PvBackend, Ring, Run, Sched, Shape, Share, Target,
+    Deschedule, Engine, HowOften, Mix, Ours, PreemptedBy, PvBackend, Ring, Run, Sched, Shape, Share, Target,
     allowed_cpus,
 };
 
@@ -67,7 +67,7 @@ pub fn deschedule(target: Target, how_often: HowOften, length: Duration, at: Opt
 
 /// Declares and implements [`Settings`]: where each is, and its type. The only guest has the settings of guests.
 macro_rules! settings {
-    ($($name:ident: $($type:ty)? $(| $into:ty)?, $($at:ident).+ $([$index:literal] $(.$inner:ident)+)?;)*) => {
+    ($($name:ident: $($type:ty)? $(| $into:ty)?, $at:expr;)*) => {
         /// Settings of a run, one method for each: `config().lock("tas").pv(false)`.
         pub trait Settings: Sized {
             $(#[doc = concat!("Sets `", stringify!($name), "`.")]
@@ -81,7 +81,8 @@ macro_rules! settings {
 
         impl Settings for Run {
             $(fn $name(mut self, $name: $($type)? $(impl Into<$into>)?) -> Self {
-                self.$($at).+ $([$index] $(.$inner)+)? = $name.into();
+                let at: fn(&mut Run) -> &mut _ = $at;
+                *at(&mut self) = $name.into();
                 self
             })*
 
@@ -93,43 +94,48 @@ macro_rules! settings {
     };
 }
 
+/// The work of the only guest, which is our own.
+fn ours(run: &mut Run) -> &mut Ours {
+    run.guests[0].ours_mut().expect("our own guest")
+}
+
 settings! {
-    engine: Engine, engine;
-    cpus: Vec<u32>, cpus;
-    ring: Ring, ring;
-    pv_backend: PvBackend, pv_backend;
-    preempted_by: PreemptedBy, preempted_by;
-    halt_poll: | Option<Duration>, halts.poll;
-    pause_exits: bool, halts.pause_exits;
-    hlt_exits: bool, halts.hlt_exits;
-    sched: Sched, rules.sched;
-    share: Share, rules.share;
-    slice: Duration, rules.slice;
-    grace: Duration, rules.grace;
-    kick_yields: bool, rules.kick_yields;
-    deschedule: | Option<Deschedule>, deschedule;
-    attribution: bool, attribution;
-    pmu: bool, pmu;
-    warmup: Duration, warmup;
-    window: Duration, window;
-    min_sections: u64, min_sections;
-    watchdog: | Option<Duration>, watchdog;
-    work_rate: | Option<u64>, work_rate;
-    name: | String, guests[0].name;
-    vcpus: u32, guests[0].vcpus;
-    pv: bool, guests[0].pv;
-    seed: u64, guests[0].seed;
-    lock: | String, guests[0].ours.lock;
-    patch: bool, guests[0].ours.patch;
-    spin_threshold: Duration, guests[0].ours.spin_threshold;
-    slice_margin: Duration, guests[0].ours.slice_margin;
-    workload: | String, guests[0].ours.workload;
-    hold: Duration, guests[0].ours.hold;
-    think: Duration, guests[0].ours.think;
-    lock_count: u32, guests[0].ours.lock_count;
-    mix: Mix, guests[0].ours.mix;
-    shape: Shape, guests[0].ours.shape;
-    oracle: bool, guests[0].ours.oracle;
-    ordered_stamps: bool, guests[0].ours.ordered_stamps;
-    memory_bytes: u64, guests[0].ours.memory_bytes;
+    engine: Engine, |run| &mut run.engine;
+    cpus: Vec<u32>, |run| &mut run.cpus;
+    ring: Ring, |run| &mut run.ring;
+    pv_backend: PvBackend, |run| &mut run.pv_backend;
+    preempted_by: PreemptedBy, |run| &mut run.preempted_by;
+    halt_poll: | Option<Duration>, |run| &mut run.halts.poll;
+    pause_exits: bool, |run| &mut run.halts.pause_exits;
+    hlt_exits: bool, |run| &mut run.halts.hlt_exits;
+    sched: Sched, |run| &mut run.rules.sched;
+    share: Share, |run| &mut run.rules.share;
+    slice: Duration, |run| &mut run.rules.slice;
+    grace: Duration, |run| &mut run.rules.grace;
+    kick_yields: bool, |run| &mut run.rules.kick_yields;
+    deschedule: | Option<Deschedule>, |run| &mut run.deschedule;
+    attribution: bool, |run| &mut run.attribution;
+    pmu: bool, |run| &mut run.pmu;
+    warmup: Duration, |run| &mut run.warmup;
+    window: Duration, |run| &mut run.window;
+    min_sections: u64, |run| &mut run.min_sections;
+    watchdog: | Option<Duration>, |run| &mut run.watchdog;
+    work_rate: | Option<u64>, |run| &mut run.work_rate;
+    name: | String, |run| &mut run.guests[0].name;
+    vcpus: u32, |run| &mut run.guests[0].vcpus;
+    pv: bool, |run| &mut run.guests[0].pv;
+    seed: u64, |run| &mut run.guests[0].seed;
+    lock: | String, |run| &mut ours(run).lock;
+    patch: bool, |run| &mut ours(run).patch;
+    spin_threshold: Duration, |run| &mut ours(run).spin_threshold;
+    slice_margin: Duration, |run| &mut ours(run).slice_margin;
+    workload: | String, |run| &mut ours(run).workload;
+    hold: Duration, |run| &mut ours(run).hold;
+    think: Duration, |run| &mut ours(run).think;
+    lock_count: u32, |run| &mut ours(run).lock_count;
+    mix: Mix, |run| &mut ours(run).mix;
+    shape: Shape, |run| &mut ours(run).shape;
+    oracle: bool, |run| &mut ours(run).oracle;
+    ordered_stamps: bool, |run| &mut ours(run).ordered_stamps;
+    memory_bytes: u64, |run| &mut ours(run).memory_bytes;
 }

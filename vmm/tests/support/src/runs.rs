@@ -69,7 +69,7 @@ pub fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Check {
 }
 
 /// Fails a test whose run should have ended differently.
-pub fn unexpected(result: Result<Outcome, RunError>) -> Check {
+pub fn unexpected<T>(result: Result<T, RunError>) -> Check {
     match result {
         Ok(_) => Err("the run came to its end".into()),
         Err(error) => Err(error.into()),

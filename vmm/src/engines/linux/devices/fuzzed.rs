@@ -7,10 +7,10 @@ use haltkick_fuzzing::{Script, Target, no_seeds};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{Devices, LONGEST_LINE, SERIAL_PORT};
-use crate::engines::linux::LinuxConsole;
 use crate::engines::linux::acpi::{RESET_PORT, SLEEP_CONTROL_PORT, SLEEP_STATUS_PORT};
 use crate::machine::exits::Exit;
 use crate::machine::vcpu::Ports as _;
+use crate::observe::instruments::LinuxConsole;
 
 pub(crate) const TARGET: Target = Target { name: "devices", most_bytes: 512, seeds: no_seeds, execute };
 
@@ -26,8 +26,9 @@ thread_local! {
 fn devices() -> Devices {
     let interrupt = EventFd::new(EFD_NONBLOCK).expect("an event");
     let sink = |line: &str| assert!(line.len() <= 3 * LONGEST_LINE, "a line of {} bytes", line.len());
-    Devices::with(interrupt, LinuxConsole { hears: Box::new(sink), shows: Box::new(sink) }, MARKER.into())
-        .expect("a thread for the console")
+    let sink = std::sync::Arc::new(sink);
+    let console = LinuxConsole { hears: sink.clone(), shows: sink, ..LinuxConsole::default() };
+    Devices::with(interrupt, console, MARKER.into()).expect("a thread for the console")
 }
 
 /// Nothing is read but what a device says or nothing, and every doorbell is one kind of exit.
